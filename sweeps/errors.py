@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -23,6 +24,12 @@ class UserError(SweepsError):
 
 class ConfigError(UserError):
     """Mistakes in the config. The message has a line for each."""
+
+
+def raise_mistakes(mistakes: Iterable[str]) -> None:
+    """Raise one ``ConfigError`` that has every mistake, each once and one a line; do nothing if there are none."""
+    if lines := list(dict.fromkeys(mistakes)):
+        raise ConfigError("\n".join(lines))
 
 
 class ConstraintViolated(ConfigError):

@@ -13,12 +13,13 @@ from sweeps.config.access import Access
 from sweeps.service.auth import tokens
 from sweeps.service.auth.auth import Admin, Authenticator, Reader, Runner, expensive, form_token, sign_in, sign_out
 from sweeps.service.auth.middleware import SecurityMiddleware
+from sweeps.service.clock import Clock
 from sweeps.service.database.engine import writing
 
 HERE = "http://127.0.0.1:8642"
 
 
-class Stopped:
+class Stopped(Clock):
     """A clock that stands where it is put."""
 
     time = 1000.0

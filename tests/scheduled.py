@@ -11,6 +11,7 @@ from sqlalchemy import Engine, select, update
 
 from sweeps.compose.schema_errors import read_as
 from sweeps.config.schedule import Schedule
+from sweeps.service.clock import Clock
 from sweeps.service.database import tables
 from sweeps.service.database.engine import writing
 from sweeps.service.schedules.definition import Definition
@@ -21,7 +22,7 @@ def at(shown: str, zone: str = "UTC") -> float:
     return datetime.fromisoformat(shown).replace(tzinfo=ZoneInfo(zone)).timestamp()
 
 
-class Travelling:
+class Travelling(Clock):
     """A clock that stands until it is told to go on, or sleeps."""
 
     def __init__(self, shown: str) -> None:

@@ -56,11 +56,10 @@ def export(sweep: str, file: str | Path, *, trial: str | None = None, tracking_u
         >>> sweeps.dry_run("best.yaml").config.search.num_trials
         1
     """
-    from sweeps.plan.export import choose
-    from sweeps.plan.export import export as write
+    from sweeps.plan.export import choose, exported, write_export
 
     record = load(sweep, tracking_uri=tracking_uri)
-    write(record, choose(record, trial), Path(file))
+    write_export(exported(record, choose(record, trial), Path(file)), Path(file))
     return Path(file)
 
 

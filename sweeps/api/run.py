@@ -218,13 +218,12 @@ def retrain(
     """
     from sweeps.compose.overrides import override_tokens
     from sweeps.driver.run import run as run_plan
-    from sweeps.plan.export import choose
-    from sweeps.plan.retrain import plan_retraining
+    from sweeps.plan.export import plan_retraining
 
     record, folders = load(sweep, tracking_uri=tracking_uri), [Path(each) for each in config_dirs]
     tokens = override_tokens(overrides)
     command = f"sweeps.retrain({sweep!r}, {tokens!r})"
-    plan = plan_retraining(record, choose(record, trial), tokens, folders, name, command)
+    plan = plan_retraining(record, trial, tokens, folders, name, command)
     return _run_with_view(run_plan, plan, view)
 
 

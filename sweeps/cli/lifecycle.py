@@ -137,12 +137,11 @@ def retrain(
         else:
             remote.submitted(service, service.ask(sweep, "retrain", body), detach=False, as_json=as_json)
         return
-    from sweeps.plan.export import choose
-    from sweeps.plan.retrain import plan_retraining
+    from sweeps.plan.export import plan_retraining
     from sweeps.registry.model_names import retrained_model, why_not_registered
 
     record = operations.record(sweep)
-    plan = plan_retraining(record, choose(record, trial), tokens, config_dirs, name, typed())
+    plan = plan_retraining(record, trial, tokens, config_dirs, name, typed())
     wanted = replace(wanted, name=None if no_register else retrained_model(plan.config, wanted.name, record.conf))
     if wanted.name is None and not no_register:
         reason = why_not_registered(plan.config)

@@ -7,7 +7,6 @@ import json
 import shlex
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sweeps.cli.app import stderr, stdout
@@ -19,26 +18,14 @@ if TYPE_CHECKING:
     from sweeps.tracking.record import SweepRecord
 
 
-def resume_plan(plan: Plan, *, as_json: bool) -> NoReturn:
-    """Continue a sweep with a live display, print its outcome and exit."""
-    from sweeps.driver.run import resume
-
-    run_and_exit(resume, plan, as_json=as_json)
-
-
-def has_journal(folder: Path) -> bool:
-    """Whether recording of a sweep has begun, so that it can be resumed."""
-    from sweeps.tracking.journal import Journal
-
-    return Journal.is_in(folder)
-
-
 def run_and_exit(start: Callable[[Plan, View], SweepRecord], plan: Plan, *, as_json: bool) -> NoReturn:
     """Run a plan with a live display, print its outcome and exit with its status."""
     try:
         record = watched(start, plan)
     except KeyboardInterrupt:  # before the search began, or a second one while it ended
-        if has_journal(plan.folder):
+        from sweeps.tracking.journal import Journal
+
+        if Journal.is_in(plan.folder):
             say(f"{plan.name} was interrupted; `python -m sweeps resume {plan.name}` continues it")
         else:
             say(f"{plan.name} was interrupted before it began; nothing was recorded")
@@ -73,11 +60,11 @@ def exit_with_status(record: SweepRecord) -> NoReturn:
 
 def watched(start: Callable[[Plan, View], SweepRecord], plan: Plan) -> SweepRecord:
     """Run a plan with a live display on stderr."""
-    from sweeps.driver.terminal_view import view_on
+    from sweeps.driver.terminal_view import LiveView, PlainView
     from sweeps.service.notify.cli_notify import run_and_notify
 
     # Libraries may print while the sweep runs; stdout must hold the result only.
-    with contextlib.redirect_stdout(sys.stderr), view_on(stderr) as view:
+    with contextlib.redirect_stdout(sys.stderr), LiveView(stderr) if stderr.is_terminal else PlainView(stderr) as view:
         return run_and_notify(start, plan, view)
 
 
@@ -85,7 +72,7 @@ def print_dry_run(plan: Plan, *, as_json: bool) -> None:
     """Print a plan with the warnings of its preflight, the memory that its trials will need, and their time."""
     from sweeps.plan.planned_memory import local_room, questions_worth_asking
     from sweeps.plan.preflight import Preflight
-    from sweeps.report.earlier_sweeps import cost_by_earlier_sweeps
+    from sweeps.report.expected_cost import cost_by_earlier_sweeps
     from sweeps.report.plan_summary import plan_document, print_plan
 
     asked = questions_worth_asking(plan)

@@ -10,15 +10,7 @@ import click
 
 from sweeps.cli import remote
 from sweeps.cli.app import as_json, moved_to, server, stdout, verb
-from sweeps.cli.output import (
-    print_dry_run,
-    print_json,
-    resume_plan,
-    run_and_exit,
-    say,
-    show_outcome,
-    typed,
-)
+from sweeps.cli.output import print_dry_run, print_json, run_and_exit, say, show_outcome, typed
 from sweeps.cli.simulation import simulating
 from sweeps.cli.source import service_at, service_of, sweep_operations
 from sweeps.errors import UserError
@@ -148,7 +140,9 @@ def _continue(record: SweepRecord, folder: Path | None, *, as_json: bool) -> NoR
     if is_complete(record, plan):
         say(describe_completion(record, plan))
         show_outcome(record, as_json=as_json)
-    resume_plan(plan, as_json=as_json)
+    from sweeps.driver.run import resume as resume_plan
+
+    run_and_exit(resume_plan, plan, as_json=as_json)
 
 
 @verb("extend")
@@ -183,7 +177,9 @@ def extend(sweep: str, tokens: tuple[str, ...], as_json: bool, folder: Path | No
     if answer is not None:
         say(answer)
     else:
-        resume_plan(plan, as_json=as_json)
+        from sweeps.driver.run import resume as resume_plan
+
+        run_and_exit(resume_plan, plan, as_json=as_json)
 
 
 @verb("stop")

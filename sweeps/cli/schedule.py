@@ -153,7 +153,7 @@ def nights(
     name: str, tokens: tuple[str, ...], as_json: bool, server: str | None, config_dirs: tuple[Path, ...]
 ) -> None:
     """Show the results of a schedule's nights: values, champions, regressions."""
-    from sweeps.service.nights.nights_table import print_nights
+    from sweeps.service.schedules.schedule_tables import print_nights
 
     documents = _schedules(tokens, server, config_dirs).nights(name)
     if as_json:

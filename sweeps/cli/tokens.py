@@ -111,15 +111,11 @@ def _database(
     """Open a write transaction in the service's database, with a list of the changed tokens for the audit log."""
     from sweeps.compose.service_config import compose_service
     from sweeps.service.audit import note_of_operator
-    from sweeps.service.database.engine import open_database, writing
+    from sweeps.service.database.engine import opened_database, writing
 
     config, changed = compose_service(tokens, config_dirs), list["Token"]()
-    engine = open_database(config.database)
-    try:
-        with writing(engine) as connection:
-            yield connection, changed
-    finally:
-        engine.dispose()
+    with opened_database(config.database) as engine, writing(engine) as connection:
+        yield connection, changed
     for each in changed:
         note_of_operator(config, action, **each.told())
 

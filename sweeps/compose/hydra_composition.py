@@ -20,7 +20,6 @@ from sweeps.compose.config_modules import import_config_modules
 from sweeps.compose.dotted import find, replace_at, set_name_with_dots
 from sweeps.compose.hydra_messages import explain
 from sweeps.compose.hydra_settings import check_overrides, check_section, is_of_hydra, refusal
-from sweeps.compose.option_spaces import joined_space
 from sweeps.compose.overrides import check_option, hydra_token, parse_overrides, parse_values, with_options
 from sweeps.compose.ranges import distribution_of_range
 from sweeps.compose.schema_errors import read_config
@@ -31,6 +30,7 @@ from sweeps.compose.space_config import (
     first_value,
     flatten_space,
     is_integer,
+    joined_space,
     options_of,
 )
 from sweeps.compose.stage_configs import stage_changes
@@ -232,14 +232,11 @@ def _composed(conf: str, arguments: list[str]) -> tuple[DictConfig, Mapping[str,
     except Exception:  # noqa: BLE001 - a mistake, for which Hydra has the message; or a config changes Hydra's own
         whole = compose(conf, overrides=arguments, return_hydra_config=True)
     chosen = dict(whole.hydra.runtime.choices)
-    usual = {f"hydra/{group}": option for each in HydraConf().defaults for group, option in _items(each)}
+    defaults = (each for each in HydraConf().defaults if isinstance(each, Mapping))
+    usual = {f"hydra/{group}": option for each in defaults for group, option in each.items()}
     for group, option in usual.items():
         if chosen.get(group) != option:
             raise refusal(group, f"conf={conf}: {group} in its defaults")
     with open_dict(whole):
         del whole["hydra"]
     return whole, {group: option for group, option in chosen.items() if not is_of_hydra(group)}
-
-
-def _items(default: Any) -> Iterable[tuple[str, Any]]:
-    return default.items() if isinstance(default, Mapping) else ()

@@ -18,7 +18,7 @@ from hydra.errors import HydraException
 from sweeps.compat.hydra import override_parser
 from sweeps.compose.composition import first_line
 from sweeps.compose.other_tools import hint_for_override
-from sweeps.errors import ConfigError
+from sweeps.errors import ConfigError, raise_mistakes
 
 Overrides = Sequence[str] | Mapping[str, Any]
 """Overrides as Python functions accept them: ``["train.lr=0.01"]`` or ``{"train.lr": 0.01}``."""
@@ -48,8 +48,7 @@ def parse_overrides(tokens: Sequence[str]) -> list[Override]:
             parsed.append(_parse(parser, token, before=parsed[-1:]))
         except ConfigError as error:
             mistakes.append(str(error))
-    if mistakes:
-        raise ConfigError("\n".join(mistakes))
+    raise_mistakes(mistakes)
     return parsed
 
 

@@ -227,7 +227,7 @@ def _fields(schema: type, location: Sequence[str]) -> list[str]:
     annotation: Any = schema
     for part in location:
         annotation = _step(annotation, part)
-    fields = [getattr(member, "__pydantic_fields__", {}) for member in _members(annotation)]
+    fields = [getattr(member, "__pydantic_fields__", {}) for member in members(annotation)]
     return [field.alias or name for of_member in fields for name, field in of_member.items()]
 
 
@@ -245,23 +245,23 @@ def _step(annotation: Any, part: str) -> Any:
     if typing.get_origin(annotation) in (dict, list):  # a mapping with arbitrary names, such as the space
         value = typing.get_args(annotation)[-1]
         return typing.get_args(value)[0] if typing.get_origin(value) is typing.Annotated else value
-    members = list(_members(annotation))
-    for member in members:
+    possible = list(members(annotation))
+    for member in possible:
         tags = getattr(member, "__pydantic_fields__", {})
         for discriminator in ("kind", "type"):
             if discriminator in tags and part in typing.get_args(tags[discriminator].annotation):
                 return member
-    dataclasses = [member for member in members if hasattr(member, "__pydantic_fields__")]
+    dataclasses = [member for member in possible if hasattr(member, "__pydantic_fields__")]
     return _step(dataclasses[0], part) if len(dataclasses) == 1 else None  # an optional section: X | None
 
 
-def _members(annotation: Any) -> Iterator[Any]:
+def members(annotation: Any) -> Iterator[Any]:
     """Yield the members of a union, which may be optional and annotated."""
     if typing.get_origin(annotation) is typing.Annotated:
-        yield from _members(typing.get_args(annotation)[0])
+        yield from members(typing.get_args(annotation)[0])
     elif typing.get_origin(annotation) in (typing.Union, types.UnionType):
         for member in typing.get_args(annotation):
-            yield from _members(member)
+            yield from members(member)
     else:
         yield annotation
 

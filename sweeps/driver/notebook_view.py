@@ -16,9 +16,10 @@ from markupsafe import Markup
 from sweeps.driver.terminal_view import progress_table, progress_text, shown_trials, status_cells
 from sweeps.report.formatting import duration
 from sweeps.report.live_curves import curves_image
-from sweeps.report.notebook_html import describe_counts, trials_html
+from sweeps.report.notebook_html import trials_html
 from sweeps.report.plain_console import plain_console
 from sweeps.texts.html_table import paragraphs
+from sweeps.texts.wording import counted_states
 
 if TYPE_CHECKING:
     from sweeps.driver.sweep_state import SweepState
@@ -100,7 +101,7 @@ class NotebookView:
         if not self._has_ended:
             return str(progress_text(state))
         how = f", {state.shutdown.status}" if state.shutdown.status is not None else ""
-        return f"{state.sweep}: {describe_counts(state.counts())} in {duration(state.wall_s)}{how}"
+        return f"{state.sweep}: {counted_states(state.counts()) or 'no trials'} in {duration(state.wall_s)}{how}"
 
     def _text(self) -> str:
         if self._state is None:

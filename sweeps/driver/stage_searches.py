@@ -13,8 +13,7 @@ from sweeps.driver.session import Session
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.plan.plan import Plan
-from sweeps.plan.rescaling import Factors, rescaled
-from sweeps.plan.stage import PlannedStage
+from sweeps.plan.stage import Factors, PlannedStage, rescaled
 from sweeps.search.rank_agreement import agreement
 from sweeps.search.samplers.earlier_sweep import EarlierSweep
 from sweeps.search.samplers.saved_trials import save_earlier, saved_earlier

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from sweeps.report.forecast_text import describe_forecast, time_left
 from sweeps.report.formatting import STATE_STYLES, duration
-from sweeps.report.parameter_columns import Column, parameter_table
+from sweeps.report.parameter_columns import parameter_table
 from sweeps.report.terminal_echo import without_control_echo
 from sweeps.texts.wording import counted
 from sweeps.tracking.mlflow_texts import describe
@@ -114,13 +114,7 @@ def progress_table(state: SweepState, events: list[str], width: int) -> Group:
     """
     front = state.front()
     trials = shown_trials(state)
-    columns = [
-        Column("trial"),
-        Column("state"),
-        *(Column(metric, right=True) for metric in state.objectives.metrics),
-        Column("step", right=True),
-        Column("speed", right=True),
-    ]
+    columns = ["trial", "state", *state.objectives.metrics, "step", "speed"]
     cells = [status_cells(state, status) for status in trials]
     table, hidden = parameter_table(columns, cells, [status.parameters for status in trials], width)
     lines: list[Text | Table] = [progress_text(state), table]

@@ -10,7 +10,7 @@ from typing import Literal
 
 from sweeps.config import SweepConfig
 from sweeps.config.scaling import Scaling
-from sweeps.errors import ConfigError, DoesNotFit
+from sweeps.errors import ConfigError, DoesNotFit, raise_mistakes
 from sweeps.launch.bundle import CONFIGS, Bundle
 from sweeps.plan.plan import make_plan
 from sweeps.runtime.node_resources import accelerator
@@ -138,13 +138,11 @@ def check_reachable(config: SweepConfig, folders: Sequence[str] = ()) -> None:
         ),
     }
     below = f", below {' or '.join(folders)}" if folders else ""
-    mistakes = [
+    raise_mistakes(
         f"{key}={value}: the cluster cannot reach this folder; give {fix}{below}"
         for key, (value, path, fix) in paths.items()
         if path is not None and not (path.is_absolute() and _is_within(path, folders))
-    ]
-    if mistakes:
-        raise ConfigError("\n".join(mistakes))
+    )
 
 
 def _is_within(path: Path, folders: Sequence[str]) -> bool:

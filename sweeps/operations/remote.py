@@ -38,10 +38,6 @@ MAX_RETRY_S = 60.0
 """Maximum seconds of retries after status 429 (too many requests)."""
 
 
-class ServerUnreachable(TrackingUnreachable):
-    """Raised when the service does not answer."""
-
-
 class Remote(Operations, Schedules):
     """A service at an address. Its errors are raised with its messages, most of them as ``UserError``. Training is
     submitted as a job (``post``, ``ask``, ``fire``) and then followed."""
@@ -185,7 +181,7 @@ class Remote(Operations, Schedules):
         except requests.RequestException as error:
             text = str(getattr(error.args[0], "reason", error) if error.args else error)
             reason = redact_uri(text).rpartition(": ")[2]
-            raise ServerUnreachable(
+            raise TrackingUnreachable(
                 f"--server={redact_uri(self._server)}: does not answer ({reason}); "
                 "is `python -m sweeps serve` running there?"
             ) from None

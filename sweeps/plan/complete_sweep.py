@@ -6,7 +6,7 @@ import re
 
 from sweeps.constants import TAG_ENDED
 from sweeps.plan.plan import Plan
-from sweeps.texts.wording import counted
+from sweeps.texts.wording import counted, counted_states
 from sweeps.tracking.journal import is_delivered
 from sweeps.tracking.record import SweepRecord
 
@@ -33,11 +33,10 @@ def describe_completion(record: SweepRecord, plan: Plan) -> str:
     planned = plan.num_trials
     ended = record.tags.get(TAG_ENDED, "")
     by_rule = bool(ended) and ALL_STARTED.match(ended) is None
-    counts = ", ".join(f"{count} {state}" for state, count in record.counts.items() if count)
     why = f" ({ended})" if by_rule else ""
     change, effect = extension(ended, planned, plan.points.num_points)
     return (
-        f"{record.sweep} has {record.status}: {counts} of {counted(planned, 'trial')}{why}. "
+        f"{record.sweep} has {record.status}: {counted_states(record.counts)} of {counted(planned, 'trial')}{why}. "
         "Nothing is left to resume.\n"
         f"`python -m sweeps extend {record.sweep} {change}` {effect}"
     )

@@ -18,7 +18,7 @@ from sweeps.config import SweepConfig
 from sweeps.constants import CONFIG_ARTIFACT, PARAMETER_PREFIX, TAG_OF, TAG_OF_RUN, TAG_OF_SWEEP, TAG_OF_TRIAL
 from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.plan.plan import Plan, make_plan
-from sweeps.plan.sweep_name import MAX_NAME_LENGTH
+from sweeps.plan.sweep_name import MAX_NAME_LENGTH, repeat_name
 from sweeps.texts.wording import counted
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.client import connect
@@ -71,15 +71,6 @@ def alone(record: SweepRecord, trial: TrialRecord) -> dict[str, Any]:
     config["name"] = f"{record.sweep}-{trial.trial}"[:MAX_NAME_LENGTH]
     config["tracking"]["experiment"] = record.experiment or None
     return config
-
-
-def export(record: SweepRecord, trial: TrialRecord, file: Path) -> None:
-    """Write a trial as a config for ``run conf=FILE``.
-
-    Raises:
-        UserError: The file cannot be written, or the trial's config is not known.
-    """
-    write_export(exported(record, trial, file), file)
 
 
 def write_export(text: str, file: Path) -> None:
@@ -164,6 +155,27 @@ def plan_alone(
             f"{searched}: only one trial is trained here, so nothing can be searched; use `run` to search"
         )
     return replace(plan, composition=plan.composition.recorded_at(record.mlflow.tracking_uri))
+
+
+def plan_retraining(
+    record: SweepRecord,
+    trial: str | None,
+    tokens: Sequence[str],
+    config_dirs: Sequence[Path],
+    name: str | None,
+    command: str,
+    approve: Approve | None = None,
+) -> Plan:
+    """Return the plan of a sweep that trains a trial again, the best one by default: to its full length, or with other
+    data and steps. For the arguments see ``plan_alone``.
+
+    Raises:
+        UserError: For every mistake that can be seen from here.
+    """
+    chosen = choose(record, trial)
+    name = repeat_name(record, chosen, "retrain") if name is None else name
+    tags = repeat_tags(record, chosen, "retrain")
+    return plan_alone(record, chosen, tokens, config_dirs, name, command, tags, approve)
 
 
 def repeat_tags(record: SweepRecord, trial: TrialRecord | None, what: str) -> dict[str, str]:

@@ -17,10 +17,8 @@ from sweeps.config.samplers import CustomSampler
 from sweeps.config.scaling import Scaling
 from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.folders.shadowing_file import check_working_folder
-from sweeps.plan.lane_choice import with_lanes
-from sweeps.plan.rescaling import rescaled
-from sweeps.plan.scheduler_choice import with_chosen_scheduler
-from sweeps.plan.stage import PlannedStage, planned_stages
+from sweeps.plan.automatic_choices import with_chosen_scheduler, with_lanes
+from sweeps.plan.stage import PlannedStage, planned_stages, rescaled
 from sweeps.plan.sweep_name import checked_name, default_name
 from sweeps.plan.unstarted import was_left_unstarted
 from sweeps.provenance.secrets import redacted
@@ -35,7 +33,6 @@ from sweeps.storage.state_mirror import has_state
 from sweeps.tracking.sqlite_file import check_sqlite_file
 from sweeps.tracking.uris import sqlite_path
 from sweeps.validate.argument_checks import check_arguments, configs_of_trials
-from sweeps.validate.cluster_checks import cluster_notes
 from sweeps.validate.command_checks import check_command, command_notes
 from sweeps.validate.config_checks import Approve, check_sweep, lookup_in
 from sweeps.validate.data_checks import check_data
@@ -43,7 +40,6 @@ from sweeps.validate.hub_checks import HubName, check_hub, hub_names
 from sweeps.validate.search_checks import search_notes
 from sweeps.validate.storage_checks import storage_notes
 from sweeps.validate.target_checks import check_all_targets
-from sweeps.validate.tracking_checks import tracking_notes
 from sweeps.validate.warm_start_checks import check_sources, unread_sources, warm_start_notes
 
 if TYPE_CHECKING:
@@ -254,8 +250,6 @@ class Plan:
             *self.points.notes(),
             *search_notes(self.composition, self.space, self.points.lookup),
             *command_notes(self.composition),
-            *tracking_notes(self.config),
-            *cluster_notes(self.config),
             *storage_notes(self.config),
             *([] if self.alone is None else [self.alone]),
             *([] if "warm_start" in vars(self) else warm_start_notes(self.config)),
@@ -294,7 +288,10 @@ def make_plan(
     """
     confs = [token.removeprefix("conf=") for token in tokens if token.startswith("conf=")]
     if len(confs) == 1 and (file := Path(confs[0])).suffix == ".yaml":
-        _check_file(file)
+        if not file.is_file():
+            raise UnknownName(
+                f"conf={file}: there is no such file; give the name of a config, or a YAML file that exists"
+            )
         confs, config_dirs = [file.stem], [file.parent, *config_dirs]
     search_path = ConfSearchPath(config_dirs)
     if len(confs) != 1:
@@ -371,11 +368,6 @@ def _check_here(plan: Plan, where: Where, *, is_queued: bool) -> None:
         check_sqlite_file(store)
     if not is_queued and where == "here":
         plan.check_warm_start()
-
-
-def _check_file(file: Path) -> None:
-    if not file.is_file():
-        raise UnknownName(f"conf={file}: there is no such file; give the name of a config, or a YAML file that exists")
 
 
 def _check_sampler(config: SweepConfig) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -169,18 +169,15 @@ def configs_to_check(plan: Plan) -> Iterator[tuple[dict[str, Any], SweepConfig]]
         document = SWEEP_CONFIG.dump_python(config, mode="json", by_alias=True)
         key = json.dumps([document[section] for section in ("task", "model", "data")], sort_keys=True, default=str)
         differing = {path: value for path, value in point.items() if path not in first or first[path] != value}
-        checked = set(_checked_before(differing)) - set(plan.composition.searched_groups)
+        # The checks of the config cover all values but users' arguments and data.
+        checked = {path for path in differing if ".arguments." not in path and not path.startswith("data.")}
+        checked -= set(plan.composition.searched_groups)
         if key in seen or checked or not _has_users_parts(config):
             continue
         seen.add(key)
         yield differing, config
         if len(seen) == MAX_CONFIGS:
             return
-
-
-def _checked_before(paths: Iterable[str]) -> list[str]:
-    """Return the paths that the checks of the config cover: all except users' arguments and data."""
-    return [path for path in paths if ".arguments." not in path and not path.startswith("data.")]
 
 
 def _has_users_parts(config: SweepConfig) -> bool:

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from statistics import fmean
 from typing import Any
 
 from sweeps.config import SweepConfig
 from sweeps.config.search import Stop
+from sweeps.errors import UserError
 from sweeps.plan.plan import Plan
 from sweeps.report.formatting import duration
 from sweeps.runtime.reservation import reserved_per_trial
 from sweeps.search.confirmation_race import MAX_RUNS, MIN_RUNS
 from sweeps.search.schedulers.trial_length import trial_length
 from sweeps.texts.uri_passwords import redact_uri
-from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.reader import list_sweeps, load_sweep
+from sweeps.tracking.record import SweepRecord, SweepSummary
 from sweeps.tracking.values import short
+
+MOST = 3
+"""Maximum number of earlier sweeps, the newest ones."""
+USED = ("finished", "stopped")
+"""Statuses of sweeps whose trials show how long others will take."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +143,35 @@ def past_of(record: SweepRecord) -> PastSweep | None:
         steps=max(trial.steps for trial in ended),
         whole_s=fmean(whole) if whole else None,
     )
+
+
+def past_sweeps(
+    summaries: Iterable[SweepSummary], conf: str, read: Callable[[SweepSummary], PastSweep | None]
+) -> list[PastSweep]:
+    """Return the work of the newest ended sweeps of a config.
+
+    Args:
+        summaries: All sweeps, the newest first.
+        conf: Name of the config.
+        read: Returns the work of a sweep; None if it tells nothing.
+    """
+    ended = (each for each in summaries if each.conf == conf and each.status in USED)
+    return [*islice(filter(None, map(read, ended)), MOST)]
+
+
+def cost_by_earlier_sweeps(plan: Plan) -> tuple[ExpectedCost | None, str]:
+    """Estimate what a planned sweep costs from earlier sweeps in its tracking store.
+
+    Returns:
+        The estimate, and it in words; without one, the words say what is missing.
+    """
+    uri = plan.config.tracking.uri
+    try:
+        past = past_sweeps(list_sweeps(uri), plan.composition.conf, lambda each: past_of(load_sweep(uri, each.sweep)))
+    except UserError as error:
+        return None, f"not known: {error}"
+    expected = expected_cost(workload_of(plan), past)
+    return expected, cost_in_words(plan, expected)
 
 
 def expected_cost(work: Workload, past: Sequence[PastSweep]) -> ExpectedCost | None:

@@ -12,7 +12,7 @@ from sweeps.report.formatting import duration
 from sweeps.report.terminal_tables import by_rank, trial_cells
 from sweeps.report.watch import Load, next_record
 from sweeps.texts.html_table import html_table, paragraphs
-from sweeps.texts.wording import counted
+from sweeps.texts.wording import counted, counted_states
 from sweeps.tracking.mlflow_texts import describe, describe_no_best, parameter_names
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.values import short
@@ -79,20 +79,15 @@ def trials_html(
     return html_table([*columns, *names.values()], lines)
 
 
-def describe_counts(counts: Mapping[str, int]) -> str:
-    """Return the number of trials in each state that has any: ``3 finished, 1 pruned``."""
-    return ", ".join(f"{count} {state}" for state, count in counts.items() if count) or "no trials"
-
-
 def sweep_text(record: SweepRecord) -> str:
     """Return one line about a sweep, for a viewer that cannot show HTML."""
     record = record.settled()
     best = "" if record.best is None else f"; best trial {_value_of(record, record.best)}"
-    return f"<{record.sweep}: {record.status}, {describe_counts(record.counts)}{best}>"
+    return f"<{record.sweep}: {record.status}, {counted_states(record.counts) or 'no trials'}{best}>"
 
 
 def _headline(record: SweepRecord) -> Markup:
-    text = f"{record.status}: {describe_counts(record.counts)}; {duration(record.time.wall_s)}"
+    text = f"{record.status}: {counted_states(record.counts) or 'no trials'}; {duration(record.time.wall_s)}"
     return Markup("<b>{}</b> {}").format(record.sweep, text)
 
 

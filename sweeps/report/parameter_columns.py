@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rich.cells import cell_len
@@ -20,30 +19,22 @@ LONGEST_CELL = 24
 Cell = str | Text
 
 
-@dataclass(frozen=True)
-class Column:
-    """Column that is always shown."""
-
-    name: str
-    right: bool = False
-
-
 def parameter_table(
-    columns: Sequence[Column], rows: Sequence[Sequence[Cell]], params: Sequence[Mapping[str, Any]], width: int
+    columns: Sequence[str], rows: Sequence[Sequence[Cell]], params: Sequence[Mapping[str, Any]], width: int
 ) -> tuple[Table, Text | None]:
     """Table of trials with a column for each parameter that fits, and a line that names the others.
 
     Args:
-        columns: The first columns.
+        columns: The first columns: a trial's id and state, which are aligned to the left, then numbers.
         rows: Cells of these columns, by trial.
         params: The parameters of each trial, by path.
         width: Width of the terminal in cells.
     """
     table = Table(box=None, pad_edge=False, header_style="dim")
     used = -GAP
-    for index, column in enumerate(columns):
-        table.add_column(column.name, justify="right" if column.right else "left", no_wrap=True)
-        used += GAP + max(map(cell_len, [column.name, *(str(row[index]) for row in rows)]))
+    for index, name in enumerate(columns):
+        table.add_column(name, justify="left" if index < 2 else "right", no_wrap=True)
+        used += GAP + max(map(cell_len, [name, *(str(row[index]) for row in rows)]))
     names = parameter_names(params)
     texts = {path: [short(each[path])[:LONGEST_CELL] if path in each else "" for each in params] for path in names}
     shown: list[str] = []

@@ -18,7 +18,7 @@ from sweeps.search.confirmation_race import MAX_RUNS, MIN_RUNS
 from sweeps.space.descriptions import describe_conditions, describe_distribution
 from sweeps.texts.uri_passwords import redact_uri
 from sweeps.texts.wording import counted, value_text
-from sweeps.validate.lane_checks import why_alone
+from sweeps.validate.scaling_checks import why_alone
 
 WIDTH = 200
 

@@ -143,19 +143,14 @@ def fetch_curves(
     return {trial.trial: _thinned(histories[trial.run_id], points) for trial in chosen if trial.run_id in histories}
 
 
-def can_be_best(trial: TrialRecord) -> bool:
-    """Whether a trial counts as a result: it did not fail and violated no limit."""
-    return trial.state != "failed" and trial.violation is None
-
-
 def best_values(trials: Iterable[TrialRecord], mode: str, objective: int = 0) -> list[float | None]:
     """Best value of an objective after each of the trials; None before the first trial that counts as a result."""
     better = min if mode == "min" else max
 
     def value(trial: TrialRecord) -> float | None:
         values = trial.all_values()
-        is_result = can_be_best(trial) and len(values) > objective and math.isfinite(values[objective])
-        return values[objective] if is_result else None
+        is_result = trial.state != "failed" and trial.violation is None
+        return values[objective] if is_result and len(values) > objective and math.isfinite(values[objective]) else None
 
     def best(one: float | None, other: float | None) -> float | None:
         return other if one is None else one if other is None else better(one, other)

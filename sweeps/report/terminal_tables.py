@@ -16,7 +16,7 @@ from sweeps.report.formatting import STATE_STYLES, duration
 from sweeps.report.plain_console import plain_table, print_facts
 from sweeps.report.report_folder import existing_report
 from sweeps.texts.uri_passwords import redact_uri, without_credentials
-from sweeps.texts.wording import counted
+from sweeps.texts.wording import counted, counted_states
 from sweeps.tracking.confirmation_record import Confirmation
 from sweeps.tracking.mlflow_pages import trials_page
 from sweeps.tracking.mlflow_texts import describe_no_best, parameter_names
@@ -122,12 +122,8 @@ def _trials_table(record: SweepRecord, trials: Sequence[TrialRecord]) -> Table:
 def trial_cells(record: SweepRecord, trial: TrialRecord) -> list[str | Text]:
     """Cells of a trial: id, state, a value for each objective, steps and time."""
     state = Text(trial.state, STATE_STYLES.get(trial.state, ""))
-    return [trial.trial, state, *_values(record, trial), str(trial.steps), took(record, trial)]
-
-
-def _values(record: SweepRecord, trial: TrialRecord) -> list[str]:
-    """Texts of a trial's values, one for each objective."""
-    return [short(value) for value in trial.all_values()] or [""] * len(record.metrics)
+    values = [short(value) for value in trial.all_values()] or [""] * len(record.metrics)
+    return [trial.trial, state, *values, str(trial.steps), took(record, trial)]
 
 
 def print_best(record: SweepRecord, console: Console, *, label: str | None = None) -> None:
@@ -215,9 +211,9 @@ def _print_traceback(record: SweepRecord, trial: TrialRecord, console: Console) 
 
 
 def _print_headline(record: SweepRecord, console: Console) -> None:
-    counts = ", ".join(f"{count} {state}" for state, count in record.counts.items() if count)
+    counts = counted_states(record.counts) or "no trials"
     time_ = record.time
-    console.print(Text.assemble((record.sweep, "bold"), f" {record.status}: {counts or 'no trials'}"))
+    console.print(Text.assemble((record.sweep, "bold"), f" {record.status}: {counts}"))
     rest = f" ({named})" if time_.account is not None and (named := describe_rest(time_.account)) else ""
     held = f"; {time_.gpu_s / 3600:.2f} GPU hours" if time_.gpu_s else ""
     cost = f"; cost {time_.cost:.2f}" if time_.cost else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
@@ -22,14 +23,8 @@ END_OF_WORKERS = 8
 """Maximum number of workers whose logs are shown."""
 
 
-def trial_document(record: SweepRecord, trial: TrialRecord, lines: int = END_LINES) -> dict[str, Any]:
-    """Document of ``show --trial --json``, with the end of the trial's logs.
-
-    Args:
-        record: The sweep.
-        trial: The trial.
-        lines: Number of lines from the end of each worker's log.
-    """
+def trial_document(record: SweepRecord, trial: TrialRecord) -> dict[str, Any]:
+    """Document of ``show --trial --json``, with the end of the trial's logs."""
     logs = TrialLogs(record, trial)
     workers = logs.workers()
     return {
@@ -49,14 +44,11 @@ def trial_document(record: SweepRecord, trial: TrialRecord, lines: int = END_LIN
             if not each.moved
         ],
         "moves": [{"ended": each.ended, "reason": each.error} for each in trial.failures if each.moved],
-        "notes": [{"at": each.at, "text": each.text} for each in trial.notes],
-        "spans": [
-            {"held": each.held, "trained": each.trained, "ended": each.ended, "workers": list(each.workers)}
-            for each in trial.spans
-        ],
+        "notes": [asdict(each) for each in trial.notes],
+        "spans": [asdict(each) | {"workers": list(each.workers)} for each in trial.spans],
         "time_account": None if trial.account is None else trial.account.as_json(),
         "traceback": logs.traceback(),
-        "logs": {str(worker): logs.last_lines(worker, lines) for worker in workers[:END_OF_WORKERS]},
+        "logs": {str(worker): logs.last_lines(worker, END_LINES) for worker in workers[:END_OF_WORKERS]},
         "workers": workers,
     }
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from sweeps.errors import TrackingUnreachable
 from sweeps.report.forecast_text import forecast_lines
 from sweeps.report.formatting import STATE_STYLES, duration
-from sweeps.report.parameter_columns import Column, parameter_table
+from sweeps.report.parameter_columns import parameter_table
 from sweeps.report.terminal_tables import by_rank, trial_cells
 from sweeps.texts.wording import counted
 from sweeps.tracking.mlflow_texts import describe
@@ -111,22 +110,14 @@ def _screen(record: SweepRecord, console: Console, trouble: str = "") -> Rendera
     told = [*describe_stages(record.stages), *confirmed, *forecast_lines(record)]
     lines += [Text(line, no_wrap=True, overflow="ellipsis") for line in told]
     shown = _shown_trials(record, max(3, console.height - OTHER_LINES))
-    table, hidden = _table(record, shown, console.width)
+    columns = ["trial", "state", *record.metrics, "step", "took"]
+    cells = [trial_cells(record, trial) for trial in shown]
+    table, hidden = parameter_table(columns, cells, [trial.params for trial in shown], console.width)
     lines += [table] if hidden is None else [table, hidden]
     if len(record.trials) > len(shown):
         lines.append(Text(f"and {len(record.trials) - len(shown)} more", "dim"))
     lines.append(Text(trouble or "Ctrl-C ends this display; the sweep continues", "red" if trouble else "dim"))
     return Group(*lines)
-
-
-def _table(record: SweepRecord, trials: Sequence[TrialRecord], width: int) -> tuple[Table, Text | None]:
-    columns = [
-        Column("trial"),
-        Column("state"),
-        *(Column(name, right=True) for name in (*record.metrics, "step", "took")),
-    ]
-    cells = [trial_cells(record, trial) for trial in trials]
-    return parameter_table(columns, cells, [trial.params for trial in trials], width)
 
 
 def _shown_trials(record: SweepRecord, room: int) -> list[TrialRecord]:

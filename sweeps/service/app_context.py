@@ -24,7 +24,6 @@ from sweeps.service.nights.promotion_worker import PromotionWorker
 from sweeps.service.notify.address import addresses
 from sweeps.service.notify.cli_notify import VARIABLE
 from sweeps.service.notify.notifier import Notifier
-from sweeps.service.past_sweeps import PastSweeps
 from sweeps.service.poller import Poller
 from sweeps.service.queue.driver_stops import DriverStops
 from sweeps.service.queue.heartbeat import Heartbeat
@@ -62,7 +61,6 @@ class AppContext(Surroundings):
         self.runner = JobRunner(self, self.heartbeat, _sweep_environment(config.notifications))
         self.records = RecordCache(self.database, config.tracking_uri)
         self.planner = Planner(config.access.plans_at_once, config.access.plan_within_s)
-        self.past_sweeps = PastSweeps(self.records)
         self.audit = Audit(config.folder, self.clock)
         self.stops = DriverStops()
         self.saved_schedules = SavedSchedules(config.folder / FOLDER)
@@ -77,7 +75,9 @@ class AppContext(Surroundings):
         self.notifier = Notifier(self, addresses(config.notifications), self.page_of)
         self.promotion_worker = PromotionWorker(self, self.heartbeat, [self.notifier.wake])
         self.housekeeping = Housekeeping(self)
-        self._listen_to_jobs()
+        self.runner.listeners.before_start.append(self._night_overrides)
+        self.runner.listeners.checks.append(self._check_again)
+        self.runner.listeners.ended += [self.promotion_worker.wake, self.notifier.wake]
         self.parts: list[Planner | Poller] = [
             *(self.planner, self.runner, self.scheduler, self.promotion_worker, self.notifier, self.housekeeping)
         ]
@@ -94,15 +94,9 @@ class AppContext(Surroundings):
             )
         return authenticator
 
-    def _listen_to_jobs(self) -> None:
-        listeners = self.runner.listeners
-        listeners.before_start.append(self._night_overrides)
-        listeners.checks.append(self._check_again)
-        listeners.ended += [self.promotion_worker.wake, self.notifier.wake]
-
     def operations(self, principal: Principal) -> UserOperations:
         """Return the operations of a user."""
-        shared = (self.runner, self.records, self.planner, self.past_sweeps, self.audit, self.stops)
+        shared = (self.runner, self.records, self.planner, self.audit, self.stops)
         return UserOperations(self, *shared, principal)
 
     def _night_overrides(self, job: Job) -> list[str]:

@@ -18,7 +18,7 @@ from sweeps.config.service import Service
 from sweeps.files.whole_files import FILE_MODE
 from sweeps.provenance.secrets import redacted
 from sweeps.service.auth.principal import Principal
-from sweeps.service.clock import Clock, WallClock
+from sweeps.service.clock import Clock
 
 AUDIT_FILE = "audit.jsonl"
 """Name of the file, in the folder of the sweeps."""
@@ -117,7 +117,7 @@ class Audit:
 
 def note_of_operator(config: Service, action: str, **about: str | int | None) -> None:
     """Append an entry about a change by the operator on the command line."""
-    Audit(config.folder, WallClock()).note(Principal(getuser(), "admin"), action, **about)
+    Audit(config.folder, Clock()).note(Principal(getuser(), "admin"), action, **about)
 
 
 def _append(handle: int, line: bytes) -> None:

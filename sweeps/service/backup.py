@@ -23,7 +23,8 @@ from sweeps.config.service import Service
 from sweeps.errors import ConfigError, SweepsError, UserError
 from sweeps.files.whole_files import FILE_MODE, FOLDER_MODE, make_private, replacing
 from sweeps.service.database import tables
-from sweeps.service.database.engine import open_database, writing
+from sweeps.service.database.engine import opened_database, writing
+from sweeps.service.database.schema_version import copy_sqlite
 from sweeps.service.schedules.saved import FOLDER as SCHEDULES
 from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.journal import POSITION_FILE
@@ -93,7 +94,7 @@ def backup(config: Service, file: Path, *, sweeps: bool) -> Contents:
             copy = Path(folder) / (SQLITE if is_sqlite else DUMP)
             make_private(copy)
             if is_sqlite:
-                _copy_sqlite(Path(str(url.database)), copy)
+                _checked_copy(Path(str(url.database)), copy)
             else:
                 _run("pg_dump", url, ["--format=custom", "--no-owner", "--no-privileges", f"--file={copy}"])
             positions = {path: path.read_bytes() for path in output_dir.glob(f"*/{POSITION_FILE}")}
@@ -109,8 +110,7 @@ def backup(config: Service, file: Path, *, sweeps: bool) -> Contents:
                 _add_bytes(archive, CONTENTS, json.dumps(asdict(contents), indent=2).encode())
                 archive.add(copy, copy.name)
                 if contents.has_store and store is not None:
-                    make_private(Path(folder) / STORE)
-                    _copy_sqlite(store, Path(folder) / STORE)
+                    _checked_copy(store, Path(folder) / STORE)
                     archive.add(Path(folder) / STORE, STORE)
                     if sweeps:
                         _add_folder(archive, store.absolute().parent / ARTIFACTS, ARTIFACTS)
@@ -138,26 +138,21 @@ def restore(config: Service, file: Path) -> Contents:
                 _extract(archive, member, places, url)
     except (OSError, tarfile.TarError, EOFError) as error:
         raise SweepsError(f"{file}: cannot be restored ({error})") from error
-    engine = open_database(config.database)  # it may be of an earlier release
-    with writing(engine) as connection:  # its services are gone: their sweeps may be taken over at once
+    with opened_database(config.database) as engine, writing(engine) as connection:  # perhaps of an earlier release
+        # Its services are gone: their sweeps may be taken over at once.
         connection.execute(update(tables.services).values(beat=0.0))
-    engine.dispose()
     return contents
 
 
 def _jobs(url: str) -> dict[str, int]:
-    engine, state = open_database(url), tables.jobs.c.state
-    try:
-        with engine.connect() as connection:
-            return {str(name): count for name, count in connection.execute(select(state, func.count()).group_by(state))}
-    finally:
-        engine.dispose()
+    state = tables.jobs.c.state
+    with opened_database(url) as engine, engine.connect() as connection:
+        return {str(name): count for name, count in connection.execute(select(state, func.count()).group_by(state))}
 
 
-def _copy_sqlite(source: Path, target: Path) -> None:
-    """Copy a file to which others write, in its state after one of their transactions."""
-    with closing(sqlite3.connect(source)) as opened, closing(sqlite3.connect(target)) as copy:
-        opened.backup(copy)
+def _checked_copy(source: Path, target: Path) -> None:
+    copy_sqlite(source, target)
+    with closing(sqlite3.connect(target)) as copy:
         (found,) = copy.execute("PRAGMA integrity_check").fetchone()
     if found != "ok":
         raise SweepsError(f"{source}: is damaged ({found})")

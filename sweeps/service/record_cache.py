@@ -9,13 +9,14 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextvars import copy_context
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Generic, TypeVar
 
 from sqlalchemy import Engine
 
-from sweeps.errors import TrackingUnreachable, UnknownName
-from sweeps.service.auth.principal import Principal, visible
+from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName
+from sweeps.report.expected_cost import PastSweep, past_of, past_sweeps
+from sweeps.service.auth.principal import LOCAL, Principal, visible
 from sweeps.service.queue import jobs
 from sweeps.service.queue.jobs import Job
 from sweeps.texts.suggestions import did_you_mean
@@ -37,6 +38,8 @@ MAX_LOAD = 0.2
 """Maximum share of time spent reading one entry: the record of a sweep of thousands of trials takes seconds."""
 MAX_SWEEPS = 100
 """Maximum number of cached sweeps."""
+MAX_PAST = 500
+"""Maximum number of sweeps whose measured work is cached."""
 
 Content = TypeVar("Content")
 
@@ -134,6 +137,7 @@ class RecordCache:
         self._list = CacheEntry(self._read_list, self._check_store)
         self._lock = threading.Lock()
         self._sweeps: OrderedDict[str, CacheEntry[SweepRecord]] = OrderedDict()
+        self._past = lru_cache(MAX_PAST)(self._read_past)
 
     def sweeps(self, principal: Principal) -> Snapshot[list[SweepLine]]:
         """Return all sweeps visible to a principal, newest first.
@@ -173,6 +177,19 @@ class RecordCache:
                 self._sweeps.pop(name, None)
             raise self._unknown(principal, name) from None
 
+    def past_sweeps(self, principal: Principal, conf: str) -> list[PastSweep]:
+        """Return what the newest ended sweeps of a config have trained and how long it took, as far as a principal may
+        see them; nothing while the store does not answer."""
+
+        def read(summary: SweepSummary) -> PastSweep | None:
+            self.check_exists(principal, summary.sweep)  # the list may be old
+            return self._past(summary.sweep, summary.wall_s)
+
+        try:
+            return past_sweeps((line.summary for line in self.sweeps(principal).content), conf, read)
+        except SweepsError:
+            return []
+
     def exists(self, principal: Principal, name: str) -> bool:
         """Whether a principal may see a sweep of this name, even if it is not recorded."""
         if principal.role == "admin":
@@ -197,6 +214,9 @@ class RecordCache:
     def _unknown(self, principal: Principal, name: str) -> UnknownName:
         known = [line.summary.sweep for line in self.sweeps(principal).content]
         return UnknownName(f"there is no sweep {name!r}{did_you_mean(name, known)}")
+
+    def _read_past(self, sweep: str, _wall_s: float) -> PastSweep | None:  # an extended sweep has run for longer
+        return past_of(self.sweep(LOCAL, sweep))
 
     def _read_list(self) -> list[SweepLine]:
         summaries = list_sweeps(self._uri)

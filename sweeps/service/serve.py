@@ -16,8 +16,7 @@ from sweeps.config.service import Service
 from sweeps.errors import UserError
 from sweeps.service.api.app import make_app
 from sweeps.service.app_context import AppContext
-from sweeps.service.auth.header_timeout import protocol
-from sweeps.service.auth.paced_listener import PacedListener
+from sweeps.service.auth.connection_limits import PacedListener, protocol
 from sweeps.service.web.figures import load_libraries
 
 SHUTDOWN_S = 5

@@ -9,7 +9,7 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from sweeps.config.service import Service
-from sweeps.service.clock import Clock, WallClock
+from sweeps.service.clock import Clock
 
 
 @dataclass(eq=False)
@@ -18,6 +18,6 @@ class Surroundings:
 
     config: Service
     database: Engine
-    clock: Clock = field(default_factory=WallClock)
+    clock: Clock = field(default_factory=Clock)
     config_dirs: Sequence[Path] = ()
     """Users' folders of configs, which take precedence over the built-in ones."""

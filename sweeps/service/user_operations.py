@@ -17,9 +17,8 @@ from sweeps.config.service import Service
 from sweeps.driver.reproduce import plan_reproduction
 from sweeps.errors import ConfigError, UserError
 from sweeps.operations.operations import Reading
-from sweeps.plan.export import choose, config_of
+from sweeps.plan.export import choose, config_of, plan_retraining
 from sweeps.plan.extend import ask_driver, read_changes
-from sweeps.plan.retrain import plan_retraining
 from sweeps.plan.saved_sweep import reopened
 from sweeps.registry.model_names import check_registration
 from sweeps.registry.ownership import ModelRights
@@ -29,10 +28,8 @@ from sweeps.service.audit import AUDIT_FILE, Audit
 from sweeps.service.auth import tokens
 from sweeps.service.auth.config_policy import ConfigPolicy, SweepExists
 from sweeps.service.auth.models import check_model
-from sweeps.service.auth.principal import Principal, project_of
-from sweeps.service.auth.priorities import check_priority
+from sweeps.service.auth.principal import Principal, check_priority, project_of
 from sweeps.service.database.engine import writing
-from sweeps.service.past_sweeps import PastSweeps
 from sweeps.service.queue import jobs
 from sweeps.service.queue.driver_stops import DriverStops
 from sweeps.service.queue.job_requests import Extend, Reproduce, Request, Resume, Retrain, Run
@@ -64,7 +61,6 @@ class UserOperations(Reading):
     runner: JobRunner
     records: RecordCache
     planner: Planner
-    past_sweeps: PastSweeps
     audit: Audit
     stops: DriverStops
     principal: Principal
@@ -83,7 +79,7 @@ class UserOperations(Reading):
 
     def plan(self, request: Run) -> Planned:
         """Plan a ``run`` without starting it."""
-        return self._plan(self._plans.run, request, self.past_sweeps.of(self.principal, request.conf))
+        return self._plan(self._plans.run, request, self.records.past_sweeps(self.principal, request.conf))
 
     def run(self, request: Run, *, project: str | None = None, priority: int = 0) -> Job:
         """Queue a new sweep."""
@@ -94,7 +90,7 @@ class UserOperations(Reading):
     def plan_retraining(self, request: Retrain) -> Planned:
         """Plan a ``retrain`` without starting it."""
         record = self._record(request.sweep)
-        past = self.past_sweeps.of(self.principal, record.conf)
+        past = self.records.past_sweeps(self.principal, record.conf)
         plan = self._plan(self._plans.retrain, record, request, past)
         if plan.model is not None:
             self._check_model(plan.model, "")
@@ -266,8 +262,7 @@ class UserOperations(Reading):
             approve(compose_sweep(request.conf, request.overrides, ConfSearchPath(config_dirs)))
         elif isinstance(request, Retrain):
             record = self._record(request.sweep)
-            trial = choose(record, request.trial)
-            plan_retraining(record, trial, request.overrides, config_dirs, request.name, "", approve)
+            plan_retraining(record, request.trial, request.overrides, config_dirs, request.name, "", approve)
         elif isinstance(request, Reproduce):
             uri = self.service.config.tracking_uri
             plan_reproduction(uri, request.sweep, request.trial, request.name, "", config_dirs, approve)

@@ -12,7 +12,7 @@ from sweeps.report.formatting import duration
 from sweeps.report.plain_console import plain_table
 from sweeps.simulate.lane_rates import RATES_ADVICE
 from sweeps.simulate.run import SimulatedSweep, SimulationResult
-from sweeps.texts.wording import counted
+from sweeps.texts.wording import counted, counted_states
 from sweeps.tracking.mlflow_texts import describe
 from sweeps.tracking.values import short
 
@@ -88,8 +88,8 @@ def print_simulation(result: SimulationResult, console: Console) -> None:
         f"regret: distance of the best value so far to {short(result.scale.best)}, the best in the table; normalized: "
         f"divided by that of the table's median, {short(result.scale.median)}"
     )
-    counts = ", ".join(f"{count} {state}" for state, count in first.record.counts.items() if count)
-    say(f"seed {first.seed}: {counts or 'no trial'}, in {duration(first.record.time.wall_s)}; {first.ended_because}")
+    states = counted_states(first.record.counts) or "no trial"
+    say(f"seed {first.seed}: {states}, in {duration(first.record.time.wall_s)}; {first.ended_because}")
     for best in first.record.front:
         values = ", ".join(
             f"{metric} {short(value)}" for metric, value in zip(first.record.metrics, best.all_values(), strict=True)

@@ -10,7 +10,7 @@ from sweeps.compose import Composition, Variant
 from sweeps.compose.dotted import MISSING, find, leaves
 from sweeps.compose.schema_errors import knows
 from sweeps.config import SWEEP_CONFIG
-from sweeps.errors import ConfigError, ConstraintViolated
+from sweeps.errors import ConfigError, ConstraintViolated, raise_mistakes
 from sweeps.texts.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -52,8 +52,7 @@ class Constraints:
                 mistakes.extend(self._unknown_paths(index, parsed[-1]))
             except ValueError as error:
                 mistakes.append(f"{key_of(index, text)}: {error}")
-        if mistakes:
-            raise ConfigError("\n".join(mistakes))
+        raise_mistakes(mistakes)
         return parsed
 
     def check(self, point: Mapping[str, Any], unknown: frozenset[str] = frozenset()) -> None:

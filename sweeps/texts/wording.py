@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -36,3 +37,12 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
     ('1 trial', '1,200 trials', '0 batches')
     """
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def counted_states(counts: Mapping[str, int]) -> str:
+    """Return the number of trials in each state that has any; empty if there are none.
+
+    >>> counted_states({"finished": 1200, "pruned": 1, "failed": 0})
+    '1,200 finished, 1 pruned'
+    """
+    return ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sweeps.config.objectives import as_loss
-from sweeps.texts.wording import counted
+from sweeps.texts.wording import counted, counted_states
 from sweeps.tracking.mlflow_pages import trials_page
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.stage_results import describe_stages
@@ -77,8 +77,8 @@ def trials_table(sweep: SweepRecord) -> str:
 
 def note(sweep: SweepRecord, status: str, description: str) -> str:
     """Return the parent run's description at the end of a sweep, in Markdown."""
-    counts = ", ".join(f"{count} {state}" for state, count in sweep.counts.items() if count)
-    how = f"**{status}** after {sweep.time.wall_s:.0f} s: {counts or 'no trials'}."
+    counts = counted_states(sweep.counts) or "no trials"
+    how = f"**{status}** after {sweep.time.wall_s:.0f} s: {counts}."
     # MLflow folds all but the first lines.
     links = page_links(sweep.mlflow.experiment_id, sweep.sweep, sweep.metrics[0], sweep.modes[0])
     lines = [description.strip(), f"{how} {links}"]

@@ -11,7 +11,7 @@ from sweeps.compose import Composition, Variant
 from sweeps.compose.dotted import MISSING, find
 from sweeps.config import SweepConfig
 from sweeps.config.samplers import CustomSampler
-from sweeps.errors import ConfigError
+from sweeps.errors import raise_mistakes
 from sweeps.space.distributions import boundary_values
 from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import closest_names, did_you_mean
@@ -37,13 +37,11 @@ def check_arguments(composition: Composition, space: Space, lookup: Lookup) -> N
     Raises:
         ConfigError: With every unknown or missing argument, one a line.
     """
-    mistakes = [
+    raise_mistakes(
         line
         for _, config in configs_of_trials(composition, space, lookup)
         for line in argument_mistakes(config, source_signature, list(space))
-    ]
-    if mistakes:
-        raise ConfigError("\n".join(dict.fromkeys(mistakes)))
+    )
 
 
 def configs_of_trials(
@@ -110,7 +108,10 @@ def argument_mistakes(config: SweepConfig, signature: Signature, space: Collecti
     if isinstance(config.task, EstimatorTask):
         yield from estimator_mistakes(config.task, space)
     if isinstance(config.task, FunctionTask):
-        yield from _mistakes_of_task(config.task, signature, space)
+        if config.task.framework == "script":
+            yield from _mistakes_of_script(config.task, space)
+        elif (found := signature(config.task.target)) is not None:
+            yield from _mistakes_of_function(config.task, found, space)
         for name, each in config.task.datasets.items():
             key = f"task.datasets.{name}"
             yield from mistakes_of_call(key, each.target, each.arguments, signature(each.target), space)
@@ -145,15 +146,8 @@ def mistakes_of_call(
         yield f"{key}.arguments.{name}: {key}._target_={target} needs it; give it a value"
 
 
-def _mistakes_of_task(task: FunctionTask, signature: Signature, space: Collection[str]) -> Iterator[str]:
-    """Check ``task.arguments``: a function receives one mapping, a script ``--name=value``."""
-    if task.framework == "script":
-        yield from _mistakes_of_script(task, space)
-    elif (found := signature(task.target)) is not None:
-        yield from _mistakes_of_function(task, found, space)
-
-
 def _mistakes_of_script(task: FunctionTask, space: Collection[str]) -> Iterator[str]:
+    """Check ``task.arguments``, which a script receives as ``--name=value``."""
     options = script_options(task.target)
     for name, value in task.arguments.items():
         if options is not None and not any(each.startswith(name) for each in options):
@@ -162,6 +156,7 @@ def _mistakes_of_script(task: FunctionTask, space: Collection[str]) -> Iterator[
 
 
 def _mistakes_of_function(task: FunctionTask, found: inspect.Signature, space: Collection[str]) -> Iterator[str]:
+    """Check ``task.arguments``, which a function receives as one mapping."""
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = [each for each in found.parameters.values() if each.kind not in variable]
     required = [each.name for each in parameters if each.default is inspect.Parameter.empty]

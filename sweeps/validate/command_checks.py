@@ -12,7 +12,7 @@ from typing import Any
 from sweeps.compose import Composition
 from sweeps.compose.dotted import leaves
 from sweeps.config import SWEEP_CONFIG, TRAINING_SECTIONS, SweepConfig
-from sweeps.errors import ConfigError
+from sweeps.errors import raise_mistakes
 from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import closest_names, did_you_mean
 from sweeps.validate.argument_checks import configs_of_trials
@@ -58,12 +58,9 @@ def check_command(composition: Composition, space: Space, lookup: Lookup) -> Non
         for _, config in configs_of_trials(composition, space, lookup, (*TRAINING_SECTIONS, "task"))
         if isinstance(config.task, CommandTask)
     ]
-    mistakes = [line for config in configs for line in _mistakes(config)]
-    if not mistakes and configs:
-        tasks = [config.task for config in configs if isinstance(config.task, CommandTask)]
-        mistakes = list(_without_effect(composition, space, tasks))
-    if mistakes:
-        raise ConfigError("\n".join(dict.fromkeys(mistakes)))
+    raise_mistakes(line for config in configs for line in _mistakes(config))
+    if tasks := [config.task for config in configs if isinstance(config.task, CommandTask)]:
+        raise_mistakes(_without_effect(composition, space, tasks))
 
 
 def _mistakes(config: SweepConfig) -> Iterator[str]:

@@ -9,21 +9,18 @@ from typing import Any, ParamSpec, TypeVar
 from sweeps.compose import Composition, Variant
 from sweeps.compose.dotted import MISSING, find, leaves
 from sweeps.config import IGNORED_SECTIONS, SWEEP_CONFIG, SweepConfig
-from sweeps.errors import ConfigError
+from sweeps.errors import ConfigError, raise_mistakes
 from sweeps.space.constraints import Constraints
 from sweeps.space.initial_points import InitialPoints
 from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import did_you_mean
-from sweeps.validate.elastic_checks import check_elastic
-from sweeps.validate.lane_checks import check_lanes, lane_mistakes
-from sweeps.validate.model_checks import check_bitsandbytes, check_float8, check_model_on_data
+from sweeps.validate.model_checks import check_bitsandbytes, check_float8, check_model_on_data, check_samples
 from sweeps.validate.numerics_checks import check_numerics
-from sweeps.validate.rescaling_checks import rescaling_mistakes
-from sweeps.validate.sample_checks import check_samples
+from sweeps.validate.scaling_checks import check_elastic, check_lanes, lane_mistakes
 from sweeps.validate.search_checks import search_mistakes
+from sweeps.validate.stage_checks import rescaling_mistakes
 from sweeps.validate.storage_checks import storage_mistakes
 from sweeps.validate.strategy_checks import check_strategy
-from sweeps.validate.tracking_checks import tracking_mistakes
 
 SWEEP_SECTIONS = {"name", "output_dir", "space", "search", "tracking", "cluster", "preflight"}
 
@@ -57,7 +54,7 @@ def check_sweep(composition: Composition, approve: Approve | None = None) -> Spa
         mistakes.collect(_check_values, composition, space, mistakes)
         for line in search_mistakes(composition, space, lookup):
             mistakes.add(line)
-        for line in (*_rescaling(composition, space), *tracking_mistakes(composition), *storage_mistakes(config)):
+        for line in (*_rescaling(composition, space), *storage_mistakes(composition)):
             mistakes.add(line)
         if not mistakes.lines:  # a constraint is computed with valid trials
             points = InitialPoints(composition, space, Constraints(composition), lookup)
@@ -65,7 +62,7 @@ def check_sweep(composition: Composition, approve: Approve | None = None) -> Spa
                 mistakes.add(line)
         if not mistakes.lines:  # which every stage would have, too
             mistakes.collect(_check_stages, composition)
-    mistakes.raise_any()
+    raise_mistakes(mistakes.lines)
     assert space is not None
     return space
 
@@ -95,8 +92,7 @@ def _check_stages(composition: Composition) -> None:
             check_sweep(composition.in_stage(index + 1))
         except ConfigError as error:
             lines += [f"search.stages.{index}: {line}" for line in str(error).split("\n")]
-    if lines:
-        raise ConfigError("\n".join(lines))
+    raise_mistakes(lines)
 
 
 def check_training(config: SweepConfig) -> None:
@@ -157,10 +153,6 @@ class _Mistakes:
 
     def add(self, text: str) -> None:
         self.lines.extend(line for line in text.split("\n") if line not in self.lines)
-
-    def raise_any(self) -> None:
-        if self.lines:
-            raise ConfigError("\n".join(self.lines))
 
 
 def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes) -> None:

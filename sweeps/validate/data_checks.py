@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import cast
 
 from sweeps.config import SweepConfig
-from sweeps.errors import ConfigError
+from sweeps.errors import raise_mistakes
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.validate.estimator_checks import known_goal
-from sweeps.validate.table_checks import table_mistakes
 from sweeps_train.config import ClassificationTask, EstimatorTask, TableData, TextData
 from sweeps_train.data.data_files import File, find_files, pieces_of, read_piece
-from sweeps_train.tables.encoding import Goal
+from sweeps_train.tables.columns import check_columns, feature_names
+from sweeps_train.tables.encoding import Goal, learn_encoding
+from sweeps_train.tables.split import with_target
+from sweeps_train.tables.table_files import read_columns, read_table, table_files
+
+MAX_BYTES = 64 * 2**20
+"""Maximum size of the files of a table that is read here; of a larger one only the names of columns."""
 
 
 def check_data(config: SweepConfig) -> None:
@@ -25,11 +31,10 @@ def check_data(config: SweepConfig) -> None:
     if isinstance(data, TableData):
         goal = known_goal(task) if isinstance(task, EstimatorTask) else cast("Goal", task.kind)
         positive_class = task.positive_class if isinstance(task, ClassificationTask | EstimatorTask) else None
-        mistakes += table_mistakes(data, goal, positive_class)
+        mistakes += _table_mistakes(data, goal, positive_class)
     if isinstance(data, TextData):
         mistakes += _text_mistakes(data)
-    if mistakes:
-        raise ConfigError("\n".join(dict.fromkeys(mistakes)))
+    raise_mistakes(mistakes)
 
 
 def _text_mistakes(data: TextData) -> list[str]:
@@ -79,3 +84,42 @@ def _wanted(data: TextData) -> dict[str, str]:
         return {"prompt_field": data.prompt_field, "completion_field": data.completion_field}
     assert data.text_field is not None
     return {"text_field": data.text_field}
+
+
+def _table_mistakes(
+    data: TableData, goal: Goal | None, positive_class: bool | int | str | None = None
+) -> Iterator[str]:
+    """Yield one line for each mistake: in files, in columns, or a target that does not suit the task. Object stores are
+    not read, as only workers may have access.
+
+    Args:
+        data: Files and columns.
+        goal: Whether the target is a class or a number; None if that is not known here.
+        positive_class: Value of ``task.positive_class``.
+    """
+    for key, path in (("data.path", data.path), ("data.eval_path", data.eval_path)):
+        if path is None or "://" in path:
+            continue
+        try:
+            mistakes = [] if path.startswith("builtin:") else list(_mistakes_of_columns(data, key, path))
+            yield from mistakes
+            if not mistakes and goal is not None and key == "data.path" and _is_small(data, path):
+                table = with_target(data, read_table(data), key, path)
+                learn_encoding(data, goal, table).positive_index(positive_class)
+        except ValueError as error:
+            yield str(error) if str(error).startswith(("data", "task.")) else f"{key}={path}: {error}"
+
+
+def _mistakes_of_columns(data: TableData, key: str, path: str) -> Iterator[str]:
+    names = read_columns(data, key, path)
+    for line in check_columns(data, names, path):
+        name = line.partition("=")[2].partition(":")[0]
+        yield f"{line}{did_you_mean(name, names)}; it has {', '.join(names)}"
+    if not feature_names(data, names):
+        yield f"{key}={path}: has no column to predict data.target={data.target} from; it has {', '.join(names)}"
+
+
+def _is_small(data: TableData, path: str) -> bool:
+    """Whether a table can be read in a moment. scikit-learn's own tables do not count, since its import takes
+    longer."""
+    return not path.startswith("builtin:") and sum(file.size for file in table_files(data, "", path)) <= MAX_BYTES

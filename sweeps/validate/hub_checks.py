@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from sweeps.config import SweepConfig
-from sweeps.errors import ConfigError
+from sweeps.errors import raise_mistakes
 from sweeps_train.config import CausalLM, TextData
 
 ANSWER_WITHIN_S = 5.0
@@ -48,8 +48,7 @@ def check_hub(names: Sequence[HubName]) -> None:
         ConfigError: It answers that it may not, or that there is no such name; one line for each. Without an answer,
             as without a network, there is no error.
     """
-    if mistakes := hub_mistakes(names):
-        raise ConfigError("\n".join(mistakes))
+    raise_mistakes(hub_mistakes(names))
 
 
 def hub_mistakes(names: Sequence[HubName]) -> list[str]:

@@ -30,7 +30,7 @@ from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.texts.wording import amount
 from sweeps.validate.estimator_checks import known_metrics
-from sweeps.validate.pool_checks import pool_mistakes
+from sweeps.validate.scaling_checks import pool_mistakes
 from sweeps.validate.stage_checks import stage_mistakes, stage_notes
 from sweeps.validate.warm_start_checks import warm_start_mistakes
 from sweeps_train.command.placeholders import config_values

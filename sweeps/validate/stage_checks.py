@@ -1,13 +1,21 @@
-"""Checks of ``search.stages``: requirements of a stage on the search, and the numbers of trials."""
+"""Checks of ``search.stages``: what a stage requires of the search, the numbers of trials, and how searched values are
+rescaled from one stage to the next."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+from sweeps.compose.dotted import MISSING, find, leaves
 from sweeps.config.search import Search
+from sweeps.config.space import FloatDistribution, IntDistribution
+from sweeps.space.space import Space
+from sweeps.texts.suggestions import did_you_mean
 
 LEARNING_SAMPLERS = ("tpe", "gp", "cmaes", "bohb", "curves", "predicted")
 """Samplers that learn from the trials of earlier stages."""
+Values = Mapping[str, Any]
+"""A config as nested mappings."""
 
 
 def stage_mistakes(search: Search) -> Iterator[str]:
@@ -48,4 +56,85 @@ def stage_notes(search: Search) -> Iterator[str]:
         yield (
             f"search.sampler.kind={search.sampler.kind} does not learn from search.stages; only their best points are "
             "trained again"
+        )
+
+
+def rescaling_mistakes(search: Search, space: Space, phases: list[Values]) -> Iterator[str]:
+    """Yield one line for each mistake, with key, value and fix.
+
+    Args:
+        search: Section ``search`` of the sweep.
+        space: Space of the sweep.
+        phases: Config of each stage, and of the sweep itself.
+    """
+    for index, stage in enumerate(search.stages):
+        before, after = phases[index], phases[index + 1]
+        for path, rule in stage.rescale.items():
+            key = f"search.stages.{index}.rescale.{path}"
+            if path not in space:
+                yield f"{key}={rule}: {path} is not searched{did_you_mean(path, space)}"
+                continue
+            distribution = space[path]
+            if not isinstance(distribution, FloatDistribution | IntDistribution):
+                yield f"{key}={rule}: {path} has choices; only a range of numbers can be rescaled: leave it out"
+                continue
+            mistakes = list(_size_mistakes(key, rule, space, before, after)) if isinstance(rule, dict) else []
+            yield from mistakes or _too_far(key, rule, distribution, before, after)
+
+
+def rescaling_factor(rule: float | Mapping[str, float], stage: Values, following: Values) -> float:
+    """Return the factor of a searched value from a stage to the next.
+
+    Args:
+        rule: The factor itself, or powers by the path of a size.
+        stage: Config of the stage.
+        following: Config of the next stage, or of the sweep.
+    """
+    if isinstance(rule, float | int):
+        return float(rule)
+    factor = 1.0
+    for size, power in rule.items():
+        factor *= (find(following, size) / find(stage, size)) ** power
+    return factor
+
+
+def _size_mistakes(key: str, rule: Mapping[str, float], space: Space, before: Values, after: Values) -> Iterator[str]:
+    for size, power in rule.items():
+        what, values = f"{key}.{size}={power:g}:", (find(before, size), find(after, size))
+        if size in space:
+            yield f"{what} {size} is searched, and so has no single value in the stage; name one that the stage changes"
+        elif values == (MISSING, MISSING):
+            known = [path for each in (before, after) for path in leaves(each) if _is_size(find(each, path))]
+            section = [path for path in known if path.partition(".")[0] == size.partition(".")[0]]
+            yield f"{what} the config has no {size}{did_you_mean(size, section or known)}; or give a factor instead"
+        elif not all(map(_is_size, values)):
+            was, becomes = ("missing" if value is MISSING else value for value in values)
+            yield (
+                f"{what} {size} is {was} in the stage and {becomes} after it; name a positive number of both, or give "
+                "a factor instead of the mapping"
+            )
+        elif values[0] == values[1]:
+            yield (
+                f"{what} {size} is {values[0]:g} in the stage and after it, which changes nothing; change it in the "
+                "stage's overrides, or leave it out"
+            )
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def _too_far(
+    key: str,
+    rule: float | Mapping[str, float],
+    distribution: FloatDistribution | IntDistribution,
+    before: Values,
+    after: Values,
+) -> Iterator[str]:
+    low, high, factor = distribution.low, distribution.high, rescaling_factor(rule, before, after)
+    if low * factor > high or high * factor < low:
+        least, most = sorted((low / high, high / low))  # neither is 0, which stays in its range
+        yield (
+            f"{key}={rule}: multiplies by {factor:g}, which takes every value out of the range {low:g} to {high:g}; "
+            f"give a rule with a factor between {least:g} and {most:g}"
         )

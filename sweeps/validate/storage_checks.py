@@ -1,27 +1,52 @@
-"""Checks of ``output_dir`` in an object store."""
+"""Checks of where a sweep is kept: ``tracking``, ``output_dir``, and the environment in which its nodes reach them."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
+from sweeps.compose import Composition
 from sweeps.config import SweepConfig
 from sweeps.storage.location import is_remote
 from sweeps.texts.uri_passwords import holds_password, redact_uri
 
 
-def storage_mistakes(config: SweepConfig) -> Iterator[str]:
+def storage_mistakes(composition: Composition) -> Iterator[str]:
     """Yield one line for each mistake, with key, value and fix."""
-    uri = config.output_dir
-    if is_remote(uri) and holds_password(uri):
+    config, output_dir = composition.config, composition.config.output_dir
+    literals = [raw.get("tracking", {}).get("uri") for raw in composition.variants.values()]
+    if any(isinstance(uri, str) and holds_password(uri) for uri in literals):
         yield (
-            f"output_dir={redact_uri(uri)}: everybody who can read the config sees the key; give it in the environment "
-            "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY), and to the nodes of a cluster with cluster.env=['AWS_*']"
+            f"tracking.uri={redact_uri(config.tracking.uri)}: everybody who can list processes or read the config "
+            "sees the password; set the environment variable MLFLOW_TRACKING_URI to the whole URI, or, for a server, "
+            "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+        )
+    if config.tracking.checkpoints == "reference" and not config.checkpoint.keep:
+        yield (
+            "tracking.checkpoints=reference: checkpoint.keep=[] keeps no checkpoint to refer to; use "
+            "checkpoint.keep=[best], or tracking.checkpoints=none"
+        )
+    if is_remote(output_dir) and holds_password(output_dir):
+        yield (
+            f"output_dir={redact_uri(output_dir)}: everybody who can read the config sees the key; give it in the "
+            "environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY), and to the nodes of a cluster with "
+            "cluster.env=['AWS_*']"
         )
 
 
 def storage_notes(config: SweepConfig) -> Iterator[str]:
     """Yield notes on settings that are valid but may be unintended."""
-    if is_remote(config.output_dir) and config.cluster.address != "local" and not config.cluster.env:
+    if config.tracking.checkpoints == "reference" and not is_remote(config.output_dir):
+        yield (
+            f"tracking.checkpoints=reference: MLflow will refer to folders in output_dir={config.output_dir}; only "
+            "machines that can read that folder can load the checkpoints, as long as they stay there"
+        )
+    if config.cluster.address == "local":
+        return
+    missing = [name for name in config.cluster.env if not name.endswith("*") and name not in os.environ]
+    if missing:
+        yield f"cluster.env: {', '.join(missing)}: not set here, so the workers keep what their nodes have"
+    if is_remote(config.output_dir) and not config.cluster.env:
         yield (
             f"output_dir={config.output_dir}: the nodes reach it with their own credentials; "
             "cluster.env=['AWS_*'] gives them yours"

@@ -13,7 +13,7 @@ from running import SHORT, start
 from scheduled import at, defined, set_state
 
 from sweeps.cli import main
-from sweeps.service.clock import WallClock
+from sweeps.service.clock import Clock
 from sweeps.service.database.engine import open_database
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.schedules.firing import decide
@@ -92,7 +92,7 @@ def test_what_became_of_a_firing_is_listed(typed: Any) -> None:
 
 
 def test_with_a_service_up_a_schedule_that_is_run_goes_into_its_queue(typed: Any) -> None:
-    Heartbeat(open_database(HERE), WallClock(), 30.0)
+    Heartbeat(open_database(HERE), Clock(), 30.0)
     job = json.loads(typed("run", "nightly", "--json"))
     assert (job["verb"], job["schedule"], job["state"], job["request"]["conf"]) == (
         "run",

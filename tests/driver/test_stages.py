@@ -16,8 +16,8 @@ from sweeps.driver.stage_searches import StageWatch, is_over, results_of, stage_
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.plan.plan import Plan, make_plan
-from sweeps.plan.rescaling import rescaled
 from sweeps.plan.searcher_options import searcher_options
+from sweeps.plan.stage import rescaled
 from sweeps.search.rank_agreement import agreement
 from sweeps.search.samplers.saved_trials import save_earlier
 from sweeps.search.samplers.transfer import WarmStartSampler

@@ -9,8 +9,7 @@ import pytest
 
 from sweeps.config.search import Cost, Stop
 from sweeps.plan.plan import make_plan
-from sweeps.report.earlier_sweeps import cost_by_earlier_sweeps
-from sweeps.report.expected_cost import PastSweep, Workload, expected_cost, workload_of
+from sweeps.report.expected_cost import PastSweep, Workload, cost_by_earlier_sweeps, expected_cost, workload_of
 
 WORK = Workload(
     trials=12,

@@ -19,8 +19,7 @@ from sweeps.report.figures.best_so_far import best_so_far
 from sweeps.report.figures.contours import contours
 from sweeps.report.figures.importance import by_importance, importance, importances
 from sweeps.report.figures.learning_curves import learning_curves
-from sweeps.report.figures.parallel_coordinates import parallel_coordinates
-from sweeps.report.figures.parallel_lines import parallel_lines
+from sweeps.report.figures.parallel_coordinates import parallel_coordinates, parallel_lines
 from sweeps.report.figures.sections import make_sections, write_images
 from sweeps.report.figures.slices import slices
 from sweeps.report.figures.style import robust_range

@@ -21,7 +21,7 @@ from sweeps.provenance.redacted_text import redacted_log
 from sweeps.runtime import cluster
 from sweeps.runtime.cluster import connected
 from sweeps.runtime.environment import chosen_variables, setting_up
-from sweeps.validate.cluster_checks import cluster_notes
+from sweeps.validate.storage_checks import storage_notes
 
 SECRET = "planted-value-7Q41"
 
@@ -88,10 +88,10 @@ def test_a_variable_that_is_not_set_is_noted_for_a_running_cluster(monkeypatch: 
     monkeypatch.delenv("HF_TOKNE", raising=False)
     tokens = ["cluster.env=[HF_TOKEN, HF_TOKNE, 'NCCL_*']"]
     config = compose_sweep("digits", ["cluster=auto", *tokens], ConfSearchPath()).config
-    assert list(cluster_notes(config)) == [
+    assert list(storage_notes(config)) == [
         "cluster.env: HF_TOKNE: not set here, so the workers keep what their nodes have"
     ]
-    assert list(cluster_notes(compose_sweep("digits", tokens, ConfSearchPath()).config)) == []
+    assert list(storage_notes(compose_sweep("digits", tokens, ConfSearchPath()).config)) == []
 
 
 def test_values_of_variables_that_are_named_like_a_secret_are_hidden_in_logs(monkeypatch: pytest.MonkeyPatch) -> None:

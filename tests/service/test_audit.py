@@ -14,7 +14,7 @@ from serving import API, Api, serving
 from sweeps.service import audit as audit_module
 from sweeps.service.audit import Audit
 from sweeps.service.auth.principal import Principal
-from sweeps.service.clock import WallClock
+from sweeps.service.clock import Clock
 
 SCHEDULE = {"name": "mine", "cron": "30 4 * * *", "conf": "digits", "enabled": False}
 ADA = Principal("ada", "run", (), 7, "10.0.0.7")
@@ -85,7 +85,7 @@ def test_the_page_is_for_admins_and_says_the_same(api: Api, eve: TestClient) -> 
 
 def test_pages_of_a_long_log_have_each_entry_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_module, "MOST_READ", 1000)
-    audit = Audit(tmp_path, WallClock())
+    audit = Audit(tmp_path, Clock())
     assert audit.read(10) == ([], None)
     for number in range(25):
         audit.note(ADA, "submitted", job=number, sweep="a\nb" * (number % 3 * 40))
@@ -115,6 +115,6 @@ def test_a_link_in_its_place_is_not_followed(tmp_path: Path, caplog: pytest.LogC
     target = tmp_path / "target"
     target.touch()
     (tmp_path / "audit.jsonl").symlink_to(target)
-    Audit(tmp_path, WallClock()).note(ADA, "submitted", job=1)
+    Audit(tmp_path, Clock()).note(ADA, "submitted", job=1)
     assert target.read_text() == ""
     assert "not recorded" in caplog.text

@@ -16,8 +16,7 @@ from sweeps.service.database import tables
 from sweeps.service.database.engine import open_database, writing
 from sweeps.service.queue import claims
 from sweeps.service.queue.heartbeat import Heartbeat
-from sweeps.service.schedules.firing import decide, fire_now, next_decision, retire
-from sweeps.service.schedules.history import remove_old
+from sweeps.service.schedules.firing import decide, fire_now, next_decision, remove_old, retire
 from sweeps.service.schedules.overview import states
 from sweeps.service.schedules.scheduler import Scheduler
 from sweeps.service.surroundings import Surroundings

@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from serving import API, Api, serving
 
-from sweeps.service.auth.header_timeout import LimitedProtocol
+from sweeps.service.auth.connection_limits import LimitedProtocol
 
 EXISTING = {"name": "mine", "number": 2, "group": "model", "conf": "digits"}
 """For paths and bodies: every second request comes further than to the first lookup."""

@@ -22,6 +22,7 @@ from sqlalchemy import Engine, delete, event, func, select
 from waiting import wait_until
 
 from sweeps.config.service import Service
+from sweeps.service.clock import Clock
 from sweeps.service.database import tables
 from sweeps.service.database.engine import open_database, writing
 from sweeps.service.schedules import scheduler as scheduler_module
@@ -179,7 +180,7 @@ YEAR = [
 ]
 
 
-class SharedClock:
+class SharedClock(Clock):
     """Time that stands in a file, which several processes map."""
 
     def __init__(self, file: Path) -> None:

@@ -18,7 +18,7 @@ from sqlalchemy import Engine, event, insert, select
 from sweeps.config.service import Queue
 from sweeps.service import subprocesses
 from sweeps.service.auth.principal import Principal
-from sweeps.service.clock import WallClock
+from sweeps.service.clock import Clock
 from sweeps.service.database import tables
 from sweeps.service.database.engine import open_database, writing
 from sweeps.service.queue import claims, jobs
@@ -243,7 +243,7 @@ def test_services_that_were_silent_for_long_are_forgotten_unless_their_jobs_run(
 
 
 def test_a_service_that_was_asleep_until_others_forgot_it_is_known_again(engine: Engine) -> None:
-    clock = WallClock()
+    clock = Clock()
     heartbeat = Heartbeat(engine, clock, 0.1)
     forget_services(engine, clock.now() + 1)
     time.sleep(0.1)

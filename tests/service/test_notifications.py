@@ -28,6 +28,7 @@ from sweeps.driver.terminal_view import PlainView
 from sweeps.errors import ConfigError
 from sweeps.plan.plan import make_plan
 from sweeps.service.app_context import AppContext
+from sweeps.service.clock import Clock
 from sweeps.service.database.engine import writing
 from sweeps.service.database.tables import deliveries, jobs
 from sweeps.service.nights.night import Night, begin, change
@@ -41,7 +42,7 @@ from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
 
 
-class Clock:
+class StandingClock(Clock):
     """Stands still until it is moved on."""
 
     def __init__(self) -> None:
@@ -84,7 +85,7 @@ def notifier(engine: Engine, uri: str, clock: Clock | None = None, **urls: str) 
 def notifier_of(
     engine: Engine, uri: str, channels: list[Channel], urls: dict[str, str], clock: Clock | None = None
 ) -> Notifier:
-    service = Surroundings(Service(tracking_uri=uri, notifications=channels), engine, clock or Clock())
+    service = Surroundings(Service(tracking_uri=uri, notifications=channels), engine, clock or StandingClock())
     return Notifier(service, urls, lambda sweep: f"http://here/sweeps/{sweep}")
 
 
@@ -142,7 +143,7 @@ def test_a_broken_channel_is_tried_again_ever_later_and_given_up_with_a_logged_l
 ) -> None:
     record_small_sweep(uri)
     add_job(engine, "digits-1")
-    clock, waits = Clock(), list[float]()
+    clock, waits = StandingClock(), list[float]()
     with webhook(status=500) as box:
         broken = notifier(engine, uri, clock, team=f"http://127.0.0.1:{box.port}/hooks/S3CRETTOKEN")
         while states(engine) != ["given up"]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+from sqlalchemy import Engine
+
 from sweeps.errors import UnknownName
 from sweeps.service.auth.principal import Principal
-from sweeps.service.past_sweeps import PastSweeps
 from sweeps.service.record_cache import RecordCache
 
 
-class StaleList:
+class StaleRecords(RecordCache):
     """Records of a service whose list of a user's sweeps is older than the removal of one of them."""
 
     def sweeps(self, principal: Principal) -> Any:
@@ -29,4 +30,4 @@ class StaleList:
 
 def test_a_sweep_of_a_list_that_is_old_is_read_only_where_the_user_may_see_it_now() -> None:
     bob = cast(Any, SimpleNamespace(role="run", user="bob"))
-    assert PastSweeps(cast(RecordCache, StaleList())).of(bob, "digits") == []
+    assert StaleRecords(cast(Engine, None), "").past_sweeps(bob, "digits") == []

@@ -20,7 +20,7 @@ from sweeps.config.objectives import Objectives
 from sweeps.config.service import Service
 from sweeps.constants import NIGHTS_ARTIFACT, TAG_SWEEP, TAG_TRIAL
 from sweeps.plan.plan import make_plan
-from sweeps.service.clock import WallClock
+from sweeps.service.clock import Clock
 from sweeps.service.database.engine import open_database, writing
 from sweeps.service.nights.command_lines import CommandLines
 from sweeps.service.nights.night import Night, claim, find, of_schedule
@@ -56,7 +56,7 @@ def _store(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def new_judge(engine: Engine, uri: str, dead_after_s: float = 30) -> PromotionWorker:
-    heartbeat = Heartbeat(engine, WallClock(), dead_after_s)
+    heartbeat = Heartbeat(engine, Clock(), dead_after_s)
     return PromotionWorker(Surroundings(Service(tracking_uri=uri), engine), heartbeat)
 
 
@@ -367,7 +367,7 @@ def test_a_night_without_a_record_or_a_value_has_failed(engine: Engine, uri: str
 @on_both_databases
 def test_a_night_is_judged_by_one_service_until_that_one_dies(engine: Engine, uri: str, judge: PromotionWorker) -> None:
     night_of(engine, uri, 1, Nights(), [(at(0.01), 0.95)])
-    first, second = Heartbeat(engine, WallClock(), 30), judge
+    first, second = Heartbeat(engine, Clock(), 30), judge
     assert claim(engine, night(engine, "night-1"), first.service, first.silent_since) is not None
     second.step()
     assert night(engine, "night-1").verdict == "running"

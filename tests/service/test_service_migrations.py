@@ -25,7 +25,7 @@ from sweeps.service.database.engine import open_database, writing
 from sweeps.service.database.migrations import HEAD
 from sweeps.service.database.schema_version import MIGRATIONS
 from sweeps.service.queue import jobs
-from sweeps.service.schedules.history import remove_old
+from sweeps.service.schedules.firing import remove_old
 
 EARLIER = Path(__file__).parents[1] / "earlier" / "service.sql"
 """A database as release 0.1.0 left it, before databases had a version."""

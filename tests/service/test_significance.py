@@ -8,7 +8,7 @@ import pytest
 
 from sweeps.config.nights import Regression
 from sweeps.search.significance import duel, pooled_deviation
-from sweeps.service.nights.regression import compare_with_earlier
+from sweeps.service.nights.verdict import compare_with_earlier
 
 # --- what the noise says ------------------------------------------------------------------------------------------
 

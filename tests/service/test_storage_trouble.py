@@ -17,7 +17,7 @@ from sqlalchemy.exc import OperationalError
 from stores import make_store
 
 from sweeps.config.service import Log, Service
-from sweeps.service.clock import WallClock
+from sweeps.service.clock import Clock
 from sweeps.service.database import storage_errors, timeouts
 from sweeps.service.database.engine import open_database, writing
 from sweeps.service.database.storage_errors import StorageOutage, is_unavailable
@@ -101,7 +101,7 @@ def test_a_part_that_fails_again_and_again_says_so_once_until_it_is_well(caplog:
         if error is not None:
             raise error
 
-    poller = Poller("test", WallClock(), look, 0.001)
+    poller = Poller("test", Clock(), look, 0.001)
     poller.start()
     deadline = time.monotonic() + 20
     while len(done) < len(errors) + 1 and time.monotonic() < deadline:
@@ -118,7 +118,7 @@ def test_many_threads_that_meet_a_locked_database_say_so_once(
     monkeypatch.setattr("sweeps.service.poller.Poller.is_stopping", False)
     runner: JobRunner = api.service.runner
     with locked(tmp_path):
-        poller = Poller("runner", WallClock(), runner.poll, 0.01)
+        poller = Poller("runner", Clock(), runner.poll, 0.01)
         for _ in range(5):
             try:
                 runner.poll()

@@ -22,7 +22,7 @@ from sweeps.config.service import Queue, Service
 from sweeps.errors import SweepsError, TrackingUnreachable
 from sweeps.files.whole_files import write_json
 from sweeps.service import subprocesses
-from sweeps.service.clock import WallClock
+from sweeps.service.clock import Clock
 from sweeps.service.database.engine import open_database, writing
 from sweeps.service.queue import claims, jobs, runner
 from sweeps.service.queue.heartbeat import Heartbeat
@@ -69,7 +69,7 @@ print(subprocesses.start(Path({str(tmp_path / "one")!r}), [{LASTING!r} + ["publi
     assert subprocesses.outcome(tmp_path / "one") is None
 
 
-class Ahead(WallClock):
+class Ahead(Clock):
     """A clock that can be put forward."""
 
     def __init__(self) -> None:

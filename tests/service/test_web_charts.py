@@ -16,7 +16,7 @@ from sweeps.constants import TAG_ENDED
 from sweeps.errors import TrackingUnreachable
 from sweeps.report.figures.learning_curves import learning_curves
 from sweeps.report.figures.nights import NightsRecord, nights_section
-from sweeps.report.figures.parallel_lines import parallel_lines
+from sweeps.report.figures.parallel_coordinates import parallel_lines
 from sweeps.report.figures.section import Section
 from sweeps.report.report_data import ReportData
 from sweeps.service.queue.jobs import Job

@@ -8,7 +8,7 @@ from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import ConfigError
 from sweeps.validate.config_checks import check_sweep
-from sweeps.validate.sample_checks import DIGITS, TABLES
+from sweeps.validate.model_checks import DIGITS, TABLES
 
 NO_SPACE = "space=none"
 WINE = ("task=classification", "model=mlp", "data=csv", "data.path=builtin:wine", "data.target=target", "space=none")

@@ -18,7 +18,7 @@ from sweeps.plan.saved_sweep import reopened, save
 from sweeps.report.plan_summary import plan_document
 from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime
-from sweeps.validate.tracking_checks import tracking_notes
+from sweeps.validate.storage_checks import storage_notes
 
 SECRET = "postgresql://me:s3cret@db:5432/mlflow"
 
@@ -42,7 +42,7 @@ def test_a_mistake_names_key_value_and_fix(tokens: tuple[str, ...], words: list[
 
 def test_what_a_reference_needs_is_noted() -> None:
     config = compose_sweep("digits", ["tracking.checkpoints=reference"], ConfSearchPath()).config
-    (note,) = tracking_notes(config)
+    (note,) = storage_notes(config)
     assert "output_dir=outputs" in note
 
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from sweeps.report.figures.hover import trial_hover
-from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
+from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure, trial_hover
 from sweeps.report.figures.style import (
     BEST_COLOUR,
     STATE_COLOURS,

@@ -6,8 +6,7 @@ import itertools
 
 import plotly.graph_objects as go
 
-from sweeps.report.figures.hover import trial_hover
-from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
+from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure, trial_hover
 from sweeps.report.figures.style import BEST_COLOUR, STATE_COLOURS, WEBGL_FROM, robust_range
 from sweeps.report.report_data import ReportData
 from sweeps.texts.wording import counted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -9,6 +10,15 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 
 from sweeps.report.figures.style import BACKGROUND, GRID, INK, MUTED
+from sweeps.report.formatting import shorten
+from sweeps.texts.wording import counted
+from sweeps.tracking.mlflow_texts import describe
+from sweeps.tracking.record import TrialRecord
+
+LONGEST_HOVER = 160
+MOST_DESCRIBED = 500
+"""Maximum number of trials whose labels show their parameters: with more, the page would become large, and its table
+shows them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,3 +79,13 @@ def style_figure(figure: go.Figure, **layout: Any) -> go.Figure:
 def escape_hover(text: str) -> str:
     """Escape text for a hover label, in which Plotly interprets some HTML."""
     return text.replace("&", "&amp;").replace("<", "&lt;")
+
+
+def trial_hover(trial: TrialRecord, count: int) -> str:
+    """Hover label of a trial."""
+    name = f"trial {trial.trial}, {trial.state}, {counted(trial.steps, 'step')}"
+    if count > MOST_DESCRIBED:
+        return name
+    text = shorten(describe(trial.params), LONGEST_HOVER)
+    lines = textwrap.wrap(text, 60, break_long_words=False, break_on_hyphens=False) or [""]
+    return "<br>".join([name, *map(escape_hover, lines)])

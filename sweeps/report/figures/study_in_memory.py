@@ -8,7 +8,6 @@ from typing import Any
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.study import StudyDirection
-from optuna.trial import FrozenTrial
 
 from sweeps.config.space import CategoricalDistribution as Choice
 from sweeps.config.space import Distribution
@@ -32,17 +31,13 @@ def build_study(data: ReportData, trials: Sequence[TrialRecord]) -> optuna.Study
     minimize, maximize = StudyDirection.MINIMIZE, StudyDirection.MAXIMIZE
     optuna.logging.set_verbosity(optuna.logging.WARNING)  # otherwise it logs a line for each study
     study = optuna.create_study(directions=[minimize if mode == "min" else maximize for mode in data.record.modes])
-    distributions = {path: distribution_of(data, path) for path in data.paths}
-    study.add_trials(
-        [
-            _frozen(
-                {data.names[path]: label(value) for path, value in trial.params.items() if path in distributions},
-                {data.names[path]: distributions[path] for path in trial.params if path in distributions},
-                trial.all_values(),
-            )
-            for trial in trials
-        ]
-    )
+    distributions = {data.names[path]: distribution_of(data, path) for path in data.paths}
+    made = []
+    for trial in trials:
+        params = {data.names[path]: label(value) for path, value in trial.params.items() if path in data.names}
+        own = {name: distributions[name] for name in params}
+        made.append(optuna.create_trial(params=params, distributions=own, values=list(trial.all_values())))
+    study.add_trials(made)
     return study
 
 
@@ -61,8 +56,7 @@ def distribution_of(data: ReportData, path: str) -> BaseDistribution:
 
 def label(value: Any) -> Any:
     """Label of a value on an axis; all but numbers become a short text."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if is_number else shorten(value_text(value), LONGEST_CHOICE)
+    return value if _is_number(value) else shorten(value_text(value), LONGEST_CHOICE)
 
 
 def _range(configured: Distribution | None, tried: Sequence[float]) -> FloatDistribution | IntDistribution:
@@ -79,7 +73,3 @@ def _range(configured: Distribution | None, tried: Sequence[float]) -> FloatDist
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _frozen(params: dict[str, Any], distributions: dict[str, BaseDistribution], values: Sequence[float]) -> FrozenTrial:
-    return optuna.create_trial(params=params, distributions=distributions, values=list(values))

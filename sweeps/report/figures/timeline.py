@@ -1,23 +1,23 @@
-"""Figure of the workers' time: a row for each worker with its trials, and the share of workers that train."""
+"""Figures of the workers' time: a row for each worker with its trials and the share of workers that train; and what the
+time was spent on, a bar for the sweep and one for each of its trials."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
 from sweeps.report.figures.style import STARTING_COLOUR, STATE_COLOURS, time_unit
-from sweeps.report.figures.time_shares import height as shares_height
-from sweeps.report.figures.time_shares import time_shares
+from sweeps.report.formatting import duration
 from sweeps.report.report_data import ReportData
 from sweeps.tracking.record import SweepTime, TrialRecord
 from sweeps.tracking.spans import Span
-from sweeps.tracking.time_account import describe_rest
+from sweeps.tracking.time_account import NAMES, WORDS, TimeAccount, describe_rest
 
 MOST_BARS = 4000
 MOST_ROWS = 64
@@ -25,6 +25,20 @@ MOST_ROWS = 64
 BINS = 240
 LABELLED = 60
 """Maximum number of bars that show the trial's number."""
+MOST_TRIALS = 30
+"""Maximum number of trials with a bar of their own: those that used the most time."""
+COLOURS = {
+    "training": "#2563c9",
+    "start": STARTING_COLOUR,
+    "data_wait": "#d9892b",
+    "communication": "#178f8f",
+    "checkpoint": "#7d55c7",
+    "evaluation": "#4d7c0f",
+    "lost": "#c93a3a",
+    "other": "#6b7280",
+    "waiting": "#92400e",
+    "idle_tail": "#a21caf",
+}
 
 
 @dataclass(frozen=True)
@@ -104,8 +118,8 @@ def timeline(data: ReportData) -> Section | None:
     figures = [SectionFigure(figure=figure, label="workers", height=height + 180, min_width=480)]
     shares = time_shares(data)
     if shares is not None:
-        label = "time by activity"
-        figures.append(SectionFigure(figure=shares, label=label, height=shares_height(shares), min_width=480))
+        label, shares_height = "what the time was spent on", 150 + 24 * len(shares.data[0].y)
+        figures.append(SectionFigure(figure=shares, label=label, height=shares_height, min_width=480))
     images = [each.figure for each in figures]
     pixels = 40 + sum(each.height for each in figures)
     image = Image(name="timeline", figures=images, size=(10, pixels / 100))
@@ -233,3 +247,40 @@ def _share(part: float, rest: float) -> str:
 def natural(row: str) -> tuple[object, ...]:
     """Sort key that puts ``worker 10`` after ``worker 9``."""
     return tuple((0, int(word), "") if word.isdigit() else (1, 0, word) for word in row.split())
+
+
+def time_shares(data: ReportData) -> go.Figure | None:
+    """The figure; None if the sweep has no account of its time."""
+    account = data.record.time.account
+    if account is None or not account.total:
+        return None
+    trials = [(trial.trial, trial.account) for trial in data.record.trials if trial.account is not None]
+    trials.sort(key=lambda each: each[1].total, reverse=True)
+    rows = [("sweep", account), *((f"trial {trial}", each) for trial, each in sorted(trials[:MOST_TRIALS]))]
+    figure = go.Figure()
+    reached = [0.0] * len(rows)
+    for part in NAMES:
+        shares = [each.shares()[part] for _, each in rows]
+        if any(shares):
+            _add_part(figure, part, rows, reached, shares)
+        reached = [before + share for before, share in zip(reached, shares, strict=True)]
+    style_figure(figure, barmode="overlay", bargap=0.25, hovermode="closest")
+    figure.update_xaxes(title="share of the workers' time", range=(0, 1), tickformat=".0%")
+    figure.update_yaxes(categoryorder="array", categoryarray=[name for name, _ in rows][::-1])
+    return figure
+
+
+def _add_part(
+    figure: go.Figure, part: str, rows: list[tuple[str, TimeAccount]], begin: list[float], shares: list[float]
+) -> None:
+    trace = go.Bar(
+        y=[name for name, _ in rows],
+        base=begin,
+        x=shares,
+        orientation="h",
+        name=WORDS.get(part, part),
+        marker={"color": COLOURS[part]},
+        customdata=[duration(asdict(account)[part]) for _, account in rows],
+        hovertemplate="%{y}: " + WORDS.get(part, part) + " %{x:.1%}, %{customdata} of all workers<extra></extra>",
+    )
+    figure.add_trace(trace)

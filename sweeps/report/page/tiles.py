@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from sweeps.report.formatting import duration
 from sweeps.report.report_data import ReportData
-from sweeps.texts.wording import counted
-from sweeps.tracking.record import INTERRUPTED, STATES
+from sweeps.texts.wording import counted, counted_states
 
 
 def tiles(data: ReportData) -> list[tuple[str, str, str]]:
@@ -16,10 +15,7 @@ def tiles(data: ReportData) -> list[tuple[str, str, str]]:
         found.append((f"best {record.metric}", f"{record.best.value:.5g}", f"trial {record.best.trial}, {record.mode}"))
     elif record.front:
         found.append(("Pareto front", str(len(record.front)), f"of {counted(len(data.valued), 'trial')}"))
-    counts = ", ".join(
-        f"{record.counts[state]:,} {state}" for state in (*STATES, INTERRUPTED) if record.counts.get(state)
-    )
-    found.append(("trials", f"{len(record.trials):,}", counts or "none yet"))
+    found.append(("trials", f"{len(record.trials):,}", counted_states(record.counts) or "none yet"))
     took = record.time
     found.append(("time", duration(took.wall_s), f"{duration(took.train_s)} of training, summed over trials"))
     found.append(("goodput", f"{took.goodput:.0%}", "of the workers' time" if took.account else "of the trials' time"))

@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from sweeps.errors import Conflict, SweepsError, TimeLimitExceeded, TrackingUnreachable, UnknownName, UserError
-from sweeps.service.api import administration, health, queue, results, schedules, sweeps, trials
+from sweeps.service.api import administration, health, queue, results, schedules, sweeps
 from sweeps.service.api.depends import Problem
 from sweeps.service.auth.auth import reader, scraper
 from sweeps.service.auth.middleware import SecurityMiddleware
@@ -26,7 +26,6 @@ PREFIX = "/api/v1"
 RESOURCES: tuple[APIRouter, ...] = (
     health.router,
     sweeps.router,
-    trials.router,
     results.router,
     queue.router,
     schedules.router,

@@ -1,13 +1,14 @@
-"""Sweeps: lists, records, trials and curves; and running, stopping, resuming, extending and retraining."""
+"""Sweeps: lists, records, trials, their logs, and curves; and running, stopping, resuming, extending and retraining."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Path, Query, Response
 from pydantic import ConfigDict, Field
 
 from sweeps.operations import serialization
+from sweeps.plan.export import choose
 from sweeps.service.api.depends import InProject, Limit, Metric, Name, Offset, Reads, Runs, User
 from sweeps.service.api.response_documents import (
     CurvePoint,
@@ -22,6 +23,7 @@ from sweeps.service.api.response_documents import (
     Trials,
 )
 from sweeps.service.api.schema import Body, Document
+from sweeps.service.auth.auth import expensive
 from sweeps.service.queue import jobs
 from sweeps.service.queue.job_requests import (
     Alias,
@@ -39,12 +41,16 @@ from sweeps.service.queue.job_requests import Word as Token
 from sweeps.service.queue.jobs import JobDocument
 from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.metric_history import fetch_histories
+from sweeps.tracking.trial_logs import LogPart
 from sweeps.tracking.values import finite
 
 router = APIRouter(tags=["sweeps"])
 
 Tokens = Annotated[list[Token], Field(max_length=1000)]
 """Overrides; ``access.max_overrides`` may allow fewer, with a separate message."""
+TrialId = Annotated[str, Path(description="Number of a trial.", pattern=r"^[0-9]{1,9}(r[0-9]{1,2})?$")]
+Worker = Annotated[int, Path(description="Rank of a worker.", ge=0, lt=1_000_000)]
+Position = Annotated[int, Query(description="Start: 0, or `position` of the previous part.", ge=0, lt=2**60)]
 
 
 class RunBody(Queued):
@@ -262,3 +268,30 @@ def plan_reproduction(operations: Runs, name: Name, body: ReproduceBody) -> Plan
     """Plan a reproduction without starting it, with the differences between now and the recorded run."""
     found = operations.plan_reproduction(body.to_request(name))
     return PlanDocument(plan=found.document, text=found.text)
+
+
+class LogWorkers(Document):
+    """Workers that have a log."""
+
+    workers: list[int]
+    """Ranks of the workers."""
+
+
+@router.get("/sweeps/{name}/trials/{trial}")
+def show(operations: Reads, name: Name, trial: TrialId) -> dict[str, Any]:
+    """A trial with the end of its logs: the document of ``show --trial --json``."""
+    return operations.trial(name, trial)
+
+
+@router.get("/sweeps/{name}/trials/{trial}/logs")
+def logs(operations: Reads, name: Name, trial: TrialId) -> LogWorkers:
+    """Workers of a trial that have a log."""
+    record = operations.record(name)
+    return LogWorkers(workers=operations.log_workers(record, choose(record, trial)))
+
+
+@router.get("/sweeps/{name}/trials/{trial}/logs/{worker}", dependencies=[Depends(expensive)])
+def log(operations: Reads, name: Name, trial: TrialId, worker: Worker, position: Position = 0) -> LogPart:
+    """Part of a worker's log from a position on."""
+    record = operations.record(name)
+    return operations.log_part(record, choose(record, trial), worker, position)

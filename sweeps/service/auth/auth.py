@@ -37,7 +37,6 @@ from sweeps.service.clock import Clock
 from sweeps.service.database.engine import writing
 from sweeps.service.database.storage_errors import is_unavailable, outage
 from sweeps.service.database.timeouts import waiting_at_most
-from sweeps.service.shared_failure import SharedFailure
 
 NOT_SIGNED_IN = "send a valid token as `Authorization: Bearer sweeps_...`; `python -m sweeps token create` makes one"
 NOT_OUR_FORM = "this form is not from a page of the service, or the page was opened before signing in; reload it"
@@ -69,7 +68,7 @@ class Authenticator:
         self._database = database
         self._clock = clock
         self._requires_tokens = not loopback
-        self._threads, self._failure = ThreadPoolExecutor(LOOKUP_THREADS, "authenticator"), SharedFailure()
+        self._threads, self._failure = ThreadPoolExecutor(LOOKUP_THREADS, "authenticator"), _SharedFailure()
 
     async def requires_tokens(self) -> bool:
         """Whether a request without a token is refused; does not block the event loop."""
@@ -145,6 +144,32 @@ class Authenticator:
         """End a browser's session."""
         with writing(self._database) as connection:
             sessions.end(connection, cookie)
+
+
+class _SharedFailure:
+    """Gives its error to all threads that waited while it failed, since each would otherwise wait for its own
+    timeout."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Exception | None, float] = (None, 0.0)
+        """The last error, and when it was raised."""
+
+    def call(self, function: Callable[[], T], asked: float) -> T:
+        """Call a function that needs the database, unless it has failed since ``asked``.
+
+        Args:
+            function: The function.
+            asked: Time at which the caller began to wait for its turn, by the monotonic clock.
+        """
+        last, failed = self._last
+        if last is not None and failed > asked:
+            raise last.with_traceback(None)
+        try:
+            return function()
+        except Exception as error:
+            if is_unavailable(error):
+                self._last = (error, time.monotonic())
+            raise
 
 
 def sign_in(request: Request, response: Response, secret: str) -> bool:

@@ -4,6 +4,7 @@ refused."""
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,17 +14,16 @@ from sweeps.compose import Composition
 from sweeps.compose.expressions import Expression
 from sweeps.config import SWEEP_CONFIG, Reach
 from sweeps.config.access import Access
-from sweeps.errors import ConfigError, SweepsError
+from sweeps.errors import SweepsError, raise_mistakes
 from sweeps.provenance.secrets import redacted
 from sweeps.service.auth.command_policy import CommandPolicy
 from sweeps.service.auth.field_policy import ReachingValue, at_path, reaching_values
-from sweeps.service.auth.import_targets import refusal_of_target
 from sweeps.service.auth.path_policy import PathPolicy
 from sweeps.service.auth.request_validation import check_conf, check_overrides
-from sweeps.service.auth.sizes import check_sizes
 from sweeps.texts.uri_passwords import redact_uri
 from sweeps.texts.wording import value_text
 from sweeps.tracking.uris import absolute
+from sweeps.validate.source_checks import find_module, parsed_module
 
 SweepExists = Callable[[str], bool]
 """Whether a sweep of this name is visible to the user."""
@@ -31,6 +31,9 @@ CLUSTERS = ("local", "auto")
 """Allowed cluster addresses: a cluster started for the sweep, or the operator's running one."""
 MAX_REDACTED = 2000
 """Maximum characters of a value that are searched for secrets; a message shows 80 of them."""
+MAX_CONFIGS = 20_000
+"""Maximum number of option combinations times values of the space; each is composed to be checked."""
+IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
 WORD = re.compile(r"[A-Za-z0-9_]+")
 UNREADABLE = ("tracking", "cluster", "output_dir")
 """Sections that no expression may read, since its results would reveal their values."""
@@ -130,15 +133,13 @@ class ConfigPolicy:
         Raises:
             ConfigError: Names everything that is not allowed, one item a line.
         """
-        check_sizes(composition, self._access)
-        refusals = dict.fromkeys(
+        _check_sizes(composition, self._access)
+        raise_mistakes(
             f"{refusal.path}={_short(refusal.value)}: {refusal.reason}"
             for each in _all_configs(composition)
             for refusal in (*self._refused_commands(each), *self._refused_values(each, sweep_exists))
             if refusal.identity not in self._own.values
         )
-        if refusals:
-            raise ConfigError("\n".join(refusals))
 
     def _refused_commands(self, config: Mapping[str, Any]) -> Iterator[Refusal]:
         yield from (Refusal(*each, refused=each) for each in self._commands.refusals(config))
@@ -171,7 +172,7 @@ class ConfigPolicy:
     def _refusal(self, reach: Reach, value: Any) -> str | None:
         """Return the reason why a single value is refused; None if it is allowed."""
         if reach is Reach.TARGET:
-            return refusal_of_target(value, self._access.allowed_targets)
+            return _refusal_of_target(value, self._access.allowed_targets)
         if reach is Reach.SOURCE:
             return self._paths.refusal(value) if isinstance(value, str) else "must be a text"
         if reach is Reach.TRIALS:
@@ -190,7 +191,7 @@ class ConfigPolicy:
     def _refusals_of_arguments(self, value: Any) -> Iterator[tuple[Any, str]]:
         if isinstance(value, Mapping):
             for key, each in value.items():
-                if key == "_target_" and (refusal := refusal_of_target(each, self._access.allowed_targets)):
+                if key == "_target_" and (refusal := _refusal_of_target(each, self._access.allowed_targets)):
                     yield each, f"{_short(each)} {refusal}"
                 yield from self._refusals_of_arguments(key)
                 yield from self._refusals_of_arguments(each)
@@ -216,6 +217,52 @@ class ConfigPolicy:
             return isinstance(value, str) and Path(value).expanduser().resolve() == self._output_dir
         except (OSError, RuntimeError, ValueError):
             return False
+
+
+def _check_sizes(composition: Composition, access: Access) -> None:
+    """Check the size of a sweep's space, points, constraints and warm start.
+
+    Raises:
+        ConfigError: Names everything that exceeds its limit.
+    """
+    space, search = composition.config.space, composition.config.search
+    values = sum(len(getattr(each, "choices", ())) + 1 for each in space.values())
+    values += sum(len(point) for point in search.points)
+    counted = (
+        ("space", len(space), access.max_space, "paths", "access.max_space"),
+        ("space", values, access.max_choices, "choices and values", "access.max_choices"),
+        ("search.points", len(search.points), access.max_points, "points", "access.max_points"),
+        ("search.warm_start", len(search.warm_start), access.max_warm_starts, "sweeps", "access.max_warm_starts"),
+        ("search.constraints", len(search.constraints), access.max_constraints, "of them", "access.max_constraints"),
+        ("space", values * max(1, len(composition.variants)), MAX_CONFIGS, "values times options of groups", None),
+    )
+    raise_mistakes(
+        f"{key}: has {count:,} {what}; the service takes at most {most:,}{f' ({setting})' if setting else ''}"
+        for key, count, most, what, setting in counted
+        if count > most
+    )
+
+
+def _refusal_of_target(target: object, allowed: Sequence[str]) -> str | None:
+    """Return the reason why an import path may not be run; None if it may. The listed paths are allowed and, for
+    ``package.module.*``, the public functions and classes that this module defines, but not those that it only
+    imports."""
+    if not isinstance(target, str) or not IMPORT_PATH.fullmatch(target):
+        return "is not an import path"
+    if target in allowed:
+        return None
+    module, _, name = target.rpartition(".")
+    if f"{module}.*" not in allowed or name.startswith("_"):
+        return "is not among the import paths that the service allows (access.allowed_targets)"
+    if name not in _defined_in(module):
+        return f"is not defined in {module} itself; the service allows no more of it (access.allowed_targets)"
+    return None
+
+
+def _defined_in(module: str) -> set[str]:
+    """Return the names of a module's functions and classes, read from its source. Its parent packages are imported."""
+    tree = parsed_module(find_module(module))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)} if tree else set()
 
 
 def _all_configs(composition: Composition) -> Iterator[Mapping[str, Any]]:

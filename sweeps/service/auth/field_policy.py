@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sweeps.compose.schema_errors import members
 from sweeps.config import Reach, SweepConfig
 from sweeps.errors import ConfigError
 
@@ -85,11 +86,7 @@ def _reach(field: Any) -> Reach | None:
 
 def _sections(annotation: Any) -> Iterator[Any]:
     """Yield the schema's classes that a type is or is a union of."""
-    if hasattr(annotation, "__pydantic_fields__"):
-        yield annotation
-    elif typing.get_origin(annotation) in (typing.Annotated, typing.Union, types.UnionType):
-        for member in typing.get_args(annotation):
-            yield from _sections(member)
+    return (each for each in members(annotation) if hasattr(each, "__pydantic_fields__"))
 
 
 def _is_open(annotation: Any) -> bool:

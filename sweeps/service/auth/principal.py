@@ -1,11 +1,12 @@
-"""Principals: authenticated users with their roles, and which sweeps they may see."""
+"""Principals: authenticated users with their roles, and which sweeps, projects and priorities are theirs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from sweeps.errors import UnknownName
+from sweeps.config.access import Access
+from sweeps.errors import ConfigError, UnknownName
 
 Role = Literal["metrics", "read", "run", "admin"]
 ROLES: tuple[Role, ...] = ("metrics", "read", "run", "admin")
@@ -74,3 +75,16 @@ def project_of(principal: Principal, requested: str | None) -> str:
         return requested
     known = ", ".join([*principal.projects, principal.user])
     raise UnknownName(f"project={requested}: is not one of yours; use one of {known}")
+
+
+def check_priority(principal: Principal, priority: int, access: Access) -> None:
+    """Check a job's priority.
+
+    Raises:
+        ConfigError: The priority is higher than the principal's role may give.
+    """
+    if not principal.may("admin") and priority > access.runner_priority:
+        raise ConfigError(
+            f"priority={priority}: the highest that a token with the role {principal.role} may give is "
+            f"{access.runner_priority} (access.runner_priority); an admin may give a higher one"
+        )

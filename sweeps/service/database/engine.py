@@ -41,6 +41,16 @@ def open_database(url: str) -> Engine:
         raise ConfigError(f"database={redact_uri(url)}: cannot be opened ({redact_uri(reason)})") from None
 
 
+@contextmanager
+def opened_database(url: str) -> Iterator[Engine]:
+    """Open the database as ``open_database`` does, and close its connections at the end."""
+    engine = open_database(url)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
 def database_exists(url: str) -> bool:
     """Whether the SQLite file exists; always true for a server, which is not contacted."""
     parts = make_url(url)

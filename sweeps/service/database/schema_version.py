@@ -55,13 +55,19 @@ def upgrade(connection: Connection, tables: MetaData, url: str) -> None:
         NewerVersion: A later release has upgraded the database.
         ConfigError: The database lacks columns that no migration adds; the transaction must be rolled back.
     """
+    from alembic import command
+
     found = _stored_version(connection, url)
     if found is None:
         tables.create_all(connection)
-        _stamp(connection, HEAD)
+        command.stamp(_config(connection), str(HEAD))
     elif found < HEAD:
-        _log_upgrade(url, found, _copy(connection, found))
-        _run_migrations(connection, found)
+        back = _keep_copy(connection, found)
+        logger.warning("database=%s: is upgraded from version %d to %d%s", redact_uri(url), found, HEAD, back)
+        config = _config(connection)
+        if "alembic_version" not in inspect(connection).get_table_names():
+            command.stamp(config, str(found))
+        command.upgrade(config, str(HEAD))
         _check_complete(connection, tables, url)
     if found != HEAD:
         _note_release(connection)
@@ -119,35 +125,21 @@ def _check_complete(connection: Connection, tables: MetaData, url: str) -> None:
         )
 
 
-def _copy(connection: Connection, found: int) -> Path | None:
-    """Copy an SQLite file in its state before this transaction; None for a server, which its operator backs up."""
+def _keep_copy(connection: Connection, found: int) -> str:
+    """Copy an SQLite file as it was before this transaction; return in words how one goes back from an upgrade."""
     if connection.dialect.name != "sqlite" or not (name := connection.engine.url.database):
-        return None
+        return " in one transaction; to go back, restore a backup (pg_dump)"
     copy = Path(f"{name}.version-{found}.backup")
     with replacing(copy) as unfinished:
-        make_private(unfinished)
-        source, target = sqlite3.connect(name), sqlite3.connect(unfinished)
-        with contextlib.closing(source), contextlib.closing(target):
-            source.backup(target)
-    return copy
+        copy_sqlite(Path(name), unfinished)
+    return f"; a copy was written to {copy}"
 
 
-def _log_upgrade(url: str, found: int, copy: Path | None) -> None:
-    if copy is not None:
-        logger.warning(
-            "database=%s: is upgraded from version %d to %d; a copy was written to %s",
-            redact_uri(url),
-            found,
-            HEAD,
-            copy,
-        )
-    else:
-        logger.warning(
-            "database=%s: is upgraded from version %d to %d in one transaction; to go back, restore a backup (pg_dump)",
-            redact_uri(url),
-            found,
-            HEAD,
-        )
+def copy_sqlite(source: Path, target: Path) -> None:
+    """Copy a file in which others write, as it is after one of their transactions, readable by its owner alone."""
+    make_private(target)
+    with contextlib.closing(sqlite3.connect(source)) as opened, contextlib.closing(sqlite3.connect(target)) as copy:
+        opened.backup(copy)
 
 
 def _config(connection: Connection) -> Any:
@@ -157,21 +149,6 @@ def _config(connection: Connection) -> Any:
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
     return config
-
-
-def _run_migrations(connection: Connection, found: int) -> None:
-    from alembic import command
-
-    config = _config(connection)
-    if "alembic_version" not in inspect(connection).get_table_names():
-        command.stamp(config, str(found))
-    command.upgrade(config, str(HEAD))
-
-
-def _stamp(connection: Connection, version: int) -> None:
-    from alembic import command
-
-    command.stamp(_config(connection), str(version))
 
 
 def _note_release(connection: Connection) -> None:

@@ -56,7 +56,9 @@ def prepare(engine: Engine, job: Job, settings: Nights, tracking_uri: str, confi
         metric=search.metrics[0],
         mode=search.modes[0],
     )
-    overrides = [f"seed={_seed(job.schedule, job.due)}"] if _has_no_seed(plan) else []
+    overrides = list[str]()
+    if "seed" not in plan.space and plan.config.seed == 0:  # the default, with which every night tries the same points
+        overrides.append(f"seed={random.Random(f'seed of {job.schedule} {job.due}').randrange(1, 2**31)}")
     comparable = [each for each in before if (each.metric, each.mode) == (night.metric, night.mode)]
     earlier = _warm_start(plan, tracking_uri, comparable[-MAX_CANDIDATES:], settings.warm_start)
     if earlier:
@@ -72,15 +74,6 @@ def prepare(engine: Engine, job: Job, settings: Nights, tracking_uri: str, confi
         overrides.append("search.default_first=false")
     begin(engine, night)
     return overrides
-
-
-def _has_no_seed(plan: Plan) -> bool:
-    """Whether no seed was set; with the default seed, every night would try the same points."""
-    return "seed" not in plan.space and plan.config.seed == 0
-
-
-def _seed(schedule: str, due: float) -> int:
-    return random.Random(f"seed of {schedule} {due}").randrange(1, 2**31)
 
 
 def _default_was_tried(plan: Plan, uri: str, before: Sequence[Night]) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from sweeps.config.notifications import Channel
-from sweeps.errors import ConfigError
+from sweeps.errors import ConfigError, raise_mistakes
 from sweeps.provenance.secrets import HIDDEN, redacted
 
 WEBHOOK = ("http", "https")
@@ -36,8 +36,7 @@ def addresses(channels: Sequence[Channel], environment: Mapping[str, str] = os.e
             check_address(found[channel.name], f"{key}.{_source(channel)}")
         except ConfigError as error:
             mistakes.append(str(error))
-    if mistakes:
-        raise ConfigError("\n".join(mistakes))
+    raise_mistakes(mistakes)
     return found
 
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from sweeps.config.notifications import Event
 from sweeps.constants import TAG_ENDED
 from sweeps.report.formatting import duration
+from sweeps.texts.wording import counted_states
 from sweeps.tracking.mlflow_texts import describe, describe_no_best
-from sweeps.tracking.record import INTERRUPTED, STATES, SweepRecord, SweepSummary
+from sweeps.tracking.record import SweepRecord, SweepSummary
 
 if TYPE_CHECKING:
     from sweeps.service.nights.night import Night
@@ -125,9 +126,7 @@ def _comparison(record: SweepRecord, earlier: Iterable[SweepSummary]) -> str:
 
 
 def _trials(record: SweepRecord) -> str:
-    states = record.settled().counts
-    counts = ", ".join(f"{states[state]} {state}" for state in (*STATES, INTERRUPTED) if states.get(state))
-    return f"Trials: {counts or 'none'}, in {duration(record.time.wall_s)}"
+    return f"Trials: {counted_states(record.settled().counts) or 'none'}, in {duration(record.time.wall_s)}"
 
 
 def _links(record: SweepRecord, page: str | None) -> list[tuple[str, str]]:

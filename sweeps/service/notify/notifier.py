@@ -85,12 +85,10 @@ class Notifier(Poller):
         if night is not None and night.repeats == job.sweep:
             return None  # part of its night, which has a message of its own
         if night is not None and night.verdict in OPEN:
-            return "later" if self._may_wait(job, night) else self._of_record(job, None)
+            if night.verdict == "repeating" or self._clock.now() - job.ended < MAX_WAIT_S:  # repeats may take any time
+                return "later"
+            night = None
         return self._of_record(job, night)
-
-    def _may_wait(self, job: Row[Any], night: Night) -> bool:
-        """Whether a night's message may wait longer for its verdict; there is no time limit while repeats run."""
-        return night.verdict == "repeating" or self._clock.now() - job.ended < MAX_WAIT_S
 
     def _of_record(self, job: Row[Any], night: Night | None) -> Message | str:
         page = self._page_of(job.sweep)

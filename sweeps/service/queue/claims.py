@@ -111,11 +111,6 @@ def begin_attempt(connection: Connection, job: Job, service: str, request: Reque
     return jobs.set_values(connection, job.id, attempts=job.attempts + 1, request=jobs.document_of(request))
 
 
-def set_driver(connection: Connection, job: Job, pid: int) -> Job:
-    """Record the process id of a job's driver."""
-    return jobs.set_values(connection, job.id, pid=pid)
-
-
 def end(connection: Connection, job: Job, service: str, state: str, now: float, error: str | None = None) -> Job | None:
     """Record a job's final state; None if another service has taken the job over."""
     if not _is_held(jobs.find(connection, job.id), service):

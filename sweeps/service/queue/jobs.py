@@ -35,8 +35,8 @@ HIGHEST_PRIORITY = 1000
 _jobs = tables.jobs
 
 
-class JobFields(BaseModel):
-    """Fields shared by a job and its document. Times are seconds since 1970 (UTC)."""
+class JobDocument(BaseModel):
+    """A job. Times are seconds since 1970 (UTC)."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
@@ -47,7 +47,7 @@ class JobFields(BaseModel):
     sweep: str
     """Name of the sweep that the job makes or continues."""
     request: dict[str, Any]
-    """The request."""
+    """The request, with secrets redacted."""
     user: str
     """User who submitted the job."""
     project: str
@@ -75,20 +75,13 @@ class JobFields(BaseModel):
     error: str | None
     """Reason for the job's failure, or for not starting."""
 
-
-class JobDocument(JobFields):
-    """A job. Times are seconds since 1970 (UTC)."""
-
-    request: dict[str, Any]
-    """The request, with secrets redacted."""
-
-    @classmethod
-    def of(cls, job: Job) -> JobDocument:
+    @staticmethod
+    def of(job: Job) -> JobDocument:
         """Return the document of a job, with secrets in overrides and error messages redacted."""
-        return cls.model_validate(_redact(job.as_json()))
+        return JobDocument.model_validate(_redact(job.as_json()))
 
 
-class Job(JobFields):
+class Job(JobDocument):
     """A submitted sweep: its row, with the request as it runs."""
 
     service: str | None
@@ -108,7 +101,7 @@ class Job(JobFields):
 
     def as_json(self) -> dict[str, Any]:
         """Return the document for ``--json``."""
-        return {name: getattr(self, name) for name in JobFields.model_fields}
+        return {name: getattr(self, name) for name in JobDocument.model_fields}
 
 
 def check_waiting(connection: Connection, user: str, most: int | None) -> None:

@@ -13,10 +13,9 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config.service import Service
 from sweeps.driver.reproduce import document, plan_reproduction
 from sweeps.errors import UserError
-from sweeps.plan.export import choose
+from sweeps.plan.export import plan_retraining
 from sweeps.plan.extend import read_changes
 from sweeps.plan.plan import Plan, new_plan
-from sweeps.plan.retrain import plan_retraining
 from sweeps.plan.saved_sweep import reopened
 from sweeps.registry.model_names import check_registration, retrained_model
 from sweeps.report.expected_cost import PastSweep, cost_in_words, expected_cost, workload_of
@@ -72,10 +71,9 @@ class Plans:
     ) -> Planned:
         """Plan a ``retrain``; ``past`` are earlier sweeps of the config."""
         approve = _check_request(self.policy, sweep_exists, None, request.overrides)
-        trial = choose(record, request.trial)
         command = f"python -m sweeps {' '.join(request.arguments())}"
         overrides = with_output_dir(self.config, request.overrides)
-        plan = plan_retraining(record, trial, overrides, self.config_dirs, request.name, command, approve)
+        plan = plan_retraining(record, request.trial, overrides, self.config_dirs, request.name, command, approve)
         model = None if request.no_register else retrained_model(plan.config, request.register_as, record.conf)
         if model is not None:
             check_registration(plan.config, model, request.alias, merged=request.merged)

@@ -361,7 +361,7 @@ class JobRunner(Poller):
             return  # another service has just started it
         self._state(job).process = process
         with writing(self._engine) as connection:
-            claims.set_driver(connection, job, process.pid)
+            jobs.set_values(connection, job.id, pid=process.pid)
         logger.info("job %d (%s): %s starts as process %d", job.id, job.sweep, job.verb, process.pid)
 
     def _tell_to_stop(self, job: Job) -> None:

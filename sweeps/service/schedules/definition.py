@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweeps.config.schedule import Schedule
-from sweeps.errors import ConfigError, UnknownName, UserError
+from sweeps.errors import ConfigError, UnknownName, UserError, raise_mistakes
 from sweeps.service.nights.checks import check_nights
 from sweeps.service.schedules.cron import CronLine, instant_of
 from sweeps.texts.suggestions import did_you_mean
@@ -136,12 +136,10 @@ class Definition:
         Raises:
             ConfigError: Names every mistake, one a line.
         """
-        mistakes, checked = self.mistakes_of_times(now), self
+        checked = self
         if not self._has_times:
             checked = replace(self, schedule=replace(self.schedule, cron="@daily", timezone="UTC"))
-        mistakes += checked.mistakes_of_sweep(now)
-        if mistakes:
-            raise ConfigError("\n".join(mistakes))
+        raise_mistakes([*self.mistakes_of_times(now), *checked.mistakes_of_sweep(now)])
 
     def mistakes_of_times(self, now: float) -> list[str]:
         """Return the mistakes in the cron line, the time zone and the window."""
@@ -241,8 +239,7 @@ def load_definitions(
         if (other := files.setdefault(definition.name, file)) != file:
             mistakes.append(f"{file}: name={definition.name}: {other} has the same; give one of them another")
         definitions[definition.name] = definition
-    if mistakes:
-        raise ConfigError("\n".join(mistakes))
+    raise_mistakes(mistakes)
     for name in enable:
         find_definition(definitions, name)
     return definitions if only is None else {name: find_definition(definitions, name) for name in only}

@@ -15,13 +15,12 @@ from itertools import islice
 from fastapi import HTTPException
 
 from sweeps.config.schedule import Schedule
-from sweeps.errors import ConfigError, Conflict, UnknownName, UserError
+from sweeps.errors import ConfigError, Conflict, UnknownName, UserError, raise_mistakes
 from sweeps.report.plan_summary import PlanPreview
 from sweeps.service.audit import Audit
-from sweeps.service.auth.principal import Principal, project_of, visible
-from sweeps.service.auth.priorities import check_priority
+from sweeps.service.auth.principal import Principal, check_priority, project_of, visible
 from sweeps.service.schedules.definition import Definition, find_definition
-from sweeps.service.schedules.history import forget
+from sweeps.service.schedules.firing import forget
 from sweeps.service.schedules.overview import Coming, coming
 from sweeps.service.schedules.saved import Owner, SavedSchedules, Version
 from sweeps.service.schedules.schedule_file import description_of, enabled_text, read_schedule, write_schedule
@@ -84,8 +83,7 @@ class ScheduleEditor:
         elif not principal.may("admin") and self._last_owner(schedule.name) not in (None, principal.user):
             raise _taken(schedule.name)
         definition = self._scheduler.saved_definition(owned)
-        if mistakes := definition.mistakes_of_times(self._clock.now()):
-            raise ConfigError("\n".join(mistakes))
+        raise_mistakes(definition.mistakes_of_times(self._clock.now()))
         would_fire = replace(definition, schedule=replace(owned, enabled=True))
         firings = list(islice(coming([would_fire], self._clock.now()), MOST_COMING))
         preview = None
@@ -147,7 +145,7 @@ class ScheduleEditor:
             raise UnknownName(f"{name} has no version {number} that can be brought back")
         if name not in self._scheduler.definitions:
             self._check_number(principal)
-        own = self._scheduler.operators(name)
+        own = self._scheduler.own.get(name)
         schedule, text = read_schedule(version.text, name, None if own is None else own.schedule), version.text
         owned = self.check(principal, schedule).definition.schedule
         if owned != schedule:  # it was another user's
@@ -180,9 +178,7 @@ class ScheduleEditor:
         """
         if principal.may("admin"):
             return schedule
-        mistakes = list(self._refusals(principal, schedule))
-        if mistakes:
-            raise ConfigError("\n".join(mistakes))
+        raise_mistakes(self._refusals(principal, schedule))
         return replace(schedule, user=principal.user)
 
     def _refusals(self, principal: Principal, schedule: Schedule) -> Iterator[str]:
@@ -227,7 +223,7 @@ class ScheduleEditor:
             now=self._clock.now(),
             action=action,
             owner=Owner(schedule.user, schedule.project),
-            operators=self._scheduler.of_operator,
+            operators=self._scheduler.own,
         )
         logger.info("the schedule %s was changed by %s: %s", schedule.name, principal.user, action)
         self._audit.note(principal, f"schedule {action}", schedule=schedule.name)

@@ -1,4 +1,5 @@
-"""Decisions about firings, each made exactly once, even with several services and with kills at any statement.
+"""Decisions about firings, each made exactly once, even with several services and with kills at any statement, and the
+removal of old ones.
 
 ``schedules.decided`` is the time up to which all firings of a schedule are decided. A decision, its job and the new
 ``decided`` are written in one transaction, which locks the schedule's row: a kill leaves all or nothing of it, and the
@@ -15,11 +16,11 @@ Effects of changes to a schedule, from the moment at which a service notices the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice, takewhile
 
-from sqlalchemy import Connection, Engine, RowMapping, delete, insert, select, update
+from sqlalchemy import Connection, Engine, RowMapping, delete, func, insert, select, update
 
 from sweeps.service.database import tables
 from sweeps.service.database.engine import CLAIMING, lock, writing
@@ -28,6 +29,7 @@ from sweeps.service.queue.job_requests import Run
 from sweeps.service.queue.jobs import Job
 from sweeps.service.schedules.definition import Definition, OutsideWindow
 
+DAY_S = 86400.0
 QUEUED, SKIPPED, MISSED = "queued", "skipped", "missed"
 BATCH = 100
 """Maximum number of firings of ``missed: all`` queued in one transaction, during which nobody else can write."""
@@ -150,6 +152,44 @@ def fire_now(connection: Connection, definition: Definition, now: float, user: s
     except OutsideWindow:
         end = None
     return _submit(connection, definition, now, now, end, user)
+
+
+def remove_old(engine: Engine, now: float, keep_days: float) -> int:
+    """Remove old firings, and return their number. They are not decided again, since ``schedules.decided`` is later;
+    this time, rather than a clock that may be wrong, determines which are old. The newest firing of each schedule is
+    kept.
+
+    Args:
+        engine: The service's database.
+        now: Current time.
+        keep_days: Days for which firings are kept.
+    """
+    removed = 0
+    with engine.connect() as connection:
+        newest = select(_schedules.c.name, _schedules.c.decided, func.max(_firings.c.due)).join(
+            _firings, _firings.c.schedule == _schedules.c.name
+        )
+        rows = connection.execute(newest.group_by(_schedules.c.name, _schedules.c.decided)).all()
+    for name, decided, last in rows:
+        old = min(last, min(now, decided) - keep_days * DAY_S)
+        with writing(engine) as connection:
+            statement = delete(_firings).where(_firings.c.schedule == name, _firings.c.due < old)
+            removed += connection.execute(statement).rowcount
+    return removed
+
+
+def forget(engine: Engine, names: Sequence[str]) -> None:
+    """Remove the firings and nights of schedules, so that a user who later takes the same name does not see them.
+
+    Args:
+        engine: The service's database.
+        names: Names of the schedules.
+    """
+    if not names:
+        return
+    with writing(engine) as connection:
+        for column in (_firings.c.schedule, tables.nights.c.schedule, _schedules.c.name):
+            connection.execute(delete(column.table).where(column.in_(names)))
 
 
 class _Decisions:

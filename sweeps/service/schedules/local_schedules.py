@@ -16,7 +16,7 @@ from sweeps.compose.service_config import compose_service
 from sweeps.errors import ConfigError
 from sweeps.operations.operations import Schedules
 from sweeps.service.audit import note_of_operator
-from sweeps.service.database.engine import database_exists, open_database, writing
+from sweeps.service.database.engine import database_exists, opened_database, writing
 from sweeps.service.schedules.definition import Definition, find_definition, load_definitions
 from sweeps.service.schedules.saved import FOLDER, Owner, SavedSchedules, define_saved, with_saved
 
@@ -132,8 +132,5 @@ class LocalSchedules(Schedules):
         if not database_exists(self._config.database):
             yield None
             return
-        engine = open_database(self._config.database)
-        try:
+        with opened_database(self._config.database) as engine:
             yield engine
-        finally:
-            engine.dispose()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -87,9 +87,12 @@ def states(
         connection: Connection to the service's database; None if there is none yet, and so no firing.
         principal: Only sweeps that are visible to this principal; None: all.
     """
-    last = {} if connection is None else _last(connection, list(definitions), principal)
     return [
-        ScheduleState(definition=each, last=last.get(name), coming=next(coming([each], now), None))
+        ScheduleState(
+            definition=each,
+            last=None if connection is None else _last(connection, name, principal),
+            coming=next(coming([each], now), None),
+        )
         for name, each in sorted(definitions.items())
     ]
 
@@ -109,13 +112,8 @@ def _coming(definition: Definition, now: float) -> Iterator[Coming]:
             continue
 
 
-def _last(connection: Connection, names: Sequence[str], principal: Principal | None) -> dict[str, Last]:
-    """Return the newest firing of each schedule, each by one index lookup."""
-    found = {name: _last_of(connection, name, principal) for name in names}
-    return {name: last for name, last in found.items() if last is not None}
-
-
-def _last_of(connection: Connection, name: str, principal: Principal | None) -> Last | None:
+def _last(connection: Connection, name: str, principal: Principal | None) -> Last | None:
+    """Return the newest firing of a schedule, by index lookups."""
     decided = (
         select(_firings.c.due, _firings.c.outcome, _firings.c.reason, _jobs.c.id, _jobs.c.sweep, _jobs.c.state)
         .outerjoin(_jobs, and_(_jobs.c.id == _firings.c.job, seen_by(principal)))

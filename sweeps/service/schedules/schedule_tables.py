@@ -1,17 +1,20 @@
-"""Tables of schedules and firings for the terminal, from the documents of ``--json``."""
+"""Tables of schedules, their firings and their nights for the terminal, from the documents of ``--json``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from sweeps.report.plain_console import plain_table
 from sweeps.service.schedules.schedule_file import difference
 
 Document = Mapping[str, Any]
+STYLES = {"first": "green", "promoted": "green", "regression": "red", "failed": "red"}
+"""Styles of the verdicts on nights."""
 
 
 def print_schedules(schedules: Sequence[Document], console: Console) -> None:
@@ -83,6 +86,35 @@ def print_versions(name: str, versions: Sequence[Document], console: Console) ->
             console.print(f"   {line}", markup=False, highlight=False, soft_wrap=True)
 
 
+def print_nights(schedule: str, nights: Sequence[Document], console: Console) -> None:
+    """Print a table of nights.
+
+    Args:
+        schedule: Name of the schedule.
+        nights: Documents of ``Night.as_json``, oldest first.
+        console: Console to print to.
+    """
+    if not nights:
+        console.print(
+            f"{schedule} has had no nights; a service runs them if the schedule has a section `nights`.",
+            highlight=False,
+        )
+        return
+    metric = nights[-1]["metric"]
+    columns = ("due (UTC)", "sweep", "verdict", metric, "champion", "noise", "version", "reason")
+    table = plain_table(*columns, whole=("sweep",))
+    for night in nights:
+        table.add_row(
+            f"{datetime.fromtimestamp(night['due'], UTC):%Y-%m-%d %H:%M}",
+            night["sweep"],
+            Text(night["verdict"], STYLES.get(night["verdict"], "")),
+            *(_number(night[name]) for name in ("best", "champion", "noise")),
+            night["version"] or "",
+            night["reason"] or "",
+        )
+    console.print(table)
+
+
 def _outcome(last: Document) -> str:
     if last["job"] is None:
         return f"{last['outcome']}: {last['reason']}"
@@ -92,3 +124,7 @@ def _outcome(last: Document) -> str:
 def _shown(time: str | None) -> str:
     """Return a time without its ``T`` and without zero seconds."""
     return "" if time is None else time.replace("T", " ").replace(":00+", "+").replace(":00-", "-")
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from sqlalchemy import RowMapping, select
@@ -14,6 +14,7 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config.schedule import Schedule
 from sweeps.errors import SweepsError
 from sweeps.service.auth.principal import Principal, visible
+from sweeps.service.clock import SteadyTime
 from sweeps.service.counters import FIRINGS
 from sweeps.service.database import tables
 from sweeps.service.database.storage_errors import is_unavailable
@@ -21,16 +22,16 @@ from sweeps.service.poller import Poller
 from sweeps.service.schedules.definition import GROUP, Definition, load_definitions
 from sweeps.service.schedules.firing import (
     AHEAD_S,
+    DAY_S,
     decide,
     is_as_defined,
     next_decision,
+    remove_old,
     retire,
     undo_ahead,
 )
-from sweeps.service.schedules.history import DAY_S, remove_old
 from sweeps.service.schedules.overview import coming
 from sweeps.service.schedules.saved import SavedSchedules, define_saved, with_saved
-from sweeps.service.schedules.steady import SteadyTime
 from sweeps.service.service_log import logged_about
 from sweeps.service.surroundings import Surroundings
 
@@ -73,8 +74,8 @@ class Scheduler(Poller):
         self._config, self._service, self._queued = service.config, number, queued
         self._saved, self._placed, self._loading = saved, placed, threading.Lock()
         self._files, self._saved_files = self._file_states(), self._saved_states()
-        self._own = self._load()
-        """The operator's schedules by name, as last loaded without mistakes."""
+        self.own = self._load()
+        """The operator's schedules by name, as last loaded without mistakes; saved ones may replace them."""
         self._own_trouble = ""
         self.definitions: dict[str, Definition] = {}
         """All schedules by name, as last loaded without mistakes."""
@@ -89,18 +90,9 @@ class Scheduler(Poller):
         """Schedules whose sweeps a principal may see."""
         return {name: each for name, each in self.definitions.items() if visible(principal, each.schedule)}
 
-    def operators(self, name: str) -> Definition | None:
-        """Return the operator's schedule of a name, which a saved one may replace; None if there is none."""
-        return self._own.get(name)
-
-    @property
-    def of_operator(self) -> Collection[str]:
-        """Names of the operator's schedules."""
-        return self._own.keys()
-
     def saved_definition(self, schedule: Schedule) -> Definition:
         """Return the definition that a schedule has once it is saved."""
-        return define_saved(self._own, self._config_dirs, self._placed, schedule)
+        return define_saved(self.own, self._config_dirs, self._placed, schedule)
 
     def start(self) -> None:
         """Start the thread."""
@@ -186,7 +178,7 @@ class Scheduler(Poller):
             if files != self._files:
                 self._files, self._own_trouble = files, ""
                 try:
-                    self._own = self._load()
+                    self.own = self._load()
                 except SweepsError as error:
                     self._own_trouble = str(error)
                     logger.error("the schedules are not reloaded: %s", error)  # noqa: TRY400 - a user's mistake
@@ -196,10 +188,10 @@ class Scheduler(Poller):
 
     def _take_saved(self) -> None:
         """Add the saved schedules to the operator's; one with a mistake keeps its previous definition."""
-        definitions = dict(self._own)
+        definitions = dict(self.own)
         mistakes: dict[str, str] = {}
         if self._saved is not None:
-            definitions, mistakes = with_saved(self._own, self._saved, self.saved_definition, self._clock.now())
+            definitions, mistakes = with_saved(self.own, self._saved, self.saved_definition, self._clock.now())
         for name, mistake in mistakes.items():
             logger.error("a saved schedule has mistakes: %s", mistake)
             if name in self.definitions and self.definitions[name].is_saved:

@@ -11,7 +11,6 @@ from fastapi.staticfiles import StaticFiles
 from sweeps.service.web import (
     action_routes,
     api_documentation,
-    audit,
     compare,
     figures,
     plotly_library,
@@ -38,7 +37,7 @@ def add_pages(app: FastAPI, service: AppContext) -> None:
     app.mount("/static", _KeptFiles(directory=STATIC), name="static")
     if (folder := documentation(service.config.docs_dir)) is not None:
         app.mount(ADDRESS, StaticFiles(directory=folder, html=True), name=DOCS)
-    lists = (router, trial, figures, plotly_library, compare, schedules, audit, api_documentation)
+    lists = (router, trial, figures, plotly_library, compare, schedules, api_documentation)
     for part in (*lists, action_routes, submit, schedule_editing, sign_in):
         app.include_router(part.router)
 

@@ -236,7 +236,7 @@ def _section_of_search(figures: FigureCache, data: ReportData, figure: str, choi
     record = data.record
     # Optuna and scikit-learn take a second to import, and learning curves do without them.
     from sweeps.report.figures.importance import by_importance, importances
-    from sweeps.report.figures.parallel_lines import parallel_lines
+    from sweeps.report.figures.parallel_coordinates import parallel_lines
     from sweeps.report.figures.sections import section_makers
 
     def found() -> list[dict[str, Importance]]:

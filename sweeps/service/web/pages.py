@@ -136,11 +136,9 @@ class Visit:
 
     def expected_cost(self, conf: str, preview: PlanPreview | None) -> ExpectedCost | None:
         """Expected time and cost of a planned sweep; None if there is no plan, or no earlier sweep of the config."""
-        return (
-            None
-            if preview is None
-            else expected_cost(preview.work, self.pages.service.past_sweeps.of(self.principal, conf))
-        )
+        if preview is None:
+            return None
+        return expected_cost(preview.work, self.service.records.past_sweeps(self.principal, conf))
 
     def unknown(self, name: str) -> Response:
         """Page for a sweep that does not exist or is not visible, without saying which."""
@@ -149,17 +147,12 @@ class Visit:
         return self.answer("message.html", status=404, title="No such sweep", text=text, near=near)
 
 
-def _pages(request: Request) -> Pages:
-    pages: Pages = request.app.state.pages
-    return pages
+def _of_reader(request: Request, principal: Reader) -> Visit:
+    return Visit(request, request.app.state.pages, principal)
 
 
-def _of_reader(request: Request, pages: Annotated[Pages, Depends(_pages)], principal: Reader) -> Visit:
-    return Visit(request, pages, principal)
-
-
-def _of_runner(request: Request, pages: Annotated[Pages, Depends(_pages)], principal: Runner) -> Visit:
-    return Visit(request, pages, principal)
+def _of_runner(request: Request, principal: Runner) -> Visit:
+    return Visit(request, request.app.state.pages, principal)
 
 
 ReaderVisit = Annotated[Visit, Depends(_of_reader)]

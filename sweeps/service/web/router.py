@@ -1,19 +1,22 @@
-"""Pages that show sweeps and the queue, from the cached records: they work even while the store cannot be reached."""
+"""Pages that show sweeps and the queue, from the cached records, so that they work while the store cannot be reached;
+and, to admins, the audit log."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from fastapi.responses import Response
 
 from sweeps.errors import UnknownName
 from sweeps.report.report_folder import existing_report
 from sweeps.service.api import results
+from sweeps.service.api.administration import AuditPosition, AuditWords
+from sweeps.service.auth.auth import admin
 from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.pages import EVERYBODY, ReaderVisit, Visit
-from sweeps.service.web.paging import page_of
+from sweeps.service.web.paging import ROWS, page_of
 from sweeps.service.web.sweep_figures import NOTHING_CHOSEN, SweepChoices, figures_view
 from sweeps.service.web.sweep_rows import TABS
 from sweeps.service.web.sweep_view import sweep_view
@@ -133,3 +136,10 @@ def queue_page(visit: Visit, *, message: str = "", status: int = 200) -> Respons
         waiting=sorted((row for row in rows if row.waits), key=lambda row: row.queue_key),
         server=str(visit.request.base_url).rstrip("/"),
     )
+
+
+@router.get("/audit", dependencies=[Depends(admin)])
+def audit(visit: ReaderVisit, q: AuditWords = "", before: AuditPosition = None) -> Response:
+    """Changes that users have made, newest first."""
+    entries, following = visit.service.audit.read(ROWS, before, q)
+    return visit.answer("audit.html", here="Audit", entries=entries, q=q, following=following, before=before)

@@ -14,6 +14,7 @@ from fastapi import Request
 from pydantic import TypeAdapter
 
 from sweeps.compose.config_source import explain
+from sweeps.compose.dotted import MISSING, find
 from sweeps.compose.schema_errors import read_as
 from sweeps.config.schedule import Schedule
 from sweeps.errors import ConfigError
@@ -51,10 +52,8 @@ class FilledSchedule:
             ConfigError: Names every mistake, one a line.
         """
         document: dict[str, Any] = {}
-        for key in WORDS:
+        for key in (*WORDS, *NUMBERS):  # the schema reads numbers from their texts
             _set(document, key, self[key].strip())
-        for key in NUMBERS:
-            _set(document, key, _number(self[key].strip()))
         _set(document, "overrides", [line.strip() for line in self["overrides"].split("\n") if line.strip()])
         _set(document, "nights", self._nights())
         document["enabled"] = self["enabled"] == "true"
@@ -70,7 +69,7 @@ class FilledSchedule:
 def filled_from(schedule: Schedule, description: str, tag: str) -> FilledSchedule:
     """Form with the values of a schedule."""
     document = _SCHEDULE.dump_python(schedule, mode="json", exclude_none=True)
-    values = {key: _text(_get(document, key)) for key in (*WORDS, *NUMBERS)}
+    values = {key: _text(find(document, key)) for key in (*WORDS, *NUMBERS)}
     values["overrides"] = "\n".join(schedule.overrides)
     values["enabled"] = "true" if schedule.enabled else ""
     nights = document.get("nights")
@@ -118,25 +117,8 @@ def _set(document: dict[str, Any], key: str, value: Any) -> None:
     document[name] = value
 
 
-def _get(document: Mapping[str, Any], key: str) -> Any:
-    value: Any = document
-    for part in key.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
-
-
-def _number(text: str) -> int | float | str:
-    """Parse a text as a number; a text that is not one is returned unchanged, and the schema reports it."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
 def _text(value: Any) -> str:
-    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    return "" if value is MISSING else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 @cache

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from sweeps.report.formatting import shorten
 from sweeps.service.queue.jobs import Job
 from sweeps.service.record_cache import SweepLine
+from sweeps.texts.wording import counted_states
 
 TABS = {
     "": "All",
@@ -96,7 +97,7 @@ class Row:
     @property
     def bar_text(self) -> str:
         """Text of the progress bar for screen readers."""
-        return ", ".join(f"{count} {state}" for state, count in self.counts.items() if count) or "no trial has ended"
+        return counted_states(self.counts) or "no trial has ended"
 
     def holds(self, words: Sequence[str]) -> bool:
         """Whether the row contains all of the words, which are in lower case."""

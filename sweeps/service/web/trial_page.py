@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from sweeps.errors import SweepsError, UnknownName
 from sweeps.plan import export
-from sweeps.service.api.trials import TrialId, Worker
+from sweeps.service.api.sweeps import TrialId, Worker
 from sweeps.service.auth.auth import expensive
 from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.figures import LONGEST_METRIC, figure_address, read_choices, report_data

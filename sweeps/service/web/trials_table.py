@@ -76,11 +76,16 @@ def _sorted(trials: Sequence[TrialRecord], value: Callable[[TrialRecord], Any], 
 
 def _columns(record: SweepRecord) -> list[Column]:
     names = parameter_names(trial.params for trial in record.trials)
+    has_retries = any(trial.attempts > 1 for trial in record.trials)
+
+    def seconds(trial: TrialRecord) -> float | None:
+        return None if trial.ended is None else record.took(trial)
+
     return [
         *(_metric(index, metric) for index, metric in enumerate(record.metrics)),
         _column("steps", "steps", lambda trial: trial.steps, lambda trial: f"{trial.steps:,}"),
-        _column("took", "took", partial(_seconds, record), partial(took, record)),
-        *([_column("attempts", "attempts", lambda trial: trial.attempts)] if _has_retries(record) else []),
+        _column("took", "took", seconds, partial(took, record)),
+        *([_column("attempts", "attempts", lambda trial: trial.attempts)] if has_retries else []),
         *(_parameter(path, name, record.trials) for path, name in names.items()),
     ]
 
@@ -118,11 +123,3 @@ def _column(
     return Column(
         key=key, name=name, title=name, right=True, value=value, text=text or (lambda trial: str(value(trial)))
     )
-
-
-def _seconds(record: SweepRecord, trial: TrialRecord) -> float | None:
-    return None if trial.ended is None else record.took(trial)
-
-
-def _has_retries(record: SweepRecord) -> bool:
-    return any(trial.attempts > 1 for trial in record.trials)

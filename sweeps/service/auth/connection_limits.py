@@ -1,10 +1,13 @@
-"""HTTP protocol with a timeout for request headers and limits on connections. Uvicorn itself waits forever for the rest
-of a request's headers, so that a few slow clients could occupy all connections."""
+"""Limits of connections: an HTTP protocol with a timeout for request headers and a maximum of connections, and a socket
+that accepts a few at a time. Uvicorn itself waits for ever for the rest of a request's headers, so that a few slow
+clients could occupy all connections."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import OrderedDict, defaultdict
+from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -20,14 +23,14 @@ HEADER_TIMEOUT_S = 10.0
 
 class OpenConnections:
     """Open connections of a server, all and by address, ordered by their last activity. Each operation takes constant
-    time, since a flood opens thousands per second."""
+    time, since a flood opens thousands a second."""
 
     def __init__(self) -> None:
         self._all: OrderedDict[LimitedProtocol, None] = OrderedDict()
         self._by_host: defaultdict[str, OrderedDict[LimitedProtocol, None]] = defaultdict(OrderedDict)
 
     def touch(self, connection: LimitedProtocol) -> None:
-        """Move a connection to the end because it is new or has sent data."""
+        """Move a connection to the end: it is new, or has sent something."""
         for order in (self._all, self._by_host[connection.host]):
             order[connection] = None
             order.move_to_end(connection)
@@ -50,7 +53,7 @@ class LimitedProtocol(H11Protocol):
     """Uvicorn's HTTP protocol with a header timeout and connection limits."""
 
     most, most_per_address = 1000, 250
-    """Maximum number of connections, in total and per address."""
+    """Maximum number of connections, in all and of one address."""
     open_connections = OpenConnections()
     _deadline: asyncio.TimerHandle | None = None
     host = ""
@@ -81,8 +84,8 @@ class LimitedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _make_room(self) -> None:
-        """Close the connection that has been idle longest if there are too many; this one if none is idle. Thus nobody
-        can lock others out by opening connections."""
+        """Close the connection that has been idle longest if there are too many; this one if none is idle. So nobody
+        can keep others out by opening connections."""
         candidates = self.open_connections.over_limit(self.host, self.most, self.most_per_address)
         if candidates is None:
             return
@@ -93,7 +96,7 @@ class LimitedProtocol(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is being answered, because none has arrived completely."""
+        """Whether no request is being answered, since none has arrived completely."""
         if self.conn.their_state is h11.SEND_BODY:
             return True  # the middleware calls no route before the whole body has arrived
         return self.conn.their_state is h11.IDLE and self.conn.our_state is h11.IDLE
@@ -122,3 +125,30 @@ def protocol(most: int, most_per_address: int) -> type[LimitedProtocol]:
     """
     members = {"most": most, "most_per_address": most_per_address, "open_connections": OpenConnections()}
     return type("ServerProtocol", (LimitedProtocol,), members)
+
+
+class PacedListener(socket.socket):
+    """Listening socket that reports no further connections after ``at_once``; asyncio asks again in its next round.
+
+    asyncio accepts all waiting connections, up to thousands, before it reads from any of them. With a limit of
+    connections, a client that sends its request at once would be closed before it is read, to make room for the others.
+    """
+
+    at_once = 25
+    _accepted = 0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection.
+
+        Raises:
+            BlockingIOError: No connection waits, or enough were accepted in this round.
+        """
+        if self._accepted >= self.at_once:
+            self._accepted = 0
+            raise BlockingIOError
+        self._accepted += 1
+        try:
+            return super().accept()
+        except OSError:
+            self._accepted = 0
+            raise

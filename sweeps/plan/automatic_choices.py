@@ -1,4 +1,4 @@
-"""Chooses the scheduler for ``search.scheduler.kind=auto`` if the config alone decides it."""
+"""Resolution of ``auto``, for the scheduler and for the sharing of workers, where the config alone decides it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from sweeps.search.schedulers.trial_length import LENGTH_PATHS, longest_trial
 from sweeps.space.space import Space
 from sweeps.texts.wording import amount
 from sweeps.validate.config_checks import lookup_in
+from sweeps.validate.scaling_checks import differences, why_alone
 from sweeps_train.config import CommandTask
 
 DECIDING_PATHS = LENGTH_PATHS | {"checkpoint", "checkpoint.every"}
@@ -20,7 +21,7 @@ DECIDING_PATHS = LENGTH_PATHS | {"checkpoint", "checkpoint.every"}
 
 
 def with_chosen_scheduler(composition: Composition) -> tuple[Composition, str | None]:
-    """Replace the scheduler ``auto`` by ``asha`` if the config shows that no trial can, or would, be paused.
+    """Replace the scheduler ``auto`` by ``asha`` where the config shows that no trial can, or would, be paused.
 
     Returns:
         The sweep, and the reason if its scheduler was replaced. Otherwise the first trials tell.
@@ -63,3 +64,21 @@ def _why_trial_is_not_paused(config: SweepConfig) -> str | None:
     if config.loop is not None and not config.checkpoint.includes_evaluations(config.loop.eval_every):
         return f"with checkpoint.every={config.checkpoint.every} some evaluations have no checkpoint"
     return None
+
+
+def with_lanes(composition: Composition) -> tuple[Composition, str | None]:
+    """Replace ``scaling.trials_per_group=auto`` by 1 if trials cannot share their workers.
+
+    Returns:
+        The sweep, and the reason if the number was replaced. Otherwise the first trials tell it.
+    """
+    if composition.config.scaling.trials_per_group != "auto":
+        return composition, None
+    reason = why_alone(composition.config)
+    if reason is None:
+        with contextlib.suppress(ConfigError):  # the check of the space reports it
+            space = Space(composition.config.space)
+            reason = next(differences(composition, space, lookup_in(composition)), None)
+    if reason is None:
+        return composition, None
+    return composition.changed({"scaling.trials_per_group": 1}), f"scaling.trials_per_group=auto is 1: {reason}"

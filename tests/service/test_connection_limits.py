@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from sweeps.service.auth import header_timeout
-from sweeps.service.auth.header_timeout import LimitedProtocol
-from sweeps.service.auth.paced_listener import PacedListener
+from sweeps.service.auth import connection_limits
+from sweeps.service.auth.connection_limits import LimitedProtocol, PacedListener
 
 WITHIN_S = 0.6
 HEAD = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
@@ -35,7 +34,7 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
     patch = pytest.MonkeyPatch()
-    patch.setattr(header_timeout, "HEADER_TIMEOUT_S", WITHIN_S)
+    patch.setattr(connection_limits, "HEADER_TIMEOUT_S", WITHIN_S)
     yield from serving_with(LimitedProtocol)
     patch.undo()
 
@@ -131,7 +130,7 @@ def test_slow_ones_are_gone_when_others_come(port: int) -> None:
 
 @pytest.fixture
 def crowded() -> Iterator[int]:
-    yield from serving_with(header_timeout.protocol(8, 4))
+    yield from serving_with(connection_limits.protocol(8, 4))
 
 
 def test_idle_connections_of_one_address_keep_nobody_out(crowded: int) -> None:
