@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from documents import blocks_of
 from processes import outputs
 from running import run
 
@@ -40,6 +42,13 @@ def test_a_project_of_each_kind_makes_a_plan_as_it_is_written(
     assert [note.partition(":")[0] for note in plan.notes] == told
     own_values = plan.points.lookup("search.num_trials")
     assert own_values == 8
+
+
+def test_every_kind_of_project_and_every_verb_is_in_the_document(checkout: Path) -> None:
+    document = checkout / "docs" / "first_steps.md"
+    assert [kind for kind in KINDS if f"| `{kind}` |" not in document.read_text(encoding="utf-8")] == []
+    verbs = {verb for block in blocks_of(document) for verb in re.findall(r"python -m sweeps (\w+)", block.text)}
+    assert verbs == {"init", "convert", "completion"}
 
 
 def test_every_file_of_a_project_is_formatted_and_free_of_lint(working_folder: Path) -> None:
