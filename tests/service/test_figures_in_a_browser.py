@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chromium import watched_page
 from searched_sweep import BEST, record_searched_sweep
 from web_server import WebServer, close, new_service
 
@@ -62,17 +63,9 @@ def server(folder: Path, alive: Recorder) -> Iterator[WebServer]:
 
 @pytest.fixture
 def page(browser: Browser, server: WebServer) -> Iterator[Page]:
-    """A page on a desk; nothing on it may break the content security policy or end in another error."""
-    context = browser.new_context(base_url=server.url, viewport={"width": 1400, "height": 900})
-    page = context.new_page()
-    page.set_default_timeout(WITHIN_MS)
+    """A page on a desk, which waits for its figures."""
     expect.set_options(timeout=WITHIN_MS)
-    errors: list[str] = []
-    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    yield page
-    context.close()
-    assert errors == []
+    yield from watched_page(browser, server, WITHIN_MS, viewport={"width": 1400, "height": 900})
 
 
 @pytest.mark.parametrize(

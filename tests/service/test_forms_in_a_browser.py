@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from chromium import watched_page
 from web_server import WebServer, close, new_service
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[dev]'")
@@ -38,16 +39,8 @@ def server(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> It
 
 @pytest.fixture
 def page(browser: Browser, server: WebServer) -> Iterator[Page]:
-    """A page on a desk; nothing it does may end in an error on the console."""
-    context = browser.new_context(base_url=server.url, locale="en-GB", timezone_id="Asia/Tokyo")
-    page = context.new_page()
-    page.set_default_timeout(WITHIN_MS)
-    errors: list[str] = []
-    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    yield page
-    context.close()
-    assert [text for text in errors if "409" not in text] == []
+    """A page on a desk."""
+    yield from watched_page(browser, server, WITHIN_MS, ("409",), locale="en-GB", timezone_id="Asia/Tokyo")
 
 
 def test_what_would_run_follows_what_is_typed_and_stays_while_there_is_a_mistake(page: Page) -> None:
