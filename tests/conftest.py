@@ -114,6 +114,12 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Loop in which tests run that are coroutines, by the plugin of anyio."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
 def checkout() -> Path:
     """The folder of pyproject.toml."""
     return Path(__file__).resolve().parent.parent

@@ -13,7 +13,7 @@ from sweeps.runtime.attachment import Begun
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Report, Started
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.anyio]
 
 PLAIN = ("search=optuna", "search.default_first=false")
 
@@ -150,21 +150,18 @@ def test_faults_fail_or_retry_one_trial_and_the_slot_is_rebuilt(tmp_path: Path) 
         assert sorted(steps) == [10, 20, 30, 40]
 
 
-def test_workers_that_are_still_starting_do_not_hang_yet() -> None:
-    async def follow() -> None:
-        broker = Broker()
-        await broker.needs_no_answers()
-        await broker.begin("0000")
-        report = asyncio.create_task(broker.next_outcome("0000", 0.1))
-        await asyncio.sleep(0.5)
-        assert not report.done()
-        await broker.post(Started("0000", 1, 0))
-        outcome = await asyncio.wait_for(report, 1)
-        assert outcome is not None
-        assert outcome.end is not None
-        assert "its workers hang" in str(outcome.end.error)
-
-    asyncio.run(follow())
+async def test_workers_that_are_still_starting_do_not_hang_yet() -> None:
+    broker = Broker()
+    await broker.needs_no_answers()
+    await broker.begin("0000")
+    report = asyncio.create_task(broker.next_outcome("0000", 0.1))
+    await asyncio.sleep(0.5)
+    assert not report.done()
+    await broker.post(Started("0000", 1, 0))
+    outcome = await asyncio.wait_for(report, 1)
+    assert outcome is not None
+    assert outcome.end is not None
+    assert "its workers hang" in str(outcome.end.error)
 
 
 @pytest.mark.slow
@@ -190,12 +187,9 @@ def test_a_hung_trial_is_ended_and_other_slots_never_notice(tmp_path: Path) -> N
     assert "no report for" in done.err
 
 
-def test_an_attempt_learns_of_the_last_report_of_the_one_before() -> None:
-    async def story() -> Begun:
-        broker = Broker()
-        await broker.begin("0000")
-        for step in (2, 4):
-            await broker.post(Report("0000", 1, step, {"eval/loss": 1.0}, 1000))
-        return await broker.begin("0000")
-
-    assert asyncio.run(story()) == Begun(2, 4)
+async def test_an_attempt_learns_of_the_last_report_of_the_one_before() -> None:
+    broker = Broker()
+    await broker.begin("0000")
+    for step in (2, 4):
+        await broker.post(Report("0000", 1, step, {"eval/loss": 1.0}, 1000))
+    assert await broker.begin("0000") == Begun(2, 4)
