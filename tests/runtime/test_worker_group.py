@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,8 @@ class Net(torch.nn.Module):
                 raise RuntimeError("CUDA error: device-side assert triggered")
             if self.fault == "hoards" and rank == "1":
                 HOARD.append(bytearray(2**30))
+        if self.calls == 12 and self.fault == "fails_again":
+            raise RuntimeError(f"the fault of this test, at {time.time_ns()}")
         return self.layers(images)
 """
 
@@ -124,7 +127,7 @@ class Net(torch.nn.Module):
 @pytest.mark.slow
 def test_faults_fail_or_retry_one_trial_and_the_slot_is_rebuilt(tmp_path: Path) -> None:
     (tmp_path / "faulty.py").write_text(FAULTY.replace("{folder}", str(tmp_path)), encoding="utf-8")
-    faults = ["none", "dies", "raises", "out_of_memory", "hoards", "nothing"]
+    faults = ["none", "dies", "raises", "out_of_memory", "hoards", "nothing", "fails_again"]
     done = run(
         tmp_path,
         "conf=digits",
@@ -135,19 +138,30 @@ def test_faults_fail_or_retry_one_trial_and_the_slot_is_rebuilt(tmp_path: Path) 
         *PLAIN,
         points(*({"model.arguments.fault": fault} for fault in faults)),
         f"search.num_trials={len(faults)}",
+        "search.max_retries=1",
         *SHORT,
     )
     trials = {trial["params"]["model.arguments.fault"]: trial for trial in done.document["trials"]}
-    assert {name: trial["state"] for name, trial in trials.items()} == dict.fromkeys(faults, "finished")
+    states = {name: trial["state"] for name, trial in trials.items()}
+    assert states == dict.fromkeys(faults, "finished") | {"fails_again": "failed"}, done.err
     attempts = {name: trial["attempts"] for name, trial in trials.items()}
-    assert attempts == dict.fromkeys(faults, 1) | {"dies": 2, "raises": 2}
+    assert attempts == dict.fromkeys(faults, 1) | {"dies": 2, "raises": 2, "fails_again": 2}
+    assert done.status == 0
     assert "device-side assert" in done.err
-    # One for the first trials, one after each of the two faults, and one after the trial that left memory behind.
+    assert "Traceback" not in done.err
+    # One for the first trials, one after each of the three faults, and one after the trial that left memory behind.
     slots = {path.name for path in (tmp_path / "outputs").glob("*/ray_train/slot-*")}
-    assert slots == {"slot-0000-1", "slot-0001-2", "slot-0002-2", "slot-0005-1"}
-    for trial in done.trials():
+    assert slots == {"slot-0000-1", "slot-0001-2", "slot-0002-2", "slot-0005-1", "slot-0006-2"}
+    *others, failed = done.trials()
+    for trial in others:
         steps = [point.step for point in done.client.get_metric_history(trial.info.run_id, "eval/loss")]
         assert sorted(steps) == [10, 20, 30, 40]
+    fault = r"RuntimeError: the fault of this test, at (\d+)"
+    first = re.search(f"attempt 1 failed: {fault}", done.err)
+    last = re.search(fault, failed.data.tags["sweeps.error"])
+    assert first is not None
+    assert last is not None
+    assert int(first[1]) < int(last[1])  # it is the last attempt's
 
 
 async def test_workers_that_are_still_starting_do_not_hang_yet() -> None:
