@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,3 +60,26 @@ class WebServer:
     def _answers(self) -> bool:
         with socket.socket() as client:
             return client.connect_ex(("127.0.0.1", self.port)) == 0
+
+
+@contextmanager
+def served(uri: str) -> Iterator[WebServer]:
+    """A service with its database and its sweeps where the command line looks for them in this folder."""
+    here = {"database": "sqlite:///outputs/service.db", "tracking_uri": uri, "output_dir": "outputs"}
+    server = WebServer(new_service(Path.cwd(), **here))
+    yield server
+    server.stop()
+    server.service.runner.close()
+    close(server.service)
+
+
+@contextmanager
+def listening(application: Any, **options: Any) -> Iterator[int]:
+    """Any application behind uvicorn, with options of that; yields its port."""
+    server = uvicorn.Server(uvicorn.Config(application, port=0, log_level="error", lifespan="off", **options))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    wait_until(lambda: server.started, 30)
+    yield int(server.servers[0].sockets[0].getsockname()[1])
+    server.should_exit = True
+    thread.join(30)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import uvicorn
+from web_server import listening
 
 from sweeps.service.auth import header_timeout
 from sweeps.service.auth.header_timeout import LimitedProtocol
@@ -36,21 +35,9 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
 def port() -> Iterator[int]:
     patch = pytest.MonkeyPatch()
     patch.setattr(header_timeout, "HEADER_TIMEOUT_S", WITHIN_S)
-    yield from serving_with(LimitedProtocol)
+    with listening(application, http=LimitedProtocol, ws="none") as port:
+        yield port
     patch.undo()
-
-
-def serving_with(protocol: type[LimitedProtocol]) -> Iterator[int]:
-    config = uvicorn.Config(application, port=0, http=protocol, ws="none", log_level="error", lifespan="off")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        thread.join(0.01)
-        assert thread.is_alive()
-    yield server.servers[0].sockets[0].getsockname()[1]
-    server.should_exit = True
-    thread.join(30)
 
 
 def connect(port: int) -> socket.socket:
@@ -131,7 +118,8 @@ def test_slow_ones_are_gone_when_others_come(port: int) -> None:
 
 @pytest.fixture
 def crowded() -> Iterator[int]:
-    yield from serving_with(header_timeout.protocol(8, 4))
+    with listening(application, http=header_timeout.protocol(8, 4), ws="none") as port:
+        yield port
 
 
 def test_idle_connections_of_one_address_keep_nobody_out(crowded: int) -> None:
