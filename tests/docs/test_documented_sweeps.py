@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +11,7 @@ import optuna
 import pytest
 from documents import CHECKOUT, DOCUMENTS, OTHER_FILES, blocks_of, documented_sweeps, words, write_files
 from optuna.trial import FrozenTrial
+from processes import run_python
 from ray_nodes import RayNodes
 from running import NO_PREFLIGHT
 from s3_server import s3_server
@@ -60,12 +58,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def python(folder: Path, cluster: dict[str, str], *arguments: str) -> str:
-    environment = {**os.environ, **cluster, "SWEEPS_CACHE": str(folder / "cache")}
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, f"{' '.join(arguments)}\n{done.stdout}{done.stderr}"
-    return done.stdout
+    return run_python(*arguments, folder=folder, environment={**cluster, "SWEEPS_CACHE": str(folder / "cache")}).stdout
 
 
 def sweep(folder: Path, cluster: dict[str, str], *tokens: str) -> int:

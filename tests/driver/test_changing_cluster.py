@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from processes import run_python
 from ray_nodes import RayNodes
 from sweep_on_nodes import RunningSweep, empty_cluster
 
@@ -103,13 +102,7 @@ def test_two_sweeps_share_a_cluster_and_neither_holds_half_a_trial(nodes: RayNod
     probe = (
         "import ray; ray.init(address='{0}', log_to_driver=False); print('FREE', ray.available_resources().get('CPU'))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", probe.format(nodes.address)],
-        env={**os.environ, **nodes.environment},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_python("-c", probe.format(nodes.address), environment=nodes.environment)
     assert "FREE 1.0" in done.stdout, "the trial that waits reserves nothing"
     for sweep in (other, waiting):
         document = sweep.finish()

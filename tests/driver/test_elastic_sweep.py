@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import outputs
+from processes import outputs, run_python
 from running import NO_PREFLIGHT, Done, points, run, start
 from sweep_on_nodes import RunningSweep, empty_cluster
 
@@ -110,12 +110,8 @@ def test_survivors_grow_into_the_workers_of_trials_that_asha_has_stopped(
     assert numbers[-1] == 4
     assert f"trial {survivor['trial']} continues with 4 workers instead of" in done.err
     assert_same(curves(done, survivor["trial"]), undisturbed)
-    shown = subprocess.run(
-        [sys.executable, "-m", "sweeps", "show", done.document["sweep"], "--trial", survivor["trial"], "--json"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
+    shown = run_python(
+        "-m", "sweeps", "show", done.document["sweep"], "--trial", survivor["trial"], "--json", folder=tmp_path
     )
     document = json.loads(shown.stdout)
     assert [len(span["workers"]) for span in document["spans"]] == numbers

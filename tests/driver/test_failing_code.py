@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import run_python
 from running import Done, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
@@ -79,8 +78,7 @@ SAID = {
 
 
 def sweeps(folder: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "sweeps", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=True).stdout
+    return run_python("-m", "sweeps", *arguments, folder=folder, within_s=120).stdout
 
 
 @pytest.fixture(scope="module")

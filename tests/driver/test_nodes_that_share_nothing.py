@@ -6,11 +6,11 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from processes import run_python
 from ray_nodes import RayNodes
 from s3_server import BUCKET, s3_server
 
@@ -40,14 +40,8 @@ def hidden(folder: Path) -> list[str]:
 
 
 def run(folder: Path, nodes: RayNodes, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "sweeps", "run", "--json", *arguments, f"cluster.address={nodes.address}"],
-        cwd=folder,
-        env={**os.environ, **nodes.environment, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ("-m", "sweeps", "run", "--json", *arguments, f"cluster.address={nodes.address}")
+    return run_python(*command, folder=folder, environment={**nodes.environment, **environment}, status=None)
 
 
 def test_a_node_that_does_not_share_the_folder_is_named_before_anything_starts(nodes: RayNodes, tmp_path: Path) -> None:

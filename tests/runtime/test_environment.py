@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ast
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
+from processes import run_python
 from running import points, run
 
 from sweeps.compose.search_path import ConfSearchPath
@@ -145,11 +144,7 @@ def test_they_reach_every_node_and_are_in_no_log_of_ray(tmp_path: Path) -> None:
     import json
 
     environment = {name: value for name, value in os.environ.items() if name not in ("HF_TOKEN", "NCCL_DEBUG")}
-    command = [sys.executable, "-c", CLUSTER, SECRET]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=230, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    done = run_python("-c", CLUSTER, SECRET, folder=tmp_path, environment=environment, within_s=230)
     nodes, shown, is_logged = json.loads(done.stdout.splitlines()[-1])
     assert nodes == [[[SECRET, "INFO", None, None], [SECRET, "INFO", None, "own"]]] * 2
     assert SECRET not in shown

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from documents import blocks_of
-from processes import outputs
+from processes import outputs, run_python
 from running import run
 
 from sweeps.cli import run_command
@@ -56,10 +56,7 @@ def test_every_file_of_a_project_is_formatted_and_free_of_lint(working_folder: P
         run_command(["init", kind, f"--kind={kind}"])
     options = ("--isolated", "--line-length=120", str(working_folder))
     for command in ("check", "format --check --diff"):
-        done = subprocess.run(
-            [sys.executable, "-m", "ruff", *command.split(), *options], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout
+        run_python("-m", "ruff", *command.split(), *options)
 
 
 def test_no_file_is_overwritten_and_then_none_is_written(
@@ -145,8 +142,5 @@ def test_a_project_of_each_kind_trains_and_passes_its_own_test(kind: str, workin
     assert done.status == 0, done.err
     assert done.document["counts"]["failed"] == 0
     assert done.document["best"]["value"] is not None
-    own = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "test_sweep.py"], capture_output=True, text=True, check=False
-    )
-    assert own.returncode == 0, own.stdout
+    own = run_python("-m", "pytest", "-q", "test_sweep.py")
     assert "2 passed" in own.stdout

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import optuna
 import pytest
 from optuna.trial import TrialState
+from processes import run_python
 from pydantic import TypeAdapter
 
 from sweeps.config.space import Distribution
@@ -180,5 +179,5 @@ study, advisor = optuna.create_study(), FailureAdvisor(Space({"x": FloatDistribu
 study.add_trial(optuna.create_trial(value=1.0))
 print(advisor.refuse(study, {"x": 0.5}), "sklearn" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_python("-c", code)
     assert done.stdout.split() == ["None", "False"]

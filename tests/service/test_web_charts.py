@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import subprocess
-import sys
 from typing import Any
 
 import pytest
+from processes import run_python
 from recording import record_small_sweep
 
 from sweeps.constants import TAG_ENDED
@@ -285,5 +284,5 @@ print(*({name.partition(".")[0] for name in {*sys.modules} - before} & {"optuna"
 @pytest.mark.slow
 def test_the_first_viewer_of_a_figure_does_not_wait_for_libraries(uri: str) -> None:
     record_small_sweep(uri)
-    done = subprocess.run([sys.executable, "-c", IMPORTED, uri], capture_output=True, text=True, check=False)
+    done = run_python("-c", IMPORTED, uri, status=None)
     assert (done.stdout, done.stderr) == ("\n", "")
