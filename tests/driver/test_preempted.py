@@ -3,7 +3,6 @@ failed."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -14,9 +13,8 @@ from typing import Any
 
 import psutil
 import pytest
-from processes import outputs
 from ray_nodes import RAY, RayNodes
-from running import Done, run, start
+from running import Done, ended, run, start, verb
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -82,10 +80,7 @@ def curve(done: Done) -> list[tuple[int, float]]:
 
 
 def shown(done: Done) -> Any:
-    show = start(done.folder, "show", done.document["sweep"], "--trial", "0000", "--json")
-    out, err = outputs(show, 300)
-    assert show.returncode == 0, err
-    return json.loads(out)
+    return verb(done.folder, "show", done.document["sweep"], "--trial", "0000", "--json", within_s=300).document
 
 
 @pytest.fixture(scope="module")
@@ -169,10 +164,9 @@ def test_a_trial_goes_on_elsewhere_when_its_node_is_taken_away(
     began = time.monotonic()
     take_away(nodes, node, taken)
     (tmp_path / "taken").touch()
-    out, err = outputs(sweep, 800)
-    assert sweep.returncode == 0, err
+    done = ended(tmp_path, sweep, within_s=800)
+    err = done.err
     print(f"{take_away.__name__} at step {steps}, the end {time.monotonic() - began:.1f} s later\n{err}")
-    done = Done(tmp_path, sweep.returncode, err, json.loads(out))
     (trial,) = done.document["trials"]
     assert (trial["state"], trial["attempts"]) == ("finished", 1), err
     assert curve(done) == undisturbed

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from mlflow import artifacts
 from processes import outputs
-from running import SHORT, Done, run, start
+from running import SHORT, Done, run, start, verb
 
 from sweeps.cli import run_command
 from sweeps.tracking.reader import load_sweep
@@ -240,9 +240,7 @@ def test_list_show_and_best_read_the_sweep_from_mlflow(digits: Done, capsys: pyt
 
 
 def test_a_name_that_is_taken_is_refused(digits: Done) -> None:
-    process = start(digits.folder, "run", "conf=digits", "--name=first", "output_dir=elsewhere")
-    _, err = outputs(process, 60)
-    assert process.returncode == 2
+    err = verb(digits.folder, "run", "conf=digits", "--name=first", "output_dir=elsewhere", status=2, within_s=60).err
     assert "a sweep named 'first' exists already" in err
     assert "Ray" not in err  # has not been started
     assert not (digits.folder / "elsewhere" / "first").exists()

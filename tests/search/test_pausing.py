@@ -7,6 +7,7 @@ import json
 import re
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,7 @@ import optuna
 import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from processes import outputs
-from running import Done, run, start
+from running import Done, run, start, verb
 
 from sweeps.constants import NUMBER
 from sweeps.runtime.checkpoint_layout import checkpoint_folders
@@ -125,8 +125,7 @@ def test_our_own_search_runs_two_trials_at_once_and_finishes_the_best(search: st
     best = min(trials, key=lambda trial: trial["value"])
     assert done.document["best"]["trial"] == best["trial"]
     assert best["state"] == "finished"
-    replay = start(tmp_path, "replay", "own", "--json")
-    assert json.loads(outputs(replay, 120)[0])["differences"] == []
+    assert verb(tmp_path, "replay", "own", "--json").document["differences"] == []
 
 
 @pytest.fixture(scope="module")
@@ -333,10 +332,8 @@ def test_a_population_whose_driver_was_killed_after_an_exploit_goes_on_with_what
     time.sleep(1)
     process.kill()
     said += process.communicate()[1]
-    process = start(tmp_path, "resume", "pbt", "--json")
-    out, err = outputs(process, 280)
-    assert process.returncode == 0, err
-    done = Done(tmp_path, 0, said + err, json.loads(out))
+    resumed = verb(tmp_path, "resume", "pbt", "--json")
+    done = replace(resumed, err=said + resumed.err)
     assert done.document["counts"]["finished"] == 2
     assert_values_agree(done, "eval/loss")
     evaluated = set(range(3, 61, 3))
