@@ -39,9 +39,4 @@ def journal(path: Path) -> JournalStorage:
 
 def histories(done: Done) -> dict[str, list[tuple[int, float]]]:
     """Steps and values of every trial's evaluations, as MLflow has them."""
-    return {
-        run.data.tags["sweeps.trial"]: [
-            (point.step, point.value) for point in done.client.get_metric_history(run.info.run_id, "eval/accuracy")
-        ]
-        for run in done.trials()
-    }
+    return {run.data.tags["sweeps.trial"]: done.history(run.info.run_id, "eval/accuracy") for run in done.trials()}

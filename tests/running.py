@@ -46,6 +46,14 @@ class Done:
         runs = self.client.search_runs([ids["experiment_id"]], f"tags.`mlflow.parentRunId` = '{ids['run_id']}'")
         return sorted(runs, key=lambda run: run.data.tags["sweeps.trial"])
 
+    def trial(self, number: int | str) -> Any:
+        """MLflow's run of a trial, by its number or id."""
+        return next(run for run in self.trials() if int(run.data.tags["sweeps.trial"]) == int(number))
+
+    def history(self, run_id: str, metric: str) -> list[tuple[int, float]]:
+        """Steps and values of a run's metric."""
+        return sorted((point.step, point.value) for point in self.client.get_metric_history(run_id, metric))
+
     def parent(self) -> Any:
         return self.client.get_run(self.document["mlflow"]["run_id"])
 

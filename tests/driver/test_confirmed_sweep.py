@@ -70,9 +70,7 @@ def outcome(done: Done) -> tuple[Any, ...]:
     keys = ("trial", "state", "value", "params", "repeat_of")
     repeats = [tuple(trial[key] for key in keys) for trial in done.document["repeats"]]
     histories = [
-        [(point.step, point.value) for point in done.client.get_metric_history(trial.info.run_id, "loss")]
-        for trial in done.trials()
-        if "sweeps.repeat_of" in trial.data.tags
+        done.history(trial.info.run_id, "loss") for trial in done.trials() if "sweeps.repeat_of" in trial.data.tags
     ]
     return done.document["confirmation"], done.document["best"]["trial"], repeats, histories
 

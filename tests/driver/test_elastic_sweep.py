@@ -60,8 +60,7 @@ def made(folder: Path) -> Path:
 
 
 def history(done: Done, trial: str, name: str) -> list[tuple[int, float]]:
-    run_ = next(each for each in done.trials() if each.data.tags["sweeps.trial"] == trial)
-    return sorted((point.step, point.value) for point in done.client.get_metric_history(run_.info.run_id, name))
+    return done.history(done.trial(trial).info.run_id, name)
 
 
 def curves(done: Done, trial: str) -> dict[str, dict[int, float]]:

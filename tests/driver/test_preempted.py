@@ -76,7 +76,7 @@ def folder_with_code(folder: Path) -> Path:
 
 def curve(done: Done) -> list[tuple[int, float]]:
     (trial,) = done.trials()
-    return sorted((each.step, each.value) for each in done.client.get_metric_history(trial.info.run_id, "eval/loss"))
+    return done.history(trial.info.run_id, "eval/loss")
 
 
 def shown(done: Done) -> Any:

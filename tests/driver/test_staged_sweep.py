@@ -85,7 +85,7 @@ def outcome(done: Done) -> list[tuple[Any, ...]]:
             trial.data.tags["sweeps.trial"],
             trial.data.tags.get("sweeps.stage"),
             trial.data.params,
-            [(point.step, point.value) for point in done.client.get_metric_history(trial.info.run_id, "loss")],
+            done.history(trial.info.run_id, "loss"),
         )
         for trial in done.trials()
     ]

@@ -21,11 +21,8 @@ PLAIN = ("search=optuna", "search.default_first=false")
 
 def histories(done: Done, trial: str) -> dict[str, list[tuple[int, float]]]:
     """Losses of a trial by metric: (step, value)."""
-    run_ = next(each for each in done.trials() if each.data.tags["sweeps.trial"] == trial)
-    return {
-        name: sorted((point.step, point.value) for point in done.client.get_metric_history(run_.info.run_id, name))
-        for name in ("train/loss", "eval/loss", "train/lr")
-    }
+    run_id = done.trial(trial).info.run_id
+    return {name: done.history(run_id, name) for name in ("train/loss", "eval/loss", "train/lr")}
 
 
 DIGITS: dict[str, Any] = {
@@ -154,8 +151,7 @@ def test_faults_fail_or_retry_one_trial_and_the_slot_is_rebuilt(tmp_path: Path) 
     assert slots == {"slot-0000-1", "slot-0001-2", "slot-0002-2", "slot-0005-1", "slot-0006-2"}
     *others, failed = done.trials()
     for trial in others:
-        steps = [point.step for point in done.client.get_metric_history(trial.info.run_id, "eval/loss")]
-        assert sorted(steps) == [10, 20, 30, 40]
+        assert [step for step, _ in done.history(trial.info.run_id, "eval/loss")] == [10, 20, 30, 40]
     fault = r"RuntimeError: the fault of this test, at (\d+)"
     first = re.search(f"attempt 1 failed: {fault}", done.err)
     last = re.search(fault, failed.data.tags["sweeps.error"])

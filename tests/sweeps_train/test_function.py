@@ -145,9 +145,8 @@ def test_every_report_is_recorded_once_at_its_count(sweep: Sweep) -> None:
     done, _ = sweep
     for trial in done.trials():
         if trial.data.tags["sweeps.state"] == "finished":
-            history = done.client.get_metric_history(trial.info.run_id, "loss")
             level = LEVELS[trial.data.params["task.arguments.fault"]]
-            assert [(point.step, round(point.value, 6)) for point in sorted(history, key=lambda each: each.step)] == [
+            assert [(step, round(value, 6)) for step, value in done.history(trial.info.run_id, "loss")] == [
                 (step, round(level - 0.01 * (step - 1), 6)) for step in range(1, 7)
             ]
 
@@ -212,8 +211,7 @@ def test_the_example_is_the_same_in_fresh_processes_and_as_the_second_in_a_slot(
             "task.arguments.epochs=4",
             f"scaling.isolation={isolation}",
         )
-        history = done.client.get_metric_history(done.trials()[-1].info.run_id, "loss")
-        histories.append(sorted((point.step, point.value) for point in history))
+        histories.append(done.history(done.trials()[-1].info.run_id, "loss"))
     assert len(histories[0]) == 4
     assert histories[0] == histories[1]
 
