@@ -126,13 +126,6 @@ def checkout() -> Path:
 
 
 @pytest.fixture(scope="session")
-def empty_database(shared_folder: Path) -> Path:
-    from stores import empty_store
-
-    return empty_store()
-
-
-@pytest.fixture(scope="session")
 def digits(shared_folder: Path) -> Done:
     """The sweep ``first`` of four trials, as a user's first one: it makes the store, runs the preflight and
     ends with a report. Tests may read it and what it left, and add sweeps to its store."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 from recording import free_port
 from service_databases import make_service_database
+from stores import make_store
 from waiting import wait_until
 
 from sweeps.config.service import Service
@@ -20,19 +21,21 @@ from sweeps.service.app_context import AppContext
 
 
 def new_service(folder: Path, **more: Any) -> AppContext:
-    """Service of a folder with a store."""
+    """Service of a folder, which gets an empty store if it has none."""
     settings = {
         "database": f"sqlite:///{folder}/service.db",
         "tracking_uri": f"sqlite:///{folder}/mlflow.db",
         "output_dir": str(folder / "outputs"),
     }
     config = Service(**{**settings, **more})
+    make_store(folder / "mlflow.db")
     make_service_database(config.database)
     return AppContext(config)
 
 
 def close(service: AppContext) -> None:
     """Close a service that was not started."""
+    service.runner.close()
     service.database.dispose()
 
 
@@ -63,14 +66,19 @@ class WebServer:
 
 
 @contextmanager
-def served(uri: str) -> Iterator[WebServer]:
-    """A service with its database and its sweeps where the command line looks for them in this folder."""
-    here = {"database": "sqlite:///outputs/service.db", "tracking_uri": uri, "output_dir": "outputs"}
-    server = WebServer(new_service(Path.cwd(), **here))
-    yield server
-    server.stop()
-    server.service.runner.close()
-    close(server.service)
+def answering(folder: Path, **more: Any) -> Iterator[WebServer]:
+    """A service of a folder that answers while the block lasts."""
+    server = WebServer(new_service(folder, **more))
+    try:
+        yield server
+    finally:
+        server.stop()
+        close(server.service)
+
+
+def served(uri: str) -> AbstractContextManager[WebServer]:
+    """The same, with its database and its sweeps where the command line looks for them in the working folder."""
+    return answering(Path.cwd(), database="sqlite:///outputs/service.db", tracking_uri=uri, output_dir="outputs")
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 from chromium import watched_page
 from searched_sweep import BEST, record_searched_sweep
-from web_server import WebServer, close, new_service
+from web_server import WebServer, answering
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[dev]'")
 
@@ -36,9 +35,8 @@ TRIAL = f"{SWEEP}/trials/{BEST}"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("service")
-    shutil.copy(empty_database, folder / "mlflow.db")
     record_searched_sweep(f"sqlite:///{folder}/mlflow.db", folder / "outputs")
     return folder
 
@@ -55,10 +53,8 @@ def alive(folder: Path) -> Iterator[Recorder]:
 
 @pytest.fixture(scope="module")
 def server(folder: Path, alive: Recorder) -> Iterator[WebServer]:
-    server = WebServer(new_service(folder))
-    yield server
-    server.stop()
-    close(server.service)
+    with answering(folder) as server:
+        yield server
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from chromium import watched_page
 from recording import CONFIG, open_recorder, record_small_sweep
 from sqlalchemy import update
-from web_server import WebServer, close, new_service
+from web_server import WebServer, answering
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[dev]'")
 
@@ -37,10 +36,8 @@ LEAST_TOUCH = 44
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Path:
-    folder = tmp_path_factory.mktemp("service")
-    shutil.copy(empty_database, folder / "mlflow.db")
-    return folder
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("service")
 
 
 @pytest.fixture(scope="module")
@@ -64,17 +61,22 @@ def _store_of_sweeps(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def server(folder: Path, running: Recorder) -> Iterator[WebServer]:
-    server = WebServer(new_service(folder))
-    engine = server.service.database
-    with writing(engine) as connection:
-        alive = jobs.submit(
-            connection, Run(conf="digits", name="digits-alive"), "digits-alive", user="mira", project="chat", now=1.0
-        )
-        connection.execute(update(jobs_table).where(jobs_table.c.id == alive.id).values(state="running", started=2.0))
-        jobs.submit(connection, Run(conf="digits"), "digits-next", user="mira", project="chat", now=time.time())
-    yield server
-    server.stop()
-    close(server.service)
+    with answering(folder) as server:
+        engine = server.service.database
+        with writing(engine) as connection:
+            alive = jobs.submit(
+                connection,
+                Run(conf="digits", name="digits-alive"),
+                "digits-alive",
+                user="mira",
+                project="chat",
+                now=1.0,
+            )
+            connection.execute(
+                update(jobs_table).where(jobs_table.c.id == alive.id).values(state="running", started=2.0)
+            )
+            jobs.submit(connection, Run(conf="digits"), "digits-next", user="mira", project="chat", now=time.time())
+        yield server
 
 
 @pytest.fixture
@@ -245,13 +247,11 @@ def test_what_a_button_asks_fits_on_a_phone(browser: Browser, server: WebServer)
 
 
 def test_where_tokens_are_demanded_a_person_signs_in(
-    browser: Browser, tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copy(empty_database, tmp_path / "mlflow.db")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     open_recorder(f"sqlite:///{tmp_path}/mlflow.db", "hidden").close("finished")
-    server = WebServer(new_service(tmp_path))
-    try:
+    with answering(tmp_path) as server:
         with writing(server.service.database) as connection:
             _, secret = tokens.create(connection, "mira", "run", time.time(), projects=["chat"])
         page = browser.new_context(base_url=server.url).new_page()
@@ -274,6 +274,3 @@ def test_where_tokens_are_demanded_a_person_signs_in(
         page.goto("/")
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
         page.context.close()
-    finally:
-        server.stop()
-        close(server.service)

@@ -13,6 +13,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from pydantic import TypeAdapter
 from rich.console import Console
+from stores import make_store
 
 from sweeps.config.samplers import TPESampler
 from sweeps.config.space import Distribution
@@ -78,7 +79,7 @@ def found(earlier: EarlierSweep) -> tuple[list[float], list[float]]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with the same trials in every form."""
     folder = tmp_path_factory.mktemp("trials")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -93,7 +94,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Pa
     table.assign(note="x").to_json(folder / "trials.jsonl", orient="records", lines=True)
     (folder / "empty.log").touch()
     (folder / "text.log").write_text("no database")
-    (folder / "mlflow.db").write_bytes(empty_database.read_bytes())
+    make_store(folder / "mlflow.db")
     client = mlflow.MlflowClient(f"sqlite:///{folder}/mlflow.db")
     experiment = client.create_experiment("theirs", artifact_location=str(folder))
     for trial in TRIALS:
