@@ -23,6 +23,7 @@ from stores import SHARED
 if TYPE_CHECKING:
     import execnet
     from postgres import Postgres
+    from ray_nodes import RayNodes
     from recording import Server
     from running import Done
     from sqlalchemy import Engine
@@ -133,6 +134,16 @@ def digits(shared_folder: Path) -> Done:
 
     tokens = ("conf=digits", "search.num_trials=4", *SHORT, "--name=first")
     return run_once(shared_folder / "digits", *tokens, report=True, new_store=True, within_s=800)
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[RayNodes]:
+    """A Ray cluster without nodes yet."""
+    from ray_nodes import RayNodes
+
+    nodes = RayNodes(tmp_path)
+    yield nodes
+    nodes.stop()
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,13 +65,6 @@ def test_a_mistake_in_the_arguments_has_status_two(capsys: pytest.CaptureFixture
     status, mistake = run_command(["doctor", "claster=auto"])
     assert (status, capsys.readouterr().out) == (2, "")
     assert "cluster" in str(mistake)
-
-
-@pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[RayNodes]:
-    nodes = RayNodes(tmp_path)
-    yield nodes
-    nodes.stop()
 
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="mounts need root")

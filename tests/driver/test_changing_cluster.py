@@ -5,21 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from processes import run_python
 from ray_nodes import RayNodes
-from sweep_on_nodes import RunningSweep, empty_cluster
+from sweep_on_nodes import RunningSweep
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-
-@pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[RayNodes]:
-    with empty_cluster(tmp_path) as nodes:
-        yield nodes
 
 
 def test_a_node_that_joins_is_used_and_one_that_leaves_costs_only_its_own_trial(

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,13 +24,6 @@ pytestmark = [
 ]
 
 OWN_FUNCTION = "from sweeps_train.examples.ray_train_digits import train as own\n"
-
-
-@pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[RayNodes]:
-    nodes = RayNodes(tmp_path)
-    yield nodes
-    nodes.stop()
 
 
 def hidden(folder: Path) -> list[str]:

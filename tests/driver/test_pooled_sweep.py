@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,9 @@ import pytest
 from mlflow import MlflowClient
 from processes import run_python
 from ray_nodes import RayNodes
-from sweep_on_nodes import RunningSweep, empty_cluster
+from sweep_on_nodes import RunningSweep
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-
-
-@pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[RayNodes]:
-    with empty_cluster(tmp_path) as nodes:
-        yield nodes
 
 
 POOLS = (

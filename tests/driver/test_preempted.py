@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -136,25 +136,18 @@ def end_raylet(nodes: RayNodes, node: str, process: subprocess.Popen[bytes]) -> 
     raylet.send_signal(signal.SIGTERM)
 
 
-@pytest.fixture
-def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RayNodes]:
-    nodes = RayNodes(folder_with_code(tmp_path))
-    for name, value in nodes.environment.items():
-        monkeypatch.setenv(name, value)
-    try:
-        nodes.start(num_cpus=0)
-        yield nodes
-    finally:
-        nodes.stop()
-
-
 @pytest.mark.parametrize("take_away", [drain, end_container, end_raylet])
 def test_a_trial_goes_on_elsewhere_when_its_node_is_taken_away(
     take_away: Callable[[RayNodes, str, subprocess.Popen[bytes]], None],
     nodes: RayNodes,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     undisturbed: list[tuple[int, float]],
 ) -> None:
+    folder_with_code(tmp_path)
+    for name, value in nodes.environment.items():
+        monkeypatch.setenv(name, value)
+    nodes.start(num_cpus=0)
     taken = nodes.start(num_cpus=2)
     address = f"cluster.address={nodes.address}"
     slow = (f"+model.arguments.seconds={SLOW_S}", "+model.arguments.waits=true")
