@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from processes import run_python
 from recording import record_small_sweep
+from records import sweep_record, trial_record
 
 from sweeps.constants import TAG_ENDED
 from sweeps.errors import TrackingUnreachable
@@ -29,36 +30,23 @@ from sweeps.service.web.sweep_rows import rows_of
 from sweeps.service.web.sweep_view import further_change
 from sweeps.service.web.trials_table import TrialsTable, trials_table
 from sweeps.tracking.metric_history import HistoryPoint
-from sweeps.tracking.record import MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
+from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
 
 
 def trial(number: int, value: float | None, state: str = "finished", **params: Any) -> TrialRecord:
-    return TrialRecord(
-        trial=f"{number:04}",
-        state=state,
-        value=value,
-        params={"train.lr": 0.1 / (number + 1), **params},
-        run_id=f"run{number}",
-        steps=10 * number,
-        attempts=1,
-    )
+    params = {"train.lr": 0.1 / (number + 1), **params}
+    return trial_record(number, value, state, params=params, run_id=f"run{number}", steps=10 * number)
 
 
 def record(*trials: TrialRecord, mode: str = "min") -> SweepRecord:
     best = min if mode == "min" else max
     valued = [each for each in trials if each.value is not None]
-    return SweepRecord(
-        sweep="s",
+    return sweep_record(
         status="running",
-        metrics=("eval/loss",),
         modes=(mode,),
         counts={"finished": len(trials), "pruned": 0, "failed": 0, "running": 0, "stopped": 0},
         front=[best(valued, key=lambda each: each.value or 0.0)] if valued else [],
-        mlflow=MlflowIds(tracking_uri="sqlite:///x", experiment_id="1", run_id="parent"),
         trials=list(trials),
-        time=SweepTime(),
-        conf="digits",
-        started=0.0,
     )
 
 
