@@ -53,6 +53,12 @@ async def train(broker: Broker, trial: str, *, previous: str | None = None, last
     return attempt, number
 
 
+async def with_room(workers: int, trials: int) -> Broker:
+    broker = Broker()
+    await broker.set_room(workers, trials)
+    return broker
+
+
 async def end_of(broker: Broker, trial: str) -> Ended:
     """The end that a trial's actor learns of, without a driver."""
     await broker.needs_no_answers()
@@ -78,8 +84,7 @@ async def notes(broker: Broker) -> list[str]:
 
 
 async def test_a_trial_that_waits_begins_when_another_one_has_given_workers_back() -> None:
-    broker = Broker()
-    await broker.set_room(8, 1)
+    broker = await with_room(8, 1)
     attempt, workers = await train(broker, "0")
     assert workers == 8
     await broker.set_room(8, 2)
@@ -93,8 +98,7 @@ async def test_a_trial_that_waits_begins_when_another_one_has_given_workers_back
 
 
 async def test_a_survivor_grows_when_the_slot_of_the_last_other_trial_is_closed() -> None:
-    broker = Broker()
-    await broker.set_room(8, 2)
+    broker = await with_room(8, 2)
     survivor, other = await train(broker, "0"), await train(broker, "1")
     assert (survivor[1], other[1]) == (4, 4)
     await stop_at_a_report(broker, "1")
@@ -119,8 +123,7 @@ async def test_a_trial_trains_on_while_the_processes_of_its_new_workers_start(
 
     monkeypatch.setattr(elastic, "start_spares_and_wait", start)
 
-    broker = Broker()
-    await broker.set_room(8, 2)
+    broker = await with_room(8, 2)
     survivor, other = await train(broker, "0"), await train(broker, "1")
     processes = [ProcessOrigin(("node", "{}"), was_spare=False)] * 4
     assert await broker.spares_to_start("slot-0-1", processes, False) == {}
@@ -152,8 +155,7 @@ async def test_processes_are_started_for_the_next_growth_while_all_trials_train(
     started: list[Any] = []
     monkeypatch.setattr(elastic, "start_spares_and_wait", lambda missing, _: started.append(missing))
 
-    broker = Broker()
-    await broker.set_room(8, 2)
+    broker = await with_room(8, 2)
     await train(broker, "0")
     other = await train(broker, "1")
     processes = [ProcessOrigin(("node", "{}"), was_spare=False)] * 4
@@ -170,8 +172,7 @@ async def test_processes_are_started_for_the_next_growth_while_all_trials_train(
 
 
 async def test_the_slot_of_a_trial_that_none_follows_is_closed_at_once() -> None:
-    broker = Broker()
-    await broker.set_room(8, 2)
+    broker = await with_room(8, 2)
     await train(broker, "0")
     attempt, _ = await train(broker, "1")
     await stop_at_a_report(broker, "1")
@@ -206,8 +207,7 @@ async def stop_discarded(broker: Broker, trial: str, attempt: int) -> Ended:
 
 
 async def test_a_trial_that_a_person_stops_while_it_changes_ends() -> None:
-    broker = Broker()
-    await broker.set_room(8, 1)
+    broker = await with_room(8, 1)
     attempt, _ = await train(broker, "0")
     await broker.set_room(8, 2)
     waiting = asyncio.create_task(train(broker, "1"))
@@ -219,8 +219,7 @@ async def test_a_trial_that_a_person_stops_while_it_changes_ends() -> None:
 
 
 async def test_a_trial_that_is_done_when_it_is_asked_to_change_is_done() -> None:
-    broker = Broker()
-    await broker.set_room(8, 1)
+    broker = await with_room(8, 1)
     attempt, _ = await train(broker, "0")
     await broker.set_room(8, 2)
     waiting = asyncio.create_task(train(broker, "1"))
@@ -231,8 +230,7 @@ async def test_a_trial_that_is_done_when_it_is_asked_to_change_is_done() -> None
 
 
 async def test_a_trial_that_waits_begins_when_all_trials_are_to_stop() -> None:
-    broker = Broker()
-    await broker.set_room(8, 1)
+    broker = await with_room(8, 1)
     attempt, _ = await train(broker, "0", last_step=10)  # it cannot change yet
     waiting = asyncio.create_task(broker.claim_workers("1", NUMBERS, None, None))
     await asyncio.sleep(0.05)
@@ -243,8 +241,7 @@ async def test_a_trial_that_waits_begins_when_all_trials_are_to_stop() -> None:
 
 
 async def test_an_actor_gives_the_workers_of_its_last_trial_to_its_next_one() -> None:
-    broker = Broker()
-    await broker.set_room(4, 2)
+    broker = await with_room(4, 2)
     await train(broker, "0")
     attempt, _ = await train(broker, "1")
     await stop_at_a_report(broker, "1")
@@ -253,8 +250,7 @@ async def test_an_actor_gives_the_workers_of_its_last_trial_to_its_next_one() ->
 
 
 async def test_the_death_of_a_node_is_no_failure_and_its_trial_waits_until_the_room_is_known() -> None:
-    broker = Broker()
-    await broker.set_room(8, 1)
+    broker = await with_room(8, 1)
     attempt, workers = await train(broker, "0")
     assert workers == 8
     death = WorkerError("lost", "ActorDiedError", f"worker 5 on b was lost: {NODE_DIED}", 5, 8, "b", "")

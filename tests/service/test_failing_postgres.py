@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import requests
 from postgres_cluster import Bouncer, Cluster
-from test_queue import claim, submit
+from test_queue import claimed_by_many, submit
 from test_serve import Service
 from waiting import wait_until
 
@@ -123,20 +123,7 @@ def test_behind_a_pooler_in_transaction_mode_each_job_is_claimed_once_and_reques
         engine = open_database(bouncer.url)
         for number in range(20):
             submit(engine, f"s{number}")
-        claimed: list[str] = []
-
-        def take() -> None:
-            own = open_database(bouncer.url)
-            while (sweep := claim(own)) is not None:
-                claimed.append(sweep)
-            own.dispose()
-
-        threads = [threading.Thread(target=take) for _ in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert sorted(claimed) == sorted(f"s{number}" for number in range(20))
+        assert sorted(claimed_by_many(bouncer.url)) == sorted(f"s{number}" for number in range(20))
         engine.dispose()
         with serving(working_folder, bouncer.url) as service, ThreadPoolExecutor(20) as clients:
 
