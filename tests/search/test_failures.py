@@ -10,23 +10,19 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 from processes import run_python
-from pydantic import TypeAdapter
+from spaces import space_of
 
-from sweeps.config.space import Distribution
 from sweeps.constants import NUMBER, REASON
 from sweeps.search.advisors.failures import FailureAdvisor, classify
-from sweeps.space.space import Space
 
-SPACE = Space(
-    TypeAdapter(dict[str, Distribution]).validate_python(
-        {
-            "train.lr": {"type": "float", "low": 1e-5, "high": 1.0, "log": True},
-            "train.weight_decay": {"type": "float", "low": 0, "high": 1},
-            "train.batch_size": {"type": "int", "low": 8, "high": 512, "log": True},
-            "model.width": {"type": "int", "low": 16, "high": 1024, "log": True},
-            "train.optimizer": {"type": "categorical", "choices": ["adamw", "sgd"]},
-        }
-    )
+SPACE = space_of(
+    {
+        "train.lr": {"type": "float", "low": 1e-5, "high": 1.0, "log": True},
+        "train.weight_decay": {"type": "float", "low": 0, "high": 1},
+        "train.batch_size": {"type": "int", "low": 8, "high": 512, "log": True},
+        "model.width": {"type": "int", "low": 16, "high": 1024, "log": True},
+        "train.optimizer": {"type": "categorical", "choices": ["adamw", "sgd"]},
+    }
 )
 Point = Mapping[str, Any]
 

@@ -13,6 +13,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from pydantic import TypeAdapter
 from rich.console import Console
+from spaces import space_of
 from stores import make_store
 
 from sweeps.config.samplers import TPESampler
@@ -28,7 +29,6 @@ from sweeps.search import (
     MLflowExperiment,
     OptunaSearcher,
     OptunaStudy,
-    Space,
     TrialTable,
     build_sampler,
     load_earlier,
@@ -37,14 +37,12 @@ from sweeps.search import (
 from sweeps.search.samplers.saved_trials import save_earlier
 from sweeps.warm_start.points import typed
 
-SPACE = Space(
-    TypeAdapter(dict[str, Distribution]).validate_python(
-        {
-            "train.lr": {"type": "float", "low": 1e-4, "high": 1e-1, "log": True},
-            "train.optimizer": {"type": "categorical", "choices": ["adamw", "sgd"]},
-            "train.batch": {"type": "categorical", "choices": [16, 32]},
-        }
-    )
+SPACE = space_of(
+    {
+        "train.lr": {"type": "float", "low": 1e-4, "high": 1e-1, "log": True},
+        "train.optimizer": {"type": "categorical", "choices": ["adamw", "sgd"]},
+        "train.batch": {"type": "categorical", "choices": [16, 32]},
+    }
 )
 TRIALS: list[dict[str, Any]] = [
     {"lr": 1e-2, "optimizer": "adamw", "batch": 16, "loss": 0.3, "state": "COMPLETE"},
