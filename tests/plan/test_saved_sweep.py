@@ -112,25 +112,6 @@ def test_a_running_sweep_is_extended_from_another_terminal(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_sweep_whose_driver_was_killed_goes_on_without_losing_or_repeating_a_trial(tmp_path: Path) -> None:
-    arguments = (*SEARCH, *ONE_AT_ONCE, "train.max_steps=200", "search.num_trials=3", "--name", "killed")
-    process = start(tmp_path, "run", *arguments)
-    wait_for(tmp_path, "killed", lambda sweep: len(sweep.trials) == 2 and sweep.trials[1].steps >= 20, process)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    resumed = verb(tmp_path, "resume", "killed", "--json")
-    document = resumed.document
-    assert document["counts"] == {"finished": 3, "pruned": 0, "failed": 0, "running": 0, "stopped": 0}
-    assert [(trial["trial"], trial["attempts"]) for trial in document["trials"]] == [
-        ("0000", 1),
-        ("0001", 2),
-        ("0002", 1),
-    ]
-    for history in histories(resumed).values():
-        assert [step for step, _ in history] == list(range(10, 201, 10))
-
-
-@pytest.mark.slow
 def test_longer_trials_go_on_from_their_end_as_if_they_had_always_been_longer_and_a_wider_space_is_searched(
     tmp_path: Path,
 ) -> None:
