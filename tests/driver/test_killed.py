@@ -132,6 +132,8 @@ def test_a_driver_killed_at_random_moments_leaves_the_record_of_an_undisturbed_s
         folder.mkdir()
     other = run(undisturbed, *arguments)
     assert other.status == 0, other.err
+    if case in ("pbt", "pb2"):
+        assert "continues from trial" in other.err, "nothing is taken over"
     moments = sorted(chance.sample(range(1, Written(undisturbed).count() - 2), KILLS))
     written = Written(disturbed)
     kill(start(disturbed, "run", *arguments), written, moments[0], chance)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import time
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ import optuna
 import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from running import Done, run, start, verb
+from running import Done, run, verb
 
 from sweeps.constants import NUMBER
 from sweeps.runtime.checkpoint_layout import checkpoint_folders
@@ -304,38 +302,3 @@ def test_a_language_model_is_stopped_by_the_tokens_that_it_has_seen(tmp_path: Pa
     done = run(tmp_path, "conf=llm_lora", *tokens, "search.scheduler.eta=2", "--name=tokens")
     assert done.status == 0, done.err
     assert [(trial["state"], trial["steps"]) for trial in done.document["trials"]] == [("finished", 8), ("pruned", 2)]
-
-
-@pytest.mark.slow
-def test_a_population_whose_driver_was_killed_after_an_exploit_goes_on_with_what_was_taken_over(
-    tmp_path: Path,
-) -> None:
-    tokens = [token for token in SMALL if not token.startswith("train.max_steps")]
-    tokens += ["search/scheduler=pbt", "search.scheduler.quantile=0.5", "search.num_trials=2", "train.max_steps=60"]
-    process = start(tmp_path, "run", "conf=digits", *tokens, UNLIKE, "search.default_first=false", "--name=pbt")
-    assert process.stderr is not None
-    said = ""
-    while "continues from trial" not in said:
-        line = process.stderr.readline()
-        assert line, said
-        said += line
-    time.sleep(1)
-    process.kill()
-    said += process.communicate()[1]
-    resumed = verb(tmp_path, "resume", "pbt", "--json")
-    done = replace(resumed, err=said + resumed.err)
-    assert done.document["counts"]["finished"] == 2
-    assert_values_agree(done, "eval/loss")
-    evaluated = set(range(3, 61, 3))
-    for number, trial in enumerate(study(done).get_trials()):
-        assert set(history(done, number, "eval/loss")) == evaluated
-        assert set(history(done, number, "train/loss")) == set(range(1, 61))
-        origins = {name: value for name, value in trial.user_attrs.items() if name.startswith("sweeps:origin:")}
-        rates = history(done, number, "train/lr")
-        for origin in origins.values():
-            rate = history(done, number, "param/train.lr").get(origin["step"])
-            assert rate is None or rate == pytest.approx(origin["parameters"]["train.lr"]) or len(origins) > 1
-        if origins:
-            last = origins[f"sweeps:origin:{len(origins)}"]
-            assert rates[60] == pytest.approx(last["parameters"]["train.lr"])
-            assert len([each for each in exploits(done) if each[0] == number]) == len(origins)
