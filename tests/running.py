@@ -58,6 +58,17 @@ class Done:
         return self.client.get_run(self.document["mlflow"]["run_id"])
 
 
+def own_function(folder: Path, code: str, arguments: str) -> tuple[str, ...]:
+    """Write a user's own function ``train`` and its config, with the function's arguments in YAML and nothing searched
+    yet; returns the tokens that name it."""
+    (folder / "users.py").write_text(code, encoding="utf-8")
+    task = f"task: {{_target_: users.train, arguments: {arguments}, metrics: []}}"
+    search = "search: {metric: loss, mode: min, default_first: false}"
+    conf = ("# A function of this test.", "defaults: [ray_train_function, _self_]", "space: null", task, search)
+    (folder / "users.yaml").write_text("\n".join(conf), encoding="utf-8")
+    return ("conf=users", f"--config-dir={folder}")
+
+
 def start(folder: Path, *arguments: str, new_store: bool = False) -> subprocess.Popen[str]:
     """Start a verb. With ``new_store`` a sweep makes its store itself, as a user's first one does."""
     if arguments[0] == "run" and not new_store:

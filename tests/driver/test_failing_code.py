@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from processes import run_python
-from running import Done, run
+from running import Done, own_function, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 
@@ -48,17 +48,6 @@ def train(config):
     dist.all_reduce(torch.zeros(1))
     ray.train.report({"loss": 0.5})
 """
-CONF = """
-# A function of this test.
-defaults: [ray_train_function, override task: function, _self_]
-space: null
-task:
-  _target_: users.train
-  arguments: {fault: none}
-  metrics: []
-search: {metric: loss, mode: min, default_first: false, max_retries: 0}
-scaling: {hang_timeout_s: 15}
-"""
 
 
 def at(function: str, source: str) -> str:
@@ -84,13 +73,11 @@ def sweeps(folder: Path, *arguments: str) -> str:
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     folder = tmp_path_factory.mktemp("failing")
-    (folder / "users.py").write_text(USERS, encoding="utf-8")
-    (folder / "users.yaml").write_text(CONF.strip(), encoding="utf-8")
     faults = ", ".join([*SAID, "prints"])
     return run(
         folder,
-        "conf=users",
-        f"--config-dir={folder}",
+        *own_function(folder, USERS, "{fault: none}"),
+        "scaling.hang_timeout_s=15",
         "--name=told",
         f"task.arguments.fault=choice({faults})",
         "search=grid",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from mlflow import artifacts
-from running import NO_PREFLIGHT, Done, points, run
+from running import NO_PREFLIGHT, Done, own_function, points, run
 
 from sweeps_train.config import FunctionTask
 from sweeps_train.frameworks.bound_function import bind_function
@@ -61,16 +61,6 @@ def note(config, rank, what, epoch):
     with open(config["notes"], "a") as file:
         file.write(json.dumps(line) + "\\n")
 """
-CONF = """
-# A function of this test.
-defaults: [ray_train_function, override task: function, _self_]
-space: null
-task:
-  _target_: users.train
-  arguments: {fault: none, level: 1.0, notes: NOTES}
-  metrics: []
-search: {metric: loss, mode: min, default_first: false}
-"""
 LEVELS = {"none": 1.0, "dies": 0.9, "bad": 2.0, "misspells": 1.0, "good": 0.8}
 """Level of the loss by fault."""
 QUICK = ["none", "bad", "good"]
@@ -92,13 +82,10 @@ def sweep(
     isolation, faults = request.param
     folder = tmp_path_factory.mktemp(isolation)
     notes = folder / "notes"
-    (folder / "users.py").write_text(USERS, encoding="utf-8")
-    (folder / "users.yaml").write_text(CONF.replace("NOTES", str(notes)).strip(), encoding="utf-8")
     tried = [{"task.arguments.fault": fault, "task.arguments.level": LEVELS[fault]} for fault in faults]
     done = run(
         folder,
-        "conf=users",
-        f"--config-dir={folder}",
+        *own_function(folder, USERS, f"{{fault: none, level: 1.0, notes: {notes}}}"),
         f"task.arguments.fault=choice({', '.join(faults)})",
         "task.arguments.level=interval(0.5, 2.5)",
         points(*tried),
