@@ -131,11 +131,12 @@ def test_the_best_points_of_each_stage_are_trained_first_in_the_next_and_their_o
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_a_driver_killed_in_each_stage_goes_on_there_and_makes_no_trial_twice(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheduler", ["asha", "none"])
+def test_a_driver_killed_in_each_stage_goes_on_there_and_makes_no_trial_twice(tmp_path: Path, scheduler: str) -> None:
     # One trial at a time: otherwise the order of reports, and so what ASHA stops, depends on timing.
-    more = ("task.arguments.wait_s=0.3", "tracking.report=false", "cluster.num_cpus=2", "search/scheduler=asha")
+    more = ("task.arguments.wait_s=0.3", "tracking.report=false", "cluster.num_cpus=2", f"search/scheduler={scheduler}")
     undisturbed = run(tmp_path / "undisturbed", *prepare(tmp_path / "undisturbed", *more))
-    assert undisturbed.document["counts"]["pruned"] > 0
+    assert (undisturbed.document["counts"]["pruned"] > 0) == (scheduler == "asha")
     folder = tmp_path / "killed"
     process = start(folder, "run", *prepare(folder, *more))
     for stage in (1, 2):

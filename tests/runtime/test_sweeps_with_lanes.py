@@ -192,12 +192,12 @@ def kill_at_random_moment(process: subprocess.Popen[str], sweep: Path, chance: r
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("scheduler", ["asha", "freeze_thaw"])
 def test_drivers_killed_at_random_moments_lose_no_value_of_any_lane(
-    tmp_path: Path, alone: list[dict[int, float]]
+    tmp_path: Path, alone: list[dict[int, float]], scheduler: str
 ) -> None:
-    """Under a scheduler that both stops and pauses trials."""
     chance = random.Random(int(os.environ.get("SWEEPS_TEST_SEED", "0")))
-    how = ("search/scheduler=freeze_thaw", "tracking.report=false", "--name=killed")
+    how = (f"search/scheduler={scheduler}", "tracking.report=false", "--name=killed")
     process = start(tmp_path, "run", *SWEEP, *TRIED, *IN_LANES, *how)
     sweep = tmp_path / "outputs" / "killed"
     lanes = "trials/*/reports.jsonl"  # each trial is in its lane
