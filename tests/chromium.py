@@ -1,10 +1,16 @@
-"""Chromium as Debian has it."""
+"""Chromium as Debian has it, and pages in it."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+    from web_server import WebServer
 
 PROGRAMS = ("chromium-headless-shell", "chromium")
 """The shell, which has no windows, takes two fifths less processor time."""
@@ -16,3 +22,26 @@ def chromium() -> str:
     if found is None:
         pytest.skip("needs Chromium: apt-get install -y chromium-headless-shell")
     return found
+
+
+def watched_page(
+    browser: Browser, server: WebServer, within_ms: int, expected: Sequence[str] = (), **options: Any
+) -> Iterator[Page]:
+    """A page of a service; nothing it does may break the content security policy or end in another error.
+
+    Args:
+        browser: Where it is opened.
+        server: The service.
+        within_ms: Milliseconds until what is waited for must have come.
+        expected: Words of the errors that the console may have.
+        **options: Options of the browser's context.
+    """
+    context = browser.new_context(base_url=server.url, **options)
+    page = context.new_page()
+    page.set_default_timeout(within_ms)
+    errors: list[str] = []
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    yield page
+    context.close()
+    assert [text for text in errors if not any(word in text for word in expected)] == []

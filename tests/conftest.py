@@ -23,6 +23,7 @@ from stores import SHARED
 if TYPE_CHECKING:
     import execnet
     from postgres import Postgres
+    from ray_nodes import RayNodes
     from recording import Server
     from running import Done
     from sqlalchemy import Engine
@@ -114,16 +115,15 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def checkout() -> Path:
-    """The folder of pyproject.toml."""
-    return Path(__file__).resolve().parent.parent
+def anyio_backend() -> str:
+    """Loop in which tests run that are coroutines, by the plugin of anyio."""
+    return "asyncio"
 
 
 @pytest.fixture(scope="session")
-def empty_database(shared_folder: Path) -> Path:
-    from stores import empty_store
-
-    return empty_store()
+def checkout() -> Path:
+    """The folder of pyproject.toml."""
+    return Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="session")
@@ -134,6 +134,16 @@ def digits(shared_folder: Path) -> Done:
 
     tokens = ("conf=digits", "search.num_trials=4", *SHORT, "--name=first")
     return run_once(shared_folder / "digits", *tokens, report=True, new_store=True, within_s=800)
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[RayNodes]:
+    """A Ray cluster without nodes yet."""
+    from ray_nodes import RayNodes
+
+    nodes = RayNodes(tmp_path)
+    yield nodes
+    nodes.stop()
 
 
 @pytest.fixture

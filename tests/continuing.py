@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import time
 from pathlib import Path
@@ -10,20 +9,13 @@ from typing import Any
 
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from processes import outputs
-from running import SHORT, Done, start
+from running import SHORT, Done
 
 from sweeps.tracking.reader import load_sweep
 
 SPACE = ("space=none", "train.lr=tag(log, interval(1e-3, 1e-1))", "model.dropout=interval(0, 0.3)")
 SEARCH = ("conf=digits", *SHORT, *SPACE, "search/scheduler=none")
 ONE_AT_ONCE = ("cluster.num_cpus=2", "scaling.num_workers=2")
-
-
-def verb(folder: Path, *arguments: str) -> tuple[int, str, dict[str, Any] | None]:
-    process = start(folder, *arguments)
-    out, err = outputs(process, 200)
-    return process.returncode, err, json.loads(out) if out.strip().startswith("{") else None
 
 
 def wait_for(
@@ -47,9 +39,4 @@ def journal(path: Path) -> JournalStorage:
 
 def histories(done: Done) -> dict[str, list[tuple[int, float]]]:
     """Steps and values of every trial's evaluations, as MLflow has them."""
-    return {
-        run.data.tags["sweeps.trial"]: [
-            (point.step, point.value) for point in done.client.get_metric_history(run.info.run_id, "eval/accuracy")
-        ]
-        for run in done.trials()
-    }
+    return {run.data.tags["sweeps.trial"]: done.history(run.info.run_id, "eval/accuracy") for run in done.trials()}

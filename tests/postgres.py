@@ -22,6 +22,8 @@ EMPTY = "empty"
 on_both_databases = pytest.mark.parametrize("service_database", ["sqlite", "postgresql"], indirect=True)
 """Marks a test whose promise PostgreSQL can break in a way of its own: it runs with both every time. The other tests of
 the service's database run with PostgreSQL among the slow ones."""
+on_sqlite_alone = pytest.mark.parametrize("service_database", ["sqlite"], indirect=True)
+"""Marks a test that asks nothing of the database that the two could answer differently."""
 
 
 def program(name: str) -> str | None:

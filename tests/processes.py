@@ -2,14 +2,48 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
+from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
 
 
-def outputs(process: subprocess.Popen[str], within_s: float, given: str | None = None) -> tuple[str, str]:
+def run_python(
+    *arguments: str | Path,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    status: int | None = 0,
+    within_s: float | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run Python to its end; the test fails with its output if it takes too long or ends otherwise than it should.
+
+    Args:
+        arguments: Arguments of Python.
+        folder: Its working folder.
+        environment: Variables beside those of the tests.
+        status: The exit status that it should have; None: any.
+        within_s: Seconds that it has; None: as long as the test.
+    """
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    out, err = outputs(process, within_s)
+    assert status in (None, process.returncode), f"{arguments} ended with {process.returncode}\n{out}\n{err}"
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def outputs(process: subprocess.Popen[str], within_s: float | None, given: str | None = None) -> tuple[str, str]:
     """Output and errors of a process until it ends; empty where they are no pipe.
 
     If it takes too long, or the test's own time is over, it is killed with all that it has started, which would slow

@@ -46,8 +46,27 @@ class Done:
         runs = self.client.search_runs([ids["experiment_id"]], f"tags.`mlflow.parentRunId` = '{ids['run_id']}'")
         return sorted(runs, key=lambda run: run.data.tags["sweeps.trial"])
 
+    def trial(self, number: int | str) -> Any:
+        """MLflow's run of a trial, by its number or id."""
+        return next(run for run in self.trials() if int(run.data.tags["sweeps.trial"]) == int(number))
+
+    def history(self, run_id: str, metric: str) -> list[tuple[int, float]]:
+        """Steps and values of a run's metric."""
+        return sorted((point.step, point.value) for point in self.client.get_metric_history(run_id, metric))
+
     def parent(self) -> Any:
         return self.client.get_run(self.document["mlflow"]["run_id"])
+
+
+def own_function(folder: Path, code: str, arguments: str) -> tuple[str, ...]:
+    """Write a user's own function ``train`` and its config, with the function's arguments in YAML and nothing searched
+    yet; returns the tokens that name it."""
+    (folder / "users.py").write_text(code, encoding="utf-8")
+    task = f"task: {{_target_: users.train, arguments: {arguments}, metrics: []}}"
+    search = "search: {metric: loss, mode: min, default_first: false}"
+    conf = ("# A function of this test.", "defaults: [ray_train_function, _self_]", "space: null", task, search)
+    (folder / "users.yaml").write_text("\n".join(conf), encoding="utf-8")
+    return ("conf=users", f"--config-dir={folder}")
 
 
 def start(folder: Path, *arguments: str, new_store: bool = False) -> subprocess.Popen[str]:
@@ -62,6 +81,18 @@ def start(folder: Path, *arguments: str, new_store: bool = False) -> subprocess.
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def verb(folder: Path, *arguments: str, status: int = 0, within_s: float = 280) -> Done:
+    """A verb that ends with this status, in a folder of sweeps; its document is empty if it prints none."""
+    return ended(folder, start(folder, *arguments), status=status, within_s=within_s)
+
+
+def ended(folder: Path, process: subprocess.Popen[str], *, status: int = 0, within_s: float = 280) -> Done:
+    """The same of a verb that has been started."""
+    out, err = outputs(process, within_s)
+    assert process.returncode == status, err
+    return Done(folder, status, err, json.loads(out) if out.startswith("{") else {})
 
 
 def run(folder: Path, *arguments: str, report: bool = False, new_store: bool = False, within_s: float = 280) -> Done:

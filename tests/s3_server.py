@@ -16,7 +16,7 @@ BUCKET = "bucket"
 
 
 @contextmanager
-def s3_server() -> Iterator[dict[str, str]]:
+def s3_server(secret: str = "secret") -> Iterator[dict[str, str]]:
     """A server with an empty bucket; yields the environment variables by which it is reached."""
     port = free_port()
     code = "import sys; from moto.server import main; main(sys.argv[1:])"
@@ -26,7 +26,7 @@ def s3_server() -> Iterator[dict[str, str]]:
     environment = {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
         "AWS_ACCESS_KEY_ID": "key",
-        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_SECRET_ACCESS_KEY": secret,
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_EC2_METADATA_DISABLED": "true",
     }
@@ -34,7 +34,7 @@ def s3_server() -> Iterator[dict[str, str]]:
         "s3",
         endpoint_url=environment["AWS_ENDPOINT_URL"],
         aws_access_key_id="key",
-        aws_secret_access_key="secret",
+        aws_secret_access_key=secret,
         region_name="us-east-1",
     )
 

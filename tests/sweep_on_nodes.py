@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -10,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +67,8 @@ class RunningSweep:
         **environment: str,
     ):
         self.folder, self.name = folder, name
+        (folder / "waits.py").write_text(TRAIN)
+        (folder / "waits.yaml").write_text(CONF)
         self.events: list[tuple[float, str]] = []
         """Times and lines."""
         self.process = subprocess.Popen(
@@ -136,15 +136,3 @@ class RunningSweep:
                 history = client.get_metric_history(run.info.run_id, "node")
                 found[tags["sweeps.trial"]] = sorted((each.timestamp / 1000, int(each.value)) for each in history)
         return found
-
-
-@contextlib.contextmanager
-def empty_cluster(folder: Path) -> Iterator[RayNodes]:
-    """A cluster without nodes yet, in a folder with the config and the function of ``RunningSweep``."""
-    (folder / "waits.py").write_text(TRAIN)
-    (folder / "waits.yaml").write_text(CONF)
-    nodes = RayNodes(folder)
-    try:
-        yield nodes
-    finally:
-        nodes.stop()

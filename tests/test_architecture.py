@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+from processes import run_python
 
 
 def test_the_figure_is_up_to_date(checkout: Path) -> None:
     code = "import architecture_figure as figure; print(figure.svg(figure.imports()), end='')"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=checkout / "docs", capture_output=True, text=True, timeout=60, check=True
-    )
+    done = run_python("-c", code, folder=checkout / "docs", within_s=60)
     committed = (checkout / "docs" / "images" / "architecture.svg").read_text(encoding="utf-8")
     assert done.stdout == committed, "run python docs/architecture_figure.py, and look at docs/images/architecture.svg"
 

@@ -14,8 +14,7 @@ import pytest
 from earlier_sweep import unpacked
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from processes import outputs
-from running import start
+from running import verb
 
 from sweeps.cli import main
 from sweeps.files.checksums import parsed
@@ -70,10 +69,7 @@ def test_it_is_listed_and_shown(folder: Path, typed: Any) -> None:
 
 @pytest.mark.slow
 def test_it_is_resumed_and_its_files_have_the_versions_of_this_release(folder: Path) -> None:
-    process = start(folder.parent.parent, "resume", "earlier", "--json")
-    out, err = outputs(process, 280)
-    assert process.returncode == 0, err
-    shown = json.loads(out)
+    shown = verb(folder.parent.parent, "resume", "earlier", "--json").document
     assert shown["status"] == "finished"
     assert [(trial["state"], trial["steps"]) for trial in shown["trials"]][:3] == [
         ("finished", 20),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import graphlib
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -16,6 +15,7 @@ import pandas as pd
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from processes import run_python
 
 # The parts of `sweeps` (a module, or a folder with all in it), lowest first. A part imports its own and lower
 # layers, and parts of one layer import none of each other's. A new part joins the lowest layer that can do its work.
@@ -275,9 +275,7 @@ def test_the_script_that_starts_a_worker_loads_only_what_every_python_has() -> N
 
 def loaded_libraries(*command: str, mistake: str | None = None) -> set[str]:
     """Top-level packages that Python loads for a command, or for the message about a mistake in it."""
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", *command], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = run_python("-X", "importtime", *command, status=None, within_s=60)
     # A line is `import time: self [us] | cumulative | name`, with the name indented by its depth.
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     messages = [line for line in done.stderr.splitlines() if not line.startswith("import time:")]

@@ -43,7 +43,7 @@ def run_example(name: str, value: object) -> None:
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Path:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder in which the example of ``sweeps.run`` was run, with the sweep ``first``."""
     folder = tmp_path_factory.mktemp("examples")
     with pytest.MonkeyPatch.context() as patch:

@@ -8,11 +8,11 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+from processes import run_python
 
 COMMITTER = {
     **{
@@ -31,8 +31,7 @@ def commit_all(folder: Path) -> None:
 
 
 def release(folder: Path) -> subprocess.CompletedProcess[str]:
-    script = [sys.executable, "requirements/release.py"]
-    return subprocess.run(script, cwd=folder, capture_output=True, text=True, check=False)
+    return run_python("requirements/release.py", folder=folder, status=None)
 
 
 @pytest.fixture
@@ -141,8 +140,7 @@ def test_the_wheel_alone_installs_what_a_sweep_needs(checkout: Path, released: l
         "subprocess.run([*install, *torch_options(environment)], env=environment, check=True);"
         f"subprocess.run([*install, '--constraint={locks}/run.txt', {str(wheel)!r}], env=environment, check=True)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=locks, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run_python("-c", code, folder=locks)
     assert not list(bare.glob("lib/python*/site-packages/pytest"))
 
     def sweeps(*arguments: str) -> str:

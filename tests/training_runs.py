@@ -9,6 +9,7 @@ import json
 import multiprocessing
 import os
 import pickle
+import signal
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from typing import Any
 from unittest import mock
 
 from fork_server import run_forked
+from waiting import wait_until
 
 from sweeps_train.config import TRAINING_CONFIG, TrainingConfig
 from sweeps_train.reports.progress import Progress
@@ -140,6 +142,38 @@ def run(config: TrainingConfig, folder: Path | None = None, **options: Any) -> R
     with mock.patch.object(stop_schedule, "ASK_WITHIN_S", 1e9):
         train(config, reporter=recorder, checkpoint_folder=str(folder) if folder else None, **options)
     return recorder
+
+
+def losses_and_reads(train: Callable[[], Recorder]) -> tuple[dict[int, float], list[str]]:
+    """Losses of a training by step, and the folders from which it has read a state."""
+    from sweeps_train.lanes import lane
+
+    read: list[str] = []
+    load = lane.load_checkpoint
+
+    def loaded(path: Path, *arguments: Any) -> Any:
+        read.append(str(path))
+        return load(path, *arguments)
+
+    with mock.patch.object(lane, "load_checkpoint", loaded):
+        recorder = train()
+    return {step: metrics["eval/loss"] for step, metrics, *_ in recorder.reports}, read
+
+
+def kill_in_step_5(rank: int, checkpoint: Path) -> None:
+    """Let this process kill itself in its fifth step if it has this rank, when a checkpoint is complete."""
+    from sweeps_train.lanes import lane
+
+    update = lane.Lane._update_weights
+
+    def killed(self: Any) -> bool:
+        if self.progress.step == 5:
+            wait_until(checkpoint.exists)
+            if self.workers.rank == rank:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return update(self)
+
+    lane.Lane._update_weights = killed  # type: ignore[method-assign] # in a process of its own
 
 
 def on_two_workers(scenario: Callable[[], Any], folder: Path) -> list[Any]:

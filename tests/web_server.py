@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 from recording import free_port
 from service_databases import make_service_database
+from stores import make_store
 from waiting import wait_until
 
 from sweeps.config.service import Service
@@ -18,19 +21,21 @@ from sweeps.service.app_context import AppContext
 
 
 def new_service(folder: Path, **more: Any) -> AppContext:
-    """Service of a folder with a store."""
+    """Service of a folder, which gets an empty store if it has none."""
     settings = {
         "database": f"sqlite:///{folder}/service.db",
         "tracking_uri": f"sqlite:///{folder}/mlflow.db",
         "output_dir": str(folder / "outputs"),
     }
     config = Service(**{**settings, **more})
+    make_store(folder / "mlflow.db")
     make_service_database(config.database)
     return AppContext(config)
 
 
 def close(service: AppContext) -> None:
     """Close a service that was not started."""
+    service.runner.close()
     service.database.dispose()
 
 
@@ -58,3 +63,31 @@ class WebServer:
     def _answers(self) -> bool:
         with socket.socket() as client:
             return client.connect_ex(("127.0.0.1", self.port)) == 0
+
+
+@contextmanager
+def answering(folder: Path, **more: Any) -> Iterator[WebServer]:
+    """A service of a folder that answers while the block lasts."""
+    server = WebServer(new_service(folder, **more))
+    try:
+        yield server
+    finally:
+        server.stop()
+        close(server.service)
+
+
+def served(uri: str) -> AbstractContextManager[WebServer]:
+    """The same, with its database and its sweeps where the command line looks for them in the working folder."""
+    return answering(Path.cwd(), database="sqlite:///outputs/service.db", tracking_uri=uri, output_dir="outputs")
+
+
+@contextmanager
+def listening(application: Any, **options: Any) -> Iterator[int]:
+    """Any application behind uvicorn, with options of that; yields its port."""
+    server = uvicorn.Server(uvicorn.Config(application, port=0, log_level="error", lifespan="off", **options))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    wait_until(lambda: server.started, 30)
+    yield int(server.servers[0].sockets[0].getsockname()[1])
+    server.should_exit = True
+    thread.join(30)

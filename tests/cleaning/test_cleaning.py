@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 from recording import held, record_with_checkpoints
+from records import sweep_record, trial_record
 from stores import RecordedStore
 
 from sweeps.cleaning.cleaning import clean, keep_only_the_best, plan_cleaning
@@ -20,7 +21,7 @@ from sweeps.cli import run_command
 from sweeps.errors import ConfigError, UnknownName
 from sweeps.folders.sweep_folder import SWEEP_FILE
 from sweeps.tracking.reader import load_sweep
-from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime, TrialRecord
+from sweeps.tracking.record import MlflowIds, SweepRecord
 
 DAY = 86400.0
 NOW = 1000 * DAY
@@ -34,30 +35,22 @@ def random_sweep(draw: random.Random, name: str) -> SweepRecord:
         value = draw.choice([None, draw.random(), 0.5, float("nan"), float("inf")])
         ended = None if state == "running" else started + draw.uniform(0, 5) * DAY
         trials.append(
-            TrialRecord(
-                trial=f"{number:04}",
-                state=state,
-                value=value,
+            trial_record(
+                *(number, value, state),
                 violation=draw.choice([None, None, "too large"]),
-                params={},
                 run_id=f"{name}-{number}",
-                steps=1,
-                attempts=1,
                 started=started,
                 ended=ended,
             )
         )
-    return SweepRecord(
+    return sweep_record(
         sweep=name,
         status=draw.choice(["running", "finished", "stopped", "failed", "interrupted"]),
         metrics=("loss",),
         modes=(draw.choice(["min", "max"]),),
-        counts={},
         front=draw.sample(trials, 1) if trials and draw.random() < 0.3 else [],
         mlflow=MlflowIds(tracking_uri="", experiment_id="", run_id=name),
         trials=trials,
-        time=SweepTime(),
-        conf="",
         started=started,
     )
 

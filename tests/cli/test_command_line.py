@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from processes import run_python
 
 from sweeps.cli import main
 from sweeps.folders.shadowing_file import shadowing_file
@@ -30,21 +29,15 @@ def typed(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["rum"], ["rum", "did you mean run"]),
         (["run"], ["conf=NAME", "digits", "llm_lora"]),
         (["run", "conf=digits", "conf=llm_lora"], ["once"]),
-        (["run", "conf=digit"], ["conf=digit", "digits"]),
-        (["run", "conf=digits", "--nme=x"], ["--nme", "--name"]),
         (["run", "conf=digits", "--multirun"], ["--multirun is an option of Hydra's own program", "leave it out"]),
         (["run", "conf=digits", "-m"], ["-m is an option of Hydra's own program"]),
         (["run", "--config-name=digits"], ["--config-name", "write conf=NAME"]),
-        (["run", "conf=digits", "--name=a/b"], ["--name=a/b", "letters"]),
         (["run", "conf=digits", "--resume"], ["--resume", "--name"]),
         (["submit", "--to=slurm"], ["conf=NAME", "--resume SWEEP"]),
         (["submit", "conf=digits", "--to=slum"], ["slum", "slurm"]),
         (["submit", "--resume=nothing", "--to=slurm"], ["nothing"]),
-        (["run", "conf=digits", "train.lr=abc"], ["train.lr='abc'", "number"]),
-        (["run", "conf=digits", "search.metric=loss"], ["search.metric=loss", "eval/loss"]),
         (["run", "conf=digits", "scaling.num_workers=8", "cluster.num_cpus=2"], ["num_workers=8", "cluster.num_cpus"]),
         (
             ["run", "conf=digits", "scaling.resources_per_worker={TPU: 4}"],
@@ -66,7 +59,6 @@ def typed(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
         (["schedule", "next", "nigtly"], ["nigtly", "did you mean nightly"]),
         (["schedule", "list", "service=team"], ["service=team", "no such option"]),
         (["show", "nothing"], ["nothing"]),
-        (["best", "nothing"], ["nothing"]),
     ],
 )
 def test_a_mistake_exits_2_with_one_message_and_no_traceback(
@@ -135,7 +127,7 @@ def test_help_lists_plans_and_mistakes_import_nothing_heavy() -> None:
         f"    print(status, [name for name in {HEAVY} if name in sys.modules], file=sys.stderr)\n"
     )
     began = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_python("-c", code)
     found = [line for line in done.stderr.splitlines() if line.endswith("]") and line[1:3] == " ["]
     assert found == [f"{status} []" for status in (0, 0, 0, 0, 2, 2)], done.stderr
     assert time.monotonic() - began < 20  # a second or two on an idle machine; this only catches a hang
@@ -186,11 +178,7 @@ def test_a_module_beside_the_working_folder_can_be_a_target(
 
 
 def test_the_module_runs_as_a_program() -> None:
-    environment = {**os.environ, "NO_COLOR": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "sweeps", "--help"], capture_output=True, text=True, check=True, env=environment
-    )
-    assert "run" in done.stdout
+    assert "run" in run_python("-m", "sweeps", "--help").stdout
 
 
 def test_what_a_killed_start_has_left_makes_way_for_the_sweep_that_is_run_again(
@@ -213,8 +201,7 @@ def test_what_a_killed_start_has_left_makes_way_for_the_sweep_that_is_run_again(
 @pytest.mark.parametrize("content", ["", "import optuna\n\nstudy = optuna.create_study()\n"])
 def test_a_file_with_the_name_of_a_package_is_named(content: str, working_folder: Path) -> None:
     (working_folder / "optuna.py").write_text(content)
-    command = [sys.executable, "-m", "sweeps", "run", "conf=digits", "--dry-run"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_python("-m", "sweeps", "run", "conf=digits", "--dry-run", status=None)
     assert (done.returncode, done.stdout) == (2, "")
     assert f"{working_folder}/optuna.py: has the name of the package optuna" in done.stderr
     assert "rename it" in done.stderr

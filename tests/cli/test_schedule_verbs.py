@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import outputs
-from running import SHORT, start
+from running import SHORT, verb
 from scheduled import at, defined, set_state
 
 from sweeps.cli import main
@@ -110,10 +109,7 @@ def test_without_a_service_it_runs_at_once(tmp_path: Path) -> None:
     (tmp_path / "schedule").mkdir()
     lines = "".join(f"  - {each}\n" for each in [*SHORT, "search.num_trials=2", "tracking.report=false"])
     (tmp_path / "schedule" / "mine.yaml").write_text(f"name: mine\ncron: '@daily'\nconf: digits\noverrides:\n{lines}")
-    process = start(tmp_path, "schedule", "run", "mine", "--json", "--config-dir", str(tmp_path))
-    out, err = outputs(process, 280)
-    assert process.returncode == 0, err
-    document = json.loads(out)
+    document = verb(tmp_path, "schedule", "run", "mine", "--json", "--config-dir", str(tmp_path)).document
     assert document["sweep"].startswith("mine-2")
     assert len(load_sweep(f"sqlite:///{tmp_path}/mlflow.db", document["sweep"]).trials) == 2
 

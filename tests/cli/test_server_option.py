@@ -9,48 +9,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import uvicorn
 from promises import listed, printed_json, unnamed
 from recording import record_small_sweep
-from service_databases import make_service_database
 from stores import RecordedStore
 from waiting import wait_until
+from web_server import WebServer, served
 
 from sweeps.cli import run_command
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.service_config import compose_service
 from sweeps.config.nights import Nights
-from sweeps.service.api.app import make_app
-from sweeps.service.app_context import AppContext
 from sweeps.service.auth import tokens
 from sweeps.service.database.engine import writing
 from sweeps.service.nights.night import Night, begin
 from sweeps.service.queue import jobs
-from sweeps.service.serve import listen
 
 Run = pytest.CaptureFixture[str]
-
-
-class Serving:
-    """A service that answers, and runs nothing."""
-
-    def __init__(self, uri: str) -> None:
-        config = compose_service([f"tracking_uri={uri}", "port=0"], [])
-        make_service_database(config.database)
-        self.service = AppContext(config)
-        listener = listen(config)
-        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        self._server = uvicorn.Server(uvicorn.Config(make_app(self.service), log_config=None))
-        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listener]}, daemon=True)
-        self._thread.start()
-        wait_until(lambda: self._server.started)
-
-    def stop(self) -> None:
-        self._server.should_exit = True
-        self._thread.join()
-        self.service.runner.close()
-        self.service.database.dispose()
 
 
 @pytest.fixture(scope="module")
@@ -69,11 +43,10 @@ def uri(recorded: RecordedStore, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
-def serving(uri: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
+def serving(uri: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebServer]:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    serving = Serving(uri)
-    yield serving
-    serving.stop()
+    with served(uri) as server:
+        yield server
 
 
 def printed(capsys: Run, *arguments: str, status: int = 0) -> str:
@@ -82,7 +55,7 @@ def printed(capsys: Run, *arguments: str, status: int = 0) -> str:
     return capsys.readouterr().out
 
 
-def test_a_verb_prints_the_same_through_a_server(serving: Serving, capsys: Run) -> None:
+def test_a_verb_prints_the_same_through_a_server(serving: WebServer, capsys: Run) -> None:
     night = Night(
         schedule="nightly", due=1e9, sweep="digits-1", settings=Nights(), metric="eval/loss", mode="min", best=0.2
     )
@@ -113,7 +86,7 @@ def test_json_has_the_keys_that_are_promised_and_a_new_one_is_listed(uri: str) -
     assert sorted(found - known) == [], "`python tests/promises.py` adds them"
 
 
-def test_a_mistake_has_the_same_words_and_status_through_a_server(serving: Serving, capsys: Run) -> None:
+def test_a_mistake_has_the_same_words_and_status_through_a_server(serving: WebServer, capsys: Run) -> None:
     for arguments in (
         ["show", "digits-9"],
         ["run", "conf=digits", "serach.num_trials=3"],
@@ -132,7 +105,7 @@ def test_a_mistake_has_the_same_words_and_status_through_a_server(serving: Servi
         assert str(there[1])[:25] == str(here[1])[:25]
 
 
-def test_what_is_only_here_and_a_server_are_not_given_together(serving: Serving, capsys: Run, tmp_path: Path) -> None:
+def test_what_is_only_here_and_a_server_are_not_given_together(serving: WebServer, capsys: Run, tmp_path: Path) -> None:
     status, error = run_command(["list", "--server", serving.url, "--tracking-uri", "sqlite:///mlflow.db"])
     assert status == 2
     assert "--server and --tracking-uri: the service at" in str(error)
@@ -142,7 +115,7 @@ def test_what_is_only_here_and_a_server_are_not_given_together(serving: Serving,
     assert run_command(["list", "--server", "127.0.0.1:8642"])[0] == 2
 
 
-def test_a_report_and_an_export_come_to_this_machine(serving: Serving, capsys: Run, tmp_path: Path) -> None:
+def test_a_report_and_an_export_come_to_this_machine(serving: WebServer, capsys: Run, tmp_path: Path) -> None:
     status, error = run_command(["best", "digits-1", "--export", str(tmp_path / "best.txt"), "--server", serving.url])
     assert (status, "must end in .yaml" in str(error)) == (2, True)
     page = Path(printed(capsys, "report", "digits-1", "--output", "mine", "--server", serving.url).strip())
@@ -150,7 +123,7 @@ def test_a_report_and_an_export_come_to_this_machine(serving: Serving, capsys: R
     assert "digits-1" in page.read_text()
 
 
-def test_a_submitted_sweep_waits_and_is_followed_until_it_is_cancelled(serving: Serving, capsys: Run) -> None:
+def test_a_submitted_sweep_waits_and_is_followed_until_it_is_cancelled(serving: WebServer, capsys: Run) -> None:
     name = printed(capsys, "run", "conf=digits", "--name=mine", "--detach", "--server", serving.url)
     assert name == "mine\n"
     done: list[tuple[int, str | None]] = []
@@ -169,7 +142,7 @@ def test_a_submitted_sweep_waits_and_is_followed_until_it_is_cancelled(serving: 
 
 
 def test_the_token_comes_from_the_environment_or_a_file(
-    serving: Serving, capsys: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    serving: WebServer, capsys: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with writing(serving.service.database) as connection:
         _, secret = tokens.create(connection, "root", "admin", time.time())

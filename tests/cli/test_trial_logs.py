@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from recording import CONFIG, open_recorder
 from stores import RecordedStore
-from test_server_option import Serving
 from waiting import wait_until
+from web_server import WebServer, served
 
 import sweeps
 from sweeps.cli import run_command
@@ -83,10 +83,9 @@ def ended(recorded: RecordedStore, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
-def serving(ended: str) -> Iterator[Serving]:
-    serving = Serving(ended)
-    yield serving
-    serving.stop()
+def serving(ended: str) -> Iterator[WebServer]:
+    with served(ended) as server:
+        yield server
 
 
 def printed(capsys: Captured, *arguments: str) -> str:
@@ -151,7 +150,7 @@ def shows_a_trial(capsys: Captured) -> None:
     assert document["params"] == {"train.lr": 0.1}
 
 
-def test_a_server_shows_the_same(serving: Serving, capsys: Captured) -> None:
+def test_a_server_shows_the_same(serving: WebServer, capsys: Captured) -> None:
     for arguments in (
         ["logs", "told"],
         ["logs", "told", "--trial", "3", "-n", "2"],
@@ -257,7 +256,7 @@ def test_failed_attempts_fit_into_a_tag() -> None:
     assert from_text("{}") == from_text("no") == ()
 
 
-def test_the_page_of_a_trial_shows_its_errors_and_logs(serving: Serving) -> None:
+def test_the_page_of_a_trial_shows_its_errors_and_logs(serving: WebServer) -> None:
     from fastapi.testclient import TestClient
 
     from sweeps.service.api.app import make_app

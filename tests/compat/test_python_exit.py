@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from processes import run_python
 
 LEAVES = """
 import atexit, os, time
@@ -23,5 +22,5 @@ os._exit(0)
 
 
 def test_a_process_ends_its_threads_runs_its_exit_handlers_and_goes_on() -> None:
-    done = subprocess.run([sys.executable, "-c", LEAVES], capture_output=True, text=True, check=True)
+    done = run_python("-c", LEAVES)
     assert done.stdout.splitlines() == ["work is done", "the handler ran", "the process goes on"], done.stderr

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import inspect
 import logging
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from processes import run_python
 from ray._private import ray_constants, worker
 from ray._private.state import GlobalState, state
 from ray._raylet import AuthenticationTokenLoader
@@ -118,8 +117,7 @@ else:
 def test_only_this_jobs_groups_count_as_waiting_also_those_that_its_actors_ask_for(tmp_path: Path) -> None:
     script = tmp_path / "two_jobs.py"
     script.write_text(TWO_JOBS)
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stderr
+    run_python(str(script), within_s=200)
 
 
 ORPHAN = """
@@ -159,5 +157,4 @@ assert ray.available_resources().get("CPU") == 1, "those of the driver and of a 
 
 @pytest.mark.slow
 def test_the_room_that_a_dead_actor_has_reserved_is_free_again_once_its_groups_are_removed(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", ORPHAN], capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stderr
+    run_python("-c", ORPHAN, within_s=200)

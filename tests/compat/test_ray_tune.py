@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import inspect
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from processes import run_python
 from ray.tune import PlacementGroupFactory
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
@@ -91,8 +90,7 @@ tune.Tuner(
 def test_the_last_actor_ends_by_itself(tmp_path: Path) -> None:
     script = tmp_path / "ends.py"
     script.write_text(ENDS.replace("{folder}", str(tmp_path)), encoding="utf-8")
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run_python(script)
     assert (tmp_path / "ended").exists(), "_actor_force_cleanup_timeout"
 
 
@@ -141,7 +139,6 @@ print(json.dumps([None if each.error else each.metrics["value"] for each in resu
 def test_a_trial_whose_actor_dies_as_it_takes_it_is_retried(tmp_path: Path) -> None:
     script = tmp_path / "dies.py"
     script.write_text(DIES.replace("{folder}", str(tmp_path)), encoding="utf-8")
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = run_python(script)
     assert json.loads(next(line for line in done.stdout.splitlines() if line.startswith("["))) == [1] * 8
     assert (tmp_path / "resets").stat().st_size >= 4, "no actor has died"

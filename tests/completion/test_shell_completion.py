@@ -7,7 +7,6 @@ import os
 import pty
 import select
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from processes import run_python
 from recording import record_small_sweep
 
 from sweeps.cli import app, completion
@@ -139,13 +139,7 @@ def test_an_answer_loads_nothing_slow_and_takes_well_under_a_second_of_processor
     for line in ("sweeps run conf=digits train.l", "sweeps show x"):
         seconds = []
         for _ in range(3):  # the least counts: beside other processes, processors are slower
-            done = subprocess.run(
-                [sys.executable, "-c", code],
-                env={**os.environ, "COMP_LINE": line},
-                capture_output=True,
-                text=True,
-                check=True,
-            )
+            done = run_python("-c", code, environment={"COMP_LINE": line})
             loaded, _, taken = done.stdout.splitlines()[-1].rpartition(" ")
             assert json.loads(loaded.replace("'", '"')) == []
             seconds.append(float(taken))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from converting import argument, converted, plan_of
+from processes import run_python
 
 from sweeps.cli import run_command
 from sweeps.errors import ConfigError
@@ -270,7 +270,7 @@ main()
     values = {**task.arguments, "trial.folder": str(tmp_path), "x": -2.5, "y": False}
     command = command_line(task, values.__getitem__)
     assert command[:2] == ["python", "app.py"]
-    done = subprocess.run([sys.executable, *command[1:]], capture_output=True, text=True, check=True)
+    done = run_python(*command[1:])
     assert record_in(done.stdout.strip(), parsers(task.read)) == {"objective": -2.5}
     assert (tmp_path / "hydra" / ".hydra" / "overrides.yaml").read_text() == "- x=-2.5\n- y=false\n- +z=1\n"
 

@@ -35,6 +35,7 @@ from documents import (
     write_files,
 )
 from recording import LOSS, open_recorder
+from stores import make_store
 
 from sweeps.cli import app, run_command
 from sweeps.compose.schema_errors import _knows
@@ -78,10 +79,10 @@ POINT_OF_DIGITS = {
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> str:
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Store with the ended sweeps that the documents name."""
     folder = tmp_path_factory.mktemp("recorded")
-    (folder / "mlflow.db").write_bytes(empty_database.read_bytes())
+    make_store(folder / "mlflow.db")
     uri = f"sqlite:///{folder}/mlflow.db"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

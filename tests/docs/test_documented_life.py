@@ -3,13 +3,12 @@ makes."""
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from documents import ABOUT_AN_ENDED_SWEEP, CHECKOUT, blocks_of, commands_about_an_ended_sweep
+from processes import run_python
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -19,16 +18,8 @@ FIRST_LAST = sorted(COMMANDS, key=lambda command: command[0] == "clean")
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "SWEEPS_CACHE": str(folder / "cache"), "HOME": str(folder)}
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    environment = {"SWEEPS_CACHE": str(folder / "cache"), "HOME": str(folder)}
+    return run_python(*arguments, folder=folder, environment=environment, status=None, within_s=600)
 
 
 @pytest.fixture(scope="module")

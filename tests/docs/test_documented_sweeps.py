@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import optuna
 import pytest
 from documents import CHECKOUT, DOCUMENTS, OTHER_FILES, blocks_of, documented_sweeps, words, write_files
+from optuna.trial import FrozenTrial
+from processes import run_python
 from ray_nodes import RayNodes
 from running import NO_PREFLIGHT
 from s3_server import s3_server
 from stores import make_store
+
+from sweeps.constants import NUMBER
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -56,12 +58,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def python(folder: Path, cluster: dict[str, str], *arguments: str) -> str:
-    environment = {**os.environ, **cluster, "SWEEPS_CACHE": str(folder / "cache")}
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, f"{' '.join(arguments)}\n{done.stdout}{done.stderr}"
-    return done.stdout
+    return run_python(*arguments, folder=folder, environment={**cluster, "SWEEPS_CACHE": str(folder / "cache")}).stdout
 
 
 def sweep(folder: Path, cluster: dict[str, str], *tokens: str) -> int:
@@ -124,6 +121,19 @@ def test_the_documented_searcher_serves_a_tuner_of_ray_and_its_trials_are_read(
 ) -> None:
     (read,) = code_of("prior_knowledge.md")
     (tune,) = code_of("searcher.md")
-    python(folder, cluster, "-c", tune)
-    shown = python(folder, cluster, "-c", f"{read}\nprint(len(earlier[0].points), 'trials')")
-    assert "ignored: optimizer, momentum\n8 trials\n" in shown
+    assert "8 trials were started" in python(folder, cluster, "-c", tune)
+    study = optuna.load_study(study_name="example", storage=f"sqlite:///{folder}/study.db")
+    trials = [trial for trial in study.trials if NUMBER in trial.user_attrs]
+    assert sorted(trial.user_attrs[NUMBER] for trial in trials) == list(range(8))
+    ended: dict[str, list[FrozenTrial]] = {"COMPLETE": [], "PRUNED": []}
+    for trial in trials:
+        ended[trial.state.name].append(trial)
+    assert ended["COMPLETE"]
+    assert ended["PRUNED"]
+    assert all(max(trial.intermediate_values) == 9 for trial in ended["COMPLETE"])
+    assert all(trial.value == min(trial.intermediate_values.values()) for trial in ended["COMPLETE"])
+    assert all(0 < max(trial.intermediate_values) < 9 for trial in ended["PRUNED"])
+    assert all(("momentum" in trial.params) == (trial.params["optimizer"] == "sgd") for trial in study.trials)
+    shown = python(folder, cluster, "-c", f"{read}\nprint(len(earlier[0].points), 'trials', earlier[0].points[0])")
+    best = min(study.trials, key=lambda trial: min(trial.intermediate_values.values(), default=float("inf")))
+    assert f"ignored: optimizer, momentum\n8 trials {{'lr': {best.params['lr']}}}\n" in shown

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from processes import run_python
 from running import run
 
 from sweeps.cli import run_command
@@ -78,20 +77,11 @@ def test_the_config_of_a_trial_is_valid_by_the_programs_own_schema(
     name: str, package: str, check: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = written_file(name, tmp_path, monkeypatch)
-    download = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--dest", str(tmp_path), package]
-    subprocess.run(download, check=True, capture_output=True)
+    run_python("-m", "pip", "download", "-q", "--no-deps", "--dest", tmp_path, package)
     (wheel,) = tmp_path.glob("*.whl")
     zipfile.ZipFile(wheel).extractall(tmp_path / "package")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "package"), "DISABLE_VERSION_CHECK": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", check, str(file)],
-        check=False,
-        env=environment,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
+    environment = {"PYTHONPATH": str(tmp_path / "package"), "DISABLE_VERSION_CHECK": "1"}
+    run_python("-c", check, file, folder=tmp_path, environment=environment)
 
 
 def write_split(folder: Path, rows: list[dict[str, Any]]) -> str:

@@ -15,7 +15,7 @@ from chromium import chromium
 from playwright.sync_api import Page, sync_playwright
 from playwright.sync_api import TimeoutError as WaitedInVain
 from serving import Api
-from web_server import WebServer, close, new_service
+from web_server import answering
 
 from sweeps.errors import ConfigError
 
@@ -103,8 +103,5 @@ def open_search(page: Page) -> None:
 @contextmanager
 def served(site: Path, folder: Path) -> Iterator[str]:
     """Address of a service with the site."""
-    service = new_service(folder, docs_dir=str(site))
-    server = WebServer(service)
-    yield server.url
-    server.stop()
-    close(service)
+    with answering(folder, docs_dir=str(site)) as server:
+        yield server.url

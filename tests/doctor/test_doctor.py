@@ -8,12 +8,12 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
+from processes import run_python
 from ray_nodes import RayNodes
 from s3_server import BUCKET, s3_server
 from stores import make_store
@@ -28,13 +28,8 @@ CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 
 def doctor(folder: Path, *overrides: str, **environment: str) -> tuple[int, list[dict[str, Any]]]:
     """Exit status and findings."""
-    done = subprocess.run(
-        [sys.executable, "-m", "sweeps", "doctor", "--json", *overrides],
-        cwd=folder,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
+    done = run_python(
+        "-m", "sweeps", "doctor", "--json", *overrides, folder=folder, environment=environment, status=None
     )
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)["findings"]
@@ -70,13 +65,6 @@ def test_a_mistake_in_the_arguments_has_status_two(capsys: pytest.CaptureFixture
     status, mistake = run_command(["doctor", "claster=auto"])
     assert (status, capsys.readouterr().out) == (2, "")
     assert "cluster" in str(mistake)
-
-
-@pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[RayNodes]:
-    nodes = RayNodes(tmp_path)
-    yield nodes
-    nodes.stop()
 
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="mounts need root")
@@ -175,19 +163,12 @@ def test_a_sweep_leaves_out_a_node_that_does_not_share_its_folder(nodes: RayNode
     nodes.start()
     mount = f'mount -t tmpfs none {outputs} && exec "$@"'
     nodes.start(before=["unshare", "--mount", "sh", "-c", mount, "node"])
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "sweeps", "run", "--json"),
-            *("conf=digits", "search.num_trials=3", "train.max_steps=24"),
-            *(f"cluster.address={nodes.address}", "--check-nodes", "scaling.placement=STRICT_SPREAD"),
-        ],
-        cwd=tmp_path,
-        env={**os.environ, **nodes.environment},
-        capture_output=True,
-        text=True,
-        check=False,
+    done = run_python(
+        *("-m", "sweeps", "run", "--json", "conf=digits", "search.num_trials=3", "train.max_steps=24"),
+        *(f"cluster.address={nodes.address}", "--check-nodes", "scaling.placement=STRICT_SPREAD"),
+        folder=tmp_path,
+        environment=nodes.environment,
     )
-    assert done.returncode == 0, done.stderr
     assert done.stderr.count("leaves out") == 1
     assert "does not share output_dir" in done.stderr
     assert "2 workers of 1 CPU; 2 at once" in done.stderr

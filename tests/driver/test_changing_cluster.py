@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from processes import run_python
 from ray_nodes import RayNodes
-from sweep_on_nodes import RunningSweep, empty_cluster
+from sweep_on_nodes import RunningSweep
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-
-@pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[RayNodes]:
-    with empty_cluster(tmp_path) as nodes:
-        yield nodes
 
 
 def test_a_node_that_joins_is_used_and_one_that_leaves_costs_only_its_own_trial(
@@ -103,13 +95,7 @@ def test_two_sweeps_share_a_cluster_and_neither_holds_half_a_trial(nodes: RayNod
     probe = (
         "import ray; ray.init(address='{0}', log_to_driver=False); print('FREE', ray.available_resources().get('CPU'))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", probe.format(nodes.address)],
-        env={**os.environ, **nodes.environment},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_python("-c", probe.format(nodes.address), environment=nodes.environment)
     assert "FREE 1.0" in done.stdout, "the trial that waits reserves nothing"
     for sweep in (other, waiting):
         document = sweep.finish()

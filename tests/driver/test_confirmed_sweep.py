@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from continuing import verb, wait_for
+from continuing import wait_for
 from processes import outputs
-from running import Done, points, run, start
+from running import Done, ended, points, run, start, verb
 
 TRAIN = """
 import random, time
@@ -70,9 +70,7 @@ def outcome(done: Done) -> tuple[Any, ...]:
     keys = ("trial", "state", "value", "params", "repeat_of")
     repeats = [tuple(trial[key] for key in keys) for trial in done.document["repeats"]]
     histories = [
-        [(point.step, point.value) for point in done.client.get_metric_history(trial.info.run_id, "loss")]
-        for trial in done.trials()
-        if "sweeps.repeat_of" in trial.data.tags
+        done.history(trial.info.run_id, "loss") for trial in done.trials() if "sweeps.repeat_of" in trial.data.tags
     ]
     return done.document["confirmation"], done.document["best"]["trial"], repeats, histories
 
@@ -120,11 +118,8 @@ def test_a_driver_killed_while_it_confirms_goes_on_and_makes_no_repeat_twice(tmp
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
         process = start(disturbed, "resume", "confirmed")
-    _, err = outputs(process, 300)
-    assert process.returncode == 0, err
-    status, err, document = verb(disturbed, "show", "confirmed", "--json")
-    assert document is not None
-    killed = Done(disturbed, status, err, document)
+    ended(disturbed, process, within_s=300)
+    killed = verb(disturbed, "show", "confirmed", "--json")
     assert len(set(ids(killed))) == len(ids(killed))
     assert outcome(killed) == outcome(other)
     assert [trial["attempts"] for trial in killed.document["trials"]] == [1, 1, 1, 1]
@@ -148,9 +143,7 @@ def test_a_trial_whose_repeat_fails_does_not_win_and_a_later_extension_confirms_
     page = (done.folder / "outputs" / "confirmed" / "report" / "report.html").read_text(encoding="utf-8")
     assert "Trained again with other seeds" in page
     assert "Trial 0001 wins with a mean of " in page
-    status, err, document = verb(tmp_path, "extend", "confirmed", "search.confirm=3", "--json")
-    assert status == 0, err
-    assert document is not None
+    document = verb(tmp_path, "extend", "confirmed", "search.confirm=3", "--json").document
     kept = [trial for trial in document["repeats"] if trial["trial"] in ids(done)]
     assert [trial["run_id"] for trial in kept] == [trial["run_id"] for trial in done.document["repeats"]]
     assert {each["trial"] for each in document["confirmation"]["contenders"]} == {"0000", "0001", "0002"}
@@ -162,11 +155,9 @@ def test_a_trial_whose_repeat_fails_does_not_win_and_a_later_extension_confirms_
 def test_a_sweep_that_is_stopped_while_it_confirms_says_so_and_names_the_best_of_the_search(tmp_path: Path) -> None:
     process = start(tmp_path, "run", *prepare(tmp_path), "search.confirm=2", "task.arguments.wait_s=2")
     wait_for(tmp_path, "confirmed", lambda record: record.repeats, process, within_s=300)
-    status, err, document = verb(tmp_path, "stop", "confirmed", "--json")
+    verb(tmp_path, "stop", "confirmed", "--json")
     outputs(process, 100)
-    assert status == 0, err
-    status, _, document = verb(tmp_path, "show", "confirmed", "--json")
-    assert document is not None
+    document = verb(tmp_path, "show", "confirmed", "--json").document
     assert document["status"] == "stopped"
     assert document["best"]["trial"] == "0001"
     assert document["confirmation"]["winner"] is None
@@ -178,19 +169,14 @@ def test_a_sweep_that_is_stopped_while_it_confirms_says_so_and_names_the_best_of
 def test_a_budget_that_ends_while_the_winner_is_confirmed_leaves_it_unconfirmed(tmp_path: Path) -> None:
     process = start(tmp_path, "run", *prepare(tmp_path), "search.confirm=2", "task.arguments.wait_s=3", "--json")
     wait_for(tmp_path, "confirmed", lambda record: record.repeats, process, within_s=300)
-    status, err, _ = verb(tmp_path, "extend", "confirmed", "search.stop.wall_hours=0.0001")
-    assert status == 0, err
-    out, err = outputs(process, 200)
-    assert process.returncode == 0, err
-    document = json.loads(out)
+    verb(tmp_path, "extend", "confirmed", "search.stop.wall_hours=0.0001")
+    document = ended(tmp_path, process, within_s=200).document
     assert document["status"] == "finished"
     assert document["best"]["trial"] == "0001"
     assert document["confirmation"]["winner"] is None
     assert document["confirmation"]["reason"].startswith("search.stop.wall_hours=0.0001 is used up; ")
     # With a larger budget it goes on, and makes no repeat twice.
-    status, err, document = verb(tmp_path, "extend", "confirmed", "search.stop.wall_hours=1", "--json")
-    assert status == 0, err
-    assert document is not None
+    document = verb(tmp_path, "extend", "confirmed", "search.stop.wall_hours=1", "--json").document
     assert document["confirmation"]["winner"] == "0000"
     made = [trial["trial"] for trial in document["repeats"]]
     assert len(set(made)) == len(made)

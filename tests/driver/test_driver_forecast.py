@@ -9,9 +9,8 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-from continuing import ONE_AT_ONCE, SEARCH, verb, wait_for
-from processes import outputs
-from running import NO_PREFLIGHT, start
+from continuing import ONE_AT_ONCE, SEARCH, wait_for
+from running import NO_PREFLIGHT, ended, start, verb
 
 from sweeps.constants import TAG_FORECAST
 from sweeps.driver.forecaster import Forecaster, search_so_far
@@ -197,19 +196,14 @@ def test_a_running_sweep_shows_its_forecast_and_the_next_one_is_estimated_from_i
         return record.forecast is not None and record.forecast.wall_s is not None
 
     wait_for(tmp_path, "forecast", is_forecast, process, within_s=400)
-    _, err, document = verb(tmp_path, "show", "forecast", "--json")
-    assert document is not None, err
+    document = verb(tmp_path, "show", "forecast", "--json").document
     if document["status"] == "running":  # it may have ended meanwhile
         found = document["forecast"]
         assert 0 <= found["wall_s"]["low"] <= found["wall_s"]["middle"] <= found["wall_s"]["high"]
         assert found["worker_hours"]["high"] > 0
-    _, err = outputs(process, 400)
-    assert process.returncode == 0, err
-    assert "worker-hours (80% intervals)" in err
-    _, _, document = verb(tmp_path, "show", "forecast", "--json")
-    assert document is not None
+    assert "worker-hours (80% intervals)" in ended(tmp_path, process, within_s=400).err
+    document = verb(tmp_path, "show", "forecast", "--json").document
     assert "forecast" not in document
-    dry = start(tmp_path, *command[:-2], "--name=next", "--dry-run", "--json")
-    planned = json.loads(outputs(dry, 200)[0])["expected"]
+    planned = verb(tmp_path, *command[:-2], "--name=next", "--dry-run", "--json").document["expected"]
     assert planned["sweeps"] == ["forecast"]
     assert 0.3 < planned["wall_s"][0] / document["time"]["wall_s"] < 2

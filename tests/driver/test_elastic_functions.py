@@ -75,11 +75,9 @@ ELASTIC = ("scaling.num_workers={min: 1, max: 2}", "cluster.num_cpus=2", "search
 
 def history(done: Done, trial: str, name: str) -> dict[int, float]:
     """Values of a metric by step; each step was recorded once."""
-    run_ = next(each for each in done.trials() if each.data.tags["sweeps.trial"] == trial)
-    found = done.client.get_metric_history(run_.info.run_id, name)
-    steps = [point.step for point in found]
-    assert len(set(steps)) == len(steps)
-    return {point.step: point.value for point in sorted(found, key=lambda each: each.step)}
+    found = done.history(done.trial(trial).info.run_id, name)
+    assert len(dict(found)) == len(found)
+    return dict(found)
 
 
 def expected_losses(steps: int) -> list[float]:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import outputs
+from processes import outputs, run_python
+from ray_nodes import RayNodes
 from running import NO_PREFLIGHT, Done, points, run, start
-from sweep_on_nodes import RunningSweep, empty_cluster
+from sweep_on_nodes import RunningSweep
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -60,8 +61,7 @@ def made(folder: Path) -> Path:
 
 
 def history(done: Done, trial: str, name: str) -> list[tuple[int, float]]:
-    run_ = next(each for each in done.trials() if each.data.tags["sweeps.trial"] == trial)
-    return sorted((point.step, point.value) for point in done.client.get_metric_history(run_.info.run_id, name))
+    return done.history(done.trial(trial).info.run_id, name)
 
 
 def curves(done: Done, trial: str) -> dict[str, dict[int, float]]:
@@ -110,12 +110,8 @@ def test_survivors_grow_into_the_workers_of_trials_that_asha_has_stopped(
     assert numbers[-1] == 4
     assert f"trial {survivor['trial']} continues with 4 workers instead of" in done.err
     assert_same(curves(done, survivor["trial"]), undisturbed)
-    shown = subprocess.run(
-        [sys.executable, "-m", "sweeps", "show", done.document["sweep"], "--trial", survivor["trial"], "--json"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
+    shown = run_python(
+        "-m", "sweeps", "show", done.document["sweep"], "--trial", survivor["trial"], "--json", folder=tmp_path
     )
     document = json.loads(shown.stdout)
     assert [len(span["workers"]) for span in document["spans"]] == numbers
@@ -150,32 +146,31 @@ def test_a_trial_gives_workers_back_to_one_that_waits(tmp_path: Path, undisturbe
 
 
 def test_a_trial_grows_onto_a_node_that_joins_and_outlives_one_that_dies(
-    tmp_path: Path, undisturbed: dict[str, dict[int, float]]
+    nodes: RayNodes, tmp_path: Path, undisturbed: dict[str, dict[int, float]]
 ) -> None:
     made(tmp_path)
     options = [token for token in sleeps(0.05) if not token.startswith(("conf=", "cluster."))]
-    with empty_cluster(tmp_path) as nodes:
-        nodes.start(num_cpus=2)
-        sweep = RunningSweep(
-            tmp_path,
-            nodes,
-            *(*options, "cluster=ray", "scaling.num_workers={min: 1, max: 4}", "search=optuna"),
-            *(points(GOOD), "search.num_trials=1", "tracking.report=false"),
-            conf="digits",
-        )
-        sweep.wait_for("trial 0000 started", 400)
-        wait_for_steps(tmp_path, "sweep", 10)
-        dies = nodes.start(num_cpus=2)
-        joined = time.monotonic()
-        grown = sweep.wait_for("trial 0000 continues with 4 workers instead of 2", 400)
-        print(f"it trained on the new node {grown - joined:.1f} s after that had joined")
-        wait_for_steps(tmp_path, "sweep", 120)
-        nodes.kill(dies)
-        lost = time.monotonic()
-        shrunk = sweep.wait_for("trial 0000 continues with 2 workers instead of 4", 400)
-        print(f"it trained on {shrunk - lost:.1f} s after the other node had died")
-        document = sweep.finish(900)
-        print(sweep.text)
+    nodes.start(num_cpus=2)
+    sweep = RunningSweep(
+        tmp_path,
+        nodes,
+        *(*options, "cluster=ray", "scaling.num_workers={min: 1, max: 4}", "search=optuna"),
+        *(points(GOOD), "search.num_trials=1", "tracking.report=false"),
+        conf="digits",
+    )
+    sweep.wait_for("trial 0000 started", 400)
+    wait_for_steps(tmp_path, "sweep", 10)
+    dies = nodes.start(num_cpus=2)
+    joined = time.monotonic()
+    grown = sweep.wait_for("trial 0000 continues with 4 workers instead of 2", 400)
+    print(f"it trained on the new node {grown - joined:.1f} s after that had joined")
+    wait_for_steps(tmp_path, "sweep", 120)
+    nodes.kill(dies)
+    lost = time.monotonic()
+    shrunk = sweep.wait_for("trial 0000 continues with 2 workers instead of 4", 400)
+    print(f"it trained on {shrunk - lost:.1f} s after the other node had died")
+    document = sweep.finish(900)
+    print(sweep.text)
     done = Done(tmp_path, 0, sweep.text, document)
     assert [trial["attempts"] for trial in document["trials"]] == [1], "neither is a failure"
     assert workers_of(done, "0000") == [2, 4, 2]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from running import Done, run
+from processes import run_python
+from running import Done, own_function, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 
@@ -49,17 +48,6 @@ def train(config):
     dist.all_reduce(torch.zeros(1))
     ray.train.report({"loss": 0.5})
 """
-CONF = """
-# A function of this test.
-defaults: [ray_train_function, override task: function, _self_]
-space: null
-task:
-  _target_: users.train
-  arguments: {fault: none}
-  metrics: []
-search: {metric: loss, mode: min, default_first: false, max_retries: 0}
-scaling: {hang_timeout_s: 15}
-"""
 
 
 def at(function: str, source: str) -> str:
@@ -79,20 +67,17 @@ SAID = {
 
 
 def sweeps(folder: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "sweeps", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=True).stdout
+    return run_python("-m", "sweeps", *arguments, folder=folder, within_s=120).stdout
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     folder = tmp_path_factory.mktemp("failing")
-    (folder / "users.py").write_text(USERS, encoding="utf-8")
-    (folder / "users.yaml").write_text(CONF.strip(), encoding="utf-8")
     faults = ", ".join([*SAID, "prints"])
     return run(
         folder,
-        "conf=users",
-        f"--config-dir={folder}",
+        *own_function(folder, USERS, "{fault: none}"),
+        "scaling.hang_timeout_s=15",
         "--name=told",
         f"task.arguments.fault=choice({faults})",
         "search=grid",

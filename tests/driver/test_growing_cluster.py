@@ -12,11 +12,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from processes import outputs
 from ray.util import get_node_ip_address
 from ray_nodes import RayNodes
 from recording import free_port
-from running import start
+from running import ended, start, verb
 
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
@@ -187,9 +186,7 @@ def test_trials_wait_for_nodes_and_say_for_what_and_run_when_they_have_come(clus
     assert "the cluster has 1 CPU, 0 GPU on 1 node; its autoscaler may add 2 x gpu (2 CPU, 1 GPU)" in said
     named = "autoscaler has added nodes" in said
     assert ("each needs 1 worker of 2 CPU; the cluster has" in said) is named
-    out, err = outputs(sweep, 240)
-    assert sweep.returncode == 0, err
-    document = json.loads(out)
+    document = ended(tmp_path, sweep, within_s=240).document
     assert document["counts"]["finished"] + document["counts"]["pruned"] == 4
     assert {trial["attempts"] for trial in document["trials"]} == {1}
 
@@ -198,13 +195,10 @@ def test_trials_wait_for_nodes_and_say_for_what_and_run_when_they_have_come(clus
 @pytest.mark.timeout(600)
 def test_trials_that_want_gpus_wait_for_them_and_can_be_interrupted(cluster: RayNodes, tmp_path: Path) -> None:
     run = ("run", "conf=digits", f"cluster.address={cluster.address}", "scaling.use_gpu=true", "search.num_trials=2")
-    refused = start(tmp_path, *run, "scaling.num_workers=4")
-    _, err = outputs(refused, 120)
-    assert refused.returncode == 2, err
+    err = verb(tmp_path, *run, "scaling.num_workers=4", status=2, within_s=120).err
     assert "the cluster can place 2 workers of 1 CPU, 1 GPU" in err
     assert "this counts the nodes that its autoscaler may add: 2 x gpu (2 CPU, 1 GPU)" in err
     sweep = start(tmp_path, *run, "scaling.num_workers=1", "--name=gpus")
     until_nodes_have_come(sweep)
     sweep.send_signal(signal.SIGINT)
-    _, err = outputs(sweep, 120)
-    assert sweep.returncode == 130, err
+    ended(tmp_path, sweep, status=130, within_s=120)

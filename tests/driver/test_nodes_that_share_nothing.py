@@ -6,11 +6,10 @@ import json
 import os
 import shutil
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from processes import run_python
 from ray_nodes import RayNodes
 from s3_server import BUCKET, s3_server
 
@@ -27,27 +26,14 @@ pytestmark = [
 OWN_FUNCTION = "from sweeps_train.examples.ray_train_digits import train as own\n"
 
 
-@pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[RayNodes]:
-    nodes = RayNodes(tmp_path)
-    yield nodes
-    nodes.stop()
-
-
 def hidden(folder: Path) -> list[str]:
     """Command whose processes have an empty folder of their own in place of this one."""
     return ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs none {folder} && exec "$@"', "node"]
 
 
 def run(folder: Path, nodes: RayNodes, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "sweeps", "run", "--json", *arguments, f"cluster.address={nodes.address}"],
-        cwd=folder,
-        env={**os.environ, **nodes.environment, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ("-m", "sweeps", "run", "--json", *arguments, f"cluster.address={nodes.address}")
+    return run_python(*command, folder=folder, environment={**nodes.environment, **environment}, status=None)
 
 
 def test_a_node_that_does_not_share_the_folder_is_named_before_anything_starts(nodes: RayNodes, tmp_path: Path) -> None:

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mlflow import MlflowClient
+from processes import run_python
 from ray_nodes import RayNodes
-from sweep_on_nodes import RunningSweep, empty_cluster
+from sweep_on_nodes import RunningSweep
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-
-
-@pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[RayNodes]:
-    with empty_cluster(tmp_path) as nodes:
-        yield nodes
 
 
 POOLS = (
@@ -81,21 +72,15 @@ def test_trials_that_train_in_one_pool_are_evaluated_in_another(nodes: RayNodes,
     nodes.start(num_cpus=2, environment={"NODE": "0"}, options=["--labels=kind=train"])
     nodes.start(num_cpus=1, environment={"NODE": "1"}, options=["--labels=kind=evaluate"])
     pools = "{train: {labels: {kind: train}, per_cpu_hour: 1}, cpu: {labels: {kind: evaluate}, per_cpu_hour: 1000}}"
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "sweeps", "run", "conf=digits", "--name", "apart", "--json"),
-            *(f"cluster.address={nodes.address}", f"scaling.pools={pools}", "scaling.evaluation_pool=cpu"),
-            *("model=custom", "model._target_=net.Net", f"+model.arguments.folder={tmp_path}"),
-            *("space=none", "train.lr=tag(log, interval(0.001, 0.1))"),
-            *("search.num_trials=3", "train.max_steps=66", "preflight.timeout_s=0"),
-        ],
-        cwd=tmp_path,
-        env={**os.environ, **nodes.environment, "NODE": "driver"},
-        capture_output=True,
-        text=True,
-        check=False,
+    done = run_python(
+        *("-m", "sweeps", "run", "conf=digits", "--name", "apart", "--json"),
+        *(f"cluster.address={nodes.address}", f"scaling.pools={pools}", "scaling.evaluation_pool=cpu"),
+        *("model=custom", "model._target_=net.Net", f"+model.arguments.folder={tmp_path}"),
+        *("space=none", "train.lr=tag(log, interval(0.001, 0.1))"),
+        *("search.num_trials=3", "train.max_steps=66", "preflight.timeout_s=0"),
+        folder=tmp_path,
+        environment={**nodes.environment, "NODE": "driver"},
     )
-    assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["counts"]["failed"] == 0
     assert document["counts"]["finished"] >= 1
@@ -110,13 +95,7 @@ def test_trials_that_train_in_one_pool_are_evaluated_in_another(nodes: RayNodes,
 
 
 def shown(folder: Path, nodes: RayNodes, sweep: str, trial: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "sweeps", "show", sweep, "--trial", trial, "--json"],
-        cwd=folder,
-        env={**os.environ, **nodes.environment},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command = ("-m", "sweeps", "show", sweep, "--trial", trial, "--json")
+    done = run_python(*command, folder=folder, environment=nodes.environment)
     document: dict[str, Any] = json.loads(done.stdout)
     return document

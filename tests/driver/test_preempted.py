@@ -3,20 +3,18 @@ failed."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from processes import outputs
 from ray_nodes import RAY, RayNodes
-from running import Done, run, start
+from running import Done, ended, run, start, verb
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -78,14 +76,11 @@ def folder_with_code(folder: Path) -> Path:
 
 def curve(done: Done) -> list[tuple[int, float]]:
     (trial,) = done.trials()
-    return sorted((each.step, each.value) for each in done.client.get_metric_history(trial.info.run_id, "eval/loss"))
+    return done.history(trial.info.run_id, "eval/loss")
 
 
 def shown(done: Done) -> Any:
-    show = start(done.folder, "show", done.document["sweep"], "--trial", "0000", "--json")
-    out, err = outputs(show, 300)
-    assert show.returncode == 0, err
-    return json.loads(out)
+    return verb(done.folder, "show", done.document["sweep"], "--trial", "0000", "--json", within_s=300).document
 
 
 @pytest.fixture(scope="module")
@@ -141,25 +136,18 @@ def end_raylet(nodes: RayNodes, node: str, process: subprocess.Popen[bytes]) -> 
     raylet.send_signal(signal.SIGTERM)
 
 
-@pytest.fixture
-def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RayNodes]:
-    nodes = RayNodes(folder_with_code(tmp_path))
-    for name, value in nodes.environment.items():
-        monkeypatch.setenv(name, value)
-    try:
-        nodes.start(num_cpus=0)
-        yield nodes
-    finally:
-        nodes.stop()
-
-
 @pytest.mark.parametrize("take_away", [drain, end_container, end_raylet])
 def test_a_trial_goes_on_elsewhere_when_its_node_is_taken_away(
     take_away: Callable[[RayNodes, str, subprocess.Popen[bytes]], None],
     nodes: RayNodes,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     undisturbed: list[tuple[int, float]],
 ) -> None:
+    folder_with_code(tmp_path)
+    for name, value in nodes.environment.items():
+        monkeypatch.setenv(name, value)
+    nodes.start(num_cpus=0)
     taken = nodes.start(num_cpus=2)
     address = f"cluster.address={nodes.address}"
     slow = (f"+model.arguments.seconds={SLOW_S}", "+model.arguments.waits=true")
@@ -169,10 +157,9 @@ def test_a_trial_goes_on_elsewhere_when_its_node_is_taken_away(
     began = time.monotonic()
     take_away(nodes, node, taken)
     (tmp_path / "taken").touch()
-    out, err = outputs(sweep, 800)
-    assert sweep.returncode == 0, err
+    done = ended(tmp_path, sweep, within_s=800)
+    err = done.err
     print(f"{take_away.__name__} at step {steps}, the end {time.monotonic() - began:.1f} s later\n{err}")
-    done = Done(tmp_path, sweep.returncode, err, json.loads(out))
     (trial,) = done.document["trials"]
     assert (trial["state"], trial["attempts"]) == ("finished", 1), err
     assert curve(done) == undisturbed

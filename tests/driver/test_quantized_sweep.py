@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from processes import outputs
-from running import points, run, start
+from running import points, run, verb
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -29,9 +28,7 @@ def test_trials_with_and_without_quantization_share_workers_and_the_best_is_merg
     assert values["nf4"] == pytest.approx(values["none"], rel=0.2)
 
     number = next(each["trial"] for each in done.document["trials"] if each["params"]["model.quantization"] == "nf4")
-    saving = start(tmp_path, "best", "quantized", f"--trial={number}", "--save-model=merged", "--merge")
-    _, err = outputs(saving, 280)
-    assert saving.returncode == 0, err
+    verb(tmp_path, "best", "quantized", f"--trial={number}", "--save-model=merged", "--merge")
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
     assert {each.dtype for each in model.parameters()} == {torch.float32}
     assert not hasattr(model.config, "quantization_config")

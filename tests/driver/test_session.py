@@ -59,16 +59,20 @@ class _DeadBroker:
         raise ray.exceptions.RayActorError
 
 
-def session_of(told: _Told, broker: Any = None) -> Session:
-    recorder: Any = told
-    broker = MagicMock() if broker is None else broker
+def new_session(broker: Any = None, told: Any = None) -> tuple[_Told, Session]:
+    broker, told = broker or MagicMock(), told or _Told()
     composition = compose_sweep("digits", [], ConfSearchPath())
-    return Session(SweepState("s", composition, recorder, 1, Shutdown(broker)), recorder, broker)
+    return told, Session(SweepState("s", composition, told, 1, Shutdown(broker)), told, broker)
+
+
+def session_with_a_trial() -> tuple[_Told, Session]:
+    told, session = new_session()
+    session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
+    return told, session
 
 
 def test_a_trial_that_fails_before_its_start_and_after_the_clusters_end_is_recorded() -> None:
-    told = _Told()
-    session = session_of(told, _DeadBroker())
+    told, session = new_session(_DeadBroker())
     session.start()
     session._thread.join(30)  # the broker is gone, and with it what there is to follow
     session.lifecycle.ended({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, {}, error="no actor")
@@ -79,10 +83,9 @@ def test_a_trial_that_fails_before_its_start_and_after_the_clusters_end_is_recor
 
 
 def test_a_session_that_cannot_take_events_any_more_stops_its_trials_and_fails() -> None:
-    told = _Told()
     broker = MagicMock()
     broker.drain.side_effect = ValueError("a mistake of ours")
-    session = session_of(told, broker)
+    _, session = new_session(broker)
     session.start()
     session._thread.join(30)
     assert session.state.shutdown.status == "interrupted"
@@ -110,7 +113,7 @@ def test_a_trials_end_that_cannot_be_written_ends_the_sweep_and_is_not_dropped(n
     told.error = StorageFailed(Path("outputs/s"), str(OSError(number, os.strerror(number))))
     broker = MagicMock()
     broker.drain.side_effect = ray.exceptions.RayActorError
-    session = session_of(told, broker)
+    _, session = new_session(broker, told)
     session.start()
     session.lifecycle.ended({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, {}, error="no actor")
     session.close()
@@ -125,7 +128,7 @@ def test_ends_of_trials_are_recorded_when_the_disk_takes_them_again(failures: in
     told.error, told.failures = StorageFailed(Path("outputs/s")), failures
     broker = MagicMock()
     broker.drain.return_value = []
-    session = session_of(told, broker)
+    _, session = new_session(broker, told)
     for trial in ("0000", "0001"):
         session.lifecycle.ended({TRIAL: trial, PARAMETERS: {"train.lr": 0.01}}, {}, error="no actor")
     session.start()
@@ -141,7 +144,8 @@ def test_ends_of_trials_are_recorded_when_the_disk_takes_them_again(failures: in
 def test_an_unexpected_error_while_a_trials_end_is_recorded_ends_the_driver() -> None:
     told = _FailingRecorder()
     told.error = TypeError("a mistake of ours")
-    session = session_of(told, broker := MagicMock())
+    broker = MagicMock()
+    _, session = new_session(broker, told)
     broker.drain.return_value = []
     session.lifecycle.ended({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, {}, error="no actor")
     session.start()
@@ -152,8 +156,7 @@ def test_an_unexpected_error_while_a_trials_end_is_recorded_ends_the_driver() ->
 
 
 def test_what_the_broker_had_not_passed_on_when_it_died_is_taken_from_the_report_log(tmp_path: Path) -> None:
-    told = _Told()
-    session = session_of(told, MagicMock())
+    told, session = new_session(MagicMock())
     session.state.folder = tmp_path
     told.exploits = lambda trial: 0  # type: ignore[attr-defined]
     log = ReportLog(str(checkpoint_folder(tmp_path / "trials", "0000", 0)))
@@ -170,9 +173,8 @@ def test_what_the_broker_had_not_passed_on_when_it_died_is_taken_from_the_report
 
 
 def test_a_broker_that_is_late_with_its_answer_does_not_let_trials_end_before_their_events() -> None:
-    told = _Told()
     broker = MagicMock(is_answering=True)
-    session = session_of(told, broker)
+    told, session = new_session(broker)
     answers = iter([[], [Report("0000", 1, 20, {"eval/accuracy": 0.5}, 3)]])
 
     def drain(timeout_s: float) -> Any:
@@ -189,8 +191,7 @@ def test_a_broker_that_is_late_with_its_answer_does_not_let_trials_end_before_th
 
 
 def test_what_workers_post_before_tune_says_that_their_trial_started_is_kept() -> None:
-    told = _Told()
-    session = session_of(told)
+    told, session = new_session()
     started = Started("0000", 1, 2000, assigned_ms=1000, workers=("a", "a"))
     session.worker_events.take([started, Log("0000", 1, 1, {"loss": 2.0}, 3)])
     session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
@@ -200,9 +201,7 @@ def test_what_workers_post_before_tune_says_that_their_trial_started_is_kept() -
 
 
 def test_workers_say_at_their_end_what_they_have_saved_also_at_no_evaluation() -> None:
-    told = _Told()
-    session = session_of(told)
-    session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
+    told, session = session_with_a_trial()
     session.worker_events.take([Report("0000", 1, 10, {"eval/accuracy": 0.5}, 3, checkpoint="/t/step-00000010")])
     session.worker_events.take([Log("0000", 1, 15, {"train/loss": 2.0}, 4)])
     assert session.state.trials["0000"].kept(is_lost=False) == "lost its work since its checkpoint of step 10"
@@ -212,8 +211,7 @@ def test_workers_say_at_their_end_what_they_have_saved_also_at_no_evaluation() -
 
 
 def test_what_a_pruned_trial_measures_before_its_workers_stop_is_not_taken() -> None:
-    told = _Told()
-    session = session_of(told)
+    told, session = new_session()
     session.decisions.begin(lambda trial, result: Verdict.STOP if result[STEP] == 20 else Verdict.CONTINUE)
     session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
     session.worker_events.take(
@@ -235,9 +233,7 @@ def test_what_a_pruned_trial_measures_before_its_workers_stop_is_not_taken() -> 
 
 
 def test_an_evaluation_that_is_no_report_or_of_step_0_is_recorded_and_does_not_compete() -> None:
-    told = _Told()
-    session = session_of(told)
-    session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
+    told, session = session_with_a_trial()
     session.worker_events.take(
         [
             Log("0000", 1, 0, {"eval/accuracy": 0.9}, 3),
@@ -253,9 +249,7 @@ def test_an_evaluation_that_is_no_report_or_of_step_0_is_recorded_and_does_not_c
 
 
 def test_the_best_checkpoint_is_the_best_of_those_that_were_saved() -> None:
-    told = _Told()
-    session = session_of(told)
-    session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
+    told, session = session_with_a_trial()
     session.worker_events.take(
         [
             Saved("0000", 1, 0, {}, 2, checkpoint="untrained"),
@@ -277,9 +271,7 @@ def test_the_best_checkpoint_is_the_best_of_those_that_were_saved() -> None:
 
 
 def test_a_hang_leaves_the_stacks_and_flight_records_of_its_workers_in_the_run() -> None:
-    told = _Told()
-    session = session_of(told)
-    session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
+    told, session = session_with_a_trial()
     hang = WorkerError(
         "hang", "Hang", "its workers hang", rank=0, num_workers=2, node="a", traceback="--- worker 1 ---"
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from processes import run_python
 from running import NO_PREFLIGHT
 from stores import make_store
 from waiting import wait_until
@@ -42,9 +43,7 @@ except LeaveNow:
 
 
 def test_sigterm_in_the_middle_of_a_fork_ends_the_driver_after_it() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FORKS_AND_LOGS], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = run_python("-c", FORKS_AND_LOGS, within_s=60)
     assert (done.stdout, done.stderr) == ("", "WARNING:root:left\n")
 
 
@@ -108,8 +107,7 @@ except LeaveNow:
 
 
 def test_sigterm_in_the_middle_of_an_import_leaves_the_lock_of_imports_free() -> None:
-    command = [sys.executable, "-W", "ignore", "-c", IMPORTS]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = run_python("-W", "ignore", "-c", IMPORTS, within_s=60)
     assert done.stdout == "False\n", done.stderr
 
 

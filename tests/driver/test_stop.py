@@ -8,9 +8,9 @@ import signal
 import time
 
 import pytest
-from continuing import ONE_AT_ONCE, SEARCH, histories, verb, wait_for
+from continuing import ONE_AT_ONCE, SEARCH, histories, wait_for
 from processes import outputs
-from running import Done, start
+from running import Done, start, verb
 
 from sweeps.constants import TAG_REQUEST
 from sweeps.tracking.client import connect
@@ -27,19 +27,15 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Done:
     folder = tmp_path_factory.mktemp("stop")
     process = start(folder, "run", *SEARCH, *ONE_AT_ONCE, *LONG, "--name=long", "--json")
     wait_for(folder, "long", lambda sweep: sweep.trials and sweep.trials[0].steps >= 20, process)
-    status, err, document = verb(folder, "stop", "long", "--trial", "0", "--json")
-    assert status == 0, err
-    assert document is not None
+    document = verb(folder, "stop", "long", "--trial", "0", "--json").document
     assert document["status"] == "running"
     assert document["trials"][0]["state"] == "stopped"
-    status, err, _ = verb(folder, "stop", "long", "--trial=0")
-    assert (status, "trial 0000 of long is not running: it is stopped" in err) == (2, True), err
-    status, err, _ = verb(folder, "stop", "long", "--trial=7")
-    assert (status, "long has no trial 0007" in err) == (2, True), err
+    refused = verb(folder, "stop", "long", "--trial=0", status=2)
+    assert "trial 0000 of long is not running: it is stopped" in refused.err
+    assert "long has no trial 0007" in verb(folder, "stop", "long", "--trial=7", status=2).err
     wait_for(folder, "long", lambda sweep: len(sweep.trials) == 2 and sweep.trials[1].steps >= 20, process)
     began = time.monotonic()
-    status, err, _ = verb(folder, "stop", "long")
-    assert status == 0, err
+    verb(folder, "stop", "long")
     assert time.monotonic() - began < 30  # a few seconds, and as many for a busy machine
     out, err = outputs(process, 60)
     assert "Traceback" not in err
@@ -59,8 +55,7 @@ def test_a_stopped_sweep_and_its_trials_say_so(stopped: Done) -> None:
 
 @pytest.mark.slow
 def test_what_does_not_run_cannot_be_stopped(stopped: Done) -> None:
-    status, err, _ = verb(stopped.folder, "stop", "long")
-    assert status == 2
+    err = verb(stopped.folder, "stop", "long", status=2).err
     assert "long is not running: it is stopped; `python -m sweeps resume long` continues it" in err
 
 
@@ -74,14 +69,9 @@ def test_a_stopped_sweep_goes_on_but_not_with_the_trial_that_a_person_ended(stop
     wait_for(stopped.folder, "long", lambda sweep: sweep.status == "running" and sweep.trials[1].attempts == 2, process)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    status, err, _ = verb(stopped.folder, "stop", "long")
-    assert status == 2
-    assert "its driver was killed" in err
-    process = start(stopped.folder, "resume", "long", "--json")
-    out, err = outputs(process, 200)
-    assert process.returncode == 0, err
-    document = json.loads(out)
-    assert [trial["state"] for trial in document["trials"]] == ["stopped", "finished", "finished"]
-    after = histories(Done(stopped.folder, 0, err, document))
+    assert "its driver was killed" in verb(stopped.folder, "stop", "long", status=2).err
+    resumed = verb(stopped.folder, "resume", "long", "--json", within_s=200)
+    assert [trial["state"] for trial in resumed.document["trials"]] == ["stopped", "finished", "finished"]
+    after = histories(resumed)
     assert [step for step, _ in after["0001"]] == list(range(10, 901, 10))
     assert after["0000"] == before

@@ -48,9 +48,6 @@ def test_a_trial_with_a_stopped_worker_is_tried_again_and_has_the_curve_of_an_un
     ], done.err
     assert "its workers hang" in done.err
     for metric in ("train/loss", "eval/loss"):
-        undisturbed, disturbed = (
-            [(each.step, each.value) for each in done.client.get_metric_history(trial["run_id"], metric)]
-            for trial in done.document["trials"]
-        )
+        undisturbed, disturbed = (done.history(trial["run_id"], metric) for trial in done.document["trials"])
         assert len(undisturbed) >= 5
         assert disturbed == undisturbed, metric

@@ -13,6 +13,7 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+from records import sweep_record
 from rich.console import Console
 
 from sweeps.cli.output import run_and_exit, show_outcome
@@ -30,7 +31,6 @@ from sweeps.report.formatting import duration
 from sweeps.report.terminal_echo import without_control_echo
 from sweeps.tracking.forecast_record import Forecast, Interval
 from sweeps.tracking.journal import JOURNAL_FILE
-from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime
 
 
 def sweep_state(*metrics: str, **changes: Any) -> SweepState:
@@ -181,19 +181,7 @@ def test_ctrl_c_before_the_search_says_how_to_go_on(
 
 @pytest.mark.parametrize("as_json", [True, False])
 def test_an_interrupted_sweep_says_how_to_go_on(as_json: bool, capfd: pytest.CaptureFixture[str]) -> None:
-    record = SweepRecord(
-        sweep="s",
-        status="interrupted",
-        metrics=("eval/loss",),
-        modes=("min",),
-        counts={"finished": 0},
-        front=[],
-        mlflow=MlflowIds(tracking_uri="sqlite:///none.db", experiment_id="1", run_id="r"),
-        trials=[],
-        time=SweepTime(),
-        conf="digits",
-        started=0.0,
-    )
+    record = sweep_record(status="interrupted", counts={"finished": 0})
     with pytest.raises(SystemExit) as left:
         show_outcome(record, as_json=as_json)
     assert left.value.code == 130

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from records import sweep_record, trial_record
 
 from sweeps.driver.time_ledger import TimeLedger
 from sweeps.driver.trial_time import TrialTime
 from sweeps.runtime.events import Report
-from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime, TrialRecord
+from sweeps.tracking.record import SweepRecord, SweepTime
 from sweeps.tracking.spans import Span
 from sweeps.tracking.time_account import TimeAccount, describe_rest
 
@@ -119,19 +120,10 @@ def test_an_attempt_whose_end_nobody_reported_ends_when_the_next_one_is_assigned
 
 def recorded(account: TimeAccount, trial: TimeAccount, spans: tuple[Span, ...]) -> SweepRecord:
     """Record of a sweep with one trial, whose driver's last sign of life was at 100."""
-    parts = {"value": None, "params": {}, "run_id": "", "steps": 1, "attempts": 1}
-    return SweepRecord(
-        sweep="s",
+    return sweep_record(
         status="interrupted",
-        metrics=("eval/loss",),
-        modes=("min",),
-        counts={},
-        front=[],
-        mlflow=MlflowIds(tracking_uri="", experiment_id="0", run_id=""),
-        trials=[TrialRecord(trial="0", state="running", account=trial, spans=spans, **parts)],
+        trials=[trial_record("0", state="running", account=trial, spans=spans)],
         time=SweepTime(account=account, sessions=((0.0, 100.0),)),
-        conf="digits",
-        started=0.0,
     )
 
 

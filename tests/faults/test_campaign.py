@@ -15,6 +15,7 @@ from pathlib import Path
 import campaign
 import pytest
 from checker import Verdict, check
+from processes import run_python
 from running import NO_PREFLIGHT
 from stores import RecordedStore
 from victim import Record, Victim
@@ -27,10 +28,7 @@ CAMPAIGN = Path(__file__).with_name("campaign.py")
 def test_nothing_is_lost_twice_or_wrong_after_some_faults_of_every_search(tmp_path: Path) -> None:
     seed = os.environ.get("SWEEPS_TEST_SEED", "0")
     short = ("--faults=32", "--minutes=8", f"--seed={seed}")
-    done = subprocess.run(
-        [sys.executable, str(CAMPAIGN), *short], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = run_python(str(CAMPAIGN), *short, folder=tmp_path)
     assert ": 0 lost, 0 twice, 0 wrong, 0 stuck." in done.stdout
 
 

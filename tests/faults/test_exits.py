@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
-from running import NO_PREFLIGHT, Done, points, run
+from running import NO_PREFLIGHT, Done, own_function, points, run
 
 USERS = """
 import atexit, os, time
@@ -35,16 +35,6 @@ def leaves(notes, what):
     time.sleep(0.5)
     (notes / f"{what}.left").touch()
 """
-CONF = """
-# A function of this test.
-defaults: [ray_train_function, _self_]
-space: null
-task:
-  _target_: users.train
-  arguments: {what: good, notes: NOTES}
-  metrics: []
-search: {metric: loss, mode: min, default_first: false, max_retries: 0}
-"""
 
 
 @pytest.fixture(scope="module", params=["process", "warm"])
@@ -53,15 +43,14 @@ def sweep(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     folder: Path = tmp_path_factory.mktemp(request.param)
     notes = folder / "notes"
     notes.mkdir()
-    (folder / "users.py").write_text(USERS, encoding="utf-8")
-    (folder / "users.yaml").write_text(CONF.replace("NOTES", str(notes)).strip(), encoding="utf-8")
     trials = ["good", "fails", "last"]
     done = run(
         folder,
-        *("conf=users", f"--config-dir={folder}", f"task.arguments.what=choice({', '.join(trials)})"),
+        *own_function(folder, USERS, f"{{what: good, notes: {notes}}}"),
+        f"task.arguments.what=choice({', '.join(trials)})",
         points(*({"task.arguments.what": what} for what in trials)),
         *("search.num_trials=3", "cluster.num_cpus=1", "scaling.num_workers=1", f"scaling.isolation={request.param}"),
-        *("search/scheduler=none", "--name=exits", NO_PREFLIGHT),
+        *("search/scheduler=none", "search.max_retries=0", "--name=exits", NO_PREFLIGHT),
         within_s=500,
     )
     return done, notes

@@ -76,7 +76,7 @@ def reported(folder: Path) -> list[int]:
 
 def recorded(done: Done, metric: str) -> list[int]:
     (trial,) = done.trials()
-    return sorted(each.step for each in done.client.get_metric_history(trial.info.run_id, metric))
+    return [step for step, _ in done.history(trial.info.run_id, metric)]
 
 
 def test_a_trial_that_is_interrupted_before_its_first_report_says_that_it_has_saved_nothing(tmp_path: Path) -> None:

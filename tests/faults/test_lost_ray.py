@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from lost_broker import NET, SLOW_NET, reports
-from processes import outputs
+from processes import outputs, run_python
 from running import NO_PREFLIGHT, SHORT, Done
 from stores import make_store
 from waiting import wait_until
@@ -93,11 +93,8 @@ def test_sigterm_to_the_whole_process_group_interrupts_a_sweep(running: Running)
 
 
 def assert_resumes(folder: Path) -> None:
-    command = [sys.executable, "-m", "sweeps", "resume", "gone"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=250)
-    assert done.returncode == 0, done.stderr
+    run_python("-m", "sweeps", "resume", "gone", folder=folder, within_s=250)
     found = Done.of(folder, "gone")
     assert found.document["counts"]["finished"] == 3
     for run in found.trials():
-        steps = [each.step for each in found.client.get_metric_history(run.info.run_id, "eval/accuracy")]
-        assert sorted(steps) == [10, 20, 30, 40]
+        assert [step for step, _ in found.history(run.info.run_id, "eval/accuracy")] == [10, 20, 30, 40]

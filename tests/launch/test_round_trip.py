@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import run_python
 from ray.cluster_utils import Cluster
 from stores import make_store
 
@@ -87,7 +88,6 @@ def test_what_the_manifest_runs_ends_as_the_sweep_does_here(tmp_path: Path, monk
         cluster.shutdown()
 
     local = [*TOKENS, f"output_dir={shared}/local", f"tracking.uri=sqlite:///{shared}/local.db", "cluster.num_cpus=2"]
-    command = [sys.executable, "-m", "sweeps", "run", *local, "--name=there", "--json"]
-    same = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
+    same = run_python("-m", "sweeps", "run", *local, "--name=there", "--json", folder=here, status=None)
     assert there == outcome(same)
     assert there[0] == "finished"

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from records import trial_record
 
 from sweeps.errors import UnknownName
 from sweeps.plan.export import choose
 from sweeps.tracking.record import SweepRecord, TrialRecord
 
-TRIAL = TrialRecord(
-    trial="0000", state="finished", value=0.5, params={}, run_id="", steps=1, attempts=1, best_step=1, violation=None
-)
-
 
 def trials(*names: str, **common: Any) -> list[TrialRecord]:
-    return [replace(TRIAL, trial=name, **common) for name in names]
+    return [trial_record(name, 0.5, best_step=1, **common) for name in names]
 
 
 def record(*of_all: TrialRecord) -> SweepRecord:

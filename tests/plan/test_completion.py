@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
+from processes import run_python
 from recording import CONFIG, POINT, open_recorder
 
 import sweeps
@@ -59,8 +58,7 @@ def recorded_sweep(uri: str, name: str, *, planned: int, states: tuple[str, ...]
 
 def resume(folder: Path, *arguments: str) -> tuple[dict[str, Any], str, str]:
     """Exit status, output and messages of `resume`."""
-    command = [sys.executable, "-c", RESUME, "resume", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
+    done = run_python("-c", RESUME, "resume", *arguments, folder=folder, status=None, within_s=100)
     *err, last = done.stderr.strip().splitlines()
     return json.loads(last), done.stdout, "\n".join(err)
 

@@ -14,11 +14,10 @@ from typing import Any
 
 import optuna
 import pytest
-from continuing import ONE_AT_ONCE, SEARCH, SPACE, histories, journal, verb, wait_for
+from continuing import ONE_AT_ONCE, SEARCH, SPACE, histories, journal, wait_for
 from mlflow import MlflowClient
 from mlflow.artifacts import load_text
-from processes import outputs
-from running import NO_PREFLIGHT, Done, run, start
+from running import NO_PREFLIGHT, Done, ended, run, start, verb
 
 from sweeps.cli import run_command
 from sweeps.constants import NUMBER
@@ -83,17 +82,8 @@ def test_what_extend_cannot_change_is_refused_before_anything_starts(
 @pytest.mark.slow
 def test_an_extended_sweep_goes_on_to_the_exact_trial_and_touches_no_earlier_one(short: Done) -> None:
     before = histories(short)
-    status, err, document = verb(
-        short.folder,
-        "extend",
-        "short",
-        "search.stop.target=null",
-        "search.num_trials=6",
-        "search.stop.plateau.trials=9",
-        "--json",
-    )
-    assert status == 0, err
-    assert document is not None
+    changes = ("search.stop.target=null", "search.num_trials=6", "search.stop.plateau.trials=9")
+    document = verb(short.folder, "extend", "short", *changes, "--json").document
     assert document["mlflow"] == short.document["mlflow"]
     assert [trial["trial"] for trial in document["trials"]] == [f"{number:04}" for number in range(6)]
     assert document["counts"]["finished"] == 6
@@ -112,39 +102,13 @@ def test_a_running_sweep_is_extended_from_another_terminal(tmp_path: Path) -> No
     long = ("train.max_steps=1500", "train.eval_every=250", "train.log_every=50")
     process = start(tmp_path, "run", *SEARCH, *ONE_AT_ONCE, *long, "search.num_trials=1", "--name", "long", "--json")
     wait_for(tmp_path, "long", lambda sweep: sweep.trials and sweep.trials[0].steps > 0, process)
-    status, err, _ = verb(tmp_path, "extend", "long", "search.num_trials=2")
-    assert status == 0, err
-    assert "long continues: up to 2 trials" in err
-    status, err, _ = verb(tmp_path, "resume", "long")
-    assert status == 2
-    assert "long is already run by another process" in err
-    out, err = outputs(process, 200)
-    assert process.returncode == 0, err
-    document = json.loads(out)
+    assert "long continues: up to 2 trials" in verb(tmp_path, "extend", "long", "search.num_trials=2").err
+    assert "long is already run by another process" in verb(tmp_path, "resume", "long", status=2).err
+    document = ended(tmp_path, process, within_s=200).document
     assert document["counts"]["finished"] == 2
     assert [trial["attempts"] for trial in document["trials"]] == [1, 1]
     parent = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_run(document["mlflow"]["run_id"])
     assert "num_trials: 2" in load_text(f"{parent.info.artifact_uri}/config.yaml")
-
-
-@pytest.mark.slow
-def test_a_sweep_whose_driver_was_killed_goes_on_without_losing_or_repeating_a_trial(tmp_path: Path) -> None:
-    arguments = (*SEARCH, *ONE_AT_ONCE, "train.max_steps=200", "search.num_trials=3", "--name", "killed")
-    process = start(tmp_path, "run", *arguments)
-    wait_for(tmp_path, "killed", lambda sweep: len(sweep.trials) == 2 and sweep.trials[1].steps >= 20, process)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    status, err, document = verb(tmp_path, "resume", "killed", "--json")
-    assert status == 0, err
-    assert document is not None
-    assert document["counts"] == {"finished": 3, "pruned": 0, "failed": 0, "running": 0, "stopped": 0}
-    assert [(trial["trial"], trial["attempts"]) for trial in document["trials"]] == [
-        ("0000", 1),
-        ("0001", 2),
-        ("0002", 1),
-    ]
-    for history in histories(Done(tmp_path, status, err, document)).values():
-        assert [step for step, _ in history] == list(range(10, 201, 10))
 
 
 @pytest.mark.slow
@@ -155,15 +119,14 @@ def test_longer_trials_go_on_from_their_end_as_if_they_had_always_been_longer_an
     done = run(tmp_path, *arguments, "--name", "grown")
     before = histories(done)
     changes = ("train.max_steps=80", "search.num_trials=14", "space.train.lr.high=10", "space.train.lr.low=1e-4")
-    status, err, document = verb(tmp_path, "extend", "grown", *changes, "--json")
-    assert status == 0, err
-    assert document is not None
+    extended = verb(tmp_path, "extend", "grown", *changes, "--json")
+    document = extended.document
     assert document["counts"]["finished"] == 14
     assert [trial["attempts"] for trial in document["trials"]] == [2, 2, *[1] * 12]
     assert [trial["params"] for trial in document["trials"]][:2] == [t["params"] for t in done.document["trials"]]
     rates = [trial["params"]["train.lr"] for trial in document["trials"]]
     assert min(rates) < 1e-3 or max(rates) > 1e-1
-    after = histories(Done(tmp_path, status, err, document))
+    after = histories(extended)
     assert all([step for step, _ in history] == list(range(10, 81, 10)) for history in after.values())
     for trial in ("0000", "0001"):
         assert after[trial][:4] == before[trial]
@@ -198,18 +161,15 @@ def test_a_sweep_whose_files_were_torn_and_moved_goes_on_from_what_is_whole(tmp_
         if file.is_file():
             file.write_bytes(b"")
     store = f"--tracking-uri=sqlite:///{first}/mlflow.db"
-    status, err, _ = verb(second, "resume", "torn", store)
-    assert status == 2
-    assert "--folder" in err
-    status, err, document = verb(second, "resume", "torn", store, f"--folder={folder}", "--json")
-    assert status == 0, err
-    assert document is not None
+    assert "--folder" in verb(second, "resume", "torn", store, status=2).err
+    resumed = verb(second, "resume", "torn", store, f"--folder={folder}", "--json")
+    err, document = resumed.err, resumed.document
     assert f"its checkpoint {checkpoints[-1].name} is damaged and was renamed" in err
     assert "optuna.log could be read up to byte" in err
     assert document["counts"]["finished"] == 3
     assert [trial["attempts"] for trial in document["trials"]] == [1, 2, 1]
     assert [trial["params"] for trial in document["trials"]][:2] == [trial.params for trial in before.trials]
-    done = Done(first, status, err, document)
+    done = Done(first, 0, err, document)
     for history in histories(done).values():
         assert [step for step, _ in history] == list(range(10, 201, 10))
     assert done.parent().data.tags["sweeps.folder"] == str(folder)
@@ -282,12 +242,10 @@ def test_a_spent_budget_stops_what_runs_and_more_of_it_lets_that_go_on(tmp_path:
     assert done.document["counts"]["stopped"] == 1
     assert done.document["time"]["wall_s"] < 60
     steps = done.document["trials"][0]["steps"]
-    status, err, document = verb(tmp_path, "extend", "budget", "search.stop.wall_hours=1", "--json")
-    assert status == 0, err
-    assert document is not None
-    assert document["counts"]["finished"] == 1
-    assert document["trials"][0]["steps"] == 4000 > steps > 0
-    history = histories(Done(tmp_path, status, err, document))["0000"]
+    extended = verb(tmp_path, "extend", "budget", "search.stop.wall_hours=1", "--json")
+    assert extended.document["counts"]["finished"] == 1
+    assert extended.document["trials"][0]["steps"] == 4000 > steps > 0
+    history = histories(extended)["0000"]
     assert [step for step, _ in history] == sorted({step for step, _ in history})
 
 
@@ -315,10 +273,8 @@ def test_an_extended_sweep_and_an_interrupted_one_stop_the_trials_that_an_undist
     assert {state for _, state, *_ in expected[0]} == {"finished", "pruned"}
 
     run(folders[1], *arguments, "search.num_trials=3")
-    status, err, document = verb(folders[1], "extend", "asha", "search.num_trials=9", "--json")
-    assert status == 0, err
-    assert document is not None
-    assert decided(folders[1], document) == expected
+    extended = verb(folders[1], "extend", "asha", "search.num_trials=9", "--json")
+    assert decided(folders[1], extended.document) == expected
 
     process = start(folders[2], "run", *arguments, "search.num_trials=9")
     for trial in (1, 4):
@@ -327,6 +283,4 @@ def test_an_extended_sweep_and_an_interrupted_one_stop_the_trials_that_an_undist
         assert process.wait(200) == 130
         process.communicate()
         process = start(folders[2], "resume", "asha", "--json")
-    out, err = outputs(process, 300)
-    assert process.returncode == 0, err
-    assert decided(folders[2], json.loads(out)) == expected
+    assert decided(folders[2], ended(folders[2], process, within_s=300).document) == expected

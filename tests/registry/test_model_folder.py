@@ -258,6 +258,12 @@ def test_what_a_users_own_training_saves_is_judged_by_its_files_where_there_are_
         check_registration(config, "name", None, merged=True, is_trained=is_trained)
 
 
+@pytest.mark.parametrize("name", ["shared ", " shared", "sha\u202ered", "sha\u200bred"])
+def test_no_models_name_looks_like_anothers(name: str) -> None:
+    with pytest.raises(UserError, match="a model's name has"):
+        check_registration(make_plan(["conf=digits"], [], None, "").config, name, None, merged=False)
+
+
 @pytest.mark.parametrize(
     ("tokens", "asked", "conf", "expected"),
     [

@@ -55,10 +55,6 @@ def refused(folder: Path, *arguments: str) -> str:
     return err
 
 
-def curve(done: Done, run_id: str, metric: str) -> list[tuple[int, float]]:
-    return sorted((point.step, point.value) for point in done.client.get_metric_history(run_id, metric))
-
-
 @pytest.mark.slow
 def test_the_exported_best_trial_runs_as_it_is_and_gives_the_same_loss(digits: Done) -> None:
     out, err = call(digits.folder, "best", "first", "--export", "winner.yaml", "--json")
@@ -72,7 +68,7 @@ def test_the_exported_best_trial_runs_as_it_is_and_gives_the_same_loss(digits: D
     again = run(digits.folder, "conf=winner.yaml", "--name=again")
     assert again.document["best"]["value"] == best["value"]
     assert again.document["mlflow"]["experiment_id"] == digits.document["mlflow"]["experiment_id"]
-    before, after = (curve(digits, each["run_id"], "eval/loss") for each in (best, again.document["best"]))
+    before, after = (digits.history(each["run_id"], "eval/loss") for each in (best, again.document["best"]))
     assert after[: len(before)] == before
     assert after[-1][0] == 40
 

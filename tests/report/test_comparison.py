@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from recording import open_recorder
+from records import sweep_record, trial_record
 from rich.console import Console
 
 from sweeps.config.objectives import Objectives
@@ -16,7 +17,7 @@ from sweeps.errors import UserError
 from sweeps.report.comparison import Compared, Comparison, compare_sweeps, print_comparison
 from sweeps.report.figures.comparison import check_output, comparison_figure, write_comparison
 from sweeps.tracking.reader import load_sweep
-from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime, TrialRecord
+from sweeps.tracking.record import SweepRecord, SweepTime, TrialRecord
 from sweeps.tracking.spans import Span
 
 LOSS = Objectives(("eval/loss",), ("min",))
@@ -25,35 +26,12 @@ LOSS = Objectives(("eval/loss",), ("min",))
 def trial(number: int, value: float | None, ended: float, state: str = "finished", workers: int = 2) -> TrialRecord:
     """One that trained for the half hour before its end."""
     span = Span(held=ended - 1800, trained=ended - 1700, ended=ended, workers=("host",) * workers)
-    return TrialRecord(
-        trial=f"{number:04}",
-        state=state,
-        value=value,
-        params={},
-        run_id=str(number),
-        steps=10,
-        attempts=1,
-        started=ended - 1800,
-        ended=ended,
-        spans=(span,),
-    )
+    return trial_record(number, value, state, steps=10, started=ended - 1800, ended=ended, spans=(span,))
 
 
 def sweep(name: str, trials: Sequence[TrialRecord], metric: str = "eval/loss", mode: str = "min") -> SweepRecord:
-    ids = MlflowIds(tracking_uri="", experiment_id="", run_id="")
-    return SweepRecord(
-        sweep=name,
-        status="finished",
-        metrics=(metric,),
-        modes=(mode,),
-        counts={},
-        front=[],
-        mlflow=ids,
-        trials=list(trials),
-        time=SweepTime(wall_s=7200),
-        conf="digits",
-        started=0.0,
-    )
+    time = SweepTime(wall_s=7200)
+    return sweep_record(sweep=name, metrics=(metric,), modes=(mode,), trials=list(trials), time=time)
 
 
 FAST = sweep("fast", [trial(0, 0.9, 3600), trial(1, 0.5, 1800), trial(2, 0.1, 5400, "failed"), trial(3, 0.4, 7200)])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from records import sweep_record, trial_record
 from report_page import Page
 from rich.console import Console
 
@@ -29,7 +30,7 @@ from sweeps.report.report_data import MOST_CURVES, ReportData, chosen_for_curves
 from sweeps.report.terminal_tables import print_best
 from sweeps.tracking import metric_history
 from sweeps.tracking.mlflow_texts import describe_no_best
-from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime, TrialRecord
+from sweeps.tracking.record import SweepRecord, SweepTime, TrialRecord
 from sweeps.tracking.spans import Span
 from sweeps.tracking.time_account import TimeAccount
 
@@ -39,24 +40,16 @@ START = 1_700_000_000.0
 
 def trial(number: int, value: float | None = None, state: str = "finished", **more: Any) -> TrialRecord:
     more.setdefault("params", {"lr": 10 ** -(1 + number % 40 / 10), "width": 8 + number % 50})
-    return TrialRecord(
-        trial=f"{number:04}", state=state, value=value, run_id=f"{number:032}", steps=10, attempts=1, **more
-    )
+    return trial_record(number, value, state, run_id=f"{number:032}", steps=10, **more)
 
 
 def report_data(trials: list[TrialRecord], curves: Any = None, **more: Any) -> ReportData:
     valued = [each for each in trials if each.value is not None]
-    record = SweepRecord(
-        sweep="s",
-        status="finished",
+    record = sweep_record(
         metrics=("loss",),
-        modes=("min",),
-        counts={},
         front=[min(valued, key=lambda each: each.value or 0.0)] if valued else [],
-        mlflow=MlflowIds(tracking_uri="sqlite:///none.db", experiment_id="1", run_id="r"),
         trials=trials,
         time=SweepTime(wall_s=100.0),
-        conf="digits",
         started=START,
     )
     return ReportData(record=record, curves=curves or {}, **more)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from records import sweep_record
 from rich.console import Console
 
 from sweeps.operations.serialization import read_record, write_record
@@ -13,26 +14,13 @@ from sweeps.report.page.document import render
 from sweeps.report.report_data import ReportData
 from sweeps.report.terminal_tables import print_sweep
 from sweeps.tracking.forecast_record import Forecast, Interval
-from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime
 
 FORECAST = Forecast(
     at=0.0,
     wall_s=Interval(300, 500, 900),
     worker_hours=Interval(0.2, 0.3, 0.5),
 )
-RECORD = SweepRecord(
-    sweep="lora-1",
-    status="running",
-    metrics=("eval/loss",),
-    modes=("min",),
-    counts={"finished": 3},
-    front=[],
-    mlflow=MlflowIds(tracking_uri="sqlite:///mlflow.db", experiment_id="1", run_id="r"),
-    trials=[],
-    time=SweepTime(),
-    conf="digits",
-    started=0.0,
-)
+RECORD = sweep_record(sweep="lora-1", status="running", counts={"finished": 3})
 
 
 def test_the_cost_of_the_rest_is_a_sentence() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from records import sweep_record, trial_record
 from rich.console import Console
 
 from sweeps.report.plain_console import plain_console, plain_table, print_facts
 from sweeps.report.terminal_tables import print_best, print_sweeps
-from sweeps.tracking.record import MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
+from sweeps.tracking.record import SweepSummary
 
 NAME = "classification_of_all_pictures-20261120-021500"
 CHECKPOINT = "file:///home/ada/projects/pictures/outputs/" + NAME + "/checkpoints/0007/step 000000120/best"
@@ -36,29 +37,8 @@ def test_texts_of_users_do_not_control_the_terminal() -> None:
 
 
 def test_an_address_is_on_one_line() -> None:
-    best = TrialRecord(
-        trial="0007",
-        state="finished",
-        value=0.5,
-        params={"train.lr": 0.1, "train.nesterov": True},
-        run_id="run",
-        steps=1,
-        attempts=1,
-        checkpoint=CHECKPOINT,
-    )
-    record = SweepRecord(
-        sweep=NAME,
-        status="finished",
-        metrics=("eval/loss",),
-        modes=("min",),
-        counts={"finished": 1},
-        front=[best],
-        mlflow=MlflowIds(tracking_uri="sqlite:///mlflow.db", experiment_id="1", run_id="r"),
-        trials=[],
-        time=SweepTime(),
-        conf="digits",
-        started=0.0,
-    )
+    best = trial_record(7, 0.5, params={"train.lr": 0.1, "train.nesterov": True}, checkpoint=CHECKPOINT)
+    record = sweep_record(sweep=NAME, counts={"finished": 1}, front=[best])
     text = shown(lambda console: print_best(record, console))
     assert CHECKPOINT in text
     assert "0007 (finished after 1 step)" in text

@@ -21,52 +21,43 @@ from sweeps.runtime.broker_sides import TrialSide
 from sweeps.runtime.events import Ended, Log
 from sweeps.runtime.trainable import _last_delivered
 
+pytestmark = pytest.mark.anyio
 
-def test_trials_begin_once_the_driver_has_attached_and_with_the_next_number() -> None:
-    async def story() -> tuple[Begun, Begun, list[Any]]:
-        broker = Broker(is_new=False)
-        with pytest.raises(NotAttached):
-            await broker.drain(0)
-        lost = Ended("0000", 2, BROKER_DIED, moved=BROKER_DIED)
-        begins = asyncio.create_task(broker.begin("0000", lost=lost))
-        await asyncio.sleep(0.05)
-        assert not begins.done()
-        await broker.attach({"0000": TrialSoFar(attempt=1, failures=1, step=15)})
-        begun = await begins
-        await broker.post(Log("0000", 2, 25, {"loss": 1.0}, 0))  # of the attempt before
-        await broker.post(Log("0000", 3, 25, {"loss": 1.0}, 0))
-        return begun, await broker.begin("0001"), await broker.drain(0.1)
 
-    begun, other, events = asyncio.run(story())
+async def test_trials_begin_once_the_driver_has_attached_and_with_the_next_number() -> None:
+    broker = Broker(is_new=False)
+    with pytest.raises(NotAttached):
+        await broker.drain(0)
+    lost = Ended("0000", 2, BROKER_DIED, moved=BROKER_DIED)
+    begins = asyncio.create_task(broker.begin("0000", lost=lost))
+    await asyncio.sleep(0.05)
+    assert not begins.done()
+    await broker.attach({"0000": TrialSoFar(attempt=1, failures=1, step=15)})
+    begun = await begins
+    await broker.post(Log("0000", 2, 25, {"loss": 1.0}, 0))  # of the attempt before
+    await broker.post(Log("0000", 3, 25, {"loss": 1.0}, 0))
     assert begun == Begun(3, None, lost_after=15)
-    assert other == Begun(1, None)
-    assert [(type(event), event.attempt) for event in events] == [(Ended, 2), (Log, 3)]
+    assert await broker.begin("0001") == Begun(1, None)
+    assert [(type(event), event.attempt) for event in await broker.drain(0.1)] == [(Ended, 2), (Log, 3)]
 
 
-def test_a_driver_that_only_the_network_had_cut_off_answers_what_it_takes_when_it_attaches() -> None:
-    async def story() -> tuple[list[Any], Outcome | None]:
-        broker = Broker()
-        await broker.begin("0000")
-        broker._attempts["0000"].finish(Ended("0000", 1, "its workers hang"))
-        events = [*await broker.attach({}), *await broker.drain(1)]
-        waits = asyncio.create_task(broker.next_outcome("0000", 60.0))
-        await asyncio.sleep(0.05)
-        assert not waits.done()
-        await broker.answer([Answer("0000", 1, tries_again=True)])
-        return events, await waits
-
-    (end,), outcome = asyncio.run(story())
-    assert outcome == Outcome({}, end, tries_again=True)
+async def test_a_driver_that_only_the_network_had_cut_off_answers_what_it_takes_when_it_attaches() -> None:
+    broker = Broker()
+    await broker.begin("0000")
+    broker._attempts["0000"].finish(Ended("0000", 1, "its workers hang"))
+    (end,) = [*await broker.attach({}), *await broker.drain(1)]
+    waits = asyncio.create_task(broker.next_outcome("0000", 60.0))
+    await asyncio.sleep(0.05)
+    assert not waits.done()
+    await broker.answer([Answer("0000", 1, tries_again=True)])
+    assert await waits == Outcome({}, end, tries_again=True)
 
 
-def test_what_the_driver_has_told_holds_for_the_next_process_too() -> None:
-    async def story() -> tuple[Any, Any]:
-        broker = Broker(is_new=False)
-        await broker.attach({}, [("stop_for_good", ("0000",)), ("avoid", ({None: ("bad",)}, ()))])
-        await broker.begin("0000")
-        return await broker.wait_for_stop("0000", 1), await broker.nodes_to_avoid("0000")
-
-    assert asyncio.run(story()) == (StopRequest.SAVE, ("bad",))
+async def test_what_the_driver_has_told_holds_for_the_next_process_too() -> None:
+    broker = Broker(is_new=False)
+    await broker.attach({}, [("stop_for_good", ("0000",)), ("avoid", ({None: ("bad",)}, ()))])
+    await broker.begin("0000")
+    assert (await broker.wait_for_stop("0000", 1), await broker.nodes_to_avoid("0000")) == (StopRequest.SAVE, ("bad",))
 
 
 def test_an_attempt_ends_with_the_process_of_the_broker_and_moves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,12 +79,9 @@ def test_the_handle_of_the_broker_is_called_in_one_file(checkout: Path) -> None:
     assert [path.name for path in files if calls.search(path.read_text(encoding="utf-8"))] == []
 
 
-def test_a_process_that_has_not_begun_an_attempt_says_so_and_lets_its_workers_return() -> None:
-    async def story() -> tuple[Any, Any]:
-        broker = Broker(is_new=False)
-        return await broker.next_outcome("0000", 10.0), await broker.next_assignment("slot-0000-1", 1)
-
-    assert asyncio.run(story()) == (None, None)
+async def test_a_process_that_has_not_begun_an_attempt_says_so_and_lets_its_workers_return() -> None:
+    broker = Broker(is_new=False)
+    assert (await broker.next_outcome("0000", 10.0), await broker.next_assignment("slot-0000-1", 1)) == (None, None)
 
 
 @pytest.mark.parametrize(

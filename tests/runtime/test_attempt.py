@@ -11,6 +11,8 @@ from sweeps.runtime.answers import Answer, Outcome
 from sweeps.runtime.attempt import Attempt, Phase, StopRequest
 from sweeps.runtime.events import Ended, Event, Report, Started
 
+pytestmark = pytest.mark.anyio
+
 
 def attempt(published: list[Event]) -> Attempt:
     made = Attempt("0003", 2, published.append)
@@ -86,62 +88,53 @@ async def outcome(made: Attempt) -> Outcome | None:
         return None
 
 
-def test_an_actor_hears_of_the_end_when_the_driver_has_recorded_it() -> None:
+async def test_an_actor_hears_of_the_end_when_the_driver_has_recorded_it() -> None:
     made = attempt([])
     for step in (10, 20):
         made.post(reported(step), ())
     made.finish(Ended("0003", 2))
 
-    async def story() -> list[Outcome | None]:
-        heard = []
-        for step in (10, 20, 20):  # the last answer is to the end
-            heard.append(await outcome(made))
-            made.answer(Answer("0003", 2, {"step": step}))
-        return [*heard, await outcome(made)]
-
-    assert asyncio.run(story()) == [None, None, None, Outcome({"step": 20}, made.end)]
+    heard = []
+    for step in (10, 20, 20):  # the last answer is to the end
+        heard.append(await outcome(made))
+        made.answer(Answer("0003", 2, {"step": step}))
+    assert [*heard, await outcome(made)] == [None, None, None, Outcome({"step": 20}, made.end)]
 
 
-def test_what_was_decided_at_a_report_is_heard_before_the_end_of_workers_that_fail_after_it() -> None:
+async def test_what_was_decided_at_a_report_is_heard_before_the_end_of_workers_that_fail_after_it() -> None:
     made = attempt([])
     made.post(reported(10), ())
     made.finish(Ended("0003", 2, "a worker was lost"))
     made.answer(Answer("0003", 2, {"step": 10}, returns=True, stops=True))
     assert made.stop is StopRequest.DISCARD
-    assert asyncio.run(outcome(made)) == Outcome({"step": 10})
+    assert await outcome(made) == Outcome({"step": 10})
 
 
 @pytest.mark.parametrize("paused", [True, False])
-def test_workers_wait_until_they_may_go_on(*, paused: bool) -> None:
-    async def story() -> bool:
-        made = attempt([])
-        made.post(reported(10), ())
-        waiting = asyncio.create_task(made.wait_for_decision())
-        await asyncio.sleep(0.02)
-        assert not waiting.done()
-        assert made.silence(0.001)[1] == math.inf, "they are silent because they wait"
-        made.answer(Answer("0003", 2, {}, returns=paused))
-        await asyncio.sleep(0.02)
-        went_on = waiting.done()
-        made.request_stop(StopRequest.SAVE)
-        await asyncio.wait_for(waiting, 1)
-        return went_on
-
-    assert asyncio.run(story()) is not paused
+async def test_workers_wait_until_they_may_go_on(*, paused: bool) -> None:
+    made = attempt([])
+    made.post(reported(10), ())
+    waiting = asyncio.create_task(made.wait_for_decision())
+    await asyncio.sleep(0.02)
+    assert not waiting.done()
+    assert made.silence(0.001)[1] == math.inf, "they are silent because they wait"
+    made.answer(Answer("0003", 2, {}, returns=paused))
+    await asyncio.sleep(0.02)
+    went_on = waiting.done()
+    made.request_stop(StopRequest.SAVE)
+    await asyncio.wait_for(waiting, 1)
+    assert went_on is not paused
 
 
-def test_a_driver_that_records_nothing_further_holds_no_trial() -> None:
+async def test_a_driver_that_records_nothing_further_holds_no_trial() -> None:
     made = attempt([])
     made.post(reported(10), ())
     made.needs_no_answers()
     made.post(reported(20), ())
     end = made.finish(Ended("0003", 2))
 
-    async def story() -> Outcome | None:
-        await asyncio.wait_for(made.wait_for_decision(), 1)
-        return await outcome(made)
-
-    assert asyncio.run(story()) == Outcome({}, end)
+    await asyncio.wait_for(made.wait_for_decision(), 1)
+    assert await outcome(made) == Outcome({}, end)
 
 
 def test_answers_that_were_lost_are_not_waited_for_so_that_silence_counts_again() -> None:
@@ -155,10 +148,10 @@ def test_answers_that_were_lost_are_not_waited_for_so_that_silence_counts_again(
     assert made.silence(60)[1] < math.inf
 
 
-def test_the_answer_to_an_end_counts_and_not_that_to_a_report_which_came_later() -> None:
+async def test_the_answer_to_an_end_counts_and_not_that_to_a_report_which_came_later() -> None:
     made = attempt([])
     end = made.finish(Ended("0003", 2, "its workers hang"))
     made.post(reported(10), ())  # they had not hung
     made.answer(Answer("0003", 2, tries_again=True))
     made.answer(Answer("0003", 2))
-    assert asyncio.run(outcome(made)) == Outcome({}, end, tries_again=True)
+    assert await outcome(made) == Outcome({}, end, tries_again=True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -13,6 +11,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
+from processes import run_python
 from recording import free_port
 
 from sweeps.errors import UserError
@@ -55,8 +54,7 @@ with connected(compose_sweep("digits", ["cluster.num_cpus=1"], ConfSearchPath())
 
 
 def test_a_cluster_on_this_machine_listens_on_loopback_alone() -> None:
-    done = subprocess.run([sys.executable, "-c", LISTENING], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
+    done = run_python("-c", LISTENING, within_s=120)
     addresses = done.stdout.split()
     assert len(addresses) >= 5, "the driver, a worker, the raylet and the GCS listen at least"
     assert all(ip_address(each.removeprefix("::ffff:")).is_loopback for each in addresses), addresses
@@ -76,14 +74,15 @@ for home in sys.argv[1:]:
 
 
 @pytest.mark.slow
-def test_a_process_starts_ray_again_after_the_token_in_its_home_has_changed(tmp_path: Path) -> None:
+def test_a_process_starts_ray_again_after_the_token_in_its_home_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     homes = [tmp_path / "first", tmp_path / "second"]
     for home in homes:
         home.mkdir()
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
-    command = [sys.executable, "-c", WITH_TWO_HOMES, *map(str, homes)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stderr
+    for name in [name for name in os.environ if name.startswith("RAY_AUTH")]:
+        monkeypatch.delenv(name)
+    done = run_python("-c", WITH_TWO_HOMES, *homes, within_s=200)
     assert done.stdout.split() == ["1", "1"]
 
 

@@ -19,6 +19,8 @@ from sweeps.runtime.lost_worker import NODE_DIED
 from sweeps.runtime.spare_processes import ProcessOrigin
 from sweeps.worker_error import WorkerError
 
+pytestmark = pytest.mark.anyio
+
 NUMBERS = (2, 4, 8)
 CHANGES = "it changes from {} to {} workers, since {}"
 MOVES = "; it saves a checkpoint and continues on other workers, which does not count as a failure"
@@ -51,6 +53,12 @@ async def train(broker: Broker, trial: str, *, previous: str | None = None, last
     return attempt, number
 
 
+async def with_room(workers: int, trials: int) -> Broker:
+    broker = Broker()
+    await broker.set_room(workers, trials)
+    return broker
+
+
 async def end_of(broker: Broker, trial: str) -> Ended:
     """The end that a trial's actor learns of, without a driver."""
     await broker.needs_no_answers()
@@ -75,43 +83,35 @@ async def notes(broker: Broker) -> list[str]:
     return [event.text for event in await broker.drain(1.0) if isinstance(event, Note)]
 
 
-def test_a_trial_that_waits_begins_when_another_one_has_given_workers_back() -> None:
-    async def story() -> None:
-        broker = Broker()
-        await broker.set_room(8, 1)
-        attempt, workers = await train(broker, "0")
-        assert workers == 8
-        await broker.set_room(8, 2)
-        waiting = asyncio.create_task(train(broker, "1"))
-        end = await stop(broker, "0", attempt)
-        assert (end.moved, end.error) == (CHANGES.format(8, 4, "another one waits"), None)
-        assert not waiting.done(), "its workers are freed when they have been asked for again"
-        assert await train(broker, "0", previous="0") == (2, 4)
-        assert await waiting == (1, 4)
-        assert await notes(broker) == [CHANGES.format(8, 4, "another one waits") + MOVES]
-
-    asyncio.run(story())
+async def test_a_trial_that_waits_begins_when_another_one_has_given_workers_back() -> None:
+    broker = await with_room(8, 1)
+    attempt, workers = await train(broker, "0")
+    assert workers == 8
+    await broker.set_room(8, 2)
+    waiting = asyncio.create_task(train(broker, "1"))
+    end = await stop(broker, "0", attempt)
+    assert (end.moved, end.error) == (CHANGES.format(8, 4, "another one waits"), None)
+    assert not waiting.done(), "its workers are freed when they have been asked for again"
+    assert await train(broker, "0", previous="0") == (2, 4)
+    assert await waiting == (1, 4)
+    assert await notes(broker) == [CHANGES.format(8, 4, "another one waits") + MOVES]
 
 
-def test_a_survivor_grows_when_the_slot_of_the_last_other_trial_is_closed() -> None:
-    async def story() -> None:
-        broker = Broker()
-        await broker.set_room(8, 2)
-        survivor, other = await train(broker, "0"), await train(broker, "1")
-        assert (survivor[1], other[1]) == (4, 4)
-        await stop_at_a_report(broker, "1")
-        await broker.set_room(8, 1)
-        end = await stop_discarded(broker, "1", other[0])
-        assert end.moved is None
-        assert (await stop(broker, "0", survivor[0])).moved is not None
-        assert await train(broker, "0", previous="0") == (2, 8)
-        assert await notes(broker) == [CHANGES.format(4, 8, "no trial waits for free ones") + MOVES]
-
-    asyncio.run(story())
+async def test_a_survivor_grows_when_the_slot_of_the_last_other_trial_is_closed() -> None:
+    broker = await with_room(8, 2)
+    survivor, other = await train(broker, "0"), await train(broker, "1")
+    assert (survivor[1], other[1]) == (4, 4)
+    await stop_at_a_report(broker, "1")
+    await broker.set_room(8, 1)
+    end = await stop_discarded(broker, "1", other[0])
+    assert end.moved is None
+    assert (await stop(broker, "0", survivor[0])).moved is not None
+    assert await train(broker, "0", previous="0") == (2, 8)
+    assert await notes(broker) == [CHANGES.format(4, 8, "no trial waits for free ones") + MOVES]
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_a_trial_trains_on_while_the_processes_of_its_new_workers_start(
+async def test_a_trial_trains_on_while_the_processes_of_its_new_workers_start(
     monkeypatch: pytest.MonkeyPatch, waits: bool
 ) -> None:
     started: list[Any] = []
@@ -123,76 +123,66 @@ def test_a_trial_trains_on_while_the_processes_of_its_new_workers_start(
 
     monkeypatch.setattr(elastic, "start_spares_and_wait", start)
 
-    async def story() -> None:
-        broker = Broker()
+    broker = await with_room(8, 2)
+    survivor, other = await train(broker, "0"), await train(broker, "1")
+    processes = [ProcessOrigin(("node", "{}"), was_spare=False)] * 4
+    assert await broker.spares_to_start("slot-0-1", processes, False) == {}
+    await stop_at_a_report(broker, "1")
+    await broker.set_room(8, 1)
+    await stop_discarded(broker, "1", other[0])
+    while not started:
+        await asyncio.sleep(0.01)
+    assert started == [{("node", "{}"): 8}]
+    asked = asyncio.create_task(broker.wait_for_stop("0", survivor[0]))
+    await asyncio.sleep(0.1)
+    assert not asked.done(), "it trains on"
+    if waits:
         await broker.set_room(8, 2)
-        survivor, other = await train(broker, "0"), await train(broker, "1")
-        processes = [ProcessOrigin(("node", "{}"), was_spare=False)] * 4
-        assert await broker.spares_to_start("slot-0-1", processes, False) == {}
-        await stop_at_a_report(broker, "1")
-        await broker.set_room(8, 1)
-        await stop_discarded(broker, "1", other[0])
-        while not started:
-            await asyncio.sleep(0.01)
-        assert started == [{("node", "{}"): 8}]
-        asked = asyncio.create_task(broker.wait_for_stop("0", survivor[0]))
+        waiting = asyncio.create_task(train(broker, "2"))
         await asyncio.sleep(0.1)
-        assert not asked.done(), "it trains on"
-        if waits:
-            await broker.set_room(8, 2)
-            waiting = asyncio.create_task(train(broker, "2"))
-            await asyncio.sleep(0.1)
-            ready.set()
-            assert (await waiting)[1] == 4
-            assert not asked.done(), "it keeps its workers"
-            return
         ready.set()
-        assert (await stop(broker, "0", survivor[0])).moved is not None
-        assert await train(broker, "0", previous="0") == (2, 8)
+        assert (await waiting)[1] == 4
+        assert not asked.done(), "it keeps its workers"
+        return
+    ready.set()
+    assert (await stop(broker, "0", survivor[0])).moved is not None
+    assert await train(broker, "0", previous="0") == (2, 8)
 
-    asyncio.run(story())
 
-
-def test_processes_are_started_for_the_next_growth_while_all_trials_train(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_processes_are_started_for_the_next_growth_while_all_trials_train(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     started: list[Any] = []
     monkeypatch.setattr(elastic, "start_spares_and_wait", lambda missing, _: started.append(missing))
 
-    async def story() -> None:
-        broker = Broker()
-        await broker.set_room(8, 2)
-        await train(broker, "0")
-        other = await train(broker, "1")
-        processes = [ProcessOrigin(("node", "{}"), was_spare=False)] * 4
-        for slot in ("slot-0-1", "slot-1-1"):
-            assert await broker.spares_to_start(slot, processes, False) == {}
-        await until(lambda: bool(started))
-        assert started == [{("node", "{}"): 8}]
-        await stop_at_a_report(broker, "1")
-        await broker.set_room(8, 1)
-        survives = asyncio.create_task(broker.wait_for_stop("0", 1))
-        await stop_discarded(broker, "1", other[0])
-        await asyncio.wait_for(survives, 10)
-        assert len(started) == 1, "they are there"
-
-    asyncio.run(story())
+    broker = await with_room(8, 2)
+    await train(broker, "0")
+    other = await train(broker, "1")
+    processes = [ProcessOrigin(("node", "{}"), was_spare=False)] * 4
+    for slot in ("slot-0-1", "slot-1-1"):
+        assert await broker.spares_to_start(slot, processes, False) == {}
+    await until(lambda: bool(started))
+    assert started == [{("node", "{}"): 8}]
+    await stop_at_a_report(broker, "1")
+    await broker.set_room(8, 1)
+    survives = asyncio.create_task(broker.wait_for_stop("0", 1))
+    await stop_discarded(broker, "1", other[0])
+    await asyncio.wait_for(survives, 10)
+    assert len(started) == 1, "they are there"
 
 
-def test_the_slot_of_a_trial_that_none_follows_is_closed_at_once() -> None:
-    async def story() -> None:
-        broker = Broker()
-        await broker.set_room(8, 2)
-        await train(broker, "0")
-        attempt, _ = await train(broker, "1")
-        await stop_at_a_report(broker, "1")
-        for rank in range(2):
-            await broker.worker_finished("1", attempt, rank, 2, 0.0)
-        next_one = asyncio.create_task(broker.next_assignment("slot-1-1", 1))
-        await asyncio.sleep(0.1)
-        assert not next_one.done(), "another trial may follow"
-        await broker.set_room(8, 1)
-        assert await asyncio.wait_for(next_one, 1) is None
-
-    asyncio.run(story())
+async def test_the_slot_of_a_trial_that_none_follows_is_closed_at_once() -> None:
+    broker = await with_room(8, 2)
+    await train(broker, "0")
+    attempt, _ = await train(broker, "1")
+    await stop_at_a_report(broker, "1")
+    for rank in range(2):
+        await broker.worker_finished("1", attempt, rank, 2, 0.0)
+    next_one = asyncio.create_task(broker.next_assignment("slot-1-1", 1))
+    await asyncio.sleep(0.1)
+    assert not next_one.done(), "another trial may follow"
+    await broker.set_room(8, 1)
+    assert await asyncio.wait_for(next_one, 1) is None
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -216,81 +206,61 @@ async def stop_discarded(broker: Broker, trial: str, attempt: int) -> Ended:
     return end
 
 
-def test_a_trial_that_a_person_stops_while_it_changes_ends() -> None:
-    async def story() -> None:
-        broker = Broker()
-        await broker.set_room(8, 1)
-        attempt, _ = await train(broker, "0")
-        await broker.set_room(8, 2)
-        waiting = asyncio.create_task(train(broker, "1"))
-        await asyncio.wait_for(broker.wait_for_stop("0", attempt), 10)
-        await broker.stop_for_good("0")
-        end = await stop(broker, "0", attempt)
-        assert end.moved is None
-        assert await waiting == (1, 4)
-
-    asyncio.run(story())
+async def test_a_trial_that_a_person_stops_while_it_changes_ends() -> None:
+    broker = await with_room(8, 1)
+    attempt, _ = await train(broker, "0")
+    await broker.set_room(8, 2)
+    waiting = asyncio.create_task(train(broker, "1"))
+    await asyncio.wait_for(broker.wait_for_stop("0", attempt), 10)
+    await broker.stop_for_good("0")
+    end = await stop(broker, "0", attempt)
+    assert end.moved is None
+    assert await waiting == (1, 4)
 
 
-def test_a_trial_that_is_done_when_it_is_asked_to_change_is_done() -> None:
-    async def story() -> None:
-        broker = Broker()
-        await broker.set_room(8, 1)
-        attempt, _ = await train(broker, "0")
-        await broker.set_room(8, 2)
-        waiting = asyncio.create_task(train(broker, "1"))
-        await asyncio.wait_for(broker.wait_for_stop("0", attempt), 10)
-        await broker.post(Report("0", attempt, 40, {}, 0, done=True))
-        await broker.release_workers("0")
-        assert await waiting == (1, 4)
-
-    asyncio.run(story())
+async def test_a_trial_that_is_done_when_it_is_asked_to_change_is_done() -> None:
+    broker = await with_room(8, 1)
+    attempt, _ = await train(broker, "0")
+    await broker.set_room(8, 2)
+    waiting = asyncio.create_task(train(broker, "1"))
+    await asyncio.wait_for(broker.wait_for_stop("0", attempt), 10)
+    await broker.post(Report("0", attempt, 40, {}, 0, done=True))
+    await broker.release_workers("0")
+    assert await waiting == (1, 4)
 
 
-def test_a_trial_that_waits_begins_when_all_trials_are_to_stop() -> None:
-    async def story() -> None:
-        broker = Broker()
-        await broker.set_room(8, 1)
-        attempt, _ = await train(broker, "0", last_step=10)  # it cannot change yet
-        waiting = asyncio.create_task(broker.claim_workers("1", NUMBERS, None, None))
-        await asyncio.sleep(0.05)
-        assert not waiting.done()
-        await broker.stop_all()
-        assert await asyncio.wait_for(waiting, 10) == 2
-        assert (await stop(broker, "0", attempt)).moved is None
-
-    asyncio.run(story())
+async def test_a_trial_that_waits_begins_when_all_trials_are_to_stop() -> None:
+    broker = await with_room(8, 1)
+    attempt, _ = await train(broker, "0", last_step=10)  # it cannot change yet
+    waiting = asyncio.create_task(broker.claim_workers("1", NUMBERS, None, None))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    await broker.stop_all()
+    assert await asyncio.wait_for(waiting, 10) == 2
+    assert (await stop(broker, "0", attempt)).moved is None
 
 
-def test_an_actor_gives_the_workers_of_its_last_trial_to_its_next_one() -> None:
-    async def story() -> None:
-        broker = Broker()
-        await broker.set_room(4, 2)
-        await train(broker, "0")
-        attempt, _ = await train(broker, "1")
-        await stop_at_a_report(broker, "1")
-        await stop_discarded(broker, "1", attempt)
-        assert await train(broker, "2", previous="1") == (1, 2)
-
-    asyncio.run(story())
+async def test_an_actor_gives_the_workers_of_its_last_trial_to_its_next_one() -> None:
+    broker = await with_room(4, 2)
+    await train(broker, "0")
+    attempt, _ = await train(broker, "1")
+    await stop_at_a_report(broker, "1")
+    await stop_discarded(broker, "1", attempt)
+    assert await train(broker, "2", previous="1") == (1, 2)
 
 
-def test_the_death_of_a_node_is_no_failure_and_its_trial_waits_until_the_room_is_known() -> None:
-    async def story() -> None:
-        broker = Broker()
-        await broker.set_room(8, 1)
-        attempt, workers = await train(broker, "0")
-        assert workers == 8
-        death = WorkerError("lost", "ActorDiedError", f"worker 5 on b was lost: {NODE_DIED}", 5, 8, "b", "")
-        await broker.worker_failed("0", attempt, death)
-        await broker.end(Ended("0", attempt, "a worker was lost"))
-        end = await end_of(broker, "0")
-        assert end.moved == "its node b has died"
-        again = asyncio.create_task(train(broker, "0", previous="0"))
-        await asyncio.sleep(0.05)
-        assert not again.done()
-        await broker.set_room(4, 1)
-        assert await again == (2, 4)
-        assert await notes(broker) == ["its node b has died" + MOVES]
-
-    asyncio.run(story())
+async def test_the_death_of_a_node_is_no_failure_and_its_trial_waits_until_the_room_is_known() -> None:
+    broker = await with_room(8, 1)
+    attempt, workers = await train(broker, "0")
+    assert workers == 8
+    death = WorkerError("lost", "ActorDiedError", f"worker 5 on b was lost: {NODE_DIED}", 5, 8, "b", "")
+    await broker.worker_failed("0", attempt, death)
+    await broker.end(Ended("0", attempt, "a worker was lost"))
+    end = await end_of(broker, "0")
+    assert end.moved == "its node b has died"
+    again = asyncio.create_task(train(broker, "0", previous="0"))
+    await asyncio.sleep(0.05)
+    assert not again.done()
+    await broker.set_room(4, 1)
+    assert await again == (2, 4)
+    assert await notes(broker) == ["its node b has died" + MOVES]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ast
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
+from processes import run_python
 from running import points, run
 
 from sweeps.compose.hydra_composition import compose_sweep
@@ -141,15 +140,12 @@ print(json.dumps([list(found.values()), shown, sys.argv[1] in logs]))
 
 
 @pytest.mark.slow
-def test_they_reach_every_node_and_are_in_no_log_of_ray(tmp_path: Path) -> None:
+def test_they_reach_every_node_and_are_in_no_log_of_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import json
 
-    environment = {name: value for name, value in os.environ.items() if name not in ("HF_TOKEN", "NCCL_DEBUG")}
-    command = [sys.executable, "-c", CLUSTER, SECRET]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=230, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    for name in ("HF_TOKEN", "NCCL_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+    done = run_python("-c", CLUSTER, SECRET, folder=tmp_path, within_s=230)
     nodes, shown, is_logged = json.loads(done.stdout.splitlines()[-1])
     assert nodes == [[[SECRET, "INFO", None, None], [SECRET, "INFO", None, "own"]]] * 2
     assert SECRET not in shown

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 from processes import outputs
-from running import Done, points, run
+from running import Done, own_function, points, run
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -47,16 +47,6 @@ def note(notes, what, happens):
         with notes.open("a") as file:
             file.write(json.dumps({"event": f"{what} {happens}", "time": time.time(), "pid": os.getpid()}) + "\\n")
 """
-CONF = """
-# A function of this test.
-defaults: [ray_train_function, _self_]
-space: null
-task:
-  _target_: users.train
-  arguments: {what: good, sleep_s: SLEEP_S, notes: NOTES}
-  metrics: []
-search: {metric: loss, mode: min, default_first: false}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -74,13 +64,9 @@ def sweep(folder: Path, trials: list[str], *tokens: str, sleep_s: float = 0.0) -
     """A sweep over these, and the first of each kind of event in it."""
     notes = folder / "notes"
     notes.touch()
-    (folder / "users.py").write_text(USERS, encoding="utf-8")
-    conf = CONF.replace("NOTES", str(notes)).replace("SLEEP_S", str(sleep_s))
-    (folder / "users.yaml").write_text(conf.strip(), encoding="utf-8")
     done = run(
         folder,
-        "conf=users",
-        f"--config-dir={folder}",
+        *own_function(folder, USERS, f"{{what: good, sleep_s: {sleep_s}, notes: {notes}}}"),
         f"task.arguments.what=choice({', '.join(trials)})",
         points(*({"task.arguments.what": what} for what in trials)),
         f"search.num_trials={len(trials)}",

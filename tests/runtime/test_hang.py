@@ -31,39 +31,34 @@ from sweeps_train import loop
 from sweeps_train.config import Checkpoint, FunctionConfig, FunctionTask
 from sweeps_train.frameworks import ray_train
 
+pytestmark = pytest.mark.anyio
 
-def test_workers_that_prepare_for_longer_than_a_hang_are_none_while_they_give_signs_of_life() -> None:
-    async def follow() -> tuple[bool, Any]:
-        broker = Broker()
-        await broker.needs_no_answers()
-        await broker.begin("0000")
-        await broker.post(Started("0000", 1, 0))
-        report = asyncio.create_task(broker.next_outcome("0000", 0.5))
-        for _ in range(10):
-            await asyncio.sleep(0.1)
-            await broker.alive("0000", 1)
-        waited = not report.done()
-        await broker.alive("0000", 7)  # of another attempt
-        return waited, await asyncio.wait_for(report, 5)
 
-    waited, ended = asyncio.run(follow())
+async def test_workers_that_prepare_for_longer_than_a_hang_are_none_while_they_give_signs_of_life() -> None:
+    broker = Broker()
+    await broker.needs_no_answers()
+    await broker.begin("0000")
+    await broker.post(Started("0000", 1, 0))
+    report = asyncio.create_task(broker.next_outcome("0000", 0.5))
+    for _ in range(10):
+        await asyncio.sleep(0.1)
+        await broker.alive("0000", 1)
+    waited = not report.done()
+    await broker.alive("0000", 7)  # of another attempt
+    ended: Any = await asyncio.wait_for(report, 5)
     assert waited
     assert "its workers hang" in str(ended.end.error)
 
 
-def test_workers_that_wait_for_nodes_may_start_later_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_workers_that_wait_for_nodes_may_start_later_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hang, "START_WITHIN_S", 0.1)
 
-    async def follow() -> tuple[float, Any]:
-        broker = Broker()
-        await broker.needs_no_answers()
-        await broker.begin("0000")
-        began = time.monotonic()
-        ended = await asyncio.wait_for(broker.next_outcome("0000", 0.1, 1.0), 10)
-        return time.monotonic() - began, ended
-
-    waited_s, ended = asyncio.run(follow())
-    assert waited_s >= 0.9
+    broker = Broker()
+    await broker.needs_no_answers()
+    await broker.begin("0000")
+    began = time.monotonic()
+    ended: Any = await asyncio.wait_for(broker.next_outcome("0000", 0.1, 1.0), 10)
+    assert time.monotonic() - began >= 0.9
     assert "its workers do not start" in ended.end.error
 
 
@@ -86,7 +81,7 @@ class WorkerActor:
         return str(self._answer)
 
 
-def test_a_hang_ends_with_the_flight_records_of_the_workers_that_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hang_ends_with_the_flight_records_of_the_workers_that_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     async def diagnosed(message: str, processes: Any, locations: Any, log_folder: str) -> WorkerError:
         return WorkerError(
             kind="hang", type="Hang", message=message, rank=0, num_workers=3, node="a", traceback="stacks"
@@ -95,17 +90,15 @@ def test_a_hang_ends_with_the_flight_records_of_the_workers_that_answer(monkeypa
     monkeypatch.setattr(hang, "RECORDS_WITHIN_S", 0.3)
     monkeypatch.setattr(hang_end, "diagnose_hang", diagnosed)
 
-    async def follow() -> Any:
-        broker = Broker()
-        await broker.needs_no_answers()
-        await broker.begin("0000")
-        workers = [WorkerActor("{}"), WorkerActor(RuntimeError("dead")), WorkerActor(None)]
-        await broker.slot_started("slot", {"processes": [("node", 1)] * 3, "locations": ("a",) * 3, "workers": workers})
-        broker._attempts["0000"].assign("slot", "logs")
-        await broker.post(Started("0000", 1, 0))
-        return await asyncio.wait_for(broker.next_outcome("0000", 0.2), 10)
-
-    ended = asyncio.run(follow()).end
+    broker = Broker()
+    await broker.needs_no_answers()
+    await broker.begin("0000")
+    workers = [WorkerActor("{}"), WorkerActor(RuntimeError("dead")), WorkerActor(None)]
+    await broker.slot_started("slot", {"processes": [("node", 1)] * 3, "locations": ("a",) * 3, "workers": workers})
+    broker._attempts["0000"].assign("slot", "logs")
+    await broker.post(Started("0000", 1, 0))
+    heard: Any = await asyncio.wait_for(broker.next_outcome("0000", 0.2), 10)
+    ended = heard.end
     assert ended.flight_records == ("{}", None, None)
     assert ended.failure.traceback == "stacks"
     assert "its workers hang" in ended.error
@@ -137,19 +130,19 @@ async def diagnosed_while_it_ends(
     return heard.end, [event.text for event in await broker.drain(0.1) if isinstance(event, Note)]
 
 
-def test_a_trial_that_ends_while_its_workers_are_asked_for_their_stacks_has_ended_well(
+async def test_a_trial_that_ends_while_its_workers_are_asked_for_their_stacks_has_ended_well(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def ends(broker: Broker) -> None:
         await broker.post(Log("0000", 1, 20, {"loss": 0.4}, 0))
         await broker.worker_finished("0000", 1, 0, 1, 100.0)
 
-    end, notes = asyncio.run(diagnosed_while_it_ends(monkeypatch, ends))
+    end, notes = await diagnosed_while_it_ends(monkeypatch, ends)
     assert end.error is None
     assert ["continued" in note for note in notes] == [True]
 
 
-def test_a_trial_that_goes_on_while_its_workers_are_asked_for_their_stacks_is_not_ended_until_it_hangs(
+async def test_a_trial_that_goes_on_while_its_workers_are_asked_for_their_stacks_is_not_ended_until_it_hangs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     times = iter(range(5))
@@ -158,24 +151,22 @@ def test_a_trial_that_goes_on_while_its_workers_are_asked_for_their_stacks_is_no
         if next(times) == 0:
             await broker.post(Log("0000", 1, 5, {"loss": 0.5}, 0))
 
-    end, notes = asyncio.run(diagnosed_while_it_ends(monkeypatch, goes_on_once))
+    end, notes = await diagnosed_while_it_ends(monkeypatch, goes_on_once)
     assert "its workers hang" in end.error
     assert len(notes) == 1
 
 
-def test_a_report_that_waits_for_the_driver_longer_than_a_hang_is_answered_first() -> None:
-    async def follow() -> list[Any]:
-        broker = Broker()
-        await broker.begin("0000")
-        for event in (Started("0000", 1, 0), Report("0000", 1, 20, {"loss": 0.4}, 0, done=True)):
-            await broker.post(event)
-        first = asyncio.create_task(broker.next_outcome("0000", 0.1))
-        await asyncio.sleep(0.3)  # a driver that was stopped, say
-        await broker.worker_finished("0000", 1, 0, 1, 100.0)
-        await broker.answer([Answer("0000", 1, {"step": 20}, returns=True), Answer("0000", 1, {"step": 20})])
-        return [await asyncio.wait_for(first, 10), await asyncio.wait_for(broker.next_outcome("0000", 0.1), 10)]
-
-    done, ended = asyncio.run(follow())
+async def test_a_report_that_waits_for_the_driver_longer_than_a_hang_is_answered_first() -> None:
+    broker = Broker()
+    await broker.begin("0000")
+    for event in (Started("0000", 1, 0), Report("0000", 1, 20, {"loss": 0.4}, 0, done=True)):
+        await broker.post(event)
+    first = asyncio.create_task(broker.next_outcome("0000", 0.1))
+    await asyncio.sleep(0.3)  # a driver that was stopped, say
+    await broker.worker_finished("0000", 1, 0, 1, 100.0)
+    await broker.answer([Answer("0000", 1, {"step": 20}, returns=True), Answer("0000", 1, {"step": 20})])
+    done: Any = await asyncio.wait_for(first, 10)
+    ended: Any = await asyncio.wait_for(broker.next_outcome("0000", 0.1), 10)
     assert (done.result, done.end) == ({"step": 20}, None)
     assert ended.end.error is None
 
@@ -309,7 +300,7 @@ def test_the_message_of_a_hang_says_where_all_stacks_are(tmp_path: Path) -> None
     assert error.described == "no report for 20 s: its workers hang; all stacks are in logs/ of the trial's run"
 
 
-def test_hanging_workers_are_asked_for_the_stacks_that_the_error_has(
+async def test_hanging_workers_are_asked_for_the_stacks_that_the_error_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def write(rank: int) -> None:
@@ -322,7 +313,7 @@ def test_hanging_workers_are_asked_for_the_stacks_that_the_error_has(
     processes = [("node", 11), ("node", 12)]
     monkeypatch.setattr(hang, "ask_for_stacks", ask)
     monkeypatch.setattr(hang, "STACKS_WRITTEN_S", 0.0)
-    error = asyncio.run(hang.diagnose_hang("its workers hang", processes, ("a", "a"), str(tmp_path)))
+    error = await hang.diagnose_hang("its workers hang", processes, ("a", "a"), str(tmp_path))
     assert all(f"--- worker {rank} ---\nThread 0x1:\n  in worker {rank}" in error.traceback for rank in (0, 1))
 
 

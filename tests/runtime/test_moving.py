@@ -14,6 +14,8 @@ from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Event, Note, Report
 from sweeps.worker_error import WorkerError
 
+pytestmark = pytest.mark.anyio
+
 
 @dataclass(frozen=True)
 class Given:
@@ -98,59 +100,47 @@ async def notes(broker: Broker) -> list[tuple[str, str]]:
     return [(event.trial, event.text) for event in await broker.drain(0.05) if isinstance(event, Note)]
 
 
-def test_the_trials_of_a_node_that_leaves_move_and_no_others() -> None:
-    async def scenario() -> None:
-        broker = Broker()
-        await train(broker, "one", "0000", ["n1", "n2"])
-        await train(broker, "other", "0001", ["n1", "n3"])
-        await broker.nodes_leave({"n2": "leaves the cluster in 30 s"})
-        ((trial, text),) = await notes(broker)
-        assert trial == "0000"
-        assert text.startswith("the node of worker 1, host-n2, leaves the cluster in 30 s; it saves")
-        assert await asyncio.wait_for(broker.wait_for_stop("0000", 1), 1) is StopRequest.SAVE
-        await train(broker, "late", "0002", ["n2"])
-        assert [trial for trial, _ in await notes(broker)] == ["0002"], "its workers were being started there"
-
-    asyncio.run(scenario())
+async def test_the_trials_of_a_node_that_leaves_move_and_no_others() -> None:
+    broker = Broker()
+    await train(broker, "one", "0000", ["n1", "n2"])
+    await train(broker, "other", "0001", ["n1", "n3"])
+    await broker.nodes_leave({"n2": "leaves the cluster in 30 s"})
+    ((trial, text),) = await notes(broker)
+    assert trial == "0000"
+    assert text.startswith("the node of worker 1, host-n2, leaves the cluster in 30 s; it saves")
+    assert await asyncio.wait_for(broker.wait_for_stop("0000", 1), 1) is StopRequest.SAVE
+    await train(broker, "late", "0002", ["n2"])
+    assert [trial for trial, _ in await notes(broker)] == ["0002"], "its workers were being started there"
 
 
-def test_a_workers_sigterm_moves_its_trial_unless_ray_is_ending_the_workers() -> None:
-    async def scenario() -> None:
-        broker = Broker()
-        await train(broker, "one", "0000", ["n1", "n2"])
-        await train(broker, "other", "0001", ["n1", "n2"])
-        await broker.group_ends("other")
-        await broker.worker_terminated("other", 0)
-        await broker.worker_terminated("gone", 0)
-        await broker.worker_terminated("one", 1)
-        ((trial, text),) = await notes(broker)
-        assert (trial, text.partition(";")[0]) == ("0000", "worker 1 on host-n2 is to end (SIGTERM)")
-
-    asyncio.run(scenario())
+async def test_a_workers_sigterm_moves_its_trial_unless_ray_is_ending_the_workers() -> None:
+    broker = Broker()
+    await train(broker, "one", "0000", ["n1", "n2"])
+    await train(broker, "other", "0001", ["n1", "n2"])
+    await broker.group_ends("other")
+    await broker.worker_terminated("other", 0)
+    await broker.worker_terminated("gone", 0)
+    await broker.worker_terminated("one", 1)
+    ((trial, text),) = await notes(broker)
+    assert (trial, text.partition(";")[0]) == ("0000", "worker 1 on host-n2 is to end (SIGTERM)")
 
 
-def test_a_workers_sigterm_ends_a_slot_without_a_trial() -> None:
-    async def scenario() -> None:
-        broker = Broker()
-        await train(broker, "one", "0000", ["n1"])
-        assert (await broker.next_assignment("one", 0)).trial == "0000"
-        await broker.worker_finished("0000", 1, 0, 1, 10.0)
-        await broker.worker_terminated("one", 0)
-        assert await asyncio.wait_for(broker.next_assignment("one", 1), 1) is None
-
-    asyncio.run(scenario())
+async def test_a_workers_sigterm_ends_a_slot_without_a_trial() -> None:
+    broker = Broker()
+    await train(broker, "one", "0000", ["n1"])
+    assert (await broker.next_assignment("one", 0)).trial == "0000"
+    await broker.worker_finished("0000", 1, 0, 1, 10.0)
+    await broker.worker_terminated("one", 0)
+    assert await asyncio.wait_for(broker.next_assignment("one", 1), 1) is None
 
 
-def test_only_attempts_that_failed_are_counted_as_failures() -> None:
-    async def scenario() -> None:
-        broker = Broker()
-        counted = []
-        for number, end in enumerate([Ended("0000", 1), failed("lost"), failed("lost", taken=True), failed("lost")], 1):
-            await train(broker, "slot", "0000", ["n1"])
-            counted.append((await broker.next_assignment("slot", number - 1)).failures)
-            await broker.end(Ended("0000", number, end.error, failure=end.failure))
+async def test_only_attempts_that_failed_are_counted_as_failures() -> None:
+    broker = Broker()
+    counted = []
+    for number, end in enumerate([Ended("0000", 1), failed("lost"), failed("lost", taken=True), failed("lost")], 1):
         await train(broker, "slot", "0000", ["n1"])
-        counted.append((await broker.next_assignment("slot", 4)).failures)
-        assert counted == [0, 0, 1, 1, 2]
-
-    asyncio.run(scenario())
+        counted.append((await broker.next_assignment("slot", number - 1)).failures)
+        await broker.end(Ended("0000", number, end.error, failure=end.failure))
+    await train(broker, "slot", "0000", ["n1"])
+    counted.append((await broker.next_assignment("slot", 4)).failures)
+    assert counted == [0, 0, 1, 1, 2]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from processes import run_python
 
 ASKED = """
 import json, sys
@@ -71,9 +69,7 @@ FOUND = {"broker": [], "actor": ["ray.tune"], "named actors": [], "left out": []
 
 @pytest.mark.slow
 def test_only_workers_load_torch_and_ray_starts_no_process_of_no_use(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", ASKED, str(tmp_path)]
-    done = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=250, check=False)
-    assert done.returncode == 0, done.stderr
+    done = run_python("-c", ASKED, str(tmp_path), within_s=250)
     assert json.loads(done.stdout.splitlines()[-1]) == FOUND
     for rank in range(2):
         loaded, told = json.loads((tmp_path / str(rank)).read_text())

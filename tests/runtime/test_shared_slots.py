@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
@@ -15,6 +15,8 @@ from sweeps.runtime.events import Ended, Report
 from sweeps.runtime.placement import Workers
 from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.worker_group_spec import Lanes, WorkerGroupSpec
+
+pytestmark = pytest.mark.anyio
 
 SPEC = WorkerGroupSpec(
     num_workers=2,
@@ -108,150 +110,119 @@ def assignment(trial: str, attempt: int) -> Assignment:
     )
 
 
-def run(story: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(story, 20))
+async def test_trials_go_to_a_new_group_while_there_is_room_and_then_to_the_one_with_the_fewest() -> None:
+    groups = Groups(most=2)
+    await groups.begin("0", "1", "2", "3", "4")
+    first, second = groups.owners
+    assert await groups.take(first) == ["0", "2"]
+    assert await groups.take(second) == ["1", "3"]
+    assert await groups.take(first) == ["4"]
+    await groups.broker.lane_ended(second, Ended("1", 1))
+    await groups.begin("5")
+    assert await groups.take(second) == ["5"]
 
 
-def test_trials_go_to_a_new_group_while_there_is_room_and_then_to_the_one_with_the_fewest() -> None:
-    async def story() -> None:
-        groups = Groups(most=2)
-        await groups.begin("0", "1", "2", "3", "4")
-        first, second = groups.owners
-        assert await groups.take(first) == ["0", "2"]
-        assert await groups.take(second) == ["1", "3"]
-        assert await groups.take(first) == ["4"]
-        await groups.broker.lane_ended(second, Ended("1", 1))
-        await groups.begin("5")
-        assert await groups.take(second) == ["5"]
-
-    run(story())
-
-
-def test_a_group_without_a_trial_ends_when_the_search_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_group_without_a_trial_ends_when_the_search_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slot_queue, "IDLE_S", 0.0)
 
-    async def story() -> None:
-        groups = Groups()
-        await groups.begin("0")
-        (slot,) = groups.owners
-        await groups.broker.search_over(True)
-        assert await groups.broker.wait_for_trial(slot)
-        await groups.take(slot)
-        await groups.broker.lane_ended(slot, Ended("0", 1))
-        assert not await groups.broker.wait_for_trial(slot, is_idle=True)
-
-    run(story())
+    groups = Groups()
+    await groups.begin("0")
+    (slot,) = groups.owners
+    await groups.broker.search_over(True)
+    assert await groups.broker.wait_for_trial(slot)
+    await groups.take(slot)
+    await groups.broker.lane_ended(slot, Ended("0", 1))
+    assert not await groups.broker.wait_for_trial(slot, is_idle=True)
 
 
-def test_the_death_of_a_group_fails_the_trials_in_its_lanes_once_and_moves_those_that_wait() -> None:
-    async def story() -> None:
-        groups = Groups()
-        await groups.begin("0", "1", "2")
-        (slot,) = groups.owners
-        assert await groups.take(slot) == ["0", "1"]
-        await groups.broker.slot_ended(slot, "worker 1 was lost", ())
-        for trial in ("0", "1"):
-            assert (await groups.end(trial)).error == "worker 1 was lost"
-        _, again = groups.owners
-        assert await groups.take(again) == ["2"]
-        await groups.begin("0", "1")  # the next attempts
-        assert [(each.trial, each.failures) for each in await groups.broker.take_trials(again, 2)] == [
-            ("0", 1),
-            ("1", 1),
-        ]
-
-    run(story())
+async def test_the_death_of_a_group_fails_the_trials_in_its_lanes_once_and_moves_those_that_wait() -> None:
+    groups = Groups()
+    await groups.begin("0", "1", "2")
+    (slot,) = groups.owners
+    assert await groups.take(slot) == ["0", "1"]
+    await groups.broker.slot_ended(slot, "worker 1 was lost", ())
+    for trial in ("0", "1"):
+        assert (await groups.end(trial)).error == "worker 1 was lost"
+    _, again = groups.owners
+    assert await groups.take(again) == ["2"]
+    await groups.begin("0", "1")  # the next attempts
+    assert [(each.trial, each.failures) for each in await groups.broker.take_trials(again, 2)] == [
+        ("0", 1),
+        ("1", 1),
+    ]
 
 
-def test_the_death_of_the_process_that_owns_a_group_fails_its_trials() -> None:
-    async def story() -> None:
-        groups = Groups()
-        await groups.begin("0")
-        (slot,) = groups.owners
-        await groups.take(slot)
-        groups.owners[slot].dies.set()
-        assert "was lost" in str((await groups.end("0")).error)
-
-    run(story())
+async def test_the_death_of_the_process_that_owns_a_group_fails_its_trials() -> None:
+    groups = Groups()
+    await groups.begin("0")
+    (slot,) = groups.owners
+    await groups.take(slot)
+    groups.owners[slot].dies.set()
+    assert "was lost" in str((await groups.end("0")).error)
 
 
-def test_trials_fail_with_a_group_that_does_not_start() -> None:
-    async def story() -> None:
-        groups = Groups()
-        await groups.begin("0")
-        (slot,) = groups.owners
-        await groups.broker.slot_ended(slot, "no worker starts", ())
-        assert (await groups.end("0")).error == "no worker starts"
-        assert len(groups.owners) == 1
-
-    run(story())
+async def test_trials_fail_with_a_group_that_does_not_start() -> None:
+    groups = Groups()
+    await groups.begin("0")
+    (slot,) = groups.owners
+    await groups.broker.slot_ended(slot, "no worker starts", ())
+    assert (await groups.end("0")).error == "no worker starts"
+    assert len(groups.owners) == 1
 
 
-def test_a_trial_that_waits_for_a_lane_leaves_at_once() -> None:
-    async def story() -> None:
-        groups = Groups()
-        await groups.begin("0", "1", "2")
-        (slot,) = groups.owners
-        await groups.take(slot)
-        await groups.broker.leave_lane("2", 1, 60.0)
-        assert (await groups.end("2")).error is None
-        assert await groups.take(slot) == []
-
-    run(story())
+async def test_a_trial_that_waits_for_a_lane_leaves_at_once() -> None:
+    groups = Groups()
+    await groups.begin("0", "1", "2")
+    (slot,) = groups.owners
+    await groups.take(slot)
+    await groups.broker.leave_lane("2", 1, 60.0)
+    assert (await groups.end("2")).error is None
+    assert await groups.take(slot) == []
 
 
-def test_a_trial_that_waits_for_a_lane_while_others_train_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_trial_that_waits_for_a_lane_while_others_train_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hang, "START_WITHIN_S", 0.1)
 
-    async def story() -> None:
-        groups = Groups()
-        await groups.begin("0", "1", "2")
-        (slot,) = groups.owners
-        await groups.take(slot)
-        report = asyncio.create_task(groups.broker.next_outcome("2", 0.1))
-        await asyncio.sleep(0.5)
-        assert not report.done()
-        await groups.broker.lane_ended(slot, Ended("0", 1))
-        assert await groups.take(slot, 1) == ["2"]
-        await groups.broker.lane_ended(slot, Ended("2", 1))
-        outcome = await report
-        assert outcome is not None
-        assert outcome.end == Ended("2", 1, timestamp_ms=outcome.end.timestamp_ms if outcome.end else 0)
-
-    run(story())
+    groups = Groups()
+    await groups.begin("0", "1", "2")
+    (slot,) = groups.owners
+    await groups.take(slot)
+    report = asyncio.create_task(groups.broker.next_outcome("2", 0.1))
+    await asyncio.sleep(0.5)
+    assert not report.done()
+    await groups.broker.lane_ended(slot, Ended("0", 1))
+    assert await groups.take(slot, 1) == ["2"]
+    await groups.broker.lane_ended(slot, Ended("2", 1))
+    outcome = await report
+    assert outcome is not None
+    assert outcome.end == Ended("2", 1, timestamp_ms=outcome.end.timestamp_ms if outcome.end else 0)
 
 
-def test_a_lane_that_does_not_stop_ends_its_group_and_the_others_go_on_without_a_failure() -> None:
-    async def story() -> None:
-        groups = Groups()
-        await groups.begin("0", "1")
-        (slot,) = groups.owners
-        await groups.take(slot)
-        await groups.broker.post(Report("1", 1, 4, {"eval/loss": 1.0}, 1000))
-        await groups.broker.leave_lane("0", 1, 0.01)
-        assert groups.owners[slot].is_closed
-        end = await groups.end("1")
-        assert end.moved is not None
-        assert "trial 0" in end.moved
-        await groups.begin("1")
-        _, again = groups.owners
-        assert [(each.trial, each.failures) for each in await groups.broker.take_trials(again, 1)] == [("1", 0)]
-
-    run(story())
+async def test_a_lane_that_does_not_stop_ends_its_group_and_the_others_go_on_without_a_failure() -> None:
+    groups = Groups()
+    await groups.begin("0", "1")
+    (slot,) = groups.owners
+    await groups.take(slot)
+    await groups.broker.post(Report("1", 1, 4, {"eval/loss": 1.0}, 1000))
+    await groups.broker.leave_lane("0", 1, 0.01)
+    assert groups.owners[slot].is_closed
+    end = await groups.end("1")
+    assert end.moved is not None
+    assert "trial 0" in end.moved
+    await groups.begin("1")
+    _, again = groups.owners
+    assert [(each.trial, each.failures) for each in await groups.broker.take_trials(again, 1)] == [("1", 0)]
 
 
-def test_a_lane_that_ends_leaves_the_others_alone() -> None:
-    async def story() -> None:
-        groups = Groups()
-        await groups.begin("0", "1")
-        (slot,) = groups.owners
-        await groups.take(slot)
-        leaving = asyncio.create_task(groups.broker.leave_lane("0", 1, 60.0))
-        await asyncio.sleep(0)
-        await groups.broker.lane_ended(slot, Ended("0", 1))
-        await leaving
-        assert not groups.owners[slot].is_closed
-        await groups.begin("2")
-        assert await groups.take(slot) == ["2"]
-
-    run(story())
+async def test_a_lane_that_ends_leaves_the_others_alone() -> None:
+    groups = Groups()
+    await groups.begin("0", "1")
+    (slot,) = groups.owners
+    await groups.take(slot)
+    leaving = asyncio.create_task(groups.broker.leave_lane("0", 1, 60.0))
+    await asyncio.sleep(0)
+    await groups.broker.lane_ended(slot, Ended("0", 1))
+    await leaving
+    assert not groups.owners[slot].is_closed
+    await groups.begin("2")
+    assert await groups.take(slot) == ["2"]

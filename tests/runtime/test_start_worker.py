@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import run_python
 
 from sweeps.runtime import start_worker
 
@@ -25,13 +25,9 @@ def scripts(tmp_path: Path) -> Path:
 
 def started(scripts: Path, context: dict[str, Any], language: str = "PYTHON", *flags: str) -> Any:
     worker = [*flags, str(scripts / "default_worker.py"), "--node=1", f"--language={language}"]
-    command = [
-        sys.executable,
-        start_worker.__file__,
-        *worker,
-        f"--serialized-runtime-env-context={json.dumps(context)}",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = run_python(
+        start_worker.__file__, *worker, f"--serialized-runtime-env-context={json.dumps(context)}", within_s=60
+    )
     return json.loads(done.stdout)
 
 

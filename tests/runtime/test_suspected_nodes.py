@@ -24,6 +24,8 @@ from sweeps.runtime.trial_cost import CostMeter
 from sweeps.runtime.worker_group_spec import WorkerGroupSpec
 from sweeps.worker_error import WorkerError
 
+pytestmark = pytest.mark.anyio
+
 
 @dataclass(frozen=True)
 class Given:
@@ -71,22 +73,19 @@ async def lose(broker: Broker, nodes: Sequence[str] = ("n1", "n2")) -> Ended:
     return end
 
 
-def test_the_next_attempt_waits_until_the_nodes_of_a_failure_were_checked() -> None:
-    async def scenario() -> None:
-        broker = Broker()
-        await broker.check_nodes()
-        assert (await lose(broker)).suspected == ("n1", "n2")
-        assert await broker.nodes_to_avoid("0001") == (), "other trials do not wait"
-        waiting = asyncio.create_task(broker.nodes_to_avoid("0000"))
-        await asyncio.sleep(0.05)
-        assert not waiting.done()
-        await broker.avoid({None: ()}, ("n1",))
-        await asyncio.sleep(0.05)
-        assert not waiting.done(), "that was the check of another failure"
-        await broker.avoid({None: ("n2",)}, ("n1", "n2"))
-        assert await waiting == ("n2",)
-
-    asyncio.run(scenario())
+async def test_the_next_attempt_waits_until_the_nodes_of_a_failure_were_checked() -> None:
+    broker = Broker()
+    await broker.check_nodes()
+    assert (await lose(broker)).suspected == ("n1", "n2")
+    assert await broker.nodes_to_avoid("0001") == (), "other trials do not wait"
+    waiting = asyncio.create_task(broker.nodes_to_avoid("0000"))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    await broker.avoid({None: ()}, ("n1",))
+    await asyncio.sleep(0.05)
+    assert not waiting.done(), "that was the check of another failure"
+    await broker.avoid({None: ("n2",)}, ("n1", "n2"))
+    assert await waiting == ("n2",)
 
 
 def workers(**scaling: Any) -> Workers:
@@ -107,66 +106,57 @@ ONE = workers(num_workers=1)
         ({"n1": 1, "n3": 9}, workers(num_workers=1, labels={"zone": "a"}), ()),
     ],
 )
-def test_workers_are_placed_beside_nodes_whose_check_runs_if_others_have_room(
+async def test_workers_are_placed_beside_nodes_whose_check_runs_if_others_have_room(
     monkeypatch: pytest.MonkeyPatch, left: dict[str, float], wanted: Workers, expected: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(suspected_nodes, "free_nodes", lambda: nodes_with(left))
 
-    async def scenario() -> None:
-        broker = Broker()
-        await broker.check_nodes()
-        await broker.avoid({None: ("bad",)})
-        assert await broker.nodes_to_avoid_now(wanted) == ("bad",)
-        await lose(broker)
-        assert await broker.nodes_to_avoid_now(wanted) == ("bad", *expected)
-        await broker.avoid({None: ("bad", "n1")}, ("n1", "n2"))
-        assert await broker.nodes_to_avoid_now(wanted) == ("bad", "n1"), "the check is over"
-
-    asyncio.run(scenario())
+    broker = Broker()
+    await broker.check_nodes()
+    await broker.avoid({None: ("bad",)})
+    assert await broker.nodes_to_avoid_now(wanted) == ("bad",)
+    await lose(broker)
+    assert await broker.nodes_to_avoid_now(wanted) == ("bad", *expected)
+    await broker.avoid({None: ("bad", "n1")}, ("n1", "n2"))
+    assert await broker.nodes_to_avoid_now(wanted) == ("bad", "n1"), "the check is over"
 
 
 @pytest.mark.parametrize("node", ["n1", "n3"])
-def test_a_slot_without_a_trial_is_room_for_another_one_and_is_not_kept_on_a_node_whose_check_runs(
+async def test_a_slot_without_a_trial_is_room_for_another_one_and_is_not_kept_on_a_node_whose_check_runs(
     monkeypatch: pytest.MonkeyPatch, node: str
 ) -> None:
     left: dict[str, float] = {"n1": 0, "n2": 0, "n3": 0}
     monkeypatch.setattr(suspected_nodes, "free_nodes", lambda: nodes_with(left))
 
-    async def scenario() -> None:
-        broker = Broker()
-        await broker.check_nodes()
-        await lose(broker)
-        await broker.begin("0001")
-        await broker.assign("idle", Given("0001"))
-        await broker.slot_started("idle", {"processes": [(node, 1)], "workers": [], "reserved": {"CPU": 1.0}})
-        assert (await broker.next_assignment("idle", 0)).trial == "0001"
-        idle = asyncio.create_task(broker.next_assignment("idle", 1))
-        await asyncio.sleep(0.05)
-        assert await broker.nodes_to_avoid_now(ONE) == (("n1", "n2") if node == "n3" else ())
-        n3 = left.pop("n3")
-        assert await broker.nodes_to_avoid_now(ONE) == (), "a dead node has no room"
-        left["n3"] = n3
-        assert await broker.reserve("idle", (), ONE), "there is no room elsewhere, or it is elsewhere"
-        left["n3"] = 1
-        assert await broker.reserve("idle", (), ONE) is (node == "n3")
-        idle.cancel()
-
-    asyncio.run(scenario())
+    broker = Broker()
+    await broker.check_nodes()
+    await lose(broker)
+    await broker.begin("0001")
+    await broker.assign("idle", Given("0001"))
+    await broker.slot_started("idle", {"processes": [(node, 1)], "workers": [], "reserved": {"CPU": 1.0}})
+    assert (await broker.next_assignment("idle", 0)).trial == "0001"
+    idle = asyncio.create_task(broker.next_assignment("idle", 1))
+    await asyncio.sleep(0.05)
+    assert await broker.nodes_to_avoid_now(ONE) == (("n1", "n2") if node == "n3" else ())
+    n3 = left.pop("n3")
+    assert await broker.nodes_to_avoid_now(ONE) == (), "a dead node has no room"
+    left["n3"] = n3
+    assert await broker.reserve("idle", (), ONE), "there is no room elsewhere, or it is elsewhere"
+    left["n3"] = 1
+    assert await broker.reserve("idle", (), ONE) is (node == "n3")
+    idle.cancel()
 
 
-def test_nodes_of_workers_that_were_taken_away_are_not_suspected() -> None:
-    async def scenario() -> None:
-        broker = Broker()
-        await broker.check_nodes()
-        await broker.begin("0000")
-        await broker.assign("slot", Given("0000"))
-        await broker.slot_started("slot", {"processes": [("n1", 1)], "locations": ("a",), "workers": []})
-        await broker.nodes_leave({"n1": "leaves the cluster"})
-        await broker.end(failed("lost", "worker 0 on a was lost"))
-        (end,) = [event for event in await broker.drain(1) if isinstance(event, Ended)]
-        assert (end.moved is not None, end.suspected) == (True, ()), "nobody checks it, so nobody may wait for that"
-
-    asyncio.run(scenario())
+async def test_nodes_of_workers_that_were_taken_away_are_not_suspected() -> None:
+    broker = Broker()
+    await broker.check_nodes()
+    await broker.begin("0000")
+    await broker.assign("slot", Given("0000"))
+    await broker.slot_started("slot", {"processes": [("n1", 1)], "locations": ("a",), "workers": []})
+    await broker.nodes_leave({"n1": "leaves the cluster"})
+    await broker.end(failed("lost", "worker 0 on a was lost"))
+    (end,) = [event for event in await broker.drain(1) if isinstance(event, Ended)]
+    assert (end.moved is not None, end.suspected) == (True, ()), "nobody checks it, so nobody may wait for that"
 
 
 @pytest.mark.parametrize(("now", "expected"), [((), None), (("b",), None), (("b", "n1"), "!in(b,n1)")])
@@ -201,41 +191,30 @@ def test_ray_train_is_told_which_nodes_to_avoid_when_the_workers_are_placed(
     assert asked == [(spec.workers,)]
 
 
-def test_without_checks_nothing_is_suspected_and_no_trial_waits() -> None:
-    async def scenario() -> None:
-        broker = Broker()
-        assert (await lose(broker)).suspected == ()
-        assert await broker.nodes_to_avoid("0000", "l4") == ()
-
-    asyncio.run(scenario())
+async def test_without_checks_nothing_is_suspected_and_no_trial_waits() -> None:
+    broker = Broker()
+    assert (await lose(broker)).suspected == ()
+    assert await broker.nodes_to_avoid("0000", "l4") == ()
 
 
-def test_a_slot_on_a_node_to_avoid_takes_no_further_trial() -> None:
-    async def scenario() -> None:
-        broker = Broker()
-        await lose(broker, ["n1"])
-        assert await broker.reserve("slot", ("n2",))
-        assert not await broker.reserve("slot", ("n1",))
-
-    asyncio.run(scenario())
+async def test_a_slot_on_a_node_to_avoid_takes_no_further_trial() -> None:
+    broker = Broker()
+    await lose(broker, ["n1"])
+    assert await broker.reserve("slot", ("n2",))
+    assert not await broker.reserve("slot", ("n1",))
 
 
-def test_workers_that_wait_for_room_are_announced_once_and_do_not_count_as_silent() -> None:
-    async def scenario() -> None:
-        published: list[Event] = []
-        attempt = Attempt("0000", 1, published.append)
-        await asyncio.sleep(0.1)
-        assert attempt.silence(0.01)[0] >= 0.1
-        for _ in range(2):
-            attempt.waits_for_room()
-        assert published == [Waiting("0000", 1)]
-        assert attempt.silence(0.01)[0] < 0.1
-        waited, allowed = attempt.silence(0.01, start_timeout_s=3600.0)
-        assert (waited >= 0.1, allowed) == (True, 3600.0), (
-            "nodes that an autoscaler adds are not waited for without end"
-        )
-
-    asyncio.run(scenario())
+async def test_workers_that_wait_for_room_are_announced_once_and_do_not_count_as_silent() -> None:
+    published: list[Event] = []
+    attempt = Attempt("0000", 1, published.append)
+    await asyncio.sleep(0.1)
+    assert attempt.silence(0.01)[0] >= 0.1
+    for _ in range(2):
+        attempt.waits_for_room()
+    assert published == [Waiting("0000", 1)]
+    assert attempt.silence(0.01)[0] < 0.1
+    waited, allowed = attempt.silence(0.01, start_timeout_s=3600.0)
+    assert (waited >= 0.1, allowed) == (True, 3600.0), "nodes that an autoscaler adds are not waited for without end"
 
 
 def test_a_trial_s_cost_goes_on_from_that_of_its_earlier_attempts(tmp_path: Any) -> None:
@@ -249,7 +228,7 @@ def test_a_trial_s_cost_goes_on_from_that_of_its_earlier_attempts(tmp_path: Any)
 
 
 @pytest.mark.parametrize(("is_kept", "is_full"), [(False, True), (True, True), (False, False)])
-def test_a_trial_that_waits_for_room_gets_that_of_a_slot_without_one_unless_a_trial_is_about_to_come(
+async def test_a_trial_that_waits_for_room_gets_that_of_a_slot_without_one_unless_a_trial_is_about_to_come(
     monkeypatch: pytest.MonkeyPatch, *, is_kept: bool, is_full: bool
 ) -> None:
     looks = []
@@ -266,26 +245,23 @@ def test_a_trial_that_waits_for_room_gets_that_of_a_slot_without_one_unless_a_tr
         while len(looks) < until:
             await asyncio.sleep(0.01)
 
-    async def scenario() -> None:
-        broker = Broker()
-        await broker.begin("0000")
-        await broker.assign("idle", Given("0000"))
-        await broker.slot_started("idle", {"workers": []})
-        assert (await broker.next_assignment("idle", 0)).trial == "0000"
-        idle = asyncio.create_task(broker.next_assignment("idle", 1))
-        await asyncio.sleep(0.05)
-        if is_kept:
-            assert await broker.reserve("idle")
-        await broker.begin("0001")
-        await broker.assign("other", Given("0001"))
-        if is_full and not is_kept:
-            assert await idle is None
-            assert not await broker.reserve("idle"), "its workers return: the next trial has others"
-            return
-        await (asyncio.sleep(0.1) if is_kept else looked())
-        assert not idle.done()
-        await broker.begin("0002")
-        await broker.assign("idle", Given("0002"))
-        assert (await idle).trial == "0002"
-
-    asyncio.run(scenario())
+    broker = Broker()
+    await broker.begin("0000")
+    await broker.assign("idle", Given("0000"))
+    await broker.slot_started("idle", {"workers": []})
+    assert (await broker.next_assignment("idle", 0)).trial == "0000"
+    idle = asyncio.create_task(broker.next_assignment("idle", 1))
+    await asyncio.sleep(0.05)
+    if is_kept:
+        assert await broker.reserve("idle")
+    await broker.begin("0001")
+    await broker.assign("other", Given("0001"))
+    if is_full and not is_kept:
+        assert await idle is None
+        assert not await broker.reserve("idle"), "its workers return: the next trial has others"
+        return
+    await (asyncio.sleep(0.1) if is_kept else looked())
+    assert not idle.done()
+    await broker.begin("0002")
+    await broker.assign("idle", Given("0002"))
+    assert (await idle).trial == "0002"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import re
@@ -15,8 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
-from processes import outputs
-from running import NO_PREFLIGHT, Done, points, run, start
+from running import NO_PREFLIGHT, Done, ended, points, run, start, verb
 from waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -116,9 +114,7 @@ def test_a_killed_worker_costs_each_lane_one_attempt_and_no_value(
     reports = tmp_path / "outputs" / "kills" / "trials" / "0001" / "reports.jsonl"
     wait_until(lambda: reports.exists() and '"Report"' in reports.read_text(encoding="utf-8"), 200)
     workers()[-1].kill()
-    out, err = outputs(process, 280)
-    assert out, err
-    done = Done(tmp_path, process.returncode, err, json.loads(out))
+    done = ended(tmp_path, process)
     assert done.document["counts"]["finished"] == len(POINTS)
     attempts = [trial["attempts"] for trial in done.document["trials"]]
     assert attempts == [2, 2, 2, 1]
@@ -153,13 +149,9 @@ def test_an_interrupted_sweep_goes_on_where_its_lanes_were_also_alone(
     reports = tmp_path / "outputs" / "stops" / "trials" / "0001" / "reports.jsonl"
     wait_until(lambda: reports.exists() and '"Report"' in reports.read_text(encoding="utf-8"), 200)
     process.send_signal(signal.SIGINT)
-    _, err = outputs(process, 100)
-    assert process.returncode == 130, err
-    verb = ("resume", "stops") if trials_per_group == 3 else ("extend", "stops", "scaling.trials_per_group=1")
-    resumed = start(tmp_path, *verb, "--json")
-    out, err = outputs(resumed, 280)
-    assert resumed.returncode == 0, err
-    done = Done(tmp_path, 0, err, json.loads(out))
+    ended(tmp_path, process, status=130, within_s=100)
+    goes_on = ("resume", "stops") if trials_per_group == 3 else ("extend", "stops", "scaling.trials_per_group=1")
+    done = verb(tmp_path, *goes_on, "--json")
     assert done.document["counts"]["finished"] == len(POINTS)
     for found, expected in zip(losses(done), alone, strict=True):
         assert found == pytest.approx(expected, rel=1e-5)
@@ -214,12 +206,9 @@ def test_drivers_killed_at_random_moments_lose_no_value_of_any_lane(
     while killed < KILLS and kill_at_random_moment(process, sweep, chance):
         killed += 1
         process = start(tmp_path, "resume", "killed")
-    _, err = outputs(process, 300)
-    assert process.returncode == 0, err
+    ended(tmp_path, process, within_s=300)
     assert killed >= KILLS // 2
-    shown = start(tmp_path, "show", "killed", "--json")
-    out, err = outputs(shown, 100)
-    done = Done(tmp_path, shown.returncode, err, json.loads(out))
+    done = verb(tmp_path, "show", "killed", "--json")
     counts = done.document["counts"]
     assert counts["finished"] + counts["pruned"] == len(POINTS)
     for trial, (found, expected) in enumerate(zip(losses(done), alone, strict=True)):

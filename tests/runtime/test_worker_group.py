@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,15 @@ from sweeps.runtime.attachment import Begun
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Report, Started
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.anyio]
 
 PLAIN = ("search=optuna", "search.default_first=false")
 
 
 def histories(done: Done, trial: str) -> dict[str, list[tuple[int, float]]]:
     """Losses of a trial by metric: (step, value)."""
-    run_ = next(each for each in done.trials() if each.data.tags["sweeps.trial"] == trial)
-    return {
-        name: sorted((point.step, point.value) for point in done.client.get_metric_history(run_.info.run_id, name))
-        for name in ("train/loss", "eval/loss", "train/lr")
-    }
+    run_id = done.trial(trial).info.run_id
+    return {name: done.history(run_id, name) for name in ("train/loss", "eval/loss", "train/lr")}
 
 
 DIGITS: dict[str, Any] = {
@@ -117,6 +115,8 @@ class Net(torch.nn.Module):
                 raise RuntimeError("CUDA error: device-side assert triggered")
             if self.fault == "hoards" and rank == "1":
                 HOARD.append(bytearray(2**30))
+        if self.calls == 12 and self.fault == "fails_again":
+            raise RuntimeError(f"the fault of this test, at {time.time_ns()}")
         return self.layers(images)
 """
 
@@ -124,7 +124,7 @@ class Net(torch.nn.Module):
 @pytest.mark.slow
 def test_faults_fail_or_retry_one_trial_and_the_slot_is_rebuilt(tmp_path: Path) -> None:
     (tmp_path / "faulty.py").write_text(FAULTY.replace("{folder}", str(tmp_path)), encoding="utf-8")
-    faults = ["none", "dies", "raises", "out_of_memory", "hoards", "nothing"]
+    faults = ["none", "dies", "raises", "out_of_memory", "hoards", "nothing", "fails_again"]
     done = run(
         tmp_path,
         "conf=digits",
@@ -135,36 +135,43 @@ def test_faults_fail_or_retry_one_trial_and_the_slot_is_rebuilt(tmp_path: Path) 
         *PLAIN,
         points(*({"model.arguments.fault": fault} for fault in faults)),
         f"search.num_trials={len(faults)}",
+        "search.max_retries=1",
         *SHORT,
     )
     trials = {trial["params"]["model.arguments.fault"]: trial for trial in done.document["trials"]}
-    assert {name: trial["state"] for name, trial in trials.items()} == dict.fromkeys(faults, "finished")
+    states = {name: trial["state"] for name, trial in trials.items()}
+    assert states == dict.fromkeys(faults, "finished") | {"fails_again": "failed"}, done.err
     attempts = {name: trial["attempts"] for name, trial in trials.items()}
-    assert attempts == dict.fromkeys(faults, 1) | {"dies": 2, "raises": 2}
+    assert attempts == dict.fromkeys(faults, 1) | {"dies": 2, "raises": 2, "fails_again": 2}
+    assert done.status == 0
     assert "device-side assert" in done.err
-    # One for the first trials, one after each of the two faults, and one after the trial that left memory behind.
+    assert "Traceback" not in done.err
+    # One for the first trials, one after each of the three faults, and one after the trial that left memory behind.
     slots = {path.name for path in (tmp_path / "outputs").glob("*/ray_train/slot-*")}
-    assert slots == {"slot-0000-1", "slot-0001-2", "slot-0002-2", "slot-0005-1"}
-    for trial in done.trials():
-        steps = [point.step for point in done.client.get_metric_history(trial.info.run_id, "eval/loss")]
-        assert sorted(steps) == [10, 20, 30, 40]
+    assert slots == {"slot-0000-1", "slot-0001-2", "slot-0002-2", "slot-0005-1", "slot-0006-2"}
+    *others, failed = done.trials()
+    for trial in others:
+        assert [step for step, _ in done.history(trial.info.run_id, "eval/loss")] == [10, 20, 30, 40]
+    fault = r"RuntimeError: the fault of this test, at (\d+)"
+    first = re.search(f"attempt 1 failed: {fault}", done.err)
+    last = re.search(fault, failed.data.tags["sweeps.error"])
+    assert first is not None
+    assert last is not None
+    assert int(first[1]) < int(last[1])  # it is the last attempt's
 
 
-def test_workers_that_are_still_starting_do_not_hang_yet() -> None:
-    async def follow() -> None:
-        broker = Broker()
-        await broker.needs_no_answers()
-        await broker.begin("0000")
-        report = asyncio.create_task(broker.next_outcome("0000", 0.1))
-        await asyncio.sleep(0.5)
-        assert not report.done()
-        await broker.post(Started("0000", 1, 0))
-        outcome = await asyncio.wait_for(report, 1)
-        assert outcome is not None
-        assert outcome.end is not None
-        assert "its workers hang" in str(outcome.end.error)
-
-    asyncio.run(follow())
+async def test_workers_that_are_still_starting_do_not_hang_yet() -> None:
+    broker = Broker()
+    await broker.needs_no_answers()
+    await broker.begin("0000")
+    report = asyncio.create_task(broker.next_outcome("0000", 0.1))
+    await asyncio.sleep(0.5)
+    assert not report.done()
+    await broker.post(Started("0000", 1, 0))
+    outcome = await asyncio.wait_for(report, 1)
+    assert outcome is not None
+    assert outcome.end is not None
+    assert "its workers hang" in str(outcome.end.error)
 
 
 @pytest.mark.slow
@@ -190,12 +197,9 @@ def test_a_hung_trial_is_ended_and_other_slots_never_notice(tmp_path: Path) -> N
     assert "no report for" in done.err
 
 
-def test_an_attempt_learns_of_the_last_report_of_the_one_before() -> None:
-    async def story() -> Begun:
-        broker = Broker()
-        await broker.begin("0000")
-        for step in (2, 4):
-            await broker.post(Report("0000", 1, step, {"eval/loss": 1.0}, 1000))
-        return await broker.begin("0000")
-
-    assert asyncio.run(story()) == Begun(2, 4)
+async def test_an_attempt_learns_of_the_last_report_of_the_one_before() -> None:
+    broker = Broker()
+    await broker.begin("0000")
+    for step in (2, 4):
+        await broker.post(Report("0000", 1, step, {"eval/loss": 1.0}, 1000))
+    assert await broker.begin("0000") == Begun(2, 4)

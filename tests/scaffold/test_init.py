@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from processes import outputs
+from documents import blocks_of
+from processes import outputs, run_python
 from running import run
 
 from sweeps.cli import run_command
@@ -42,15 +44,19 @@ def test_a_project_of_each_kind_makes_a_plan_as_it_is_written(
     assert own_values == 8
 
 
+def test_every_kind_of_project_and_every_verb_is_in_the_document(checkout: Path) -> None:
+    document = checkout / "docs" / "first_steps.md"
+    assert [kind for kind in KINDS if f"| `{kind}` |" not in document.read_text(encoding="utf-8")] == []
+    verbs = {verb for block in blocks_of(document) for verb in re.findall(r"python -m sweeps (\w+)", block.text)}
+    assert verbs == {"init", "convert", "completion"}
+
+
 def test_every_file_of_a_project_is_formatted_and_free_of_lint(working_folder: Path) -> None:
     for kind in KINDS:
         run_command(["init", kind, f"--kind={kind}"])
     options = ("--isolated", "--line-length=120", str(working_folder))
     for command in ("check", "format --check --diff"):
-        done = subprocess.run(
-            [sys.executable, "-m", "ruff", *command.split(), *options], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout
+        run_python("-m", "ruff", *command.split(), *options)
 
 
 def test_no_file_is_overwritten_and_then_none_is_written(
@@ -136,8 +142,5 @@ def test_a_project_of_each_kind_trains_and_passes_its_own_test(kind: str, workin
     assert done.status == 0, done.err
     assert done.document["counts"]["failed"] == 0
     assert done.document["best"]["value"] is not None
-    own = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "test_sweep.py"], capture_output=True, text=True, check=False
-    )
-    assert own.returncode == 0, own.stdout
+    own = run_python("-m", "pytest", "-q", "test_sweep.py")
     assert "2 passed" in own.stdout

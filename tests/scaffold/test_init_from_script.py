@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from processes import run_python
 from running import run
 
 from sweeps.cli import run_command
@@ -152,7 +152,7 @@ def test_nested_dataclasses_of_tyro_get_a_launcher_that_gives_dotted_options() -
     assert make_plan(["conf=train"], [Path("conf")], None, "").space
     Path("train.py").write_text("import json, sys; print(json.dumps(sys.argv[1:]))")
     given = ['--optimizer={"lr": 0.1, "schedule": "linear"}', "--width=8", "--name=a b"]
-    done = subprocess.run([sys.executable, "start_train.py", *given], capture_output=True, text=True, check=True)
+    done = run_python("start_train.py", *given)
     assert json.loads(done.stdout) == ["--optimizer.lr=0.1", "--optimizer.schedule=linear", "--width=8", "--name=a b"]
 
 
@@ -170,10 +170,7 @@ def test_the_usual_options_of_training_arguments_are_proposed() -> None:
 def test_the_test_of_a_script_with_a_demanded_option_gives_it() -> None:
     Path("tune.py").write_text(HUGGING_FACE)
     assert run_command(["init", "--from=tune.py"])[0] == 0
-    own = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "test_sweep.py"], capture_output=True, text=True, check=False
-    )
-    assert own.returncode == 0, own.stdout
+    run_python("-m", "pytest", "-q", "test_sweep.py")
 
 
 def write_hydra_application() -> None:

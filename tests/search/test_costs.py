@@ -9,19 +9,17 @@ import numpy as np
 import optuna
 import pytest
 from optuna.trial import TrialState
-from pydantic import TypeAdapter
+from spaces import space_of
 
-from sweeps.config.space import Distribution
 from sweeps.constants import COST_MODEL, DECISION_PREFIX, NUMBER
 from sweeps.search import CurveSampler
 from sweeps.search.curve_model.cost import FEWEST, CostModel, fit_costs
 from sweeps.search.curve_model.observations import Array
 from sweeps.search.schedulers.costs import Costs
 from sweeps.search.schedulers.decisions import seconds_for_a_unit
-from sweeps.space.space import Space
 
 GROUPS = [0, 1]
-SPACE = Space(TypeAdapter(dict[str, Distribution]).validate_python({"x": {"type": "float", "low": 0, "high": 1}}))
+SPACE = space_of({"x": {"type": "float", "low": 0, "high": 1}})
 
 
 def seconds_of(vectors: Array, seed: int = 0) -> Array:

@@ -8,18 +8,12 @@ import numpy as np
 import optuna
 import pytest
 from optuna.trial import TrialState
-from pydantic import TypeAdapter
+from spaces import space_of
 
-from sweeps.config.space import Distribution
 from sweeps.constants import CURVE_MODELS, DECISION_PREFIX, NUMBER, REASON, REPORT_PREFIX
 from sweeps.search import CurveSampler
-from sweeps.space.space import Space
 
-SPACE = Space(
-    TypeAdapter(dict[str, Distribution]).validate_python(
-        {"x": {"type": "float", "low": 0, "high": 1}, "y": {"type": "float", "low": 0, "high": 1}}
-    )
-)
+SPACE = space_of({"x": {"type": "float", "low": 0, "high": 1}, "y": {"type": "float", "low": 0, "high": 1}})
 RUNGS = (1, 3, 9)
 
 
@@ -196,7 +190,7 @@ def test_parameters_that_a_suggestion_does_not_have_are_left_to_the_first_sample
     momentum = {"type": "float", "low": 0, "high": 1, "when": {"kind": "sgd"}}
     kinds = {"type": "categorical", "choices": ["adam", "sgd"]}
     distributions = {"kind": kinds, "momentum": momentum, "x": {"type": "float", "low": 0, "high": 1}}
-    space = Space(TypeAdapter(dict[str, Distribution]).validate_python(distributions))
+    space = space_of(distributions)
     study = optuna.create_study(sampler=CurveSampler(optuna.samplers.RandomSampler(seed=0), space, startup=5, seed=0))
     for number in range(30):
         if number >= 10:
@@ -220,10 +214,7 @@ def test_points_that_are_rejected_one_after_another_are_not_suggested_again() ->
 
 
 def test_points_of_a_small_space_are_not_suggested_again_however_many_trials_there_are() -> None:
-    grid = TypeAdapter(dict[str, Distribution]).validate_python(
-        {name: {"type": "int", "low": 0, "high": 19} for name in ("x", "y")}
-    )
-    space = Space(grid)
+    space = space_of({name: {"type": "int", "low": 0, "high": 19} for name in ("x", "y")})
     tried = [(x, y) for x in range(20) for y in range(20) if (x + y) % 7]
     study = optuna.create_study(sampler=CurveSampler(optuna.samplers.RandomSampler(seed=0), space, startup=5, seed=0))
     distributions: Any = {name: optuna.distributions.IntDistribution(0, 19) for name in space}

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import optuna
 import pytest
 from optuna.trial import TrialState
-from pydantic import TypeAdapter
+from processes import run_python
+from spaces import space_of
 
-from sweeps.config.space import Distribution
 from sweeps.constants import NUMBER, REASON
 from sweeps.search.advisors.failures import FailureAdvisor, classify
-from sweeps.space.space import Space
 
-SPACE = Space(
-    TypeAdapter(dict[str, Distribution]).validate_python(
-        {
-            "train.lr": {"type": "float", "low": 1e-5, "high": 1.0, "log": True},
-            "train.weight_decay": {"type": "float", "low": 0, "high": 1},
-            "train.batch_size": {"type": "int", "low": 8, "high": 512, "log": True},
-            "model.width": {"type": "int", "low": 16, "high": 1024, "log": True},
-            "train.optimizer": {"type": "categorical", "choices": ["adamw", "sgd"]},
-        }
-    )
+SPACE = space_of(
+    {
+        "train.lr": {"type": "float", "low": 1e-5, "high": 1.0, "log": True},
+        "train.weight_decay": {"type": "float", "low": 0, "high": 1},
+        "train.batch_size": {"type": "int", "low": 8, "high": 512, "log": True},
+        "model.width": {"type": "int", "low": 16, "high": 1024, "log": True},
+        "train.optimizer": {"type": "categorical", "choices": ["adamw", "sgd"]},
+    }
 )
 Point = Mapping[str, Any]
 
@@ -180,5 +175,5 @@ study, advisor = optuna.create_study(), FailureAdvisor(Space({"x": FloatDistribu
 study.add_trial(optuna.create_trial(value=1.0))
 print(advisor.refuse(study, {"x": 0.5}), "sklearn" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_python("-c", code)
     assert done.stdout.split() == ["None", "False"]

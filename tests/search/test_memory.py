@@ -7,24 +7,20 @@ import re
 import numpy as np
 import optuna
 import pytest
-from pydantic import TypeAdapter
+from spaces import space_of
 
 from sweeps.config.search import Limit
-from sweeps.config.space import Distribution
 from sweeps.runtime.placement import Fit, memory_per_worker
 from sweeps.search import MemoryEstimate
-from sweeps.space.space import Space
 from sweeps.space.suggester import RandomDraws
 
-SPACE = Space(
-    TypeAdapter(dict[str, Distribution]).validate_python(
-        {
-            "train.batch_size": {"type": "int", "low": 8, "high": 512, "log": True},
-            "model.width": {"type": "int", "low": 16, "high": 1024, "log": True},
-            "model": {"type": "categorical", "choices": ["small", "large"]},
-            "train.lr": {"type": "float", "low": 1e-5, "high": 1e-1, "log": True},
-        }
-    )
+SPACE = space_of(
+    {
+        "train.batch_size": {"type": "int", "low": 8, "high": 512, "log": True},
+        "model.width": {"type": "int", "low": 16, "high": 1024, "log": True},
+        "model": {"type": "categorical", "choices": ["small", "large"]},
+        "train.lr": {"type": "float", "low": 1e-5, "high": 1e-1, "log": True},
+    }
 )
 GPU, RAM = "system/gpu_memory_mib", "system/memory_mib"
 STUDY = optuna.create_study()

@@ -25,10 +25,10 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "nsga2": {"kind": "nsga2", "population": 4},
     "nsga3": {"kind": "nsga3", "population": 4},
     "random": {"kind": "random"},
-    "grid": {"kind": "grid"},
     "custom": {"kind": "custom", "_target_": "optuna.samplers.TPESampler"},
 }
-"""Samplers of any space. One that enumerates a space (brute_force) or fills it (qmc) is made for one."""
+"""Samplers of any space. One that enumerates a space (brute_force) or fills it (qmc) is made for one, and that of a
+grid is the random one: the searcher has the grid's points as a list."""
 RELATIVE = ("tpe", "bohb", "gp")
 """Samplers that model several parameters together, choices among them."""
 

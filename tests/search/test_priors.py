@@ -7,9 +7,9 @@ import numpy.typing as npt
 import optuna
 import pytest
 from hartmann import Hartmann
-from pydantic import TypeAdapter
+from spaces import space_of
 
-from sweeps.config.space import Distribution, FloatDistribution, Prior
+from sweeps.config.space import FloatDistribution, Prior
 from sweeps.search import OptunaSearcher
 from sweeps.search.advisors.priors import PriorAdvisor
 from sweeps.space.distributions import contains
@@ -19,7 +19,7 @@ STUDY = optuna.create_study()  # priors do not look at it
 
 
 def space(**distributions: object) -> Space:
-    return Space(TypeAdapter(dict[str, Distribution]).validate_python(distributions))
+    return space_of(distributions)
 
 
 LR = {"type": "float", "low": 1e-5, "high": 1e-1, "log": True}

@@ -14,6 +14,7 @@ from optuna._hypervolume import compute_hypervolume
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from pydantic import TypeAdapter
+from spaces import space_of
 
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
@@ -27,19 +28,17 @@ from sweeps.space.distributions import contains
 from sweeps.space.space import Space
 from sweeps.validate.target_checks import check_targets
 
-SPACE = Space(
-    TypeAdapter(dict[str, Distribution]).validate_python(
-        {
-            "lr": {"type": "float", "low": 1e-4, "high": 1e-1, "log": True},
-            "dropout": {"type": "float", "low": 0.0, "high": 0.35, "step": 0.1},
-            "layers": {"type": "int", "low": 1, "high": 7, "step": 2},
-            "size": {"type": "ordinal", "choices": ["small", "medium", "large"]},
-            "kind": {"type": "categorical", "choices": ["a", "b", [1, 2]]},
-            "width": {"type": "int", "low": 8, "high": 64, "log": True, "when": {"kind": ["b", [1, 2]]}},
-            "momentum": {"type": "float", "low": 0.5, "high": 0.99, "when": {"kind": "a", "size": "large"}},
-            "epochs": {"type": "constant", "value": 3},
-        }
-    )
+SPACE = space_of(
+    {
+        "lr": {"type": "float", "low": 1e-4, "high": 1e-1, "log": True},
+        "dropout": {"type": "float", "low": 0.0, "high": 0.35, "step": 0.1},
+        "layers": {"type": "int", "low": 1, "high": 7, "step": 2},
+        "size": {"type": "ordinal", "choices": ["small", "medium", "large"]},
+        "kind": {"type": "categorical", "choices": ["a", "b", [1, 2]]},
+        "width": {"type": "int", "low": 8, "high": 64, "log": True, "when": {"kind": ["b", [1, 2]]}},
+        "momentum": {"type": "float", "low": 0.5, "high": 0.99, "when": {"kind": "a", "size": "large"}},
+        "epochs": {"type": "constant", "value": 3},
+    }
 )
 FINITE = Space({path: SPACE[path] for path in ("dropout", "layers", "size", "kind")})
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import optuna
 import pytest
-from pydantic import TypeAdapter
+from spaces import space_of
 
 from sweeps.config.search import Cost, Plateau, Stop
-from sweeps.config.space import Distribution
 from sweeps.constants import NUMBER
 from sweeps.search.budget import Usage, exhausted_budget
 from sweeps.search.curve_model import fit as curve_fit
@@ -20,7 +19,6 @@ from sweeps.search.curve_model.hyperparameters import Hyperparameters
 from sweeps.search.curve_model.observations import Observations
 from sweeps.search.expected_improvement import MIN_FINISHED, ExpectedImprovement
 from sweeps.search.stop_rules import stop_reason
-from sweeps.space.space import Space
 
 FINISHED, PRUNED, FAILED = (
     optuna.trial.TrialState.COMPLETE,
@@ -111,15 +109,13 @@ def test_points_that_were_turned_down_do_not_count() -> None:
     assert stop_reason(Stop(plateau=Plateau(trials=2)), "min", study) is None
 
 
-SPACE = Space(
-    TypeAdapter(dict[str, Distribution]).validate_python(
-        {
-            "x": {"type": "float", "low": -2.0, "high": 2.0},
-            "y": {"type": "float", "low": 1e-3, "high": 1.0, "log": True},
-            "kind": {"type": "categorical", "choices": ["a", "b"]},
-            "z": {"type": "int", "low": 0, "high": 3, "when": {"kind": "b"}},
-        }
-    )
+SPACE = space_of(
+    {
+        "x": {"type": "float", "low": -2.0, "high": 2.0},
+        "y": {"type": "float", "low": 1e-3, "high": 1.0, "log": True},
+        "kind": {"type": "categorical", "choices": ["a", "b"]},
+        "z": {"type": "int", "low": 0, "high": 3, "when": {"kind": "b"}},
+    }
 )
 
 

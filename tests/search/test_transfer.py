@@ -14,24 +14,23 @@ import pytest
 from hartmann import Hartmann
 from pydantic import TypeAdapter
 from recording import open_recorder
+from spaces import space_of
 
 from sweeps.config.objectives import Objectives
 from sweeps.config.samplers import Sampler
-from sweeps.config.space import Distribution, FloatDistribution
+from sweeps.config.space import FloatDistribution
 from sweeps.errors import UserError
 from sweeps.search import EarlierTrials, OptunaSearcher, build_sampler, load_earlier, points_to_retry
 from sweeps.search.samplers.transfer import distinct_best
 from sweeps.space.space import Space
 from sweeps.warm_start.earlier_trials import EarlierSweep
 
-SPACE = Space(
-    TypeAdapter(dict[str, Distribution]).validate_python(
-        {
-            "train.lr": {"type": "float", "low": 1e-4, "high": 1e-1, "log": True},
-            "train.optimizer": {"type": "categorical", "choices": ["adamw", "sgd"]},
-            "train.momentum": {"type": "float", "low": 0.5, "high": 0.99, "when": {"train.optimizer": "sgd"}},
-        }
-    )
+SPACE = space_of(
+    {
+        "train.lr": {"type": "float", "low": 1e-4, "high": 1e-1, "log": True},
+        "train.optimizer": {"type": "categorical", "choices": ["adamw", "sgd"]},
+        "train.momentum": {"type": "float", "low": 0.5, "high": 0.99, "when": {"train.optimizer": "sgd"}},
+    }
 )
 CONFIG = "train: {lr: 0.5, optimizer: sgd, momentum: 0.9, schedule: cosine}"
 LOSS = Objectives(("eval/loss",), ("min",))

@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 from chromium import chromium
+from guarded_app import Stopped
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+
+@pytest.fixture
+def clock() -> Stopped:
+    return Stopped()
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
-import shutil
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ import pytest
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from searched_sweep import BEST, FAILED, record_searched_sweep
-from web_server import WebServer, close, new_service
+from web_server import WebServer, answering
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[dev]'")
 
@@ -77,10 +76,9 @@ def _request(server: WebServer, method: str, path: str, document: Any = None) ->
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iterator[WebServer]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
     """A service with a sweep of each kind, a waiting job, and schedules that were edited and removed."""
     folder = tmp_path_factory.mktemp("service")
-    shutil.copy(empty_database, folder / "mlflow.db")
     uri = f"sqlite:///{folder}/mlflow.db"
     patch = pytest.MonkeyPatch()
     patch.setenv("MLFLOW_TRACKING_URI", uri)
@@ -88,17 +86,15 @@ def server(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> It
     alive = open_recorder(uri, "alive", folder=folder / "outputs/alive")
     alive.trials.start("0000", {"train.lr": 0.1}, CONFIG, 1)
     alive.trials.log("0000", 1, {"eval/loss": 0.5})
-    server = WebServer(new_service(folder))
-    with writing(server.service.database) as connection:
-        jobs.submit(connection, Run(conf="digits"), "waits", user="mira", project="chat", now=time.time())
-    schedule = {"name": "evening", "cron": "30 20 * * *", "conf": "digits", "overrides": ["search.num_trials=3"]}
-    _request(server, "POST", "schedules", {"schedule": schedule})
-    _request(server, "PUT", "schedules/evening", {"schedule": {**schedule, "timezone": "Asia/Tokyo"}})
-    _request(server, "POST", "schedules", {"schedule": {**schedule, "name": "gone"}})
-    _request(server, "DELETE", "schedules/gone")
-    yield server
-    server.stop()
-    close(server.service)
+    with answering(folder) as server:
+        with writing(server.service.database) as connection:
+            jobs.submit(connection, Run(conf="digits"), "waits", user="mira", project="chat", now=time.time())
+        schedule = {"name": "evening", "cron": "30 20 * * *", "conf": "digits", "overrides": ["search.num_trials=3"]}
+        _request(server, "POST", "schedules", {"schedule": schedule})
+        _request(server, "PUT", "schedules/evening", {"schedule": {**schedule, "timezone": "Asia/Tokyo"}})
+        _request(server, "POST", "schedules", {"schedule": {**schedule, "name": "gone"}})
+        _request(server, "DELETE", "schedules/gone")
+        yield server
     alive.close("finished")
     patch.undo()
 
@@ -169,12 +165,8 @@ def test_axe_finds_nothing_in_what_a_button_asks(page: Page, path: str) -> None:
 
 
 @pytest.mark.slow
-def test_axe_finds_nothing_where_a_person_signs_in(
-    browser: Browser, tmp_path: Path, empty_database: Path, server: WebServer
-) -> None:
-    shutil.copy(empty_database, tmp_path / "mlflow.db")
-    guarded = WebServer(new_service(tmp_path))
-    try:
+def test_axe_finds_nothing_where_a_person_signs_in(browser: Browser, tmp_path: Path, server: WebServer) -> None:
+    with answering(tmp_path) as guarded:
         with writing(guarded.service.database) as connection:
             tokens.create(connection, "mira", "run", time.time())
         context = browser.new_context(base_url=guarded.url)
@@ -185,6 +177,3 @@ def test_axe_finds_nothing_where_a_person_signs_in(
         expect(page.get_by_role("alert")).to_contain_text("not valid")
         assert problems_of(page) == []
         context.close()
-    finally:
-        guarded.stop()
-        close(guarded.service)

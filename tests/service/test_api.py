@@ -129,12 +129,8 @@ def test_each_caller_reaches_their_own_sweeps_and_those_of_their_projects(api: A
     assert [each["sweep"] for each in get(ada, "/sweeps")["sweeps"]] == ["ada-1"]
     assert [each["sweep"] for each in get(both, "/sweeps")["sweeps"]] == ["bob-1"]
     assert [each["sweep"] for each in get(ada, "/jobs")["jobs"]] == ["ada-1"]
-    for path in ("", "/trials", "/curves", "/record", "/jobs", "/best", "/best.yaml", "/config", "/report"):
-        assert get(ada, f"/sweeps/bob-1{path}", 404)["detail"] == "there is no sweep 'bob-1'; use ada-1"
-    assert get(ada, "/sweeps/nobodys", 404)["detail"] == "there is no sweep 'nobodys'; use ada-1"
-    assert get(ada, "/jobs/2", 404)["detail"] == get(ada, "/jobs/99", 404)["detail"].replace("99", "2")
-    for verb, body in (("stop", {}), ("resume", {}), ("extend", {"changes": ["search.num_trials=9"]}), ("retrain", {})):
-        assert post(ada, f"/sweeps/bob-1/{verb}", 404, **body)
+    for unseen in ("bob-1", "nobodys"):  # test_access.py asks every route
+        assert get(ada, f"/sweeps/{unseen}", 404)["detail"] == f"there is no sweep {unseen!r}; use ada-1"
     assert (
         post(both, "/sweeps", 403, conf="digits")["detail"] == "this requires a token with the role run; yours has read"
     )

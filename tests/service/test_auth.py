@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from guarded_app import HERE, Stopped, client, make_app, token_of
-from service_databases import make_service_database
+from postgres import on_sqlite_alone
 from sqlalchemy import Engine
 
 from sweeps.service.auth import tokens
 from sweeps.service.auth.middleware import HEADERS
 from sweeps.service.database.engine import writing
 
+pytestmark = on_sqlite_alone
+
 ELSEWHERE = "https://sweeps.example.org"
-
-
-@pytest.fixture
-def service_database(tmp_path: Path) -> str:
-    return make_service_database(f"sqlite:///{tmp_path / 'service.db'}")
-
-
-@pytest.fixture
-def clock() -> Stopped:
-    return Stopped()
 
 
 def test_on_loopback_without_tokens_everybody_is_local(engine: Engine, clock: Stopped) -> None:

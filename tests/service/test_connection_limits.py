@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import uvicorn
+from web_server import listening
 
 from sweeps.service.auth import connection_limits
 from sweeps.service.auth.connection_limits import LimitedProtocol, PacedListener
@@ -35,21 +34,9 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
 def port() -> Iterator[int]:
     patch = pytest.MonkeyPatch()
     patch.setattr(connection_limits, "HEADER_TIMEOUT_S", WITHIN_S)
-    yield from serving_with(LimitedProtocol)
+    with listening(application, http=LimitedProtocol, ws="none") as port:
+        yield port
     patch.undo()
-
-
-def serving_with(protocol: type[LimitedProtocol]) -> Iterator[int]:
-    config = uvicorn.Config(application, port=0, http=protocol, ws="none", log_level="error", lifespan="off")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        thread.join(0.01)
-        assert thread.is_alive()
-    yield server.servers[0].sockets[0].getsockname()[1]
-    server.should_exit = True
-    thread.join(30)
 
 
 def connect(port: int) -> socket.socket:
@@ -130,7 +117,8 @@ def test_slow_ones_are_gone_when_others_come(port: int) -> None:
 
 @pytest.fixture
 def crowded() -> Iterator[int]:
-    yield from serving_with(connection_limits.protocol(8, 4))
+    with listening(application, http=connection_limits.protocol(8, 4), ws="none") as port:
+        yield port
 
 
 def test_idle_connections_of_one_address_keep_nobody_out(crowded: int) -> None:
@@ -160,29 +148,29 @@ def test_bodies_that_do_not_come_keep_nobody_out(crowded: int) -> None:
         client.close()
 
 
-def test_connections_that_are_being_answered_are_not_closed_for_others(crowded: int) -> None:
+@pytest.fixture
+def busy(crowded: int) -> Iterator[list[socket.socket]]:
+    """Connections that are being answered, as many as one address may have."""
     busy = [connect(crowded) for _ in range(4)]
     for client in busy:
         client.send(HEAD.replace(b"GET /", b"GET /slow"))
     time.sleep(0.3)
-    with connect(crowded) as one_more:
-        assert one_more.recv(1000).startswith(b"HTTP/1.1 503")
-    assert [answer(client) for client in busy] == [b"  0"] * 4
+    yield busy
     for client in busy:
         client.close()
 
 
-def test_one_address_leaves_room_for_others(crowded: int) -> None:
-    busy = [connect(crowded) for _ in range(4)]
-    for client in busy:
-        client.send(HEAD.replace(b"GET /", b"GET /slow"))
-    time.sleep(0.3)
+def test_connections_that_are_being_answered_are_not_closed_for_others(crowded: int, busy: list[socket.socket]) -> None:
+    with connect(crowded) as one_more:
+        assert one_more.recv(1000).startswith(b"HTTP/1.1 503")
+    assert [answer(client) for client in busy] == [b"  0"] * 4
+
+
+def test_one_address_leaves_room_for_others(crowded: int, busy: list[socket.socket]) -> None:
     with socket.create_connection(("127.0.0.1", crowded), source_address=("127.0.0.2", 0)) as other:
         other.settimeout(20)
         other.send(HEAD)
         assert answer(other) == b"  0"
-    for client in busy:
-        client.close()
 
 
 def test_a_paced_listener_lets_asyncio_read_before_it_accepts_more() -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from chromium import watched_page
 from searched_sweep import BEST, record_searched_sweep
-from web_server import WebServer, close, new_service
+from web_server import WebServer, answering
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[dev]'")
 
@@ -35,9 +35,8 @@ TRIAL = f"{SWEEP}/trials/{BEST}"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("service")
-    shutil.copy(empty_database, folder / "mlflow.db")
     record_searched_sweep(f"sqlite:///{folder}/mlflow.db", folder / "outputs")
     return folder
 
@@ -54,25 +53,15 @@ def alive(folder: Path) -> Iterator[Recorder]:
 
 @pytest.fixture(scope="module")
 def server(folder: Path, alive: Recorder) -> Iterator[WebServer]:
-    server = WebServer(new_service(folder))
-    yield server
-    server.stop()
-    close(server.service)
+    with answering(folder) as server:
+        yield server
 
 
 @pytest.fixture
 def page(browser: Browser, server: WebServer) -> Iterator[Page]:
-    """A page on a desk; nothing on it may break the content security policy or end in another error."""
-    context = browser.new_context(base_url=server.url, viewport={"width": 1400, "height": 900})
-    page = context.new_page()
-    page.set_default_timeout(WITHIN_MS)
+    """A page on a desk, which waits for its figures."""
     expect.set_options(timeout=WITHIN_MS)
-    errors: list[str] = []
-    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    yield page
-    context.close()
-    assert errors == []
+    yield from watched_page(browser, server, WITHIN_MS, viewport={"width": 1400, "height": 900})
 
 
 @pytest.mark.parametrize(

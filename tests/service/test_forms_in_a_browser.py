@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from web_server import WebServer, close, new_service
+from chromium import watched_page
+from web_server import WebServer, answering
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[dev]'")
 
@@ -24,30 +24,19 @@ WITHIN_MS = 60_000
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iterator[WebServer]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
     folder = tmp_path_factory.mktemp("service")
-    shutil.copy(empty_database, folder / "mlflow.db")
     patch = pytest.MonkeyPatch()
     patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder}/mlflow.db")
-    server = WebServer(new_service(folder))
-    yield server
-    server.stop()
-    close(server.service)
+    with answering(folder) as server:
+        yield server
     patch.undo()
 
 
 @pytest.fixture
 def page(browser: Browser, server: WebServer) -> Iterator[Page]:
-    """A page on a desk; nothing it does may end in an error on the console."""
-    context = browser.new_context(base_url=server.url, locale="en-GB", timezone_id="Asia/Tokyo")
-    page = context.new_page()
-    page.set_default_timeout(WITHIN_MS)
-    errors: list[str] = []
-    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    yield page
-    context.close()
-    assert [text for text in errors if "409" not in text] == []
+    """A page on a desk."""
+    yield from watched_page(browser, server, WITHIN_MS, ("409",), locale="en-GB", timezone_id="Asia/Tokyo")
 
 
 def test_what_would_run_follows_what_is_typed_and_stays_while_there_is_a_mistake(page: Page) -> None:
@@ -143,13 +132,11 @@ def test_a_schedule_is_made_with_a_preview_and_changed_by_two_at_once(page: Page
 
 
 def test_the_api_is_tried_from_its_documentation(
-    browser: Browser, tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Signed in, so that the request needs the session and the CSRF token of the page."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
-    shutil.copy(empty_database, tmp_path / "mlflow.db")
-    server = WebServer(new_service(tmp_path))
-    try:
+    with answering(tmp_path) as server:
         with writing(server.service.database) as connection:
             _, secret = tokens.create(connection, "mira", "run", time.time(), projects=["chat"])
         page = browser.new_context(base_url=server.url).new_page()
@@ -168,6 +155,3 @@ def test_the_api_is_tried_from_its_documentation(
         assert blocked == []
         assert page.request.post("/api/v1/schedules/check", data={}).status == 403  # without the page's CSRF token
         page.context.close()
-    finally:
-        server.stop()
-        close(server.service)

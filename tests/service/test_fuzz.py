@@ -3,14 +3,13 @@ none has the insides of an error in it."""
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import uvicorn
 from serving import API, Api, serving
+from web_server import listening
 
 from sweeps.service.auth.connection_limits import LimitedProtocol
 
@@ -28,17 +27,8 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 @pytest.fixture(scope="module")
 def address(api: Api) -> Iterator[str]:
     """Address of a real server: the application behind uvicorn, on a real port."""
-    config = uvicorn.Config(api.app, port=0, http=LimitedProtocol, ws="none", log_level="error", lifespan="off")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        thread.join(0.05)
-        assert thread.is_alive()
-    port = server.servers[0].sockets[0].getsockname()[1]
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    thread.join(30)
+    with listening(api.app, http=LimitedProtocol, ws="none") as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 HOSTILE = ('\\"', "a", "[", "(", "${", "password=", "eyJ-", "://", "a.b-", "1", "-", "'", "\\", "not ")

@@ -14,6 +14,7 @@ import pytest
 from postgres import on_both_databases
 from serving import API, Api
 from sqlalchemy import Engine, event, insert, select
+from stores import make_store
 
 from sweeps.config.service import Queue
 from sweeps.service import subprocesses
@@ -61,9 +62,9 @@ def fill(engine: Engine, count: int = COUNT) -> None:
 
 
 @pytest.fixture
-def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_database: Path) -> Iterator[Api]:
+def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mlflow.db").write_bytes(empty_database.read_bytes())
+    make_store(tmp_path / "mlflow.db")
     folders = [f"database=sqlite:///{tmp_path}/service.db", f"output_dir={tmp_path}/outputs"]
     api = Api(f"sqlite:///{tmp_path}/mlflow.db", *folders)
     fill(api.service.database)

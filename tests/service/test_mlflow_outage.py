@@ -14,7 +14,7 @@ import pytest
 import requests
 from hanging_proxy import HangingProxy
 from recording import free_port
-from web_server import WebServer, close, new_service
+from web_server import WebServer, answering
 
 from sweeps.errors import TrackingUnreachable
 from sweeps.service.auth import middleware
@@ -39,11 +39,8 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebServe
     uri = f"http://127.0.0.1:{store.port}"
     with pytest.raises(TrackingUnreachable), reaching_within(0.1):
         connect(uri)  # imports MLflow, which takes seconds; a service does so when it starts
-    service = new_service(tmp_path, tracking_uri=uri)
-    server = WebServer(service)
-    yield server
-    server.stop()
-    close(service)
+    with answering(tmp_path, tracking_uri=uri) as server:
+        yield server
     store.close()
     del server
     gc.collect()  # in this test, and not in one after it

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
+from processes import run_python
 
 from sweeps.service.database.engine import open_database
 from sweeps.service.nights.night import of_schedule
@@ -17,16 +15,8 @@ from sweeps.service.nights.night import of_schedule
 @pytest.mark.slow
 def test_three_nights_promote_a_champion_and_tell_a_regression(checkout: Path, tmp_path: Path) -> None:
     folder = tmp_path / "demo"
-    done = subprocess.run(
-        [sys.executable, checkout / "demos" / "nightly" / "demo.py", "--folder", folder],
-        env={**os.environ, "SWEEPS_CACHE": str(tmp_path / "cache")},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=840,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    demo = checkout / "demos" / "nightly" / "demo.py"
+    done = run_python(demo, "--folder", folder, environment={"SWEEPS_CACHE": str(tmp_path / "cache")}, within_s=840)
     with open_database(f"sqlite:///{folder}/outputs/service.db").connect() as connection:
         nights = of_schedule(connection, "digits_nightly")
     assert [night.verdict for night in nights][::2] == ["promoted", "regression"]

@@ -112,14 +112,12 @@ def test_a_job_must_end_after_the_least_of_its_limits_counted_from_its_start(eng
     assert ends(2.0, 1.0, 2000.0) == 2000.0
 
 
-@on_both_databases
-def test_many_who_claim_at_once_get_each_job_once(engine: Engine, service_database: str) -> None:
-    for number in range(20):
-        submit(engine, f"s{number}")
+def claimed_by_many(database: str) -> list[str]:
+    """Sweeps that six at once have claimed, until there was none."""
     claimed: list[str] = []
 
     def take() -> None:
-        own = open_database(service_database)
+        own = open_database(database)
         while (sweep := claim(own)) is not None:
             claimed.append(sweep)
         own.dispose()
@@ -129,7 +127,14 @@ def test_many_who_claim_at_once_get_each_job_once(engine: Engine, service_databa
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(claimed) == sorted(f"s{number}" for number in range(20))
+    return claimed
+
+
+@on_both_databases
+def test_many_who_claim_at_once_get_each_job_once(engine: Engine, service_database: str) -> None:
+    for number in range(20):
+        submit(engine, f"s{number}")
+    assert sorted(claimed_by_many(service_database)) == sorted(f"s{number}" for number in range(20))
 
 
 @on_both_databases

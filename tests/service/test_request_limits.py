@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from guarded_app import Stopped, client, make_app, token_of
-from service_databases import make_service_database
+from postgres import on_sqlite_alone
 from sqlalchemy import Engine
 
 from sweeps.service.auth import tokens
 from sweeps.service.database.engine import writing
 
-
-@pytest.fixture
-def service_database(tmp_path: Path) -> str:
-    return make_service_database(f"sqlite:///{tmp_path / 'service.db'}")
-
-
-@pytest.fixture
-def clock() -> Stopped:
-    return Stopped()
+pytestmark = on_sqlite_alone
 
 
 def test_who_asks_too_often_is_told_when_to_come_again(engine: Engine, clock: Stopped) -> None:

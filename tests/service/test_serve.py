@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import requests
+from processes import run_python
 from running import SHORT
 from waiting import wait_until
 
@@ -129,8 +130,7 @@ def test_a_service_killed_and_started_again_goes_on_with_its_queue_and_its_sweep
 def test_a_port_in_use_is_one_message_with_status_2() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        command = [sys.executable, "-m", "sweeps", "serve", f"port={port}"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = run_python("-m", "sweeps", "serve", f"port={port}", status=None)
     assert done.returncode == 2
     assert done.stderr.startswith(f"sweeps: host=127.0.0.1 port={port}: cannot listen")
     assert "Traceback" not in done.stderr

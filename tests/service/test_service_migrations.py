@@ -93,6 +93,11 @@ def test_an_sqlite_file_is_copied_before_it_is_brought_forward_for_its_owner_alo
     assert [path.name for path in earlier.parent.glob("*backup*")] == [copy.name]
 
 
+def contents(file: Path) -> list[str]:
+    with closing(sqlite3.connect(file)) as connection:
+        return list(connection.iterdump())
+
+
 def test_services_that_start_at_once_bring_it_forward_once(earlier: Path) -> None:
     ended, said = open_at_once(f"sqlite:///{earlier}", 3)
     assert ended == [0, 0, 0], said
@@ -100,8 +105,7 @@ def test_services_that_start_at_once_bring_it_forward_once(earlier: Path) -> Non
 
 
 def test_a_migration_that_fails_leaves_the_database_as_it_was(earlier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with closing(sqlite3.connect(earlier)) as connection:
-        before = list(connection.iterdump())
+    before = contents(earlier)
 
     def fail(*_: object, **__: object) -> None:
         raise OSError("the machine's last breath")
@@ -109,8 +113,7 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(earlier: Path, mon
     monkeypatch.setattr("sweeps.service.database.schema_version._note_release", fail)
     with pytest.raises(ConfigError, match="last breath"):
         open_database(f"sqlite:///{earlier}")
-    with closing(sqlite3.connect(earlier)) as connection:
-        assert list(connection.iterdump()) == before
+    assert contents(earlier) == before
 
 
 def test_a_database_of_a_later_release_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -126,8 +129,7 @@ def test_a_database_of_a_later_release_is_refused_and_left_alone(tmp_path: Path)
     assert refused.value.exit_status == 2
     for word in ("ray-sweeps 7.8.9", "version 999", f"up to {HEAD}", release(), "pip install --upgrade ray-sweeps"):
         assert word in str(refused.value)
-    with closing(sqlite3.connect(file)) as connection:
-        assert list(connection.iterdump()) == before
+    assert contents(file) == before
     status, error = run_command(["schedule", "list", f"database=sqlite:///{file}"])
     assert (status, "7.8.9" in str(error)) == (2, True)
 
@@ -142,8 +144,7 @@ def test_a_database_that_lacks_a_column_is_refused_by_its_name(earlier: Path, tm
             before = list(connection.iterdump())
         with pytest.raises(ConfigError, match=r"lacks jobs\.stop_asked"):
             open_database(f"sqlite:///{file}")
-        with closing(sqlite3.connect(file)) as connection:
-            assert list(connection.iterdump()) == before
+        assert contents(file) == before
 
 
 def test_the_database_of_another_program_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -155,8 +156,7 @@ def test_the_database_of_another_program_is_refused_and_left_alone(tmp_path: Pat
         before = list(connection.iterdump())
     with pytest.raises(ConfigError, match=r"another program.*dc11669786a5"):
         open_database(f"sqlite:///{file}")
-    with closing(sqlite3.connect(file)) as connection:
-        assert list(connection.iterdump()) == before
+    assert contents(file) == before
 
 
 def test_every_version_has_its_migration() -> None:

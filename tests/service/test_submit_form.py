@@ -106,7 +106,13 @@ def test_other_peoples_sweeps_tell_nothing(tmp_path: Path) -> None:
     ids=str,
 )
 def test_a_mistake_is_at_its_field(client: TestClient, fields: dict[str, str], field: str, words: str) -> None:
-    assert words in mistake(check(client, **fields), field)
+    page = check(client, **fields)
+    assert words in mistake(page, field)
+    if field == "overrides":
+        control = re.search(r"<textarea[^>]* name=\"overrides\"[^>]*>([^<]*)", page)
+        assert control is not None
+        assert 'aria-describedby="overrides-hint overrides-mistake" aria-invalid="true"' in control[0]
+        assert control[1].strip() == fields["overrides"], "what was typed stays"
 
 
 def test_a_mistake_is_an_error_for_a_button_and_none_while_a_person_types(client: TestClient) -> None:
@@ -127,6 +133,7 @@ def test_the_same_sweep_again_has_its_options_in_the_lists(api: Api, client: Tes
     with api.service.database.connect() as connection:
         request = jobs.of_sweep(connection, "again")[0].request
     assert request["overrides"][:2] == ["search/sampler=random", "seed=3"]
+    assert 'href="/submit?like=again"' in client.get("/sweeps/again").text
     page = client.get("/submit?like=again").text
     assert selected(page, "search/sampler") == "random"
     assert ">seed=3</textarea>" in page

@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+from processes import run_python
 from recording import open_recorder, record_small_sweep
 from sqlalchemy import Engine
 from waiting import wait_until
@@ -56,7 +57,7 @@ from pathlib import Path
 from sweeps.service import subprocesses
 print(subprocesses.start(Path({str(tmp_path / "one")!r}), [{LASTING!r} + ["public_url=s3cret"]], Path("none")).pid)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_python("-c", code)
     process = psutil.Process(int(done.stdout))
     assert subprocesses.is_running(tmp_path / "one")
     assert subprocesses.start(tmp_path / "one", [LASTING], Path("none")) is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,9 +22,8 @@ BOTH = "?sweep=searched&sweep=other"
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iterator[AppContext]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppContext]:
     folder = tmp_path_factory.mktemp("service")
-    shutil.copy(empty_database, folder / "mlflow.db")
     record_searched_sweep(f"sqlite:///{folder}/mlflow.db", folder / "outputs")
     record_searched_sweep(f"sqlite:///{folder}/mlflow.db", folder / "outputs", "other", status="finished")
     service = new_service(folder, mlflow_url="https://mlflow.example")
@@ -199,8 +197,7 @@ def test_a_trial_that_does_not_run_has_no_stop_button_and_cannot_be_stopped(clie
     assert 'role="alert"' in answer.text
 
 
-def test_what_a_parameter_is_called_cannot_become_markup(tmp_path: Path, empty_database: Path) -> None:
-    shutil.copy(empty_database, tmp_path / "mlflow.db")
+def test_what_a_parameter_is_called_cannot_become_markup(tmp_path: Path) -> None:
     record_searched_sweep(f"sqlite:///{tmp_path}/mlflow.db", tmp_path / "outputs", "<b>", status="finished")
     service = new_service(tmp_path)
     client = TestClient(make_app(service), base_url="http://127.0.0.1:8642")

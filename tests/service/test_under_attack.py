@@ -6,11 +6,8 @@ import http.client
 import itertools
 import json
 import multiprocessing
-import re
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from waiting import wait_until
+from test_serve import Service
 
 from sweeps.service.auth import tokens
 from sweeps.service.database.engine import open_database, writing
@@ -75,7 +72,7 @@ def _attack(kind: str, url: str, token: str, number: int, idle: list[socket.sock
         ask(url, "POST", "/api/v1/plans", token, json.dumps({"conf": "digits", "overrides": [override]}).encode())
 
 
-class Served:
+class Served(Service):
     """``python -m sweeps serve`` in a folder, with a runner's token."""
 
     def __init__(self, folder: Path) -> None:
@@ -84,14 +81,8 @@ class Served:
         with writing(engine) as connection:
             _, self.token = tokens.create(connection, "eve", "run", time.time())
         engine.dispose()
-        self._log = folder / "serve.log"
-        command = [sys.executable, "-m", "sweeps", "serve", "port=0", "schedules=[]", f"database={database}"]
-        with self._log.open("w") as log:
-            self.process = subprocess.Popen(command, cwd=folder, stderr=log, stdout=log)
-        wait_until(lambda: re.search(r"serves on (\S+)", self._log.read_text()) is not None, 120)
-        found = re.search(r"serves on (\S+)", self._log.read_text())
-        assert found is not None
-        self.url = found[1]
+        super().__init__(folder, f"database={database}")
+        self.start()
 
     def latencies(self, kind: str) -> list[float]:
         """Latencies of health, asked on a new connection each time, while two processes attack."""
@@ -117,8 +108,10 @@ class Served:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     served = Served(tmp_path_factory.mktemp("attacked"))
     yield served
-    served.process.kill()
-    served.process.wait()
+    assert served.process is not None
+    if served.process.poll() is None:
+        served.end(signal.SIGKILL)
+    served.close()
 
 
 def p99(latencies: list[float]) -> float:
@@ -142,6 +135,5 @@ def test_health_is_answered_while_somebody_attacks_and_the_service_ends_when_tol
     )
     attacker.start()
     time.sleep(3)
-    served.process.send_signal(signal.SIGTERM)
-    assert served.process.wait(60) == 0
+    assert served.end(signal.SIGTERM) == 0
     attacker.kill()

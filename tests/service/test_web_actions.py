@@ -37,7 +37,9 @@ def newest(api: Api) -> Job:
 
 
 def test_a_trial_is_retrained_as_a_sweep_of_its_own(api: Api, client: TestClient) -> None:
-    assert 'action="/sweeps/made-by-hand/retrain"' in client.get("/sweeps/made-by-hand").text
+    page = client.get("/sweeps/made-by-hand").text
+    assert 'action="/sweeps/made-by-hand/retrain"' in page
+    assert all(f'name="{name}" value="{value}"' in page for name, value in (("trial", "0"), ("model", "digits")))
     form = {"trial": "1", "changes": "train.max_steps=7 seed=3", "model": "mine"}
     answer = client.post("/sweeps/made-by-hand/retrain", data=form)
     job = newest(api)

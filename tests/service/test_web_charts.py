@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import subprocess
-import sys
 from typing import Any
 
 import pytest
+from processes import run_python
 from recording import record_small_sweep
+from records import sweep_record, trial_record
 
 from sweeps.constants import TAG_ENDED
 from sweeps.errors import TrackingUnreachable
@@ -30,36 +30,23 @@ from sweeps.service.web.sweep_rows import rows_of
 from sweeps.service.web.sweep_view import further_change
 from sweeps.service.web.trials_table import TrialsTable, trials_table
 from sweeps.tracking.metric_history import HistoryPoint
-from sweeps.tracking.record import MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
+from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
 
 
 def trial(number: int, value: float | None, state: str = "finished", **params: Any) -> TrialRecord:
-    return TrialRecord(
-        trial=f"{number:04}",
-        state=state,
-        value=value,
-        params={"train.lr": 0.1 / (number + 1), **params},
-        run_id=f"run{number}",
-        steps=10 * number,
-        attempts=1,
-    )
+    params = {"train.lr": 0.1 / (number + 1), **params}
+    return trial_record(number, value, state, params=params, run_id=f"run{number}", steps=10 * number)
 
 
 def record(*trials: TrialRecord, mode: str = "min") -> SweepRecord:
     best = min if mode == "min" else max
     valued = [each for each in trials if each.value is not None]
-    return SweepRecord(
-        sweep="s",
+    return sweep_record(
         status="running",
-        metrics=("eval/loss",),
         modes=(mode,),
         counts={"finished": len(trials), "pruned": 0, "failed": 0, "running": 0, "stopped": 0},
         front=[best(valued, key=lambda each: each.value or 0.0)] if valued else [],
-        mlflow=MlflowIds(tracking_uri="sqlite:///x", experiment_id="1", run_id="parent"),
         trials=list(trials),
-        time=SweepTime(),
-        conf="digits",
-        started=0.0,
     )
 
 
@@ -285,5 +272,5 @@ print(*({name.partition(".")[0] for name in {*sys.modules} - before} & {"optuna"
 @pytest.mark.slow
 def test_the_first_viewer_of_a_figure_does_not_wait_for_libraries(uri: str) -> None:
     record_small_sweep(uri)
-    done = subprocess.run([sys.executable, "-c", IMPORTED, uri], capture_output=True, text=True, check=False)
+    done = run_python("-c", IMPORTED, uri, status=None)
     assert (done.stdout, done.stderr) == ("\n", "")

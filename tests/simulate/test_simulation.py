@@ -10,10 +10,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from processes import outputs
 from recording import open_recorder
 from rich.console import Console
-from running import run, start
+from running import run, verb
 
 from sweeps.cli import main
 from sweeps.errors import UserError
@@ -362,20 +361,16 @@ def test_a_simulation_of_a_real_sweep_on_its_own_curves_makes_the_same_decisions
     config = ["conf=mine.yaml", "search.max_concurrent=1"]
     real = run(tmp_path, *config, "--name=real").document
     assert real["counts"]["pruned"] > 0
-    writing = start(tmp_path, "show", "real", "--curves=curves.parquet")
-    _, err = outputs(writing, 120)
-    assert writing.returncode == 0, err
-    printed, _ = outputs(start(tmp_path, "run", *config, "--simulate=curves.parquet", "--json"), 120)
+    verb(tmp_path, "show", "real", "--curves=curves.parquet", within_s=120)
+    simulated = verb(tmp_path, "run", *config, "--simulate=curves.parquet", "--json", within_s=120).document
     compared = ("trial", "state", "value", "params", "steps")
-    assert [{key: trial[key] for key in compared} for trial in json.loads(printed)["trials"]] == [
+    assert [{key: trial[key] for key in compared} for trial in simulated["trials"]] == [
         {key: trial[key] for key in compared} for trial in real["trials"]
     ]
-    replay = start(tmp_path, "replay", "real", "--json")
-    assert json.loads(outputs(replay, 120)[0])["differences"] == []
-    assert replay.returncode == 0
+    assert verb(tmp_path, "replay", "real", "--json", within_s=120).document["differences"] == []
     pruned = next(trial["trial"] for trial in real["trials"] if trial["state"] == "pruned")
-    shown, _ = outputs(start(tmp_path, "show", "real", f"--trial={pruned}", "--why", "--json"), 120)
-    assert json.loads(shown)["why"][-1].startswith("stopped: at the rung of")
+    shown = verb(tmp_path, "show", "real", f"--trial={pruned}", "--why", "--json", within_s=120).document
+    assert shown["why"][-1].startswith("stopped: at the rung of")
 
 
 LANES = "1=100,2=160,4=200"

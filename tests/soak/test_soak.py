@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from processes import run_python
 
 SOAK = Path(__file__).with_name("soak.py")
 
@@ -14,7 +13,5 @@ SOAK = Path(__file__).with_name("soak.py")
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_two_services_lose_nothing_and_do_nothing_twice_while_everything_fails(tmp_path: Path) -> None:
-    command = [sys.executable, str(SOAK), "--minutes=2", "--sweeps=8"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = run_python(str(SOAK), "--minutes=2", "--sweeps=8", folder=tmp_path)
     assert "| sweeps | 8, " in done.stdout

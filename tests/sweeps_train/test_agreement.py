@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,19 +28,11 @@ def trained_on_different_files(extra: str) -> str:
     return str(raised.value)
 
 
-def longer() -> str:
-    return trained_on_different_files("longer")
-
-
-def other() -> str:
-    return trained_on_different_files("other")
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_workers_with_other_numbers_of_samples_or_other_contents_are_refused(tmp_path: Path) -> None:
-    for text in on_two_workers(longer, tmp_path):
+    for text in on_two_workers(partial(trained_on_different_files, "longer"), tmp_path):
         assert re.search(r"worker 0: 20 training and 5 .*worker 1: 21 training and 5 .*data\.revision", text)
-    for text in on_two_workers(other, tmp_path):
+    for text in on_two_workers(partial(trained_on_different_files, "other"), tmp_path):
         first, second = re.findall(r"20 training and 5 held-out samples \(fingerprint (\w+)\)", text)
         assert first != second

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import platform
-import subprocess
-import sys
 
 import pytest
+from processes import run_python
 
 STEPS = """
 import json, os, resource, sys, threading
@@ -44,7 +43,7 @@ for run in (main, in_another_thread):  # each in a process as it is when all has
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators are left alone")
 def test_a_step_takes_the_memory_that_the_one_before_has_freed_in_any_thread() -> None:
-    printed = subprocess.run([sys.executable, "-c", STEPS], capture_output=True, text=True, check=True).stdout
+    printed = run_python("-c", STEPS).stdout
     in_main, in_another = map(json.loads, printed.splitlines())
     for outside, inside, given_back_mib in (in_main, in_another):
         assert outside > 1000

@@ -232,7 +232,7 @@ torch.distributed.destroy_process_group()
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_every_node_starts_its_own_torchrun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_node_starts_its_own_torchrun(nodes: RayNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = """
 task:
   command: >-
@@ -247,15 +247,11 @@ search: {metric: sum, mode: min, num_trials: 1}
 """
     folder = written(tmp_path, task)
     (folder / "train.py").write_text(ON_NODES)
-    nodes = RayNodes(tmp_path)
-    try:
-        for ip in ("127.0.0.1", "127.0.0.2"):  # Ray Train takes nodes of one address for one
-            nodes.start(num_cpus=2, options=[f"--node-ip-address={ip}"])
-        for name, value in nodes.environment.items():
-            monkeypatch.setenv(name, value)
-        done = run(folder, "conf=mine.yaml", f"cluster.address={nodes.address}")
-    finally:
-        nodes.stop()
+    for ip in ("127.0.0.1", "127.0.0.2"):  # Ray Train takes nodes of one address for one
+        nodes.start(num_cpus=2, options=[f"--node-ip-address={ip}"])
+    for name, value in nodes.environment.items():
+        monkeypatch.setenv(name, value)
+    done = run(folder, "conf=mine.yaml", f"cluster.address={nodes.address}")
     assert done.status == 0, done.err
     best = done.document["best"]
     assert best["value"] == 0 + 1 + 2 + 3, "of all ranks"

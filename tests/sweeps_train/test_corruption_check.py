@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +55,6 @@ def corrupted(rank: int) -> str:
     return "nothing"
 
 
-def last_of_three_is_corrupted() -> str:
-    return corrupted(2)
-
-
-def one_of_two_is_corrupted() -> str:
-    return corrupted(1)
-
-
 @pytest.mark.slow
 def test_a_training_with_checks_is_the_same_as_without(tmp_path: Path) -> None:
     for checked, unchecked in on_workers(2, both, tmp_path):
@@ -69,14 +62,14 @@ def test_a_training_with_checks_is_the_same_as_without(tmp_path: Path) -> None:
 
 
 def test_a_flipped_bit_names_the_worker_that_differs_from_most(tmp_path: Path) -> None:
-    _, (*others, found) = exits_of_workers(3, last_of_three_is_corrupted, tmp_path)
+    _, (*others, found) = exits_of_workers(3, partial(corrupted, 2), tmp_path)
     assert re.match(r"silent data corruption after step 4: worker 2 on \S+ computed another loss", found)
     assert found.endswith("than the other 2 workers")
     assert "nothing" not in others, "they end, too"
 
 
 def test_of_two_workers_both_are_named(tmp_path: Path) -> None:
-    _, texts = exits_of_workers(2, one_of_two_is_corrupted, tmp_path)
+    _, texts = exits_of_workers(2, partial(corrupted, 1), tmp_path)
     for text in texts:
         assert re.match(r"silent data corruption after step 4: workers 0 on \S+, 1 on \S+ compute different", text)
 

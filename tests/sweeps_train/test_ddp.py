@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,14 +76,6 @@ def config(model: str, **strategy: Any) -> TrainingConfig:
 
 def losses(model: str, **strategy: Any) -> list[float]:
     return [metrics["eval/loss"] for _, metrics, *_ in run(config(model, **strategy)).reports]
-
-
-def leaves_out() -> list[float]:
-    return losses("LeavesOut")
-
-
-def two_types() -> list[float]:
-    return losses("TwoTypes")
 
 
 def compressed() -> str:
@@ -185,14 +178,14 @@ def test_a_hundred_small_gradients_are_one_all_reduce(tmp_path: Path) -> None:
 
 
 def test_parameters_that_some_losses_leave_out_are_trained_as_by_one_process(tmp_path: Path) -> None:
-    alone = leaves_out()
+    alone = losses("LeavesOut")
     assert len(alone) == STEPS
-    assert on_two_workers(leaves_out, tmp_path)[0] == pytest.approx(alone, rel=1e-5)
+    assert on_two_workers(partial(losses, "LeavesOut"), tmp_path)[0] == pytest.approx(alone, rel=1e-5)
 
 
 def test_parameters_of_several_types_are_averaged_in_the_same_order_on_all_workers(tmp_path: Path) -> None:
-    alone = two_types()
-    assert on_two_workers(two_types, tmp_path)[0] == pytest.approx(alone, rel=2e-2)
+    alone = losses("TwoTypes")
+    assert on_two_workers(partial(losses, "TwoTypes"), tmp_path)[0] == pytest.approx(alone, rel=2e-2)
 
 
 def test_compressed_gradients_want_a_loss_that_uses_all_that_is_trained(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from mlflow import artifacts
-from running import NO_PREFLIGHT, Done, points, run
+from running import NO_PREFLIGHT, Done, own_function, points, run
 
 from sweeps_train.config import FunctionTask
 from sweeps_train.frameworks.bound_function import bind_function
@@ -61,16 +61,6 @@ def note(config, rank, what, epoch):
     with open(config["notes"], "a") as file:
         file.write(json.dumps(line) + "\\n")
 """
-CONF = """
-# A function of this test.
-defaults: [ray_train_function, override task: function, _self_]
-space: null
-task:
-  _target_: users.train
-  arguments: {fault: none, level: 1.0, notes: NOTES}
-  metrics: []
-search: {metric: loss, mode: min, default_first: false}
-"""
 LEVELS = {"none": 1.0, "dies": 0.9, "bad": 2.0, "misspells": 1.0, "good": 0.8}
 """Level of the loss by fault."""
 QUICK = ["none", "bad", "good"]
@@ -92,13 +82,10 @@ def sweep(
     isolation, faults = request.param
     folder = tmp_path_factory.mktemp(isolation)
     notes = folder / "notes"
-    (folder / "users.py").write_text(USERS, encoding="utf-8")
-    (folder / "users.yaml").write_text(CONF.replace("NOTES", str(notes)).strip(), encoding="utf-8")
     tried = [{"task.arguments.fault": fault, "task.arguments.level": LEVELS[fault]} for fault in faults]
     done = run(
         folder,
-        "conf=users",
-        f"--config-dir={folder}",
+        *own_function(folder, USERS, f"{{fault: none, level: 1.0, notes: {notes}}}"),
         f"task.arguments.fault=choice({', '.join(faults)})",
         "task.arguments.level=interval(0.5, 2.5)",
         points(*tried),
@@ -145,9 +132,8 @@ def test_every_report_is_recorded_once_at_its_count(sweep: Sweep) -> None:
     done, _ = sweep
     for trial in done.trials():
         if trial.data.tags["sweeps.state"] == "finished":
-            history = done.client.get_metric_history(trial.info.run_id, "loss")
             level = LEVELS[trial.data.params["task.arguments.fault"]]
-            assert [(point.step, round(point.value, 6)) for point in sorted(history, key=lambda each: each.step)] == [
+            assert [(step, round(value, 6)) for step, value in done.history(trial.info.run_id, "loss")] == [
                 (step, round(level - 0.01 * (step - 1), 6)) for step in range(1, 7)
             ]
 
@@ -212,8 +198,7 @@ def test_the_example_is_the_same_in_fresh_processes_and_as_the_second_in_a_slot(
             "task.arguments.epochs=4",
             f"scaling.isolation={isolation}",
         )
-        history = done.client.get_metric_history(done.trials()[-1].info.run_id, "loss")
-        histories.append(sorted((point.step, point.value) for point in history))
+        histories.append(done.history(done.trials()[-1].info.run_id, "loss"))
     assert len(histories[0]) == 4
     assert histories[0] == histories[1]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from ray.train import Checkpoint
-from running import NO_PREFLIGHT, points, run
+from running import NO_PREFLIGHT, own_function, points, run
 from training_runs import Recorder
 
 from sweeps_train.config import Checkpoint as CheckpointConfig
@@ -136,17 +136,6 @@ REPORTS = {
 def train(config):
     ray.train.report(REPORTS[config["kind"]])
 """
-CONF = """
-# A function of this test.
-defaults: [ray_train_function, override task: function, override search/scheduler: none, _self_]
-space: null
-task:
-  _target_: users.train
-  arguments: {kind: types}
-  metrics: []
-scaling: {num_workers: 1}
-search: {metric: loss, mode: min, default_first: false, max_retries: 0}
-"""
 REFUSED = {
     "names": "the reported name None is of the type NoneType",
     "twice": "two reported values would both have the name 'a/b'",
@@ -158,13 +147,11 @@ REFUSED = {
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_whatever_a_function_reports_is_recorded_or_fails_its_own_trial_alone(tmp_path: Path) -> None:
-    (tmp_path / "users.py").write_text(USERS, encoding="utf-8")
-    (tmp_path / "users.yaml").write_text(CONF.strip(), encoding="utf-8")
     kinds = [*REFUSED, "types"]
     done = run(
         tmp_path,
-        "conf=users",
-        f"--config-dir={tmp_path}",
+        *own_function(tmp_path, USERS, "{kind: types}"),
+        *("search/scheduler=none", "search.max_retries=0", "scaling.num_workers=1"),
         f"task.arguments.kind=choice({', '.join(kinds)})",
         points(*({"task.arguments.kind": kind} for kind in kinds)),
         f"search.num_trials={len(kinds)}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -126,26 +127,39 @@ def test_transformers_reads_a_trainers_checkpoint(sweep: Done) -> None:
     }
 
 
+def trained(
+    arguments: TrainingArguments,
+    patch: pytest.MonkeyPatch,
+    report: Callable[..., None],
+    *callbacks: TrainerCallback,
+    held_out: Any = ROWS,
+) -> None:
+    """Train the model of two weights as a trial does."""
+    from transformers import Trainer
+
+    from sweeps_train.frameworks.huggingface import ReportCallback, keep_best_by_the_trial
+
+    patch.setattr("ray.train.report", report)
+    patch.setattr("sweeps_train.frameworks.huggingface.log_step", lambda *_: None)
+    keep_best_by_the_trial(arguments)
+    trainer = Trainer(Line(), arguments, train_dataset=ROWS, eval_dataset=held_out)
+    for callback in (*callbacks, ReportCallback(trainer)):
+        trainer.add_callback(callback)
+    trainer.train()
+
+
 @pytest.mark.parametrize("saves", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_evaluations_of_several_datasets_are_one_report(
     saves: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from transformers import Trainer
-
-    from sweeps_train.frameworks.huggingface import ReportCallback
-
     def report(metrics: dict[str, float], checkpoint: Any) -> None:
         reported.append(({name for name in metrics if name.endswith("_loss")}, metrics["step"], checkpoint is not None))
 
     reported: list[tuple[set[str], float, bool]] = []
-    monkeypatch.setattr("ray.train.report", report)
-    monkeypatch.setattr("sweeps_train.frameworks.huggingface.log_step", lambda *_: None)
     strategy = "steps" if saves else "no"
     arguments = line_arguments(tmp_path, max_steps=2, eval_strategy="steps", eval_steps=1, save_strategy=strategy)
-    held_out: Any = dict.fromkeys(("seen", "unseen", "long", "short"), ROWS)
-    trainer = Trainer(Line(), arguments, train_dataset=ROWS, eval_dataset=held_out)
-    trainer.add_callback(ReportCallback(trainer))
-    trainer.train()
+    held_out = dict.fromkeys(("seen", "unseen", "long", "short"), ROWS)
+    trained(arguments, monkeypatch, report, held_out=held_out)
     losses = {f"eval_{name}_loss" for name in held_out}
     assert reported == [(losses, 1, saves), (losses, 2, saves)]
 
@@ -156,7 +170,7 @@ def test_a_trainer_that_continues_trains_with_its_changed_values(schedule: str, 
 
     from sweeps_train.frameworks.huggingface import ChangedValues
 
-    def trained(lr: float, stop_at: int, resume: str | None = None) -> dict[str, Any]:
+    def last_group(lr: float, stop_at: int, resume: str | None = None) -> dict[str, Any]:
         values: Any = {"learning_rate": lr, "weight_decay": lr, "lr_scheduler_type": schedule}
         trainer = Trainer(Line(), line_arguments(tmp_path, max_steps=4, save_steps=2, **values), train_dataset=ROWS)
         trainer.add_callback(ChangedValues(trainer))
@@ -167,9 +181,9 @@ def test_a_trainer_that_continues_trains_with_its_changed_values(schedule: str, 
         return group
 
     left = 0.25 if schedule == "linear" else 1.0  # after three of four steps
-    trained(0.01, stop_at=2)
-    assert trained(0.01, 3, str(tmp_path / "checkpoint-2"))["lr"] == pytest.approx(0.01 * left)
-    changed = trained(0.02, 3, str(tmp_path / "checkpoint-2"))
+    last_group(0.01, stop_at=2)
+    assert last_group(0.01, 3, str(tmp_path / "checkpoint-2"))["lr"] == pytest.approx(0.01 * left)
+    changed = last_group(0.02, 3, str(tmp_path / "checkpoint-2"))
     assert changed["lr"] == pytest.approx(0.02 * left)
     assert changed["weight_decay"] == 0.02
 
@@ -204,48 +218,28 @@ def test_an_object_that_is_no_trainer_is_refused() -> None:
 def test_the_trial_keeps_the_best_checkpoint_of_a_trainer_that_would_do_so_itself(
     options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from transformers import EarlyStoppingCallback, Trainer
-
-    from sweeps_train.frameworks.huggingface import ReportCallback, keep_best_by_the_trial
+    from transformers import EarlyStoppingCallback
 
     reported: list[tuple[float, bool]] = []
 
     def report(metrics: dict[str, float], checkpoint: Any) -> None:
         reported.append((metrics["step"], (Path(checkpoint.path) / "optimizer.pt").exists()))
 
-    monkeypatch.setattr("ray.train.report", report)
-    monkeypatch.setattr("sweeps_train.frameworks.huggingface.log_step", lambda *_: None)
-    arguments = line_arguments(
-        tmp_path, max_steps=3, eval_strategy="steps", eval_steps=1, metric_for_best_model="loss", **options
-    )
-    keep_best_by_the_trial(arguments)
-    trainer = Trainer(Line(), arguments, train_dataset=ROWS, eval_dataset=ROWS)
-    trainer.add_callback(EarlyStoppingCallback(2))
-    trainer.add_callback(ReportCallback(trainer))
-    trainer.train()
+    best = {"metric_for_best_model": "loss", **options}
+    arguments = line_arguments(tmp_path, max_steps=3, eval_strategy="steps", eval_steps=1, **best)
+    trained(arguments, monkeypatch, report, EarlyStoppingCallback(2))
     assert reported == [(1, True), (2, True), (3, True)]
 
 
 def test_a_trainers_own_early_stopping_ends_the_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from transformers import EarlyStoppingCallback, Trainer
+    from transformers import EarlyStoppingCallback
 
-    from sweeps_train.frameworks.huggingface import ReportCallback, keep_best_by_the_trial
+    def report(metrics: dict[str, float], checkpoint: Any) -> None:
+        reported.append(metrics["step"])
 
     reported: list[float] = []
-    monkeypatch.setattr("ray.train.report", lambda metrics, checkpoint: reported.append(metrics["step"]))
-    monkeypatch.setattr("sweeps_train.frameworks.huggingface.log_step", lambda *_: None)
-    arguments = line_arguments(
-        tmp_path,
-        max_steps=9,
-        learning_rate=0.0,  # without learning, no evaluation is better than the first
-        eval_strategy="steps",
-        eval_steps=1,
-        metric_for_best_model="loss",
-        load_best_model_at_end=True,
-    )
-    keep_best_by_the_trial(arguments)
-    trainer = Trainer(Line(), arguments, train_dataset=ROWS, eval_dataset=ROWS)
-    trainer.add_callback(EarlyStoppingCallback(1))
-    trainer.add_callback(ReportCallback(trainer))
-    trainer.train()
+    best: dict[str, Any] = {"metric_for_best_model": "loss", "load_best_model_at_end": True}
+    # Without learning, no evaluation is better than the first.
+    arguments = line_arguments(tmp_path, max_steps=9, learning_rate=0.0, eval_strategy="steps", eval_steps=1, **best)
+    trained(arguments, monkeypatch, report, EarlyStoppingCallback(1))
     assert reported == [1, 2]

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import run_python
 
 TRAINS = """
 import json, sys
@@ -106,7 +107,6 @@ def test_the_losses_are_those_with_the_compiler_loaded(trained: dict[str, tuple[
 
 
 def test_a_whole_training_with_evaluations_and_checkpoints_imports_neither_nor_scikit_learn(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", WHOLE, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = run_python("-c", WHOLE, str(tmp_path), within_s=120)
     assert json.loads(done.stdout.splitlines()[-1]) == []
     assert (tmp_path / "step-00000002").is_dir()

@@ -17,6 +17,12 @@ from sweeps.validate.target_checks import check_targets
 from sweeps_train.config import FunctionTask
 from sweeps_train.frameworks.bound_function import bind_function
 
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*LeafSpec:FutureWarning", "ignore:.*does not have many workers", "ignore:.*`srun` command"
+)
+
+QUIET: dict[str, Any] = {"enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+
 USERS = """
 import os
 from pathlib import Path
@@ -90,9 +96,22 @@ def test_lightning_reads_a_modules_checkpoint(sweep: Done) -> None:
     assert module.hparams["hidden"] == 32
 
 
-@pytest.mark.filterwarnings(
-    "ignore:.*LeafSpec:FutureWarning", "ignore:.*does not have many workers", "ignore:.*`srun` command"
-)
+def fit(
+    module: Any, folder: Path, patch: pytest.MonkeyPatch, report: Any, searched: str = "loss", **options: Any
+) -> None:
+    """Train a module as a trial does, with options of the Trainer of its own."""
+    from lightning.pytorch import Trainer
+
+    from sweeps_train.examples.lightning_digits import Digits
+    from sweeps_train.frameworks.lightning import _callbacks
+
+    patch.setattr("ray.train.report", report)
+    patch.setattr("sweeps_train.frameworks.lightning.searched_metrics", lambda: (searched,))
+    trainer = Trainer(**{"logger": False, **QUIET, **options}, default_root_dir=folder)
+    trainer.callbacks = _callbacks(trainer)  # type: ignore[attr-defined]
+    trainer.fit(module, Digits(64))
+
+
 @pytest.mark.parametrize(
     ("options", "reports"),
     [
@@ -104,10 +123,7 @@ def test_lightning_reads_a_modules_checkpoint(sweep: Done) -> None:
 def test_each_validation_is_a_report_or_each_epoch_where_there_is_none(
     options: dict[str, Any], reports: list[tuple[int, bool]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lightning.pytorch import Trainer
-
-    from sweeps_train.examples.lightning_digits import Classifier, Digits
-    from sweeps_train.frameworks.lightning import _callbacks
+    from sweeps_train.examples.lightning_digits import Classifier
 
     def report(metrics: dict[str, float], checkpoint: Any, **_: Any) -> None:
         assert "loss" in metrics or "limit_val_batches" in options
@@ -115,29 +131,18 @@ def test_each_validation_is_a_report_or_each_epoch_where_there_is_none(
         reported.append((metrics["step"], saved))
 
     reported: list[tuple[int, bool]] = []
-    monkeypatch.setattr("ray.train.report", report)
-    monkeypatch.setattr("sweeps_train.frameworks.lightning.searched_metrics", lambda: ("loss",))
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
-    trainer = Trainer(
-        **{"max_epochs": 2, "limit_train_batches": 2, "val_check_interval": 1, **quiet, **options},
-        default_root_dir=tmp_path,
-    )
-    trainer.callbacks = _callbacks(trainer)
-    trainer.fit(Classifier(1e-3, 8), Digits(64))
+    twice = {"max_epochs": 2, "limit_train_batches": 2, "val_check_interval": 1, **options}
+    fit(Classifier(1e-3, 8), tmp_path, monkeypatch, report, **twice)
     assert reported == reports
     assert {path.name for path in tmp_path.rglob("*.ckpt")} <= {"checkpoint.ckpt"}, "Lightning has saved its own"
 
 
-@pytest.mark.filterwarnings(
-    "ignore:.*LeafSpec:FutureWarning", "ignore:.*does not have many workers", "ignore:.*`srun` command"
-)
 def test_the_users_callbacks_early_stopping_and_loggers_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lightning.pytorch import Callback, Trainer
+    from lightning.pytorch import Callback
     from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
     from lightning.pytorch.loggers import CSVLogger
 
-    from sweeps_train.examples.lightning_digits import Classifier, Digits
-    from sweeps_train.frameworks.lightning import _callbacks
+    from sweeps_train.examples.lightning_digits import Classifier
 
     class Counts(Callback):
         def on_train_epoch_end(self, *_: Any) -> None:
@@ -145,30 +150,20 @@ def test_the_users_callbacks_early_stopping_and_loggers_work(tmp_path: Path, mon
 
     counted: list[int] = []
     reported: list[float] = []
-    monkeypatch.setattr("ray.train.report", lambda metrics, **_: reported.append(metrics["step"]))
-    monkeypatch.setattr("sweeps_train.frameworks.lightning.searched_metrics", lambda: ("loss",))
     own = ModelCheckpoint(dirpath=tmp_path / "mine", monitor="loss")
-    trainer = Trainer(
-        max_epochs=9,
-        limit_train_batches=1,
-        callbacks=[Counts(), EarlyStopping("loss", patience=1), own],
-        logger=CSVLogger(tmp_path, "logs", version=0),
-        log_every_n_steps=1,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        accelerator="cpu",
-        default_root_dir=tmp_path,
-    )
-    trainer.callbacks = _callbacks(trainer)  # type: ignore[attr-defined]
-    trainer.fit(Classifier(0.0, 8), Digits(64))  # without learning, no epoch is better than the first
+    users: dict[str, Any] = {
+        "callbacks": [Counts(), EarlyStopping("loss", patience=1), own],
+        "logger": CSVLogger(tmp_path, "logs", version=0),
+        "log_every_n_steps": 1,
+    }
+    # Without learning, no epoch is better than the first.
+    module, report = Classifier(0.0, 8), lambda metrics, **_: reported.append(metrics["step"])
+    fit(module, tmp_path, monkeypatch, report, max_epochs=9, limit_train_batches=1, **users)
     assert (len(counted), reported) == (2, [1, 2])
     assert "loss" in (tmp_path / "logs/version_0/metrics.csv").read_text(encoding="utf-8").splitlines()[0]
     assert Path(own.best_model_path).is_file()
 
 
-@pytest.mark.filterwarnings(
-    "ignore:.*LeafSpec:FutureWarning", "ignore:.*does not have many workers", "ignore:.*`srun` command"
-)
 @pytest.mark.parametrize(
     ("searched", "interval", "expected"),
     [
@@ -185,10 +180,7 @@ def test_a_metric_of_a_training_epoch_is_reported_at_the_end_of_this_epoch(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from lightning.pytorch import Trainer
-
-    from sweeps_train.examples.lightning_digits import Classifier, Digits
-    from sweeps_train.frameworks.lightning import _callbacks
+    from sweeps_train.examples.lightning_digits import Classifier
 
     class Counting(Classifier):
         def training_step(self, batch: Any, index: int) -> Any:
@@ -203,22 +195,8 @@ def test_a_metric_of_a_training_epoch_is_reported_at_the_end_of_this_epoch(
         reported.append((metrics["step"], metrics.get("epoch_end"), metrics.get("seen")))
 
     reported: list[tuple[int, Any, Any]] = []
-    monkeypatch.setattr("ray.train.report", report)
-    monkeypatch.setattr("sweeps_train.frameworks.lightning.searched_metrics", lambda: (searched,))
-    trainer = Trainer(
-        max_epochs=2,
-        limit_train_batches=2,
-        limit_val_batches=1,
-        val_check_interval=interval,
-        num_sanity_val_steps=1,
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        accelerator="cpu",
-        default_root_dir=tmp_path,
-    )
-    trainer.callbacks = _callbacks(trainer)  # type: ignore[attr-defined]
-    trainer.fit(Counting(1e-3, 8), Digits(64))
+    steps = {"max_epochs": 2, "limit_train_batches": 2, "limit_val_batches": 1, "num_sanity_val_steps": 1}
+    fit(Counting(1e-3, 8), tmp_path, monkeypatch, report, searched, val_check_interval=interval, **steps)
     assert reported == expected
 
 
@@ -263,9 +241,6 @@ def test_the_shards_of_every_node_are_reported_by_one_of_its_workers(
     assert named.exists() is (local_rank == 1), "the worker that reports removes its node's files"
 
 
-@pytest.mark.filterwarnings(
-    "ignore:.*LeafSpec:FutureWarning", "ignore:.*does not have many workers", "ignore:.*`srun` command"
-)
 @pytest.mark.parametrize("has_schedule", [False, True])
 def test_a_module_that_continues_trains_with_its_changed_values(has_schedule: bool, tmp_path: Path) -> None:
     import torch
@@ -281,15 +256,8 @@ def test_a_module_that_continues_trains_with_its_changed_values(has_schedule: bo
             return ([optimizer], [halves]) if has_schedule else optimizer
 
     def trained(lr: float, epochs: int, checkpoint: str | None) -> dict[str, Any]:
-        quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
-        trainer = Trainer(
-            max_epochs=epochs,
-            limit_train_batches=1,
-            limit_val_batches=0,
-            enable_checkpointing=False,
-            **quiet,  # type: ignore[arg-type]
-            callbacks=[ChangedValues()],
-        )
+        short = {"max_epochs": epochs, "limit_train_batches": 1, "limit_val_batches": 0, "enable_checkpointing": False}
+        trainer = Trainer(logger=False, **QUIET, **short, callbacks=[ChangedValues()])  # type: ignore[arg-type]
         trainer.fit(Scheduled(lr, 8), Digits(64), ckpt_path=checkpoint)
         trainer.save_checkpoint(tmp_path / f"{epochs}.ckpt")
         group: dict[str, Any] = trainer.optimizers[0].param_groups[0]

@@ -66,10 +66,7 @@ def test_a_trial_whose_workers_wait_for_each_other_continues_with_half_the_micro
     assert [trial["state"] for trial in trials] == ["finished"] * len(tried), done.err
     assert [trial["attempts"] for trial in trials] == [1] * len(tried)
     assert done.err.count("out of memory: micro batches have 8 samples from the last checkpoint on, instead of 16") == 2
-    losses = [
-        [(point.step, point.value) for point in done.client.get_metric_history(trial.info.run_id, "eval/loss")]
-        for trial in done.trials()
-    ]
+    losses = [done.history(trial.info.run_id, "eval/loss") for trial in done.trials()]
     expected, *others = losses
     assert [step for step, _ in expected] == [10, 20, 30, 40]
     for other in others:

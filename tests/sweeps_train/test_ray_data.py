@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import outputs
-from running import Done, points, run, start
+from running import Done, points, run, verb
 
 from sweeps_train.config import FunctionConfig
 from sweeps_train.config.task import FunctionTask
@@ -150,10 +149,8 @@ def test_a_dataset_that_cannot_be_made_ends_the_sweep_before_its_first_trial(tmp
     (tmp_path / "users.py").write_text(USERS)
     (tmp_path / "own.yaml").write_text(CONF.replace("NOTES", str(tmp_path / "notes")))
     wrong = "task.datasets.held_out._target_=users.no_rows"
-    process = start(tmp_path, "run", "conf=own.yaml", "search.num_trials=1", "cluster.num_cpus=3", wrong)
-    _, err = outputs(process, 280)
-    assert process.returncode == 2, err
-    assert "task.datasets.held_out._target_=users.no_rows returned a list" in err
+    refused = verb(tmp_path, "run", "conf=own.yaml", "search.num_trials=1", "cluster.num_cpus=3", wrong, status=2)
+    assert "task.datasets.held_out._target_=users.no_rows returned a list" in refused.err
     assert not list((tmp_path / "outputs").iterdir())
 
 

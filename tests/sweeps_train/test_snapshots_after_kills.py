@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,19 @@ import pytest
 import torch
 from processes import process_with
 from training_runs import IMAGES as SMALL_IMAGES
-from training_runs import configured, exits_of_workers, on_two_workers, on_workers, run
+from training_runs import (
+    configured,
+    exits_of_workers,
+    kill_in_step_5,
+    losses_and_reads,
+    on_two_workers,
+    on_workers,
+    run,
+)
 from waiting import wait_until
 
 from sweeps_train.checkpoints.checkpoint import complete_checkpoints
 from sweeps_train.checkpoints.integrity import find_damage
-from sweeps_train.lanes import lane
 from sweeps_train.snapshots import connection
 from sweeps_train.snapshots.connection import HolderConnection, holder_folder
 
@@ -29,61 +36,18 @@ pytestmark = [
 IMAGES = {**SMALL_IMAGES, "checkpoint": {"background": True}}
 
 
-def recorded_run(folder: str, strategy: str) -> tuple[dict[int, Any], list[str]]:
-    """Losses by step, and the folders from which the state was read."""
-    read: list[str] = []
-    load = lane.load_checkpoint
-
-    def loaded(path: Path, *arguments: Any) -> Any:
-        read.append(str(path))
-        return load(path, *arguments)
-
-    with pytest.MonkeyPatch.context() as patches:
-        patches.setattr(lane, "load_checkpoint", loaded)
-        recorder = run(configured(IMAGES, train=LONGER, strategy={"kind": strategy}), Path(folder).absolute())
-    return {step: metrics["eval/loss"] for step, metrics, *_ in recorder.reports}, read
-
-
 LONGER = {"max_steps": 8, "eval_every": 2, "lr": 1e-3}
 
 
-def undisturbed_fsdp() -> Any:
-    return recorded_run("undisturbed", "fsdp")
-
-
-def undisturbed_ddp() -> Any:
-    return recorded_run("undisturbed", "ddp")
-
-
-def continued_fsdp() -> Any:
-    return recorded_run("killed", "fsdp")
-
-
-def continued_ddp() -> Any:
-    return recorded_run("killed", "ddp")
+def recorded_run(folder: str, strategy: str) -> tuple[dict[int, float], list[str]]:
+    config = configured(IMAGES, train=LONGER, strategy={"kind": strategy})
+    return losses_and_reads(lambda: run(config, Path(folder).absolute()))
 
 
 def killed_in_step(rank: int, strategy: str) -> None:
     """Kill a worker in the step after that of the second checkpoint, which is complete by then."""
-    update = lane.Lane._update_weights
-
-    def killed(self: lane.Lane) -> bool:
-        if self.progress.step == 5:
-            wait_until((Path("killed") / "step-00000004").exists)
-            if self.workers.rank == rank:
-                os.kill(os.getpid(), signal.SIGKILL)
-        return update(self)
-
-    lane.Lane._update_weights = killed  # type: ignore[method-assign] # in a process of its own
+    kill_in_step_5(rank, Path("killed") / "step-00000004")
     recorded_run("killed", strategy)
-
-
-def main_killed_in_step() -> None:
-    killed_in_step(0, "ddp")
-
-
-def other_killed_in_step() -> None:
-    killed_in_step(1, "fsdp")
 
 
 def killed_in_write() -> None:
@@ -103,21 +67,15 @@ def killed_in_write() -> None:
     recorded_run("killed", "fsdp")
 
 
-@pytest.mark.parametrize(
-    ("killed", "undisturbed", "continued"),
-    [
-        pytest.param(main_killed_in_step, undisturbed_ddp, continued_ddp, id="main worker, ddp"),
-        pytest.param(other_killed_in_step, undisturbed_fsdp, continued_fsdp, id="other worker, fsdp"),
-    ],
-)
+@pytest.mark.parametrize(("rank", "strategy"), [(0, "ddp"), (1, "fsdp")])
 def test_after_a_kill_workers_continue_from_memory_with_the_same_losses(
-    killed: Callable[[], Any], undisturbed: Callable[[], Any], continued: Callable[[], Any], tmp_path: Path
+    rank: int, strategy: str, tmp_path: Path
 ) -> None:
-    (expected, _), _ = on_two_workers(undisturbed, tmp_path)
-    statuses, _ = exits_of_workers(2, killed, tmp_path)
+    (expected, _), _ = on_two_workers(partial(recorded_run, "undisturbed", strategy), tmp_path)
+    statuses, _ = exits_of_workers(2, partial(killed_in_step, rank, strategy), tmp_path)
     assert -signal.SIGKILL in statuses
     assert 0 not in statuses
-    results = on_two_workers(continued, tmp_path)
+    results = on_two_workers(partial(recorded_run, "killed", strategy), tmp_path)
     folder = holder_folder(tmp_path / "killed")
     assert [read for _, read in results] == [[str(folder / "files")]] * 2
     assert results[0][0] == {step: loss for step, loss in expected.items() if step >= 4}
@@ -128,10 +86,10 @@ def test_after_a_kill_workers_continue_from_memory_with_the_same_losses(
 def test_after_a_kill_a_worker_on_a_gpu_continues_from_memory(tmp_path: Path) -> None:
     if not torch.cuda.is_available():
         pytest.skip("there is no GPU here")
-    ((expected, _),) = on_workers(1, undisturbed_ddp, tmp_path, "nccl")
-    statuses, _ = exits_of_workers(1, main_killed_in_step, tmp_path, "nccl")
+    ((expected, _),) = on_workers(1, partial(recorded_run, "undisturbed", "ddp"), tmp_path, "nccl")
+    statuses, _ = exits_of_workers(1, partial(killed_in_step, 0, "ddp"), tmp_path, "nccl")
     assert statuses == [-signal.SIGKILL]
-    ((losses, read),) = on_workers(1, continued_ddp, tmp_path, "nccl")
+    ((losses, read),) = on_workers(1, partial(recorded_run, "killed", "ddp"), tmp_path, "nccl")
     folder = holder_folder(tmp_path / "killed")
     assert read == [str(folder / "files")]
     assert losses == pytest.approx({step: loss for step, loss in expected.items() if step >= 4}, rel=1e-3)
@@ -139,7 +97,7 @@ def test_after_a_kill_a_worker_on_a_gpu_continues_from_memory(tmp_path: Path) ->
 
 
 def test_the_snapshot_of_a_killed_worker_is_written_after_its_death(tmp_path: Path) -> None:
-    (expected, _), _ = on_two_workers(undisturbed_fsdp, tmp_path)
+    (expected, _), _ = on_two_workers(partial(recorded_run, "undisturbed", "fsdp"), tmp_path)
     statuses, _ = exits_of_workers(2, killed_in_write, tmp_path)
     assert statuses[0] == -signal.SIGKILL
     root = tmp_path / "killed"
@@ -147,5 +105,5 @@ def test_the_snapshot_of_a_killed_worker_is_written_after_its_death(tmp_path: Pa
     os.kill(int((tmp_path / "holder").read_text()), signal.SIGCONT)
     wait_until(lambda: complete_checkpoints(root)[-1].name == "step-00000004")
     assert find_damage(root / "step-00000004") is None
-    (losses, _), _ = on_two_workers(continued_fsdp, tmp_path)
+    (losses, _), _ = on_two_workers(partial(recorded_run, "killed", "fsdp"), tmp_path)
     assert losses == {step: loss for step, loss in expected.items() if step >= 4}

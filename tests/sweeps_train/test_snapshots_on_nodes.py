@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,17 @@ import pytest
 import torch
 import torch.distributed as dist
 from training_runs import IMAGES as SMALL_IMAGES
-from training_runs import TEXT, configured, exits_of_workers, on_two_workers, on_workers, run, write_prompts
-from waiting import wait_until
+from training_runs import (
+    TEXT,
+    configured,
+    exits_of_workers,
+    kill_in_step_5,
+    losses_and_reads,
+    on_two_workers,
+    on_workers,
+    run,
+    write_prompts,
+)
 
 from sweeps_train.checkpoints import resumption
 from sweeps_train.checkpoints.checkpoint import complete_checkpoints
@@ -72,22 +82,6 @@ def apart_and_at_once(base: dict[str, Any], kind: str) -> int:
     return len(sent)
 
 
-def fully_sharded() -> int:
-    return apart_and_at_once(IMAGES, "fsdp")
-
-
-def sharded_in_columns() -> int:
-    return apart_and_at_once(WHOLE_MODEL, "tensor_parallel")
-
-
-def in_stages() -> int:
-    return apart_and_at_once(WHOLE_MODEL, "pipeline")
-
-
-def replicated() -> int:
-    return apart_and_at_once(IMAGES, "ddp")
-
-
 def assert_same_bytes(one: Path, other: Path) -> None:
     """Two checkpoints are intact and have the same files, with the same bytes where no times are measured."""
     names = {file.name for file in one.iterdir()}
@@ -98,19 +92,20 @@ def assert_same_bytes(one: Path, other: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scenario", "workers", "sends"),
+    ("base", "kind", "sends"),
     [
-        pytest.param(fully_sharded, 3, [False, False, True], id="fsdp"),
-        pytest.param(sharded_in_columns, 2, [False, True], id="tensor_parallel", marks=pytest.mark.slow),
-        pytest.param(in_stages, 2, [False, True], id="pipeline", marks=pytest.mark.slow),
-        pytest.param(replicated, 2, [False, False], id="ddp"),
+        (IMAGES, "fsdp", [False, False, True]),
+        pytest.param(WHOLE_MODEL, "tensor_parallel", [False, True], marks=pytest.mark.slow),
+        pytest.param(WHOLE_MODEL, "pipeline", [False, True], marks=pytest.mark.slow),
+        (IMAGES, "ddp", [False, False]),
     ],
 )
 def test_a_checkpoint_of_workers_on_two_nodes_has_the_bytes_of_one_that_is_written_at_once(
-    scenario: Callable[[], int], workers: int, sends: list[bool], tmp_path: Path
+    base: dict[str, Any], kind: str, sends: list[bool], tmp_path: Path
 ) -> None:
     write_prompts(tmp_path)
-    assert [sent > 0 for sent in on_workers(workers, scenario, tmp_path)] == sends
+    sent = on_workers(len(sends), partial(apart_and_at_once, base, kind), tmp_path)
+    assert [each > 0 for each in sent] == sends
     assert_same_bytes(tmp_path / "apart" / "step-00000003", tmp_path / "at once" / "step-00000003")
     assert not holder_folder(tmp_path / "apart").exists()
 
@@ -146,26 +141,8 @@ def test_training_goes_on_while_the_parts_of_another_node_travel(tmp_path: Path)
 
 
 def recorded(folder: str) -> tuple[dict[int, float], list[str]]:
-    """Losses by step, and the folders from which the state was read."""
-    read: list[str] = []
-    load = lane.load_checkpoint
-
-    def loaded(path: Path, *arguments: Any) -> Any:
-        read.append(str(path))
-        return load(path, *arguments)
-
-    with nodes_apart() as patches:
-        patches.setattr(lane, "load_checkpoint", loaded)
-        recorder = trained(IMAGES, folder, "fsdp", **LONGER)
-    return {step: metrics["eval/loss"] for step, metrics, *_ in recorder.reports}, read
-
-
-def undisturbed() -> Any:
-    return recorded("undisturbed")
-
-
-def continued() -> Any:
-    return recorded("killed")
+    with nodes_apart():
+        return losses_and_reads(lambda: trained(IMAGES, folder, "fsdp", **LONGER))
 
 
 def killed_while_its_parts_travel() -> None:
@@ -186,28 +163,19 @@ def killed_while_its_parts_travel() -> None:
 
 def killed_in_a_step() -> None:
     """Kill the worker on the other node when the second checkpoint is complete."""
-    update = lane.Lane._update_weights
-
-    def killed(self: lane.Lane) -> bool:
-        if self.progress.step == 5:
-            wait_until((Path("killed") / "step-00000004").exists)
-            if self.workers.rank == 1:
-                os.kill(os.getpid(), signal.SIGKILL)
-        return update(self)
-
-    lane.Lane._update_weights = killed  # type: ignore[method-assign]
+    kill_in_step_5(1, Path("killed") / "step-00000004")
     recorded("killed")
 
 
 @pytest.mark.slow
 def test_a_worker_that_dies_while_its_parts_travel_leaves_the_checkpoint_before(tmp_path: Path) -> None:
-    (expected, _), _ = on_two_workers(undisturbed, tmp_path)
+    (expected, _), _ = on_two_workers(partial(recorded, "undisturbed"), tmp_path)
     statuses, _ = exits_of_workers(2, killed_while_its_parts_travel, tmp_path)
     assert statuses[1] == -signal.SIGKILL
     assert statuses[0] != 0
     root = tmp_path / "killed"
     assert [path.name for path in complete_checkpoints(root)] == ["step-00000002"]
-    results = on_two_workers(continued, tmp_path)
+    results = on_two_workers(partial(recorded, "killed"), tmp_path)
     assert [read for _, read in results] == [[str(root / "step-00000002")]] * 2, "not the half snapshot in memory"
     assert results[0][0] == {step: loss for step, loss in expected.items() if step >= 2}
     assert not holder_folder(root).exists()
@@ -215,11 +183,11 @@ def test_a_worker_that_dies_while_its_parts_travel_leaves_the_checkpoint_before(
 
 @pytest.mark.slow
 def test_workers_on_the_node_of_the_snapshot_continue_from_memory_and_others_from_storage(tmp_path: Path) -> None:
-    (expected, _), _ = on_two_workers(undisturbed, tmp_path)
+    (expected, _), _ = on_two_workers(partial(recorded, "undisturbed"), tmp_path)
     statuses, _ = exits_of_workers(2, killed_in_a_step, tmp_path)
     assert statuses[1] == -signal.SIGKILL
     root = tmp_path / "killed"
-    (losses, in_memory), (_, on_storage) = on_two_workers(continued, tmp_path)
+    (losses, in_memory), (_, on_storage) = on_two_workers(partial(recorded, "killed"), tmp_path)
     assert in_memory == [str(holder_folder(root) / "files")]
     assert on_storage == [str(root / "step-00000004")]
     assert losses == {step: loss for step, loss in expected.items() if step >= 4}

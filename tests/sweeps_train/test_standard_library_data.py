@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import doctest
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from processes import run_python
 
 from sweeps_train.config import TextData
 from sweeps_train.data import standard_library
@@ -82,13 +80,7 @@ def test_the_text_is_the_same_in_another_process_with_another_hash_seed() -> Non
     )
     package_folder = str(Path(standard_library.__file__).parents[2])
     digests = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": package_folder},
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
+        run_python("-c", program, environment={"PYTHONHASHSEED": seed, "PYTHONPATH": package_folder}).stdout
         for seed in ("1", "2")
     }
     assert len(digests) == 1

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from records import trial_record
 
 from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.logged_steps import StepSet
 from sweeps.tracking.mlflow_limits import fit_parameters, from_name, to_name, whole_parameters
 from sweeps.tracking.mlflow_texts import run_name
-from sweeps.tracking.record import TrialRecord
 from sweeps.tracking.uris import sqlite_path
 from sweeps.tracking.values import from_text, to_text
 
@@ -112,14 +112,5 @@ def test_a_password_is_not_shown() -> None:
 
 
 def test_a_trial_is_shown_in_one_short_line() -> None:
-    trial = TrialRecord(
-        trial="0007",
-        state="finished",
-        value=0.56891,
-        values=(0.56891, 15.0),
-        params={"train.lr": 0.0021234},
-        run_id="run",
-        steps=4,
-        attempts=1,
-    )
+    trial = trial_record(7, 0.56891, values=(0.56891, 15.0), params={"train.lr": 0.0021234})
     assert repr([trial]) == "[<trial 0007: finished, 0.569, 15, train.lr=0.00212>]"

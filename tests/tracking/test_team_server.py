@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,9 +12,8 @@ import psutil
 import pytest
 from postgres import PASSWORD, Postgres
 from processes import outputs
-from recording import CONFIG, POINT, Server, free_port, held, history, open_recorder, record_with_checkpoints
+from recording import CONFIG, POINT, Server, held, history, open_recorder, record_with_checkpoints
 from running import SHORT, start
-from waiting import wait_until
 
 from sweeps.cleaning.cleaning import clean, plan_cleaning
 from sweeps.cleaning.policy import Policy
@@ -24,7 +21,7 @@ from sweeps.tracking.reader import load_sweep
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-BUCKET = "sweeps"
+BUCKET = "bucket"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -37,30 +34,10 @@ def _needs() -> None:
 @pytest.fixture(scope="module")
 def s3() -> Iterator[dict[str, str]]:
     """Variables by which clients reach an S3 server with an empty bucket."""
-    import boto3
+    from s3_server import s3_server
 
-    port = free_port()
-    code = "import sys; from moto.server import main; main(sys.argv[1:])"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    url = f"http://127.0.0.1:{port}"
-    keys = {"aws_access_key_id": "key", "aws_secret_access_key": PASSWORD, "region_name": "us-east-1"}
-    client = boto3.client("s3", endpoint_url=url, **keys)
-
-    def made() -> bool:
-        try:
-            return bool(client.create_bucket(Bucket=BUCKET))
-        except Exception:  # noqa: BLE001 - it has not started yet
-            return False
-
-    wait_until(made, 60)
-    yield {
-        "MLFLOW_S3_ENDPOINT_URL": url,
-        **{name.upper(): value for name, value in keys.items() if name != "region_name"},
-    }
-    process.send_signal(signal.SIGTERM)
-    process.wait()
+    with s3_server(PASSWORD) as environment:
+        yield {**environment, "MLFLOW_S3_ENDPOINT_URL": environment["AWS_ENDPOINT_URL"]}
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ import pytest
 from processes import outputs
 from recording import Server, free_port, history
 from running import start
+from stores import make_store
 from waiting import wait_until
 
 from sweeps.runtime.checkpoint_layout import checkpoint_folders
@@ -155,11 +156,9 @@ def test_answers_that_take_five_seconds_cost_training_nothing(
     check_all_is_there_once(tmp_path, server.uri)
 
 
-def test_the_servers_disk_is_full_for_a_while(
-    empty_database: Path, small_disk: Callable[[int], Path], tmp_path: Path
-) -> None:
+def test_the_servers_disk_is_full_for_a_while(small_disk: Callable[[int], Path], tmp_path: Path) -> None:
     folder = small_disk(8 << 10)
-    (folder / "mlflow.db").write_bytes(empty_database.read_bytes())
+    make_store(folder / "mlflow.db")
     server = Server(folder, artifacts=str(tmp_path / "artifacts"))
     try:
         process = begin(tmp_path, server.uri)

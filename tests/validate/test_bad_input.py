@@ -236,7 +236,9 @@ def test_an_empty_store_is_told_by_its_place(capsys: pytest.CaptureFixture[str])
 def test_a_name_that_a_folder_or_a_command_cannot_have_is_refused(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "--name=" in refused(capsys, "run", "conf=digits", f"--name={name}")
+    err = refused(capsys, "run", "conf=digits", f"--name={name}")
+    assert "--name=" in err
+    assert "letters" in err
     assert not Path("outputs").exists()
 
 

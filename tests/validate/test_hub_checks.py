@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from processes import run_python
 
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
@@ -128,20 +126,13 @@ def test_names_on_the_hub_are_those_that_are_no_files(working_folder: Path) -> N
     assert found == [("model.path", "a/b"), ("model.tokenizer", "c/d"), ("data.path", "wikitext")]
 
 
-def test_a_gated_model_without_a_token_is_one_message_before_anything_starts(address: str, tmp_path: Path) -> None:
-    environment = {**os.environ, "HF_ENDPOINT": address, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path / "hf")}
-    environment.pop("HF_TOKEN", None)
-    arguments = ("run", "conf=llm_lora", "model=huggingface", f"model.path={GATED}")
-    done = subprocess.run(
-        [sys.executable, "-m", "sweeps", *arguments],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 2
+def test_a_gated_model_without_a_token_is_one_message_before_anything_starts(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    environment = {"HF_ENDPOINT": address, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path / "hf")}
+    arguments = ("-m", "sweeps", "run", "conf=llm_lora", "model=huggingface", f"model.path={GATED}")
+    done = run_python(*arguments, folder=tmp_path, environment=environment, status=2, within_s=100)
     assert done.stderr.count("\n") == 1, done.stderr
     assert "model.path=theirs/gated: this model is gated, and there is no token; accept its terms" in done.stderr
     assert not (tmp_path / "outputs").exists()

@@ -7,6 +7,7 @@ import logging
 from pathlib import Path
 
 import pytest
+from records import sweep_record
 from test_search_checks import mistakes
 
 from sweeps.compose import Composition
@@ -17,7 +18,7 @@ from sweeps.plan.plan import make_plan
 from sweeps.plan.saved_sweep import reopened, save
 from sweeps.report.plan_summary import plan_document
 from sweeps.texts.uri_passwords import redact_uri
-from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime
+from sweeps.tracking.record import MlflowIds
 from sweeps.validate.storage_checks import storage_notes
 
 SECRET = "postgresql://me:s3cret@db:5432/mlflow"
@@ -72,20 +73,8 @@ def test_a_sweep_goes_on_where_it_was_found(monkeypatch: pytest.MonkeyPatch) -> 
     plan.folder.mkdir(parents=True)
     save(plan)
     moved = SECRET.replace("db:5432", "other:5432")
-    record = SweepRecord(
-        sweep="moved",
-        status="interrupted",
-        metrics=("eval/accuracy",),
-        modes=("max",),
-        counts={},
-        front=[],
-        mlflow=MlflowIds(tracking_uri=moved, experiment_id="1", run_id="r"),
-        trials=[],
-        time=SweepTime(),
-        conf="digits",
-        started=0.0,
-        tags={"sweeps.folder": str(plan.folder)},
-    )
+    ids = MlflowIds(tracking_uri=moved, experiment_id="1", run_id="r")
+    record = sweep_record(sweep="moved", status="interrupted", mlflow=ids, tags={"sweeps.folder": str(plan.folder)})
     assert reopened(record, {}).config.tracking.uri == moved
     assert "s3cret" not in json.dumps(record.as_json())
 

@@ -13,6 +13,8 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from pydantic import TypeAdapter
 from rich.console import Console
+from spaces import space_of
+from stores import make_store
 
 from sweeps.config.samplers import TPESampler
 from sweeps.config.space import Distribution
@@ -27,7 +29,6 @@ from sweeps.search import (
     MLflowExperiment,
     OptunaSearcher,
     OptunaStudy,
-    Space,
     TrialTable,
     build_sampler,
     load_earlier,
@@ -36,14 +37,12 @@ from sweeps.search import (
 from sweeps.search.samplers.saved_trials import save_earlier
 from sweeps.warm_start.points import typed
 
-SPACE = Space(
-    TypeAdapter(dict[str, Distribution]).validate_python(
-        {
-            "train.lr": {"type": "float", "low": 1e-4, "high": 1e-1, "log": True},
-            "train.optimizer": {"type": "categorical", "choices": ["adamw", "sgd"]},
-            "train.batch": {"type": "categorical", "choices": [16, 32]},
-        }
-    )
+SPACE = space_of(
+    {
+        "train.lr": {"type": "float", "low": 1e-4, "high": 1e-1, "log": True},
+        "train.optimizer": {"type": "categorical", "choices": ["adamw", "sgd"]},
+        "train.batch": {"type": "categorical", "choices": [16, 32]},
+    }
 )
 TRIALS: list[dict[str, Any]] = [
     {"lr": 1e-2, "optimizer": "adamw", "batch": 16, "loss": 0.3, "state": "COMPLETE"},
@@ -78,7 +77,7 @@ def found(earlier: EarlierSweep) -> tuple[list[float], list[float]]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with the same trials in every form."""
     folder = tmp_path_factory.mktemp("trials")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -93,7 +92,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Pa
     table.assign(note="x").to_json(folder / "trials.jsonl", orient="records", lines=True)
     (folder / "empty.log").touch()
     (folder / "text.log").write_text("no database")
-    (folder / "mlflow.db").write_bytes(empty_database.read_bytes())
+    make_store(folder / "mlflow.db")
     client = mlflow.MlflowClient(f"sqlite:///{folder}/mlflow.db")
     experiment = client.create_experiment("theirs", artifact_location=str(folder))
     for trial in TRIALS:
