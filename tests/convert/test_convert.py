@@ -372,7 +372,7 @@ def test_a_mistake_is_one_message_with_its_line_and_status_2(text: str, words: l
         (["nowhere.yaml"], ["nowhere.yaml", "cannot be read"]),
         (["nowhere:space"], ["nowhere:space", "cannot be imported"]),
         (["stand_in:trian"], ["stand_in has no 'trian'", "did you mean train"]),
-        (["stand_in:train"], ["is a function", "mapping"]),
+        (["stand_in:train"], ["not a function", "mapping"]),
         (["fit.yaml", "--tune-config=a:b"], ["--tune-config=a:b", "is only for"]),
     ],
 )

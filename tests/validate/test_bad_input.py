@@ -40,7 +40,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 2
     ("content", "words"),
     [
         (b"\xff\xfe\x00", ["is not written in UTF-8", "0xff"]),
-        (b"- a\n- b\n", ["is a list"]),
+        (b"- a\n- b\n", ["not a list"]),
         (b"3\n", ["one plain value"]),
         (b"", ["is empty", "defaults: [digits, _self_]"]),
         (b"# only a comment\n", ["is empty"]),
