@@ -190,11 +190,13 @@ from pathlib import Path
 import ray.train
 from ray.train import Checkpoint
 
+from sweeps_train import start_folder
+
 FILES, SIZE = 60, 3 << 20
 
 
 def train(config):
-    Path("worker.pid").write_text(str(os.getpid()))
+    (start_folder() / "worker.pid").write_text(str(os.getpid()))
     first = 1
     if (before := ray.train.get_checkpoint()) is not None:
         with before.as_directory() as folder:
