@@ -35,8 +35,8 @@ HIGHEST_PRIORITY = 1000
 _jobs = tables.jobs
 
 
-class JobDocument(BaseModel):
-    """A job. Times are seconds since 1970 (UTC)."""
+class JobFields(BaseModel):
+    """Fields that a job and its document have. Times are seconds since 1970 (UTC)."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
@@ -47,7 +47,7 @@ class JobDocument(BaseModel):
     sweep: str
     """Name of the sweep that the job makes or continues."""
     request: dict[str, Any]
-    """The request, with secrets redacted."""
+    """The request."""
     user: str
     """User who submitted the job."""
     project: str
@@ -75,13 +75,20 @@ class JobDocument(BaseModel):
     error: str | None
     """Reason for the job's failure, or for not starting."""
 
-    @staticmethod
-    def of(job: Job) -> JobDocument:
+
+class JobDocument(JobFields):
+    """A job. Times are seconds since 1970 (UTC)."""
+
+    request: dict[str, Any]
+    """The request, with secrets redacted."""
+
+    @classmethod
+    def of(cls, job: Job) -> JobDocument:
         """Return the document of a job, with secrets in overrides and error messages redacted."""
-        return JobDocument.model_validate(_redact(job.as_json()))
+        return cls.model_validate(_redact(job.as_json()))
 
 
-class Job(JobDocument):
+class Job(JobFields):
     """A submitted sweep: its row, with the request as it runs."""
 
     service: str | None
@@ -101,7 +108,7 @@ class Job(JobDocument):
 
     def as_json(self) -> dict[str, Any]:
         """Return the document for ``--json``."""
-        return {name: getattr(self, name) for name in JobDocument.model_fields}
+        return {name: getattr(self, name) for name in JobFields.model_fields}
 
 
 def check_waiting(connection: Connection, user: str, most: int | None) -> None:
