@@ -182,8 +182,11 @@ class RecordCache:
         see them; nothing while the store does not answer."""
 
         def read(summary: SweepSummary) -> PastSweep | None:
-            self.check_exists(principal, summary.sweep)  # the list may be old
-            return self._past(summary.sweep, summary.wall_s)
+            try:
+                self.check_exists(principal, summary.sweep)
+                return self._past(summary.sweep, summary.wall_s)
+            except UnknownName:  # it was removed after the list was read
+                return None
 
         try:
             return past_sweeps((line.summary for line in self.sweeps(principal).content), conf, read)

@@ -260,7 +260,7 @@ def test_what_a_users_own_training_saves_is_judged_by_its_files_where_there_are_
 
 @pytest.mark.parametrize("name", ["shared ", " shared", "sha\u202ered", "sha\u200bred"])
 def test_no_models_name_looks_like_anothers(name: str) -> None:
-    with pytest.raises(UserError, match="a model's name has"):
+    with pytest.raises(UserError, match="a model's name must"):
         check_registration(make_plan(["conf=digits"], [], None, "").config, name, None, merged=False)
 
 

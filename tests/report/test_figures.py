@@ -309,6 +309,17 @@ def test_a_conditional_parameter_is_compared_among_the_trials_that_have_it() -> 
     assert dict(frame["trials"]) == {"lr": 60, "depth": 60, "momentum": 30}
 
 
+def test_two_parameters_with_one_short_name_keep_their_own_ranges() -> None:
+    rng = random.Random(3)
+    points: list[dict[str, Any]] = [
+        {"model.arguments.lr": 1 + 8 * rng.random()} if number % 2 else {"task.arguments.lr": 0.1 + rng.random() / 5}
+        for number in range(20)
+    ]
+    made = report_data([trial(number, rng.random(), params=point) for number, point in enumerate(points)])
+    assert len({made.names[path] for path in made.paths}) == 1
+    assert slices(made, made.paths) is not None
+
+
 def test_workers_of_one_host_have_rows_of_their_own_and_gpus_are_named() -> None:
     trials = [
         trial(0, 1.0, spans=spans(0, 10, ("a", "a"))),

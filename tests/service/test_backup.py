@@ -59,7 +59,7 @@ def api(service_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def deliver_during_backup(outputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a sweep that has delivered something, and another one, deliver more when MLflow's file has been taken."""
     (outputs / "one" / POSITION_FILE).write_text("7")
-    copy_database = backups._copy_sqlite
+    copy_database = backups.copy_sqlite
 
     def copy(source: Path, target: Path) -> None:
         copy_database(source, target)
@@ -68,7 +68,7 @@ def deliver_during_backup(outputs: Path, monkeypatch: pytest.MonkeyPatch) -> Non
                 (outputs / name).mkdir(exist_ok=True)
                 (outputs / name / POSITION_FILE).write_text("8")
 
-    monkeypatch.setattr(backups, "_copy_sqlite", copy)
+    monkeypatch.setattr(backups, "copy_sqlite", copy)
 
 
 def test_what_was_backed_up_while_others_write_is_restored_as_it_was_and_belongs_to_its_owner(

@@ -174,7 +174,7 @@ HOSTILE: list[tuple[str, list[str], str]] = [
     ("../digits", [], "give the name of a config"),
     ("/etc/evil.yaml", [], "give the name of a config"),
     ("evil.yaml", [], "give the name of a config"),
-    ("digits", ["name=" + "[" * 500 + "]" * 500], "brackets within brackets"),
+    ("digits", ["name=" + "[" * 500 + "]" * 500], "levels of brackets"),
     ("digits", ["name=" + "a" * 20_000], "is longer than"),
     ("digits", ["seed=" + "9" * 5000], "more than a thousand digits"),
     ("digits", ["seed=1"] * 300, "there are 300 overrides"),

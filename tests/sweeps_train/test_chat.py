@@ -88,7 +88,7 @@ def test_no_more_is_counted_than_where_the_template_marks_the_assistants_turns(n
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_a_template_whose_turns_cannot_be_told_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=r"give model\.tokenizer|leaves out|does not fit"):
+    with pytest.raises(ValueError, match=r"set model\.tokenizer|leaves out|does not fit"):
         written_by_the_assistant(read(name), [QUESTION, ANSWER])
 
 

@@ -182,7 +182,7 @@ def newest_intact(root: Path) -> tuple[Path | None, list[str]]:
         damage = find_damage(path)
         if damage is None:
             return path, damages
-        damages.append(f"its checkpoint {path.name} is damaged, and was renamed: {damage}")
+        damages.append(f"its checkpoint {path.name} is damaged and was renamed: {damage}")
         quarantine(path)
     return None, damages
 

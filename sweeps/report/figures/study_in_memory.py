@@ -31,11 +31,12 @@ def build_study(data: ReportData, trials: Sequence[TrialRecord]) -> optuna.Study
     minimize, maximize = StudyDirection.MINIMIZE, StudyDirection.MAXIMIZE
     optuna.logging.set_verbosity(optuna.logging.WARNING)  # otherwise it logs a line for each study
     study = optuna.create_study(directions=[minimize if mode == "min" else maximize for mode in data.record.modes])
-    distributions = {data.names[path]: distribution_of(data, path) for path in data.paths}
+    distributions = {path: distribution_of(data, path) for path in data.paths}  # two paths may have one short name
     made = []
     for trial in trials:
-        params = {data.names[path]: label(value) for path, value in trial.params.items() if path in data.names}
-        own = {name: distributions[name] for name in params}
+        known = {path: value for path, value in trial.params.items() if path in distributions}
+        params = {data.names[path]: label(value) for path, value in known.items()}
+        own = {data.names[path]: distributions[path] for path in known}
         made.append(optuna.create_trial(params=params, distributions=own, values=list(trial.all_values())))
     study.add_trials(made)
     return study
