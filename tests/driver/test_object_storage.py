@@ -241,8 +241,8 @@ def test_a_worker_that_is_killed_in_the_middle_of_an_upload_costs_that_upload_al
     wait_until(lambda: cut_off() or process.poll() is not None, 200)
     assert process.poll() is None, process.communicate()
     os.kill(int((first / "worker.pid").read_text()), signal.SIGKILL)
-    step = cut_off()
-    assert step is not None, "the upload had ended before"
+    assert cut_off() is not None, "the upload had ended before"
+    newest = max(name for name in committed(store.names()) if name.startswith("step-"))
 
     out, err = outputs(process, 280)
     assert process.returncode == 0, err
@@ -250,11 +250,11 @@ def test_a_worker_that_is_killed_in_the_middle_of_an_upload_costs_that_upload_al
     assert [(trial["state"], trial["attempts"]) for trial in document["trials"]] == [("finished", 2)]
     losses = history(record(machines), "cut", 0, "loss")
     assert losses == [(each, pytest.approx(1 / each)) for each in range(1, 6)], "each step once"
-    number = int(step.removeprefix("step-"))
     begins = [first for _, first in history(record(machines), "cut", 0, "first")]
-    # It goes on from the checkpoint before. What was reported of this step before the upload stays as it was measured.
+    # It continues from the newest checkpoint in the store: on a slow machine one that was superseded before its turn is
+    # not uploaded. What was reported of later steps before the kill stays as it was measured.
     assert begins[0] == 1
-    assert begins[-1] == number
+    assert begins[-1] == int(newest.removeprefix("step-")) + 1
     assert len({process for _, process in history(record(machines), "cut", 0, "process")}) == 2
     names = store.names()
     assert {name.partition("/")[0] for name in names if name.startswith("step-")} == set(committed(names))
