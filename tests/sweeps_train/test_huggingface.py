@@ -239,7 +239,7 @@ def test_a_trainers_own_early_stopping_ends_the_trial(tmp_path: Path, monkeypatc
 
     reported: list[float] = []
     best: dict[str, Any] = {"metric_for_best_model": "loss", "load_best_model_at_end": True}
-    # Without learning, no evaluation is better than the first.
+    # The learning rate is 0, so that no evaluation is better than the first one.
     arguments = line_arguments(tmp_path, max_steps=9, learning_rate=0.0, eval_strategy="steps", eval_steps=1, **best)
     trained(arguments, monkeypatch, report, EarlyStoppingCallback(1))
     assert reported == [1, 2]

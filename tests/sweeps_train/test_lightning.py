@@ -156,7 +156,7 @@ def test_the_users_callbacks_early_stopping_and_loggers_work(tmp_path: Path, mon
         "logger": CSVLogger(tmp_path, "logs", version=0),
         "log_every_n_steps": 1,
     }
-    # Without learning, no epoch is better than the first.
+    # The learning rate is 0, so that no epoch is better than the first one.
     module, report = Classifier(0.0, 8), lambda metrics, **_: reported.append(metrics["step"])
     fit(module, tmp_path, monkeypatch, report, max_epochs=9, limit_train_batches=1, **users)
     assert (len(counted), reported) == (2, [1, 2])
