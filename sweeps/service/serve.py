@@ -16,7 +16,7 @@ from sweeps.config.service import Service
 from sweeps.errors import UserError
 from sweeps.service.api.app import make_app
 from sweeps.service.app_context import AppContext
-from sweeps.service.auth.connection_limits import PacedListener, protocol
+from sweeps.service.auth.connection_limits import BACKLOG, PacedListener, protocol
 from sweeps.service.web.figures import load_libraries
 
 SHUTDOWN_S = 5
@@ -48,6 +48,7 @@ def serve(service: AppContext, listener: socket.socket) -> None:
             make_app(service),
             http=protocol(access.connections, access.connections_per_address),
             ws="none",
+            backlog=BACKLOG,
             log_config=None,
             access_log=False,
             server_header=False,
@@ -88,7 +89,7 @@ def listen(config: Service) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(address)
-            listener.listen(2048)
+            listener.listen(BACKLOG)
         except OSError:
             listener.close()
             raise

@@ -180,9 +180,27 @@ def test_a_paced_listener_lets_asyncio_read_before_it_accepts_more() -> None:
         listener.listen(10)
         listener.settimeout(5)
         clients = [socket.create_connection(listener.getsockname()) for _ in range(3)]
+        for each in clients:
+            each.send(HEAD)
         accepted = [listener.accept()[0] for _ in range(2)]
         with pytest.raises(BlockingIOError):
             listener.accept()
         accepted.append(listener.accept()[0])
         for each in (*clients, *accepted):
             each.close()
+
+
+def test_a_flood_of_connections_that_send_nothing_and_are_closed_never_reaches_the_server() -> None:
+    with PacedListener() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(100)
+        listener.setblocking(False)
+        for _ in range(50):
+            socket.create_connection(listener.getsockname()).close()
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+        with socket.create_connection(listener.getsockname()) as client:
+            client.send(HEAD)
+            accepted, address = listener.accept()
+            assert address == client.getsockname()
+            accepted.close()

@@ -20,6 +20,12 @@ BUSY = (
 HEADER_TIMEOUT_S = 10.0
 """Maximum seconds until the request line and the headers have arrived; bodies have ``access.body_timeout_s``."""
 
+BACKLOG = 4096
+"""Maximum number of connections that wait in the kernel, as far as the system's own limit allows."""
+
+MOST_CLOSED_AT_ONCE = 100
+"""Maximum number of connections that were closed by their clients and are skipped in one round of the event loop."""
+
 
 class OpenConnections:
     """Open connections of a server, all and by address, ordered by their last activity. Each operation takes constant
@@ -132,10 +138,20 @@ class PacedListener(socket.socket):
 
     asyncio accepts all waiting connections, up to thousands, before it reads from any of them. With a limit of
     connections, a client that sends its request at once would be closed before it is read, to make room for the others.
+
+    Where the system can (Linux), a connection waits in the kernel until its client sends something, and one that is
+    closed before that never becomes a connection of the server: a flood of idle connections would otherwise occupy the
+    event loop with opening and closing them.
     """
 
     at_once = 25
     _accepted = 0
+
+    def listen(self, backlog: int = BACKLOG, /) -> None:
+        """Begin to listen."""
+        if hasattr(socket, "TCP_DEFER_ACCEPT"):
+            self.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, round(HEADER_TIMEOUT_S))
+        super().listen(backlog)
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Accept a connection.
@@ -143,12 +159,27 @@ class PacedListener(socket.socket):
         Raises:
             BlockingIOError: No connection waits, or enough were accepted in this round.
         """
-        if self._accepted >= self.at_once:
-            self._accepted = 0
-            raise BlockingIOError
-        self._accepted += 1
-        try:
-            return super().accept()
-        except OSError:
-            self._accepted = 0
-            raise
+        for _ in range(MOST_CLOSED_AT_ONCE):
+            if self._accepted >= self.at_once:
+                break
+            try:
+                connection, address = super().accept()
+            except OSError:
+                self._accepted = 0
+                raise
+            if not _was_closed(connection):
+                self._accepted += 1
+                return connection, address
+            connection.close()
+        self._accepted = 0
+        raise BlockingIOError
+
+
+def _was_closed(connection: socket.socket) -> bool:
+    """Return whether the client has closed a connection without sending anything."""
+    try:
+        return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # reset
