@@ -68,7 +68,7 @@ def _fill(trials: int) -> None:
     from sweeps.driver.startup import open_recorder
     from sweeps.plan.saved_sweep import reopened, save
     from sweeps.plan.searcher_options import searcher_options
-    from sweeps.search.study import open_study_storage
+    from sweeps.search.study_file import open_study_storage
     from sweeps.search.study_search import StudySearch
     from sweeps.search.study_version import STUDY_FILE
     from sweeps.search.trial_ids import trial_id

@@ -17,7 +17,7 @@ from sweeps.cleaning.policy import CleanOptions, Policy, describe_size, read_pol
 from sweeps.cleaning.selection import Removal, best_trials, select
 from sweeps.constants import TAG_KIND, TAG_OF_RUN
 from sweeps.errors import UnknownName, UserError
-from sweeps.folders.sweep_folder import only_driver
+from sweeps.folders.driver_lock import only_driver
 from sweeps.storage.location import working_copy
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.tracking.client import connect, first_cause

@@ -60,11 +60,11 @@ def exit_with_status(record: SweepRecord) -> NoReturn:
 
 def watched(start: Callable[[Plan, View], SweepRecord], plan: Plan) -> SweepRecord:
     """Run a plan with a live display on stderr."""
-    from sweeps.driver.terminal_view import LiveView, PlainView
+    from sweeps.driver.terminal_view import view_on
     from sweeps.service.notify.cli_notify import run_and_notify
 
     # Libraries may print while the sweep runs; stdout must hold the result only.
-    with contextlib.redirect_stdout(sys.stderr), LiveView(stderr) if stderr.is_terminal else PlainView(stderr) as view:
+    with contextlib.redirect_stdout(sys.stderr), view_on(stderr) as view:
         return run_and_notify(start, plan, view)
 
 

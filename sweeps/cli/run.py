@@ -14,7 +14,8 @@ from sweeps.cli.output import print_dry_run, print_json, run_and_exit, say, show
 from sweeps.cli.simulation import simulating
 from sweeps.cli.source import service_at, service_of, sweep_operations
 from sweeps.errors import UserError
-from sweeps.folders.sweep_folder import LOG_FILE, only_driver
+from sweeps.folders.driver_lock import only_driver
+from sweeps.folders.sweep_folder import LOG_FILE
 from sweeps.storage.state_mirror import refresh
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from sweeps.plan.plan import Plan
 from sweeps.runtime.autoscaler import nodes_to_come
 from sweeps.runtime.cluster import alive_nodes
 from sweeps.runtime.node_resources import Resources, node_id, without_nodes
-from sweeps.runtime.placement import Fit, fit
+from sweeps.runtime.trials_at_once import Fit, fit
 from sweeps.search.schedulers.places import Places
 
 LOOK_EVERY_S = 2.0

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from sweeps.driver.driver_progress import is_stalled
 from sweeps.errors import SweepsError, Undelivered, UserError
 from sweeps.files.whole_files import FOLDER_MODE
-from sweeps.folders.sweep_folder import DRIVER_FILE, PATIENCE, is_held, only_driver
+from sweeps.folders.driver_lock import DRIVER_FILE, PATIENCE, is_held, only_driver
 from sweeps.plan.plan import Plan
 from sweeps.plan.unstarted import is_unstarted, was_left_unstarted
 from sweeps.runtime.checkpoint_layout import checkpoint_folder, trial_and_exploits

@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sweeps.config import SweepConfig
-from sweeps.runtime.placement import Fit
 from sweeps.runtime.reservation import reserved_per_trial
+from sweeps.runtime.trials_at_once import Fit
 
 if TYPE_CHECKING:
     from sweeps.search.advisors.memory import MemoryEstimate

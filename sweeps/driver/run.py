@@ -37,8 +37,8 @@ from sweeps.plan.planned_memory import questions_worth_asking
 from sweeps.plan.preflight import Preflight
 from sweeps.plan.saved_sweep import save
 from sweeps.runtime.cluster import fork_server
-from sweeps.runtime.placement import Fit
 from sweeps.runtime.shared_folder import SharedFolder
+from sweeps.runtime.trials_at_once import Fit
 from sweeps.search.samplers.saved_trials import save_earlier
 from sweeps.texts.uri_passwords import redact_uri
 from sweeps.texts.wording import counted

@@ -22,7 +22,7 @@ from sweeps.runtime.autoscaler import describe_nodes, describe_resources, nodes_
 from sweeps.runtime.cluster import Connection
 from sweeps.runtime.gpu_memory import cluster_gpu_memory
 from sweeps.runtime.node_resources import without_nodes
-from sweeps.runtime.placement import Fit, fit, memory_per_worker
+from sweeps.runtime.trials_at_once import Fit, fit, memory_per_worker
 from sweeps.search.study_version import STUDY_FILE
 from sweeps.space.space import Space
 from sweeps.texts.wording import counted

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sweeps.constants import TAG_FOLDER, TAG_HEARTBEAT
 from sweeps.errors import UserError
-from sweeps.folders.sweep_folder import driver_was_killed
+from sweeps.folders.driver_lock import driver_was_killed
 from sweeps.tracking.control_channel import send_request
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord, TrialRecord

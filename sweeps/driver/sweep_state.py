@@ -16,7 +16,7 @@ from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.time_ledger import TimeLedger
 from sweeps.driver.trial_status import State, TrialStatus
 from sweeps.driver.usage import UsageMeter
-from sweeps.runtime.placement import Fit
+from sweeps.runtime.trials_at_once import Fit
 from sweeps.search.budget import exhausted_budget, remaining_s
 from sweeps.tracking.forecast_record import Forecast
 

@@ -14,7 +14,7 @@ from sweeps.errors import ConfigError, DoesNotFit, raise_mistakes
 from sweeps.launch.bundle import CONFIGS, Bundle
 from sweeps.plan.plan import make_plan
 from sweeps.runtime.node_resources import accelerator
-from sweeps.runtime.placement import fit
+from sweeps.runtime.trials_at_once import fit
 from sweeps.texts.uri_passwords import holds_password
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.uris import sqlite_path

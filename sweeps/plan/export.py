@@ -22,7 +22,7 @@ from sweeps.plan.sweep_name import MAX_NAME_LENGTH, repeat_name
 from sweeps.texts.wording import counted
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.client import connect
-from sweeps.tracking.mlflow_limits import from_name
+from sweeps.tracking.mlflow_names import from_name
 from sweeps.tracking.mlflow_texts import describe_no_best
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.values import short

@@ -17,7 +17,7 @@ from sweeps.config.schedulers import AutomaticScheduler, FreezeThawScheduler, Hy
 from sweeps.config.search import Search, Stop
 from sweeps.config.space import Distribution, OrdinalDistribution
 from sweeps.errors import ConfigError
-from sweeps.folders.sweep_folder import driver_was_killed
+from sweeps.folders.driver_lock import driver_was_killed
 from sweeps.search.schedulers.trial_length import hyperband_range, longest_trial
 from sweeps.space.distributions import boundary_values, contains
 from sweeps.space.space import Space

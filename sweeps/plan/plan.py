@@ -23,7 +23,7 @@ from sweeps.plan.sweep_name import checked_name, default_name
 from sweeps.plan.unstarted import was_left_unstarted
 from sweeps.provenance.secrets import redacted
 from sweeps.runtime.node_resources import local_resources
-from sweeps.runtime.placement import Fit, fit
+from sweeps.runtime.trials_at_once import Fit, fit
 from sweeps.space.constraints import Constraints
 from sweeps.space.initial_points import InitialPoints
 from sweeps.space.space import Space

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from markupsafe import Markup
 
 from sweeps.compose import Composition
-from sweeps.runtime.placement import Fit
+from sweeps.runtime.trials_at_once import Fit
 from sweeps.space.descriptions import describe_conditions, describe_distribution
 from sweeps.space.space import Space
 from sweeps.texts.html_table import html_table, paragraphs

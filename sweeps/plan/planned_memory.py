@@ -13,8 +13,8 @@ from sweeps.config import SWEEP_CONFIG, SweepConfig
 from sweeps.errors import ConfigError
 from sweeps.plan.plan import Plan
 from sweeps.runtime.gpu_memory import local_gpu_memory
-from sweeps.runtime.placement import Fit
 from sweeps.runtime.reservation import memory_share, reserved_per_worker
+from sweeps.runtime.trials_at_once import Fit
 from sweeps.space.distributions import boundary_values
 from sweeps.texts.wording import value_text
 from sweeps.validate.argument_checks import configs_of_trials

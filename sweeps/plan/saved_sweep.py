@@ -13,7 +13,8 @@ from sweeps.errors import AlreadyDone, UserError
 from sweeps.files.checksums import parsed
 from sweeps.files.versions import Document, Format
 from sweeps.files.whole_files import write_json
-from sweeps.folders.sweep_folder import COPY_FILE, SWEEP_FILE, driver_was_killed, is_held
+from sweeps.folders.driver_lock import driver_was_killed, is_held
+from sweeps.folders.sweep_folder import COPY_FILE, SWEEP_FILE
 from sweeps.plan.complete_sweep import is_complete
 from sweeps.plan.extend import extended
 from sweeps.plan.plan import Plan, all_scalings

@@ -6,16 +6,8 @@ import time
 from pathlib import Path
 
 from sweeps.files.whole_files import UNFINISHED
-from sweeps.folders.sweep_folder import (
-    COPY_FILE,
-    DRIVER_FILE,
-    DRIVER_LOCK,
-    LOG_FILE,
-    SWEEP_FILE,
-    driver_was_killed,
-    is_held,
-    last_heartbeat,
-)
+from sweeps.folders.driver_lock import DRIVER_FILE, DRIVER_LOCK, driver_was_killed, is_held, last_heartbeat
+from sweeps.folders.sweep_folder import COPY_FILE, LOG_FILE, SWEEP_FILE
 from sweeps.runtime.shared_folder import MARK
 from sweeps.search.samplers.saved_trials import EARLIER_FILE
 from sweeps.storage.state_mirror import SESSION_FILE

@@ -19,10 +19,10 @@ from sweeps.runtime.attempt import Attempt, Phase, StopRequest, may_be_the_nodes
 from sweeps.runtime.elastic import ElasticWorkers
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started
 from sweeps.runtime.hang_end import hang_end
-from sweeps.runtime.placement import Workers
 from sweeps.runtime.shared_slots import SharedSlots, StartGroup
 from sweeps.runtime.spare_processes import Place, ProcessOrigin, SpareProcesses
 from sweeps.runtime.suspected_nodes import SuspectedNodes
+from sweeps.runtime.trials_at_once import Workers
 from sweeps.worker_error import WorkerError
 
 CHECKED_WITHIN_S = 180.0

@@ -18,9 +18,9 @@ from sweeps.runtime.events import Ended, Log, Note, Report, Started
 if TYPE_CHECKING:
     from sweeps.runtime.attempt import StopRequest
     from sweeps.runtime.broker import Broker
-    from sweeps.runtime.placement import Workers
     from sweeps.runtime.spare_processes import Place, ProcessOrigin
     from sweeps.runtime.trial_assignment import Assignment
+    from sweeps.runtime.trials_at_once import Workers
     from sweeps.runtime.worker_group_spec import WorkerGroupSpec
     from sweeps.worker_error import WorkerError
 

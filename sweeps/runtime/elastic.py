@@ -22,9 +22,9 @@ from sweeps.runtime.elastic_shares import WorkerShares
 from sweeps.runtime.events import Ended
 from sweeps.runtime.lost_worker import NODE_DIED
 from sweeps.runtime.node_resources import node_id
-from sweeps.runtime.placement import fits_on
 from sweeps.runtime.slot_queue import SlotQueue
 from sweeps.runtime.spare_processes import Place, SpareProcesses, start_spares_and_wait
+from sweeps.runtime.trials_at_once import fits_on
 
 ROOM_KNOWN_WITHIN_S = 30.0
 """Maximum seconds until the driver has noticed that a node is gone."""

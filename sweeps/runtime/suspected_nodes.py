@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable
 
 from sweeps.runtime.cluster import free_nodes
 from sweeps.runtime.node_resources import node_id
-from sweeps.runtime.placement import Workers
 from sweeps.runtime.slot_queue import SlotQueue
+from sweeps.runtime.trials_at_once import Workers
 
 
 class SuspectedNodes:

@@ -37,11 +37,11 @@ from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, is_pinne
 from sweeps.runtime.events import Ended
 from sweeps.runtime.lane_holder import LaneHolder
 from sweeps.runtime.node_resources import avoiding
-from sweeps.runtime.placement import Fit, Workers
 from sweeps.runtime.pool_evaluator import EvaluationPlace
 from sweeps.runtime.reservation import memory_share, reserved_per_trial, reserved_per_worker
 from sweeps.runtime.shared_folder import SharedFolder
 from sweeps.runtime.trial_assignment import Assignment
+from sweeps.runtime.trials_at_once import Fit, Workers
 from sweeps.runtime.worker_group import SlotHolder
 from sweeps.runtime.worker_group_spec import Lanes, WorkerGroupSpec
 from sweeps.storage.object_store import ObjectStore

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sweeps.runtime.placement import Workers
 from sweeps.runtime.shared_folder import SharedFolder
+from sweeps.runtime.trials_at_once import Workers
 
 
 @dataclass(frozen=True)

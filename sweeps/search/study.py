@@ -1,9 +1,7 @@
-"""File operations for a study: open it, repair it after a crash, and rewrite it for another space."""
+"""A study after a crash or for another space: trials are cleared, built again, or rewritten."""
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,56 +14,12 @@ from sweeps.compat.optuna import copy_system_attributes, enqueued_values, set_en
 from sweeps.config.objectives import Objectives, Values
 from sweeps.config.space import OrdinalDistribution
 from sweeps.constants import COST_MODEL, CURVE_MODELS, NUMBER, ORIGIN_PREFIX, REASON
-from sweeps.files.checksums import mend, parsed
 from sweeps.files.whole_files import replacing
 from sweeps.search.reported_values import ReportedValues
 from sweeps.search.schedulers.decisions import decisions_if_longer
-from sweeps.search.study_file import StudyFile
+from sweeps.search.study_file import StudyFile, open_study_storage
 from sweeps.search.study_version import STUDY_FILE
 from sweeps.space.space import Lookup, Space
-
-DAMAGED = ".damaged"
-
-
-def open_study_storage(path: Path) -> tuple[JournalStorage, str | None]:
-    """Open the storage in a file. Its caller must be the only writer.
-
-    Each change is written as one line before Optuna acts on it. So an incomplete line at the end is a change that
-    nothing depends on. Flipped bits are corrected. Lines after one that cannot be read may depend on it, and are cut
-    off as well; a copy of the file is kept beside it.
-
-    Returns:
-        The storage, and what was wrong with the file (None: nothing).
-    """
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # otherwise Optuna logs every suggestion
-    path.with_name(path.name + ".lock").unlink(missing_ok=True)  # left by a dead writer; Optuna would wait 30 s for it
-    wrong = None
-    if path.exists():
-        if (damage := mend(path)).corrected:
-            wrong = f"{path.name}: {damage}"
-        size, intact = path.stat().st_size, _intact_bytes(path)
-        if intact < size:
-            shutil.copy2(path, path.with_name(path.name + DAMAGED))
-            with path.open("r+b") as file:
-                file.truncate(intact)
-                os.fsync(file.fileno())
-            wrong = f"{path.name} could be read up to byte {intact:,} of {size:,}, and continues from there"
-    return JournalStorage(StudyFile(path)), wrong
-
-
-def _intact_bytes(path: Path) -> int:
-    """Number of bytes before the first line that is not one of Optuna's."""
-    intact = 0
-    with path.open("rb") as lines:
-        for line in lines:
-            try:
-                parsed(line)
-            except ValueError:
-                break
-            if not line.endswith(b"\n"):
-                break
-            intact += len(line)
-    return intact
 
 
 def rebuild_trial(

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from weakref import finalize
 
+import optuna
+from optuna.storages import JournalStorage
 from optuna.storages.journal import BaseJournalBackend
 
-from sweeps.files.checksums import with_checksum
+from sweeps.files.checksums import mend, parsed, with_checksum
+
+DAMAGED = ".damaged"
 
 Log = dict[str, Any]
 """A change of the study."""
@@ -69,3 +74,44 @@ class StudyFile(BaseJournalBackend):
 def _is_half_sampled(log: Log) -> bool:
     """Whether a change concerns only a trial whose values are being sampled."""
     return "param_name" in log or ("datetime_start" in log and "state" not in log)
+
+
+def open_study_storage(path: Path) -> tuple[JournalStorage, str | None]:
+    """Open the storage in a file. Its caller must be the only writer.
+
+    Each change is written as one line before Optuna acts on it. So an incomplete line at the end is a change that
+    nothing depends on. Flipped bits are corrected. Lines after one that cannot be read may depend on it, and are cut
+    off as well; a copy of the file is kept beside it.
+
+    Returns:
+        The storage, and what was wrong with the file (None: nothing).
+    """
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # otherwise Optuna logs every suggestion
+    path.with_name(path.name + ".lock").unlink(missing_ok=True)  # left by a dead writer; Optuna would wait 30 s for it
+    wrong = None
+    if path.exists():
+        if (damage := mend(path)).corrected:
+            wrong = f"{path.name}: {damage}"
+        size, intact = path.stat().st_size, _intact_bytes(path)
+        if intact < size:
+            shutil.copy2(path, path.with_name(path.name + DAMAGED))
+            with path.open("r+b") as file:
+                file.truncate(intact)
+                os.fsync(file.fileno())
+            wrong = f"{path.name} could be read up to byte {intact:,} of {size:,}, and continues from there"
+    return JournalStorage(StudyFile(path)), wrong
+
+
+def _intact_bytes(path: Path) -> int:
+    """Number of bytes before the first line that is not one of Optuna's."""
+    intact = 0
+    with path.open("rb") as lines:
+        for line in lines:
+            try:
+                parsed(line)
+            except ValueError:
+                break
+            if not line.endswith(b"\n"):
+                break
+            intact += len(line)
+    return intact

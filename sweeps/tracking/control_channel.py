@@ -14,7 +14,7 @@ from typing import Any
 
 from sweeps.constants import TAG_ANSWER, TAG_FOLDER, TAG_REQUEST, TAG_STATE
 from sweeps.errors import SweepsError, UserError
-from sweeps.folders.sweep_folder import DRIVER_FILE
+from sweeps.folders.driver_lock import DRIVER_FILE
 from sweeps.storage.location import is_remote
 from sweeps.storage.object_store import ObjectStore
 from sweeps.tracking.client import connect

@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from sweeps.constants import TAG_HEARTBEAT, TAG_SWEEP, TAG_TRIAL
 from sweeps.errors import UserError
-from sweeps.folders.sweep_folder import DRIVER_FILE
+from sweeps.folders.driver_lock import DRIVER_FILE
 from sweeps.storage.location import record_copy
 from sweeps.storage.object_store import ObjectStore
 from sweeps.storage.state_mirror import newer_files

@@ -19,7 +19,7 @@ from sweeps.driver import leaving_nodes
 from sweeps.driver.changing_capacity import Capacity
 from sweeps.plan.plan import make_plan
 from sweeps.runtime.node_resources import NODE_ID_LABEL, label
-from sweeps.runtime.placement import fit
+from sweeps.runtime.trials_at_once import fit
 from sweeps.search.schedulers.places import Places
 
 

@@ -20,19 +20,19 @@ from processes import outputs
 from sweeps.constants import NUMBER, ORIGIN_PREFIX
 from sweeps.driver.folder_access import bring_reports, held, make_folder
 from sweeps.errors import UserError
-from sweeps.folders import sweep_folder as driver
-from sweeps.folders.sweep_folder import DRIVER_FILE, DRIVER_LOCK, driver_was_killed, only_driver
+from sweeps.folders import driver_lock as driver
+from sweeps.folders.driver_lock import DRIVER_FILE, DRIVER_LOCK, driver_was_killed, only_driver
 from sweeps.launch.slurm import BODY
 from sweeps.plan.plan import make_plan
-from sweeps.search.study import open_study_storage
+from sweeps.search.study_file import open_study_storage
 from sweeps.search.study_version import STUDY_FILE
 from sweeps.storage.object_store import ObjectStore
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from sweeps.folders import sweep_folder as folder
-from sweeps.folders.sweep_folder import only_driver
+from sweeps.folders import driver_lock as folder
+from sweeps.folders.driver_lock import only_driver
 folder.BEAT_S = 0.3
 with only_driver(Path(sys.argv[1]), "mine", machine=sys.argv[2] or None):
     print("holds", flush=True)

@@ -10,7 +10,7 @@ from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config import SweepConfig
 from sweeps.driver.pool_choice import PoolChoice
-from sweeps.runtime.placement import Fit
+from sweeps.runtime.trials_at_once import Fit
 from sweeps.search.advisors.memory import Estimate
 
 POOLS = "scaling.pools={a100: {memory_gib: 80, per_gpu_hour: 4}, l4: {memory_gib: 24, per_gpu_hour: 1}}"

@@ -23,7 +23,7 @@ from sweeps.compat.ray_core import keeping_handler_of_sigterm
 from sweeps.driver import driver_progress as progress
 from sweeps.driver.signals import LeaveNow, ended_by_signals
 from sweeps.folders import sweep_folder as folder
-from sweeps.folders.sweep_folder import last_heartbeat, only_driver
+from sweeps.folders.driver_lock import last_heartbeat, only_driver
 
 FORKS_AND_LOGS = """
 import logging, os, signal, subprocess, sys, time

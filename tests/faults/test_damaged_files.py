@@ -25,14 +25,14 @@ from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.worker_events import WorkerEvents
 from sweeps.files.checksums import is_intact, mend, parsed
 from sweeps.files.whole_files import write_json
-from sweeps.folders.sweep_folder import COPY_FILE, DRIVER_FILE, SWEEP_FILE, last_heartbeat, only_driver
+from sweeps.folders.driver_lock import DRIVER_FILE, last_heartbeat, only_driver
+from sweeps.folders.sweep_folder import COPY_FILE, SWEEP_FILE
 from sweeps.plan.saved_sweep import reopened
 from sweeps.runtime.events import Report
 from sweeps.runtime.report_log import REPORT_LOG_FILE, ReportLog, read_report_log
 from sweeps.search.samplers.earlier_sweep import EarlierSweep
 from sweeps.search.samplers.saved_trials import EARLIER_FILE, save_earlier, saved_earlier
-from sweeps.search.study import open_study_storage
-from sweeps.search.study_file import StudyFile
+from sweeps.search.study_file import StudyFile, open_study_storage
 from sweeps.search.study_version import STUDY_FILE, check_study
 from sweeps.tracking.journal import JOURNAL_FILE, POSITION_FILE, Journal, is_delivered
 from sweeps.tracking.reader import load_sweep

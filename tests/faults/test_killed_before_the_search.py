@@ -14,7 +14,7 @@ from test_errors_of_the_driver import run
 
 from sweeps.driver.folder_access import make_folder
 from sweeps.errors import UserError
-from sweeps.folders.sweep_folder import only_driver
+from sweeps.folders.driver_lock import only_driver
 from sweeps.plan.plan import make_plan
 from sweeps.tracking.journal import Journal
 
@@ -23,7 +23,7 @@ RAISING = (sys.executable, str(Path(__file__).with_name("raising.py")))
 DIES_EARLY = """
 import os, signal
 from sweeps.driver.folder_access import make_folder
-from sweeps.folders.sweep_folder import only_driver
+from sweeps.folders.driver_lock import only_driver
 from sweeps.plan.plan import make_plan
 from sweeps.plan.saved_sweep import save
 from sweeps.tracking.journal import Journal

@@ -13,9 +13,9 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.constants import PARAMETERS, TRIAL
 from sweeps.runtime import worker_group
 from sweeps.runtime.attachment import Begun
-from sweeps.runtime.placement import fit
 from sweeps.runtime.trainable import Trial, TrialContext
 from sweeps.runtime.trial_assignment import Assignment
+from sweeps.runtime.trials_at_once import fit
 from sweeps.runtime.worker_group import DIAGNOSIS_S, Slot
 from sweeps.runtime.worker_group_spec import WorkerGroupSpec
 

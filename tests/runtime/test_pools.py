@@ -12,7 +12,7 @@ from sweeps.config import SweepConfig
 from sweeps.errors import ConfigError, DoesNotFit
 from sweeps.plan.plan import make_plan
 from sweeps.runtime.node_resources import NODE_ID_LABEL, accelerator, label
-from sweeps.runtime.placement import fit, nodes_of_pools
+from sweeps.runtime.trials_at_once import fit, nodes_of_pools
 
 
 def node(name: str, cpus: float, gpus: float = 0.0, kind: str | None = None, **labels: str) -> dict[str, float]:

@@ -12,8 +12,8 @@ import ray
 from sweeps.runtime import hang, slot_queue
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Report
-from sweeps.runtime.placement import Workers
 from sweeps.runtime.trial_assignment import Assignment
+from sweeps.runtime.trials_at_once import Workers
 from sweeps.runtime.worker_group_spec import Lanes, WorkerGroupSpec
 
 pytestmark = pytest.mark.anyio

@@ -18,9 +18,9 @@ from sweeps.runtime.attempt import Attempt, may_be_the_nodes
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Event, Report, Waiting
 from sweeps.runtime.node_resources import NODE_ID_LABEL, label
-from sweeps.runtime.placement import Workers
 from sweeps.runtime.report_log import ReportLog
 from sweeps.runtime.trial_cost import CostMeter
+from sweeps.runtime.trials_at_once import Workers
 from sweeps.runtime.worker_group_spec import WorkerGroupSpec
 from sweeps.worker_error import WorkerError
 

@@ -10,7 +10,7 @@ import pytest
 from spaces import space_of
 
 from sweeps.config.search import Limit
-from sweeps.runtime.placement import Fit, memory_per_worker
+from sweeps.runtime.trials_at_once import Fit, memory_per_worker
 from sweeps.search import MemoryEstimate
 from sweeps.space.suggester import RandomDraws
 

@@ -17,7 +17,8 @@ from sweeps.constants import CURVE_MODELS, NUMBER
 from sweeps.driver.optuna_searcher import OptunaSearcher
 from sweeps.search.point_source import POINT
 from sweeps.search.samplers.reseeded import ReseededSampler
-from sweeps.search.study import clear_half_sampled, open_study_storage, rebuild_trial, rewrite_in_space
+from sweeps.search.study import clear_half_sampled, rebuild_trial, rewrite_in_space
+from sweeps.search.study_file import open_study_storage
 from sweeps.search.study_version import STUDY_FILE
 from sweeps.space.space import Space
 

@@ -19,7 +19,7 @@ from sweeps.plan.plan import Plan, make_plan
 from sweeps.plan.searcher_options import searcher_options
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.trial_model import TrialModel
-from sweeps.search.study import open_study_storage
+from sweeps.search.study_file import open_study_storage
 from sweeps.search.study_search import StudySearch
 from sweeps.search.study_version import STUDY_FILE
 from sweeps.simulate.curve_source import Report

@@ -10,7 +10,7 @@ from records import trial_record
 
 from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.logged_steps import StepSet
-from sweeps.tracking.mlflow_limits import fit_parameters, from_name, to_name, whole_parameters
+from sweeps.tracking.mlflow_names import fit_parameters, from_name, to_name, whole_parameters
 from sweeps.tracking.mlflow_texts import run_name
 from sweeps.tracking.uris import sqlite_path
 from sweeps.tracking.values import from_text, to_text

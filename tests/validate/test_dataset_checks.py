@@ -9,7 +9,7 @@ import pytest
 
 from sweeps.errors import DoesNotFit, UserError
 from sweeps.plan.plan import Plan, make_plan
-from sweeps.runtime.placement import fit
+from sweeps.runtime.trials_at_once import fit
 from sweeps.validate.dataset_checks import names_read
 
 USERS = """

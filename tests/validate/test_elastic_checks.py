@@ -7,7 +7,7 @@ import pytest
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import DoesNotFit, UserError
-from sweeps.runtime.placement import fit
+from sweeps.runtime.trials_at_once import fit
 from sweeps.validate.config_checks import check_sweep
 
 TWO_TO_EIGHT = "scaling.num_workers={min: 2, max: 8}"

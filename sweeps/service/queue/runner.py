@@ -14,17 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from sweeps.errors import AlreadyDone, SweepsError, TrackingUnreachable
-from sweeps.folders.sweep_folder import LOG_FILE, last_heartbeat
+from sweeps.folders.driver_lock import last_heartbeat
+from sweeps.folders.sweep_folder import LOG_FILE
 from sweeps.service import subprocesses
 from sweeps.service.database.engine import writing
 from sweeps.service.database.storage_errors import is_unavailable, outage
 from sweeps.service.notify.cli_notify import VARIABLE
 from sweeps.service.poller import MLFLOW_S, Poller
 from sweeps.service.queue import claims, jobs
-from sweeps.service.queue.failure_detector import FailureDetector
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.job_requests import Extend, Request, Resume, Retrain, Run
 from sweeps.service.queue.jobs import Job
+from sweeps.service.queue.lost_machines import FailureDetector
 from sweeps.service.service_log import logged_about
 from sweeps.service.surroundings import Surroundings
 from sweeps.tracking.client import reaching_within

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sweeps.constants import TAG_HEARTBEAT
-from sweeps.folders.sweep_folder import last_heartbeat
+from sweeps.folders.driver_lock import last_heartbeat
 from sweeps.service.queue.heartbeat import last_beat
 from sweeps.service.queue.jobs import Job
 from sweeps.service.surroundings import Surroundings

@@ -1,4 +1,4 @@
-"""Placement of trials on the cluster's nodes: how many run at a time, and in which pool."""
+"""Computes how many trials run at once on the cluster's nodes, in which pool, and with which resources."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from sweeps.config import SweepConfig
 from sweeps.config.scaling import Scaling
 from sweeps.errors import DoesNotFit
 from sweeps.runtime.node_resources import accelerator, label
-from sweeps.runtime.placement import fit
 from sweeps.runtime.reservation import memory_share
+from sweeps.runtime.trials_at_once import fit
 
 GIB = 2.0**30
 NODES = [
