@@ -80,6 +80,9 @@ def _measure(workers: int, trials: int, at_most_s: int) -> Result:
             status = f"{workers} workers, {trials} trials failed (exit status {sweep.returncode})"
             raise click.ClickException(f"{status}:\n{errors.read_text()[-3000:]}")
         result: Result = json.loads(file.read_text())
+        if failed := result.get("counts", {}).get("failed"):
+            events = (Path(folder) / "events.log").read_text()[-1000:]
+            raise click.ClickException(f"{workers} workers, {trials} trials: {failed} failed:\n{events}")
         return result
 
 

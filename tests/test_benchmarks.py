@@ -1,4 +1,4 @@
-"""Benchmarks of the training loop and of prior knowledge run, small, where there is no GPU."""
+"""Benchmarks run, small, where there is no GPU."""
 
 from __future__ import annotations
 
@@ -22,6 +22,26 @@ def measured(checkout: Path, folder: Path, *arguments: str) -> dict[str, Any]:
     subprocess.run(command, cwd=checkout / "benchmarks", env=environment, check=True)
     numbers: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["numbers"]
     return numbers
+
+
+def test_benchmarks_call_only_what_the_product_has(checkout: Path) -> None:
+    environment = os.environ | {"MYPYPATH": os.pathsep.join(map(str, (checkout, checkout / "src", checkout / "tests")))}
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--config-file",
+        checkout / "pyproject.toml",
+        "--exclude",
+        "lines_of_code/",
+        ".",
+    ]
+    done = subprocess.run(
+        command, check=False, cwd=checkout / "benchmarks", env=environment, capture_output=True, text=True
+    )
+    assert "checked" in done.stdout, done.stderr
+    wrong = re.compile(r'\[call-arg]$|module (?:named )?"sweeps.*(?:attr-defined|import-not-found)]$', re.IGNORECASE)
+    assert [line for line in done.stdout.splitlines() if wrong.search(line)] == []
 
 
 def test_head_masks_casts_and_padding_are_measured_with_the_same_losses(checkout: Path, tmp_path: Path) -> None:
@@ -110,3 +130,13 @@ def test_failures_are_measured_with_and_without_avoiding_them(checkout: Path, tm
     failed, avoiding, *_ = map(mean_of, cells)
     assert avoiding < 0.3 * failed
     assert mean_of(by_chance[0]) == pytest.approx(mean_of(by_chance[1]), abs=5)
+
+
+def test_the_costs_of_a_large_sweep_are_measured_without_its_processes(checkout: Path, tmp_path: Path) -> None:
+    file = tmp_path / "numbers.json"
+    command = [sys.executable, checkout / "benchmarks/scale.py", "--sizes", "4x12", "--json", file]
+    subprocess.run(command, check=True)
+    (found,) = json.loads(file.read_text(encoding="utf-8"))["results"].values()
+    assert found["trials"] == 12
+    assert found["samples"][-1]["reports"] >= 12
+    assert found["counts"]["finished"] + found["counts"]["pruned"] == 12

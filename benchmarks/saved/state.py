@@ -10,12 +10,12 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from sweeps_train.compat.torch import local_shard
 from sweeps_train.config import TRAINING_CONFIG, TrainingConfig
 from sweeps_train.models.weights import save_weights
 from sweeps_train.steps.optimizer import build_optimizer
 from sweeps_train.steps.precision import Precision
 from sweeps_train.strategies.build_strategy import build_strategy
-from sweeps_train.strategies.dtensor import local_shard
 from sweeps_train.strategies.strategy import Strategy
 from sweeps_train.tasks.task import Task
 from sweeps_train.workers.distributed import Workers

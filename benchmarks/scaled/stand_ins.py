@@ -21,6 +21,7 @@ from typing import Any
 
 import ray
 
+from sweeps.runtime.broker_sides import TrialSide
 from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.trial_reporter import BrokerReporter
 from sweeps.runtime.worker_group_spec import WorkerGroupSpec
@@ -38,7 +39,7 @@ class Stage:
     def __init__(self, folder: str):
         import sweeps.runtime.trainable
 
-        sweeps.runtime.trainable.SlotHolder = StandInSlots  # type: ignore[misc,assignment]
+        sweeps.runtime.trainable.SlotHolder = StandInSlots  # type: ignore[misc,assignment,attr-defined]
         StandInSlots.gaps = Path(folder) / f"{GAPS}-{os.getpid()}"
         self._trials: dict[str, Any] = {}
 
@@ -54,41 +55,41 @@ class StandInSlots:
 
     gaps: Path
 
-    def __init__(self, broker: Any):
+    def __init__(self, broker: TrialSide):
         self._broker = broker
         self._name: str | None = None
         self._attempt: tuple[str, int] | None = None
 
     def release(self, spec: WorkerGroupSpec, *, reuse: bool) -> None:
         if self._name is not None and self._attempt is not None:
-            self._broker.stop.remote(*self._attempt)
-            ray.get(self._broker.wait_for_end.remote(*self._attempt, ENDS_WITHIN_S))
-            if not ray.get(self._broker.reserve.remote(self._name)):  # it was idle too long
+            self._broker.stop(*self._attempt)
+            self._broker.wait_for_end(*self._attempt, ENDS_WITHIN_S)
+            if not self._broker.reserve(self._name, spec.avoid, spec.workers):  # it was idle too long
                 self._name = None
 
     def assign(self, assignment: Assignment, spec: WorkerGroupSpec) -> None:
         is_new, self._name = self._name is None, self._name or f"slot-{uuid.uuid4().hex}"
         self._attempt = assignment.trial, assignment.attempt
-        ray.get(self._broker.assign.remote(self._name, assignment))
+        self._broker.assign(self._name, assignment)
         if is_new:
             threading.Thread(target=self._work, args=(self._name,), daemon=True).start()
 
     def close(self) -> None:
         if self._name is not None:
-            self._broker.close_slot.remote(self._name)
+            self._broker.close_slot(self._name)
 
     def _work(self, slot: str) -> None:
         freed: float | None = None
+        workers = self._broker.workers
         for index in itertools.count():
-            assignment = ray.get(self._broker.next_assignment.remote(slot, index))
+            assignment = workers.next_assignment(slot, index)
             if assignment is None:
                 return
             if freed is not None:
                 with self.gaps.open("a") as file:
                     file.write(f"{time.monotonic() - freed:.4f}\n")
             _report_curve(assignment)
-            done = self._broker.worker_finished.remote(assignment.trial, assignment.attempt, 0, 1, 500.0)
-            ray.get(done)
+            workers.worker_finished(assignment.trial, assignment.attempt, 0, 1, 500.0, None)
             freed = time.monotonic()
 
 

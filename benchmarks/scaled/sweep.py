@@ -214,7 +214,7 @@ def main() -> None:
     os.chdir(folder)
     stand_in(folder, min(STAGES, workers), 2 * workers + 100)
     overrides = [
-        *(f"search.num_trials={trials}", "scaling=single_worker", "cluster.num_cpus=1"),
+        *("search=optuna_asha", f"search.num_trials={trials}", "scaling=single_worker", "cluster.num_cpus=1"),
         f"scaling.resources_per_worker.CPU={1 / workers}",
         *("tracking.report=false", "preflight.timeout_s=0", "scaling.hang_timeout_s=7200"),
     ]

@@ -69,7 +69,7 @@ def ours(uri: str, folder: Path) -> dict[str, float]:
 
     ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level=logging.ERROR)
     broker = DriverSide()
-    begun = broker.of_trials.begin("0000", judged=False, saves_when_asked=True, delivered=None, lost=None)
+    begun = broker.of_trials.begin("0000", saves_when_asked=True, lost=None)
     training: Any = None
     assignment = Assignment(
         trial="0000",
