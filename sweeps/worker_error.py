@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Literal
 
 Kind = Literal["exception", "exit", "peer", "lost", "hang"]
-"""``exception``: the training raised it. ``exit``: it called ``sys.exit``. ``peer``: the connection to another worker
-broke, so the cause is elsewhere. ``lost``: the worker's process died. ``hang``: the worker posted nothing for too
-long."""
+"""Way in which a worker failed. ``exception``: the training raised it. ``exit``: the training called ``sys.exit``.
+``peer``: the connection to another worker broke, so the cause is elsewhere. ``lost``: the worker's process died.
+``hang``: the worker posted nothing for too long."""
 
 LONGEST_MESSAGE = 600
 """Maximum characters shown of an error's message; the traceback has all of it."""

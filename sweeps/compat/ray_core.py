@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 LISTEN_ON_ALL = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Environment variable meant for macOS and Windows, where Ray's local clusters listen only on loopback unless it is
-set; on Linux, 0 has the same effect."""
+"""Environment variable of Ray that decides whether a local cluster listens on all addresses; 0 limits it to loopback,
+the default on macOS and Windows."""
 
 
 @contextlib.contextmanager

@@ -82,7 +82,7 @@ class SweepState:
     stage: PlannedStage | None = None
     """Stage of the search whose trials are training; None: those of the sweep itself."""
     to_repeat: int = 0
-    """Number of repeats that are known to start."""
+    """Number of repeats that have not started yet but are certain to start."""
     started: float = field(default_factory=time.time)
     """Unix time at which this session began."""
 
@@ -279,7 +279,7 @@ class SweepState:
         return self._usage.used.wall_s
 
     def time(self) -> dict[str, Any]:
-        """See ``UsageMeter.summary``."""
+        """Time and resources of all sessions so far, as ``UsageMeter.summary`` returns them."""
         return self._usage.summary(self.all_trials, self.started)
 
 

@@ -47,7 +47,8 @@ class WorkerEvents:
         """Exploits that are recorded when the trial's workers begin to train from the other trial's state."""
 
     def take(self, events: Iterable[Event]) -> None:
-        """
+        """Apply a batch of events.
+
         Raises:
             StorageFailed: The events cannot be recorded.
         """

@@ -121,8 +121,7 @@ def _copy(source: Path, target: Path, without: Sequence[str]) -> None:
 
 
 def _write_merged(config: TrainingConfig, checkpoint: Path, folder: Path) -> None:
-    """Name the base model of adapters so that other programs find it: by its hub name, or by the absolute path of its
-    folder, even for a model that ships with Sweeps."""
+    """Write a language model whose adapters are merged into its weights, as if all weights had been trained."""
     from transformers import AutoTokenizer
 
     from sweeps_train.models.causal_lm import save_causal_lm
@@ -156,7 +155,8 @@ CLASSES_OF_ADAPTERS = {
 
 
 def _write_merged_adapters(checkpoint: Path, folder: Path) -> None:
-    """Replace the base of adapters by its absolute path, if it is a folder relative to the working folder.
+    """Merge the adapters that a user's own training has saved, as PEFT and TRL write them, into their base model, and
+    write the result.
 
     Raises:
         ValueError: There are no adapters, or their base cannot be loaded.
@@ -183,7 +183,7 @@ def _write_merged_adapters(checkpoint: Path, folder: Path) -> None:
 
 
 def _make_base_absolute(file: Path) -> None:
-    """Name the base of adapters by its absolute path, if it is a folder seen from the working folder."""
+    """Replace a relative path of the adapters' base by the absolute one, if it is a folder below the working folder."""
     content = json.loads(file.read_text(encoding="utf-8"))
     base = Path(str(content.get("base_model_name_or_path") or ""))
     if base.parts and not base.is_absolute() and base.is_dir():

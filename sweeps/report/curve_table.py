@@ -66,8 +66,8 @@ def write_curve_table(record: SweepRecord, file: Path) -> None:
 
 
 def trained_s(record: SweepRecord, trial: TrialRecord, moment: float) -> float:
-    """Seconds for which a trial had held its workers at a moment; for older records, seconds since its start, excluding
-    the pauses between drivers.
+    """Seconds for which a trial had held its workers by a given time; for older records, seconds since its start,
+    excluding the pauses between drivers.
 
     Args:
         record: The trial's sweep.

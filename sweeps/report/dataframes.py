@@ -57,7 +57,7 @@ def importance_frame(record: SweepRecord, objective: int = 0) -> pd.DataFrame:
 
 
 def importances_table(data: ReportData, objective: int = 0) -> pd.DataFrame:
-    """Data frame of ``importance_frame``, without a warning."""
+    """Data frame of parameter importances; empty, without a warning, if there are too few trials."""
     paths = {name: path for path, name in data.names.items()}
     found = pd.DataFrame(importances(data, objective)).rename(index=paths).rename_axis("parameter")
     found = found.loc[found.fillna(0.0).mean(axis=1).sort_values(ascending=False).index]

@@ -202,7 +202,7 @@ class Broker(SharedSlots):
             attempt.finish(replace(event, suspected=self._suspected(attempt, event)))
 
     async def wait_for_end(self, trial: str, attempt: int, timeout_s: float) -> Ended | None:
-        """See ``Attempt.wait_for_end``; None also if a later attempt has begun."""
+        """Return the end of an attempt; None if it takes too long or a later attempt has begun."""
         current = self._current(trial, attempt)
         return None if current is None else await current.wait_for_end(timeout_s)
 
@@ -214,7 +214,7 @@ class Broker(SharedSlots):
         self._move_from(self._leaving)
 
     async def spares_to_start(self, slot: str, workers: Sequence[ProcessOrigin], always: bool) -> dict[Place, int]:
-        """See ``SpareProcesses.replace``."""
+        """Return the number of spare processes to start for a worker group that has started."""
         wanted = always or any(each.failures for each in self._attempts_of(slot))
         return self._spares.replace(slot, workers, wanted=wanted)
 

@@ -64,7 +64,7 @@ class ElasticWorkers:
         self._changed.set()
 
     def set_room(self, places: int, expected: int, to_come: int) -> None:
-        """See ``WorkerShares.set_room``."""
+        """Set the resources that elastic trials share."""
         self._shares.set_room(places, expected, to_come)
         self._changed.set()
         self._room_known.set()

@@ -52,7 +52,7 @@ class Saved(Log):
     checkpoint: str = ""
     """Folder of the complete checkpoint."""
     held: str | None = None
-    """See ``Report``."""
+    """Copy of the checkpoint that stays until MLflow has received it."""
 
 
 @dataclass(frozen=True)

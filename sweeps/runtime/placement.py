@@ -15,7 +15,7 @@ from sweeps.runtime.reservation import cpus_beside_a_gpu, data_cpus_of, reserved
 
 MIB = 2**20
 MOST_TRIALS = 10**9
-"""Number of trials with which a pool is not limited."""
+"""Stands for an unlimited number of trials while the room of each pool is computed."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Fit:
     places: int = 0
     """Total number of workers for which the nodes have room, regardless of trials."""
     most_workers: int = 0
-    """Workers of the widest kind of trial that fits."""
+    """Number of workers of the largest kind of trial that fits."""
     excluded_nodes: tuple[str, ...] = ()
     """Ids of the nodes on which no worker is placed."""
     data_cpus: float = 0.0

@@ -148,12 +148,12 @@ class SharedSlots(ABC):
     # --- called by the workers of a slot and its owner ----------------------------------------------------
 
     async def wait_for_trial(self, slot: str, is_idle: bool = False) -> bool:
-        """See ``LaneQueue.wait_for_trial``."""
+        """Wait until a trial is queued for a lane of the slot."""
         queue = self._lanes_of(slot)
         return queue is not None and await queue.wait_for_trial(self._search_over, is_idle=is_idle)
 
     async def take_trials(self, slot: str, most: int) -> list[Assignment]:
-        """See ``LaneQueue.take_up_to``."""
+        """Move up to a number of waiting trials into the slot's lanes."""
         queue = self._lanes_of(slot)
         return [] if queue is None else queue.take_up_to(most)
 

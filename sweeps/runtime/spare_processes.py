@@ -126,7 +126,7 @@ class SpareProcesses:
 
 
 class _Idle:
-    """Whether this process has waited for its actor, with its imports done or in progress."""
+    """State of this process while it is a spare one."""
 
     was_spare = False
     tried: ClassVar[set[str]] = set()

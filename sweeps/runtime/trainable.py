@@ -331,7 +331,7 @@ class Trial(tune.Trainable):
 
 
 def _last_delivered(begun: Begun, config: dict[str, Any], *, pauses: bool) -> int | None:
-    """See ``Assignment``.
+    """Return the step of the last report of earlier attempts that the driver has received.
 
     Args:
         begun: The attempt.

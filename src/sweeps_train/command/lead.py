@@ -28,7 +28,7 @@ READ_WITHIN_S = 1.0
 """Maximum seconds between printing and reading a line on a busy machine. A line that is read within this time after a
 checkpoint was written may have been printed before it."""
 ALIVE_EVERY_S = 30.0
-"""Minimum seconds between two signs of life of a program that prints, but reports no metrics."""
+"""Minimum seconds between two keep-alive events for a program that prints but reports no metrics."""
 
 
 class Signal(IntEnum):

@@ -71,7 +71,8 @@ class Measurements:
         return self._step
 
     def take(self, record: Record) -> Measured:
-        """
+        """Process one record of the program; return its step and metrics.
+
         Raises:
             ValueError: The step is not a whole number, or a limited metric does not come.
         """

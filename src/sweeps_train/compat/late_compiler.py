@@ -82,7 +82,8 @@ def _without_graph_breaks(usual: Any) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _answered_without_compiler() -> Iterator[None]:
-    """Within the block, answer DDP's questions to the compiler in its place if nothing has imported it."""
+    """Within the block, answer the questions that DDP asks ``torch._dynamo``, unless something has imported that
+    module."""
     if compiler_is_loaded():
         yield
         return

@@ -36,7 +36,7 @@ class Token(BaseModel):
     label: str
     """Note for the users."""
     user: str
-    """Role: metrics, read, run or admin."""
+    """Name of the user."""
     role: Role
     """metrics, read, run or admin."""
     projects: tuple[str, ...]
