@@ -96,7 +96,7 @@ class StorageFailed(SweepsError):
                 f"`python -m sweeps resume {sweep}`"
             )
         return (
-            f"the disk is full that holds {self.folder}{f', or another one: {self.trouble}' if self.trouble else ''}; "
+            f"the disk of {self.folder} is full{f', or another one: {self.trouble}' if self.trouble else ''}; "
             f"free some space, and continue with `python -m sweeps resume {sweep}`"
         )
 

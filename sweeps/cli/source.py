@@ -51,7 +51,7 @@ def service_of(operations: Operations, **only_here: object) -> Remote | None:
         return None
     if given := [f"--{name.replace('_', '-')}" for name, value in only_here.items() if value]:
         raise click.UsageError(
-            f"--server and {' and '.join(given)}: the service at {operations.address} has its own; remove one, or "
-            "unset SWEEPS_SERVER"
+            f"--server and {' and '.join(given)}: the service at {operations.address} has its own setting; remove one, "
+            "or unset SWEEPS_SERVER"
         )
     return cast("Remote", operations)

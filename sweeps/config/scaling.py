@@ -169,6 +169,6 @@ class Scaling:
         if self.placement.startswith("STRICT"):
             kind = self.placement.removeprefix("STRICT_")
             raise ValueError(
-                f"placement={self.placement}: the workers of an elastic trial (num_workers with min and max) go where "
-                f"some are free; use {kind}, or one number"
+                f"placement={self.placement}: the workers of an elastic trial (num_workers with min and max) are "
+                f"placed wherever there is room; use {kind}, or one number"
             )

@@ -100,7 +100,7 @@ class Capacity:
                 self._look()
             except Exception as error:  # noqa: BLE001 - Ray raises several; its next answer may be a good one
                 if not is_blind:
-                    self._state.announce(f"the cluster's nodes cannot be checked ({error}); {self._at_once} until then")
+                    self._state.announce(f"the cluster's nodes cannot be checked ({error}); still {self._at_once}")
                 is_blind = True
             else:
                 is_blind = False

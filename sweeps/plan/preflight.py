@@ -87,7 +87,7 @@ class Preflight:
             if self._process.wait(max(left, 0.0)) != 0:
                 ended = f"the check of data and model ended with status {self._process.returncode}; {self._error()}"
         except subprocess.TimeoutExpired:
-            ended = f"preflight.timeout_s={self._timeout_s:g} was over before all data and models were checked"
+            ended = f"the check of data and models took longer than preflight.timeout_s={self._timeout_s:g}"
         if len(self._lines()) >= len(self._configs):  # the rest is the memory, and says so itself
             ended = ""
         mistakes, warnings = self._read()

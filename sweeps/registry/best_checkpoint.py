@@ -66,7 +66,7 @@ def weights_note(record: SweepRecord, trial: TrialRecord) -> str:
     other = trial.other_weights
     if other is None:
         return ""
-    return f" Its weights are of {other.describe(record.metrics)}, and its best value is of step {trial.best_step}."
+    return f" Its weights are from {other.describe(record.metrics)}; its best value is from step {trial.best_step}."
 
 
 def _from_store(store: ObjectStore, target: Path) -> Path:

@@ -228,7 +228,7 @@ class Broker(SharedSlots):
             await queue.close()
         location = queue.locations[rank] if rank < len(queue.locations) else "an unknown node"
         for attempt in attempts:
-            attempt.move(f"worker {rank} on {location} is to end (SIGTERM)")
+            attempt.move(f"worker {rank} on {location} has received SIGTERM and will end")
 
     async def waits_for_room(self, slot: str) -> None:
         """Record that the cluster has no room for a slot's workers now, and free slots without a trial."""

@@ -312,8 +312,8 @@ def _fit_one(scaling: Scaling, nodes: Sequence[Resources], cpus_per_gpu: float) 
     per_worker = reserved_per_worker(scaling, use_gpu=use_gpu, cpus_per_gpu=cpus_per_gpu)
     if not any(per_worker.values()):
         raise DoesNotFit(
-            "scaling.resources_per_worker: a worker that reserves nothing would fit any number of times; "
-            "give it something, such as scaling.resources_per_worker.CPU=1"
+            "scaling.resources_per_worker: a worker must reserve something, since otherwise any number of workers "
+            "would fit; set scaling.resources_per_worker.CPU=1, for example"
         )
     nodes = _labelled(scaling, nodes)
     workers_by_node = [fits_on(per_worker, node) for node in nodes]
@@ -379,8 +379,8 @@ def _concurrent(scaling: Scaling, workers_by_node: Sequence[int]) -> int:
         at_once = sum(each // number for each in workers_by_node)
         if not at_once:
             raise DoesNotFit(
-                f"scaling.placement=STRICT_PACK: no node has room for {number} workers, and the largest for "
-                f"{most}; use PACK, or lower scaling.num_workers to {most}"
+                f"scaling.placement=STRICT_PACK: no node has room for {number} workers, and the largest has "
+                f"room for {most}; use PACK, or lower scaling.num_workers to {most}"
             )
         return at_once
     total = sum(workers_by_node)

@@ -52,7 +52,7 @@ def match_names(
     """
     for name in given:
         if name not in names:
-            raise UserError(f"{key}.parameters.{name}: it has no such parameter{did_you_mean(name, names)}")
+            raise UserError(f"{key}.parameters.{name}: the source has no such parameter{did_you_mean(name, names)}")
     searched = list(searched)
     paths = dict(given)
     for name in names:

@@ -75,7 +75,7 @@ def lack_of_memory(size: int) -> str | None:
     available = available_memory()
     if size <= available - LEFT_FREE * machine_memory():
         return None
-    return f"a snapshot takes {size / 2**20:,.1f} MiB of {available / 2**20:,.1f} MiB that are free"
+    return f"a snapshot needs {size / 2**20:,.1f} MiB, and {available / 2**20:,.1f} MiB are free"
 
 
 def create_files(

@@ -128,9 +128,9 @@ class FreezeThaw(PausingScheduler):
                     f"{self._why(event)}"
                 )
             case "resumed":
-                return "it promised most of the paused trials"
+                return "it was the most promising of the paused trials"
             case "dropped":
-                return "it was paused, and others promised more"
+                return "it was paused, and others were more promising"
             case "bad":
                 return str(event["reason"])
         return None
@@ -141,12 +141,12 @@ class FreezeThaw(PausingScheduler):
             least = "not " if arrived[STOPS] else ""
             return f"it was {least}among the best 1/{self._eta:g} of those that had reached it"
         if not arrived.get("new_fits", True):
-            told = "another trial that could continue promised more" if arrived[PAUSES] else "this one promised most"
+            told = "another one was more promising" if arrived[PAUSES] else "this one was the most promising"
             return f"no new trial could end within the budget, and of those that had begun {told}"
         if "worth" not in arrived:
             return f"there were too few values to predict its end, and the best 1/{self._eta:g} continued"
         if not arrived[PAUSES] and arrived["worth"] < arrived["new"]:
-            return "less than two thirds of all steps had been spent on continuing trials, and this one promised most"
+            return "less than two thirds of all steps had been spent on continuing trials, and this one was best"
         return (
             f"continuing promised an improvement of {float(arrived['worth']):.3g} standard deviations for the cost of "
             f"a whole training, and a new trial {float(arrived['new']):.3g}"

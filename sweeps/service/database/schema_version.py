@@ -87,7 +87,7 @@ def _stored_version(connection: Connection, url: str) -> int | None:
             if not str(row[0]).isdecimal():
                 raise ConfigError(
                     f"database={redact_uri(url)}: is the database of another program (Alembic's version is {row[0]}), "
-                    "and nothing was changed; name one that is Sweeps' own"
+                    "and nothing was changed; name a database that only Sweeps uses"
                 )
             found = int(row[0])
             check_not_newer(f"database={redact_uri(url)}", found, HEAD, _release_of(connection, names, found))

@@ -47,7 +47,7 @@ INTERRUPTED, STORE_AWAY = 130, 75
 """Exit statuses of drivers that are restarted, as after their death."""
 NAME_TAKEN = (
     "a sweep {} already exists, which this job has not started; submit it again with another --name (if the "
-    "service's database is of a backup, that sweep may be this job's)"
+    "service's database was restored from a backup, that sweep may be this job's)"
 )
 
 logger = logging.getLogger(__name__)
@@ -402,7 +402,7 @@ def _limit_reached(job: Job) -> str | None:
         return None
     hours = "" if job.started is None else f", {(job.end_by - job.started) / 3600:.3g} h after its start"
     return (
-        f"its time was over{hours} (queue.max_hours, max_hours or the window of its schedule); "
+        f"its time limit was reached{hours} (queue.max_hours, max_hours or the window of its schedule); "
         f"`python -m sweeps resume {job.sweep}` continues it"
     )
 

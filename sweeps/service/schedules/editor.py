@@ -207,7 +207,9 @@ class ScheduleEditor:
         if not visible(principal, definition.schedule):
             raise _taken(definition.name)
         if not self.may_change(principal, definition):
-            raise HTTPException(403, f"{definition.name} is not yours; only {definition.schedule.user} and admins may")
+            raise HTTPException(
+                403, f"{definition.name} is not yours; only {definition.schedule.user} and admins may change it"
+            )
 
     def _changeable(self, principal: Principal, name: str) -> Definition:
         definition = self.find(principal, name)

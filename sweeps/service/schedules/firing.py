@@ -270,7 +270,7 @@ class _Decisions:
             return None
         if schedule.missed == "none":
             return "no service was up"
-        return "no service was up, and a later firing was due since" if each.due < latest else None
+        return "no service was up, and a later firing has become due" if each.due < latest else None
 
     def _blocked(self, unfinished: list[Job]) -> str | None:
         if self._definition.schedule.overlap != "skip" or not unfinished:
