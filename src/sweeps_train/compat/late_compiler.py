@@ -1,8 +1,8 @@
 """Avoids the slow import of ``torch._dynamo``, torch's compiler, in trainings without compilation.
 
-Torch's optimizers and ``DistributedDataParallel`` import it when they are first used, which takes a worker longer than
-torch itself, to tell it to keep away from them. Here that waits until something else has imported it. Where torch has
-changed, it is imported as before.
+Torch's optimizers and ``DistributedDataParallel`` import the compiler when they are first used, to exclude themselves
+from compilation; that takes a worker longer than importing torch. Here the import waits until something else needs the
+compiler. If torch has changed, the compiler is imported as before.
 """
 
 from __future__ import annotations

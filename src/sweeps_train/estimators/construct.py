@@ -45,7 +45,7 @@ def goal_of(task: EstimatorTask, found: type[Any]) -> Goal:
     """Whether an estimator predicts classes or numbers.
 
     Raises:
-        ValueError: It does not say so, or does neither.
+        ValueError: The class does not say which, or does neither.
     """
     if task.goal != "auto":
         return task.goal

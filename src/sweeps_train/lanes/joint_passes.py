@@ -71,8 +71,10 @@ class JointPasses:
         """Add the gradients of the lanes' losses, averaged over all workers.
 
         Args:
-            work: Parts of this step, in the same order on all workers; one without batches has failed on this worker.
-            flags: Numbers on the CPU that are exchanged along; the first ones are above 0 for the parts that failed.
+            work: Parts of this step, in the same order on all workers; a part without batches has failed on this
+                worker.
+            flags: Numbers on the CPU that are exchanged together with the gradients; the first ones are above 0 for the
+                parts that failed.
 
         Returns:
             This worker's part of the summed loss of each, a scalar on the device; and the mean of all workers' flags.

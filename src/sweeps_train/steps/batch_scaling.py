@@ -40,7 +40,7 @@ def scale_global_batch(
         strategy: Holds the model and its data.
         order: Order of the training samples.
         micro_batch_size: Samples per forward pass of a worker.
-        previous: Factor of the training that is resumed, which is kept as far as the data allows.
+        previous: Factor of the training that is resumed, which is kept if the data allows it.
 
     Returns:
         The factor, and the reason for it if it was measured now.

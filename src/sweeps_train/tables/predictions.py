@@ -25,7 +25,7 @@ def to_table(rows: Any) -> pa.Table:
         rows: A pandas frame, an Arrow table, or a list of dictionaries.
 
     Raises:
-        ValueError: They are neither, or a column mixes types.
+        ValueError: The rows are none of these, or a column mixes types.
     """
     import pandas as pd
     import pyarrow as pa

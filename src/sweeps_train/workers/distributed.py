@@ -106,8 +106,8 @@ class Workers:
     def meet(self, within: timedelta = MEET_WITHIN) -> None:
         """Barrier without a timeout: wait until all workers have called this.
 
-        It goes through the store of the process group. A collective operation, also a barrier, would fail when the
-        group's timeout is over, and with NCCL end the process.
+        It uses the store of the process group, since a collective operation, even a barrier, would fail after the
+        group's timeout, and with NCCL would end the process.
 
         Args:
             within: Maximum time to wait.

@@ -1,7 +1,7 @@
 """Exchange of numbers between workers, in a form that lets the lanes of a group share one collective operation.
 
-A lane yields its numbers, and is resumed with those of all workers. Whoever runs it may send the numbers of several
-lanes together.
+A lane yields its numbers, and is resumed with the numbers of all workers. The caller that runs the lanes may send the
+numbers of several lanes together.
 """
 
 from __future__ import annotations
