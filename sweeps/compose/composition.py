@@ -69,7 +69,7 @@ class Composition:
         """Return the checked config of a trial.
 
         Raises:
-            ConfigError: The values do not make a valid config.
+            ConfigError: The sampled values do not make a valid config.
         """
         return read_config(self.container(parameters))
 
@@ -103,7 +103,7 @@ class Composition:
             number: Number of the stage, from 1.
 
         Raises:
-            ConfigError: Its changes do not make a valid config.
+            ConfigError: The stage's changes do not make a valid config.
         """
         search, changes = self.config.search, self.stages[number - 1]
         # Points of a person come in the first stage, and later if they were among the best.

@@ -164,7 +164,7 @@ def override_tokens(overrides: Overrides) -> list[str]:
     """Return overrides as typed tokens, from a list of tokens or a mapping of values by key.
 
     Raises:
-        ConfigError: It is neither, such as one string, whose characters would be taken for overrides.
+        ConfigError: The argument is neither, such as one string, whose characters would be taken for overrides.
     """
     if isinstance(overrides, Mapping):
         return [_token(str(key), value) for key, value in overrides.items()]

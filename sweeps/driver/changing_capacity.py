@@ -32,7 +32,7 @@ def current_fit(plan: Plan, before: Fit, excluded: Collection[str], lanes_found:
         lanes_found: See ``fit``.
 
     Raises:
-        DoesNotFit: Not even one.
+        DoesNotFit: Not even one trial fits.
     """
     scalings = [replace(each, use_gpu=before.use_gpu) if not each.pools else each for each in plan.scalings]
     nodes = without_nodes(alive_nodes(), excluded)

@@ -18,7 +18,7 @@ from sweeps.tracking.confirmation_record import Confirmation, Contender
 
 class RepeatSearcher(NotPickled, Searcher):
     """Suggests repeats of the best trials, as the confirmation requests them. It decides by the session's record, so
-    that a resumed session decides alike."""
+    that a resumed session decides the same."""
 
     def __init__(self, session: Session, confirmer: Confirmer):
         objectives = session.state.objectives

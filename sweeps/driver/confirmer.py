@@ -28,8 +28,8 @@ class Repeat:
 
     @property
     def trial(self) -> str:
-        """Id of the repeat, such as ``0007r2``. It is reproducible, so that a resumed sweep does not repeat it after a
-        driver was killed."""
+        """Id of the repeat, such as ``0007r2``. The id is reproducible, so that a resumed sweep does not train the
+        repeat again after its driver was killed."""
         return f"{self.original.trial}r{self.run}"
 
     def parameters(self, seed: int) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class Session:
         """Process all events that were posted, and stop the event loop.
 
         Raises:
-            Exception: The error that has ended it before.
+            Exception: The error that has already ended the event loop.
         """
         self._closed.set()
         self._thread.join()

@@ -36,7 +36,8 @@ _LOCKING = {"__enter__", "__exit__", "acquire", "release"}
 
 
 class LeaveNow(KeyboardInterrupt):
-    """Raised in the main thread by a signal. It is a ``KeyboardInterrupt``, since only that ends Ray's own calls."""
+    """Raised in the main thread by a signal. It is a subclass of ``KeyboardInterrupt``, since nothing else ends Ray's
+    own calls."""
 
 
 @contextlib.contextmanager
@@ -72,7 +73,7 @@ class ShutdownSignals:
         """End the search immediately and without its trials, since Ray is gone. Called by another thread.
 
         Args:
-            error: Raised when the search has ended, unless a person has ended it.
+            error: Error to raise when the search has ended, unless a person has ended it.
         """
         shutdown = self._state.shutdown
         self._state.announce(str(error))

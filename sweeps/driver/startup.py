@@ -130,7 +130,7 @@ def connect_in_background(uri: str) -> Future[MlflowClient]:
     """Connect to MLflow, which takes seconds to import, while Ray starts.
 
     Raises:
-        TrackingUnreachable: A server does not answer, which is to be known before anything starts.
+        TrackingUnreachable: A server does not answer; this is found before anything starts.
     """
     from sweeps.tracking.client import connect
 

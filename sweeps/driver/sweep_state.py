@@ -170,7 +170,8 @@ class SweepState:
 
     def _holding(self) -> list[TrialStatus]:
         """The trials that hold workers. Tune starts a trial as soon as another one has its last result. Until the
-        workers of the latter have ended, both are running, and the one whose workers do not train yet has no place."""
+        workers of the ended trial are gone, both count as running, and the trial whose workers do not train yet has no
+        place."""
         running = [each for each in self.all_trials if each.state == "running" and each.holds]  # a paused one has none
         training = [each for each in running if each.has_workers]
         if self.fit.is_elastic or len(training) == len(running):

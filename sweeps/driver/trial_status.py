@@ -105,7 +105,7 @@ class TrialStatus:
         """Describe how much of the trial's work survives the end of its workers.
 
         Args:
-            is_lost: Whether they could not save a checkpoint.
+            is_lost: Whether the workers could not save a checkpoint.
         """
         if self.saved_step is None:
             return "has saved no state"

@@ -61,8 +61,8 @@ class TuneScheduler(NotPickled, FIFOScheduler):
     """Asks a scheduler of the search when a report is recorded, and lets Tune execute the decision when the trial's
     actor returns.
 
-    When the search was interrupted to be resumed later, a scheduler that pauses trials decides nothing any more: its
-    trials stay as they are until then.
+    After the search was interrupted, a scheduler that pauses trials makes no further decisions: its trials stay as they
+    are until the search is resumed.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class TuneScheduler(NotPickled, FIFOScheduler):
         self._trials: dict[str, TuneTrial] = {}
 
     def decide(self, number: str, result: Mapping[str, Any]) -> Verdict | Exploit:
-        """Decide about a trial that has reported. The report is already in the study, and the decision is when this
+        """Decide about a trial that has reported. The report is already in the study, and so is the decision when this
         returns.
 
         Raises:

@@ -45,7 +45,7 @@ def cron_lines(schedule: Schedule, config_dirs: Sequence[Path]) -> str:
     """Return the lines for a crontab.
 
     Raises:
-        UserError: The cron line has what cron does not know.
+        UserError: The cron line has a feature that cron does not support.
     """
     fields = " ".join(plain_fields(schedule.cron))
     folder = Path.cwd()
@@ -63,7 +63,7 @@ def systemd_units(schedule: Schedule, config_dirs: Sequence[Path]) -> dict[str, 
     """Return the texts of a service and its timer by their file names.
 
     Raises:
-        UserError: The cron line has what systemd does not know.
+        UserError: The cron line has a feature that systemd does not support.
     """
     events = calendar_events(schedule.cron, schedule.timezone)
     name = f"sweeps-{schedule.name}"

@@ -246,7 +246,8 @@ def memory_report(
 
     Args:
         questions: The configs that were asked about.
-        answers: What the preflight's process has written for them, in their order; fewer if its time was over.
+        answers: Answers that the preflight's process has written, in the order of the questions; fewer if it ran out of
+            time.
         room: Bytes that a worker has for tensors.
     """
     obstacles = [each.obstacle for each in questions if each.obstacle]

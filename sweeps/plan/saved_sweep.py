@@ -62,12 +62,12 @@ def reopened(
     Args:
         record: The sweep.
         changes: Changes of ``extend`` by dotted path.
-        folder: Present path of its folder; default: the recorded one.
+        folder: Current path of the sweep's folder; default: the recorded one.
         approve: See ``check_sweep``.
 
     Raises:
-        UserError: Its folder is not on this machine, or the changes make the sweep invalid, or change nothing after
-            its end.
+        UserError: The sweep's folder is not on this machine, or the changes make the sweep invalid, or change nothing
+            after its end.
         NewerVersion: A later release wrote a file in its folder.
     """
     location = record.tags.get(TAG_FOLDER, "")

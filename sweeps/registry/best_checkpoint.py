@@ -29,7 +29,7 @@ def fetch_checkpoint(record: SweepRecord, trial: TrialRecord, target: Path) -> P
         target: Folder to download it to, if it is not on this machine.
 
     Raises:
-        UserError: It cannot be found from this machine.
+        UserError: The checkpoint cannot be found from this machine.
     """
     uri = trial.checkpoint
     if uri is not None and uri.startswith("runs:/"):

@@ -1,7 +1,7 @@
 """The model of a checkpoint as a separate folder, without the training state.
 
-A language model's folder is what transformers, PEFT and vLLM load. Every folder but that of a user's own program also
-has the config of its training, so that ``sweeps_train.load_model`` loads it.
+A language model's folder is what transformers, PEFT and vLLM load. Every folder, except that of a user's own program,
+also has the config of its training, so that ``sweeps_train.load_model`` loads it.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def _write_merged_adapters(checkpoint: Path, folder: Path) -> None:
     write the result.
 
     Raises:
-        ValueError: There are no adapters, or their base cannot be loaded.
+        ValueError: The checkpoint has no adapters, or their base cannot be loaded.
     """
     import peft
     from transformers import AutoTokenizer

@@ -156,7 +156,7 @@ class Attempt:
         """Stop waiting for lost answers: a trial without an answer is then ended as hanging, and begins again.
 
         Args:
-            asked: Number of its reports and ends that the driver has not been given, and will answer.
+            asked: Number of reports and ends that the driver has not received yet, and will answer.
         """
         self._unanswered = asked
         self._answered.set()
@@ -279,7 +279,7 @@ class Attempt:
         has recorded everything before that.
 
         Raises:
-            TimeoutError: There was nothing in time.
+            TimeoutError: There was no outcome in time.
         """
         async with asyncio.timeout(timeout_s):
             while True:
@@ -309,7 +309,7 @@ class Attempt:
         """Wait until the workers should stop; may never return.
 
         Args:
-            above: Request that they know already.
+            above: Request that the workers know already.
         """
         await self._stop_requested[StopRequest(above + 1)].wait()
         return self.stop

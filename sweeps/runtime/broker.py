@@ -160,8 +160,9 @@ class Broker(SharedSlots):
             self._idle.free_if_others_wait()
 
     async def reserve(self, slot: str, avoid: Collection[str] = (), workers: Workers | None = None) -> bool:
-        """Keep a slot for the trial that will be assigned next. False if its workers are already ending, if one is on a
-        node to avoid, or if one is on a node under check while other nodes have room for the ``workers``."""
+        """Keep a slot for the trial that will be assigned next. Return false if the slot's workers are already ending,
+        if one of them is on a node to avoid, or if one is on a node under check while other nodes have room for the
+        ``workers``."""
         queue = self._slots[slot]
         queue.reserve()
         if workers is not None:
@@ -312,7 +313,7 @@ class Broker(SharedSlots):
 
         Args:
             trials: Those that have not ended.
-            told: The driver's messages that hold for the whole sweep.
+            told: The driver's messages about the whole sweep.
 
         Returns:
             All events so far, as ``drain`` does.

@@ -121,7 +121,7 @@ def _started_here(start: Callable[[], Any], forks: psutil.Process | None = None)
     taken a port in the meantime.
 
     Raises:
-        UserError: It failed twice.
+        UserError: Ray failed to start twice.
     """
     import ray
 

@@ -18,7 +18,7 @@ class DatasetCheck:
     def __init__(self, config: SweepConfig):
         """
         Args:
-            config: Config of the first trial. Without datasets, or with ``preflight.timeout_s=0``, there is no check.
+            config: Config of the first trial. Without datasets, or with ``preflight.timeout_s=0``, nothing is checked.
         """
         self._timeout_s, self._started = config.preflight.timeout_s, time.monotonic()
         self._result: Any = None

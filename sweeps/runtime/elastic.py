@@ -2,8 +2,8 @@
 
 A trial that changes saves its state at its next step, as if it were stopped, and its Tune actor begins it again with
 the new number of workers. Tune does not notice, and it does not count as a failure. Before a trial grows, processes for
-its new workers are started while it continues to train; once no trial is to come, they are started before another one
-ends.
+its new workers are started while it continues to train; once no further trial will begin, they are started before
+another trial ends.
 """
 
 from __future__ import annotations

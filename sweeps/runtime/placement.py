@@ -136,8 +136,8 @@ def fit(
         config: Config of the sweep.
         scalings: Scaling of every kind of trial that the space can make; the largest one counts.
         nodes: Resources of each node.
-        all_pools: Whether each pool of the config must have a node; else those without one are left out.
-        lanes_found: Trials that one worker group trains at a time, where their number is found while they train.
+        all_pools: Whether each pool of the config must have a node; otherwise pools without a node are left out.
+        lanes_found: Trials that one worker group trains at a time, if that number is found while trials train.
 
     Raises:
         DoesNotFit: Not even one trial could ever be placed.
@@ -278,7 +278,7 @@ def _with_data(trial: Fit, data_cpus: float, nodes: Sequence[Resources]) -> int:
     that a dataset whose tasks find no free one would wait forever, without an error.
 
     Raises:
-        DoesNotFit: Not even one.
+        DoesNotFit: Not even one trial fits.
     """
     total = sum(node.get("CPU", 0) for node in nodes)
     at_once = int(total / (_cpus(trial) + data_cpus) + 1e-9)
@@ -344,7 +344,7 @@ def _check_largest(config: SweepConfig, places: int) -> None:
     """Check that a trial can grow to its maximum number of workers on a cluster that cannot grow itself.
 
     Raises:
-        DoesNotFit: It cannot.
+        DoesNotFit: A trial cannot grow to its maximum.
     """
     workers = config.scaling.num_workers
     if isinstance(workers, WorkerRange) and config.cluster.address == "local" and workers.max > places:
@@ -372,7 +372,7 @@ def _concurrent(scaling: Scaling, workers_by_node: Sequence[int]) -> int:
     """Number of trials at a time on nodes with room for this many workers each.
 
     Raises:
-        DoesNotFit: Not one can be placed as ``scaling.placement`` says.
+        DoesNotFit: No trial can be placed as ``scaling.placement`` requires.
     """
     number, most = scaling.min_workers, max(workers_by_node)
     if scaling.placement == "STRICT_PACK":

@@ -33,7 +33,7 @@ class SharedFolder:
         """Write the mark file into a folder.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The mark file cannot be written.
         """
         ident = uuid.uuid4().hex
         make_private(folder / MARK)

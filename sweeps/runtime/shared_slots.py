@@ -169,8 +169,8 @@ class SharedSlots(ABC):
         return self._lanes
 
     async def set_lanes(self, number: int, reason: str | None) -> None:
-        """Set the result of ``lanes``. Of several groups, the first that finds the number determines it for all; until
-        then, the group that is furthest does."""
+        """Set the result of ``lanes``. If there are several groups, the first one that finds the number determines it
+        for all; until then, the group that has progressed furthest does."""
         if self._lanes[1] is None and (reason is not None or number > self._lanes[0]):
             self._lanes = number, reason
 
@@ -181,11 +181,11 @@ class SharedSlots(ABC):
 
     async def slot_ended(self, slot: str, error: str | None, lost: tuple[WorkerError, ...] = ()) -> None:
         """End the attempts of a slot with lanes whose workers have returned or are gone. Trials that wait for a lane go
-        to another slot, unless its workers have never trained: the next ones might not, either.
+        to another slot, unless its workers have never trained: new workers might not train, either.
 
         Args:
             slot: The slot.
-            error: Error of the workers; None if they were to end.
+            error: Error of the workers; None if they ended as requested.
             lost: Errors of those that were lost.
         """
         queue, spec = self._lanes_of(slot), self._specs.get(slot)

@@ -3,7 +3,7 @@
 A slot is one running worker group (one trainer of Ray Train) that trials are given to, one after another. A warm slot
 outlives its trials: processes, process group, imported libraries, tokenized data and base model stay. Ray Train leaves
 the workers of a trial that was stopped early to a cleaner that may never succeed (ray#58515, ray#61756, ray#65443):
-here the slot frees its own, at once, and the cleaner is not started.
+here the slot frees its own workers immediately, and the cleaner is not started.
 """
 
 from __future__ import annotations
