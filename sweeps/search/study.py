@@ -35,7 +35,7 @@ def open_study_storage(path: Path) -> tuple[JournalStorage, str | None]:
     off as well; a copy of the file is kept beside it.
 
     Returns:
-        The storage, and what was wrong with the file (None: nothing).
+        The storage, and a description of the file's damage (None if there is none).
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)  # otherwise Optuna logs every suggestion
     path.with_name(path.name + ".lock").unlink(missing_ok=True)  # left by a dead writer; Optuna would wait 30 s for it
@@ -146,8 +146,8 @@ def exploits_of_trials(folder: Path, name: str) -> dict[str, int]:
 def clear_half_sampled(path: Path, storage: JournalStorage, name: str) -> bool:
     """Remove the values of a trial whose driver died while they were being sampled.
 
-    Asked again, a sampler that is seeded by trial suggests the same values as if the driver had not died; if some of
-    the values were known already, it would suggest others.
+    When asked again, a sampler that is seeded by trial suggests the same values as if the driver had not died; if some
+    values were already set, it would suggest others.
 
     Returns:
         Whether there was such a trial, and the file was rewritten; then open it again.

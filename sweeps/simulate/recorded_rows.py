@@ -29,7 +29,7 @@ def check_is_file(path: Path) -> None:
     """Check that there is a file to read.
 
     Raises:
-        UserError: There is none.
+        UserError: There is no such file.
     """
     if path.is_dir():
         raise UserError(f"--simulate {path}: is a folder; give the Parquet file in it")

@@ -26,7 +26,7 @@ def why(plan: Plan, trial: str) -> list[str]:
         trial: The trial's id.
 
     Raises:
-        UserError: The sweep's folder has no study, or the study has no such trial; it has none of the repeats.
+        UserError: The sweep's folder has no study, or the study has no such trial; the study does not contain repeats.
     """
     original, _, is_repeat = trial.partition("r")
     if is_repeat:

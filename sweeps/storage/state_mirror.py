@@ -5,8 +5,8 @@ parts and a manifest that names them, which is written last: readers take the ne
 they were at one moment. Files that only grow are copied in parts, which are merged so that their number grows with the
 logarithm of the size.
 
-Each driver writes manifests of a session of its own. A later session supersedes all earlier ones, also that of a driver
-which lost the sweep without noticing.
+Each driver writes manifests of its own session. A later session supersedes all earlier ones, including that of a driver
+that has lost the sweep without noticing.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def newer_files(store: ObjectStore, names: Sequence[str], than: str) -> tuple[st
     Args:
         store: Place of the sweep's folder.
         names: Names of the files; those that do not exist are left out.
-        than: Version that is known; of the same one, no files are returned.
+        than: Known version; if the newest one is the same, no files are returned.
 
     Returns:
         The version of the files, empty if the sweep has none, and their contents by name.

@@ -1,7 +1,7 @@
 """The thread that delivers the journal to MLflow, in order and in batches.
 
-Of the entries for one run in a batch, first the metric values are written, then the newest tags and status. A run is
-created before anything is written to it.
+For each run in a batch, first the metric values are written, then the newest tags and status. A run is created before
+anything is written to it.
 """
 
 from __future__ import annotations
@@ -297,7 +297,8 @@ def _by_run(entries: Iterable[Entry], known: Mapping[str, str]) -> tuple[Mapping
 
     Args:
         entries: The entries.
-        known: The runs that exist. What comes before another one is made was for a run that a person has deleted.
+        known: The runs that exist. Entries before the creation of a second run of a key belong to a run that a person
+            has deleted.
     """
     batches: dict[str, _Batch] = {}
     points = 0

@@ -75,7 +75,7 @@ def check_name(uri: str, name: str) -> None:
     """Check that no recorded sweep has this name.
 
     Raises:
-        UserError: One is.
+        UserError: A sweep of this name is recorded.
         TrackingUnreachable: The store cannot be read.
     """
     if is_recorded(uri, name):
@@ -99,7 +99,7 @@ def create_parent_run(
     Raises:
         UserError: A sweep of that name exists.
         TrackingUnreachable: The store does not answer.
-        GaveUp: It has stopped answering.
+        GaveUp: The store has stopped answering.
         Refused: MLflow does not accept the run.
     """
     check_name(uri, sweep.name)

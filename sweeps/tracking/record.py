@@ -22,7 +22,8 @@ from sweeps.tracking.values import finite, short
 STATES = ("finished", "pruned", "failed", "running", "stopped")
 """States of a trial, in the order in which they are counted."""
 INTERRUPTED = "interrupted"
-"""State shown for a trial that had not ended when its sweep did; ``resume`` continues it. See ``settled``."""
+"""State shown for a trial that had not ended when its sweep did; ``resume`` continues it. See
+``SweepRecord.settled``."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -90,8 +90,9 @@ class TrialProgress:
     def notice_beginning(self, step: int) -> None:
         """Record a step at which the trial measures something; must be called before the step is recorded.
 
-        At a step that another trial's state had passed already, the trial has lost that state and started again: values
-        that it recorded at such steps earlier, with other weights, do not replace a measurement there now.
+        If the step is before that of another trial's state from which the trial continued, the trial has lost that
+        state and started again: earlier values at such steps, measured with other weights, do not replace a new
+        measurement.
         """
         if step <= self.continued_at:
             self.logged.begin_anew(self.continued_at)
@@ -113,7 +114,8 @@ class TrialProgress:
 
         Args:
             objectives: The sweep's objectives.
-            step: Number of optimizer steps done. What is measured again there, after a retry, does not count.
+            step: Number of optimizer steps done. Values that are measured again at the step, after a retry, do not
+                count.
             metrics: Values by name.
 
         Returns:

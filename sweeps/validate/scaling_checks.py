@@ -143,7 +143,7 @@ def check_lanes(config: SweepConfig) -> None:
     """Check that trials of this config can share their workers, if they should.
 
     Raises:
-        ConfigError: They cannot.
+        ConfigError: The trials should share their workers and cannot.
     """
     number = config.scaling.trials_per_group
     if number != 1 and (reason := why_alone(config)) is not None:

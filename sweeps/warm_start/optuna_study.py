@@ -55,7 +55,7 @@ def _objective(key: str, source: OptunaStudy, study: optuna.Study) -> int:
     """Number of the objective.
 
     Raises:
-        UserError: The study has several and none was chosen, or has fewer.
+        UserError: The study has several objectives and none was chosen, or has fewer than the chosen number.
     """
     count = len(study.directions)
     names = f" ({', '.join(study.metric_names)})" if study.metric_names else ""
@@ -71,7 +71,7 @@ def _open(key: str, text: str) -> BaseStorage:
     """Open a storage without writing to it.
 
     Raises:
-        UserError: It does not exist, or cannot be read.
+        UserError: The storage does not exist, or cannot be read.
     """
     path = sqlite_path(text)
     if path is None and "://" not in text:

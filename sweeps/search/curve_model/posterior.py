@@ -69,8 +69,8 @@ class Posterior:
             rung: Index of the rung.
 
         Returns:
-            Means and standard deviations of their functions at the rung, and the standard deviations of the means that
-            will be predicted when their values at the first rung are known.
+            Means and standard deviations of the trials' functions at the rung, and the standard deviations of the means
+            that will be predicted once the trials' values at the first rung are known.
         """
         kernel = self._kernel(vectors)
         at_rung = self._solved_with(kernel, rung)
@@ -85,8 +85,8 @@ class Posterior:
             rung: Index of the rung.
 
         Returns:
-            Means and standard deviations of their functions at the rung, and the standard deviations of the means that
-            will be predicted when their values at their next rungs are known.
+            Means and standard deviations of the trials' functions at the rung, and the standard deviations of the means
+            that will be predicted once the trials' values at their next rungs are known.
         """
         kernel, told = self._kernel_of_observed(), np.zeros(len(following))
         at_rung = self._solved_with(kernel, rung)

@@ -52,11 +52,11 @@ def forecast(search: SearchSoFar, seed: int = 0) -> Forecast:
     """Forecast the cost of the rest of a search.
 
     Args:
-        search: The search as far as it has got.
+        search: The search so far.
         seed: Seed of the simulations.
 
     Returns:
-        The forecast; where too little is known it says what is missing.
+        The forecast; if too little is known, it says what is missing.
 
     Example:
         >>> from sweeps.search.forecast.search_forecast import SearchSoFar, forecast

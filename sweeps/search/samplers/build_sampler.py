@@ -53,7 +53,7 @@ def build_sampler(
     """Build a sampler from its config.
 
     With one trial at a time the sampler makes the same suggestions for the same seed, even if the search is interrupted
-    in between (a custom sampler: only if it keeps nothing in memory).
+    in between (a custom sampler does so only if it keeps no state in memory).
 
     Args:
         sampler: The config.

@@ -35,12 +35,10 @@ class FreezeThaw(PausingScheduler):
     continues in any case while less than two thirds of all steps were spent on resumed trials. As long as there are too
     few values for the model, the best 1/eta of a rung continue, as in asynchronous successive halving.
 
-    Towards the end of a budget of time only trials that can be trained to their end count: no new trial is started that
-    cannot, and the best of the paused ones that can are finished. When all trials were started, the paused ones that
-    are still worth it are continued, and the others stopped.
-
-    With several objectives a trial is worth what it is for any part of the front: the most by each objective alone, and
-    by all alike.
+    Towards the end of a budget of time, only trials that can be trained to their end count: no other new trial is
+    started, and the best paused ones that can be finished are finished. When all trials were started, the paused ones
+    that are still worth it continue, and the others are stopped. With several objectives, a trial is worth its maximum
+    over several weightings: each objective alone, and all equally.
     """
 
     def __init__(

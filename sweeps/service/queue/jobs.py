@@ -115,7 +115,7 @@ def check_waiting(connection: Connection, user: str, most: int | None) -> None:
     """Check that a user may queue another job.
 
     Raises:
-        UserError: So many of the user are queued.
+        UserError: The user already has the maximum number of queued jobs.
     """
     if most is not None and _count(connection, _jobs.c.user == user, _jobs.c.state == QUEUED) >= most:
         raise UserError(

@@ -156,8 +156,8 @@ def fire_now(connection: Connection, definition: Definition, now: float, user: s
 
 def remove_old(engine: Engine, now: float, keep_days: float) -> int:
     """Remove old firings, and return their number. They are not decided again, since ``schedules.decided`` is later;
-    this time, rather than a clock that may be wrong, determines which are old. The newest firing of each schedule is
-    kept.
+    this time, instead of a clock that may be wrong, determines which firings are old. The newest firing of each
+    schedule is kept.
 
     Args:
         engine: The service's database.

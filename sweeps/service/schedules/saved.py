@@ -1,8 +1,8 @@
 """Schedules that were saved through the service: a folder with one YAML file each, and all their earlier versions.
 
 ``NAME.yaml`` is a schedule (``schedule_file``), and may also be edited by hand. ``.history/NAME/000007.json`` is its
-seventh version, with who saved it and when. A version is written before the schedule's own file, and each is on the
-disk itself before the next step, so that a crash loses nothing. What is kept is bounded, in numbers and in bytes.
+seventh version, with who saved it and when. A version is written before the schedule's own file, and each has reached
+the disk before the next step, so that a crash loses nothing. The number and the size of kept versions are bounded.
 """
 
 from __future__ import annotations
@@ -228,8 +228,8 @@ def with_saved(
 ) -> tuple[dict[str, Definition], dict[str, str]]:
     """Add saved schedules to the operator's; a saved one replaces the operator's of the same name.
 
-    Their sweeps are not composed here, since anybody who may run sweeps may save a schedule: that is done when they are
-    saved, and again before a sweep starts.
+    The sweeps of saved schedules are not composed here, since anybody who may run sweeps may save a schedule: they are
+    composed when a schedule is saved, and again before a sweep starts.
 
     Args:
         definitions: The operator's schedules, by name.
