@@ -32,7 +32,7 @@ def service_at(server: str | None, **only_here: object) -> Remote | None:
     """Return the service at an address; None without one.
 
     Raises:
-        UsageError: One of the options that work only here was given as well.
+        UsageError: An option that works only on this machine was given as well.
     """
     if server is None:
         return None
@@ -45,7 +45,7 @@ def service_of(operations: Operations, **only_here: object) -> Remote | None:
     """Return the service on which the operations run; None on this machine.
 
     Raises:
-        UsageError: It is a service, and one of the options that work only here was given.
+        UsageError: The operations are those of a service, and an option that works only on this machine was given.
     """
     if not operations.is_remote:
         return None

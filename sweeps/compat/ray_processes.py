@@ -43,7 +43,7 @@ def start_idle_processes(number: int, node_id: str, runtime_env: str) -> None:
 
     Raises:
         LookupError: The node has left the cluster.
-        ConnectionError: It does not answer.
+        ConnectionError: The node does not answer.
     """
     import grpc
     import ray

@@ -53,7 +53,7 @@ def in_store(assignment: Assignment, rank: int) -> Iterator[tuple[Assignment, St
 
     Raises:
         OSError: The store does not answer.
-        NotShared: This process sees another plain folder than the driver.
+        NotShared: This process does not see the driver's folder.
     """
     if not is_remote(assignment.checkpoint_folder):
         if assignment.shared is not None:

@@ -4,7 +4,7 @@ Expected improvement (Jones et al., 1998, https://doi.org/10.1023/A:100830643114
 the finished trials; Nguyen et al., 2017 (https://arxiv.org/abs/1708.06674) stop by it as well.
 
 The evaluators of ``optuna.terminator`` (Optuna 5.0) do not replace it. They estimate other quantities, an upper bound
-of the regret (``RegretBoundEvaluator``) and the expected minimum regret of the model (``EMMREvaluator``), which which
+of the regret (``RegretBoundEvaluator``) and the expected minimum regret of the model (``EMMREvaluator``), which
 cannot be compared with ``search.stop.expected_improvement``: on the tests' function of four parameters, after 80 trials
 and 0.0014 above the optimum, they return 0.45 and 0.20 where the expected improvement is 0.006; on pure noise 0.50 and
 2.7 where it is below 0.001. They also leave out every parameter with a condition, and reject a space in which all

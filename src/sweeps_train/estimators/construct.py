@@ -30,7 +30,7 @@ def estimator_class(task: EstimatorTask) -> type[Any]:
     """Import the class of an estimator.
 
     Raises:
-        ValueError: It cannot be imported, or has no ``fit`` and ``predict``.
+        ValueError: The class cannot be imported, or has no ``fit`` and ``predict``.
     """
     found = import_target("task", task.target)
     if not inspect.isclass(found) or not hasattr(found, "fit") or not hasattr(found, "get_params"):

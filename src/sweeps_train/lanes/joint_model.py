@@ -88,7 +88,7 @@ def adapted_layers(adapted: Any) -> dict[str, FusedLinear]:
     """Layers of a model that have adapters, by their names in its base.
 
     Raises:
-        ValueError: One of them cannot be computed together with those of other lanes.
+        ValueError: A layer cannot be computed together with those of other lanes.
     """
     base = adapted.get_base_model()
     layers = {name: each for name, each in base.named_modules() if isinstance(each, BaseTunerLayer)}

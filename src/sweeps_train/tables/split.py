@@ -73,7 +73,7 @@ def split_rows(config: TableData, goal: Goal, table: pa.Table) -> tuple[Rows, Ro
     """Row numbers of the training and the held-out rows, both ascending.
 
     Raises:
-        ValueError: One of the two would be empty, or a class has a single row.
+        ValueError: One of the two parts would be empty, or a class has a single row.
     """
     from sklearn.model_selection import GroupShuffleSplit, train_test_split
 

@@ -113,7 +113,7 @@ class Workers:
             within: Maximum time to wait.
 
         Raises:
-            TimeoutError: Some workers have not come; the message names them.
+            TimeoutError: Some workers have not called this in time; the message names them.
         """
         if self.size == 1:
             return

@@ -37,7 +37,7 @@ def cholesky_factor(covariance: Array) -> Array:
     """Return the lower Cholesky factor of a covariance matrix, with the smallest necessary term added to the diagonal.
 
     Raises:
-        numpy.linalg.LinAlgError: It is not a covariance matrix.
+        numpy.linalg.LinAlgError: The matrix is not a covariance matrix.
     """
     diagonal = np.diag_indices(len(covariance))
     scale, added = max(1.0, float(covariance[diagonal].mean())), JITTER
