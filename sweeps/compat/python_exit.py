@@ -16,7 +16,7 @@ def run_exit_handlers() -> None:
     """
     import ray
 
-    atexit.unregister(ray.shutdown)  # the caller would not hear of the end
+    atexit.unregister(ray.shutdown)  # otherwise the caller would not notice the end
     python: Any = threading
     python._shutdown()
     handlers: Any = atexit

@@ -106,7 +106,7 @@ class Composition:
             ConfigError: The stage's changes do not make a valid config.
         """
         search, changes = self.config.search, self.stages[number - 1]
-        # Points of a person come in the first stage, and later if they were among the best.
+        # A user's points are trained in the first stage, and later only if they are among the best.
         own = replace(
             search,
             num_trials=search.stages[number - 1].num_trials,

@@ -142,7 +142,7 @@ def _check_choices(override: Override) -> None:
 def _exists(path: str) -> bool:
     try:
         return Path(path).expanduser().exists()
-    except (OSError, ValueError, RuntimeError):  # too long for a name, or of a user that there is not
+    except (OSError, ValueError, RuntimeError):  # too long for a file name, or of an unknown user
         return False
 
 

@@ -162,7 +162,7 @@ def begin_unconfirmed(plan: Plan, session: Session) -> None:
 def begin_confirmation(plan: Plan, session: Session) -> Confirmer:
     """Choose the trials to compare, once the ends of all trials are recorded."""
     state = session.state
-    session.wait_for_ends()  # those that never come do not count
+    session.wait_for_ends()  # ends that never arrive do not count
     with state.lock:
         for status in state.repeats:
             if status.state == "stopped":  # with an earlier end of the sweep in this session

@@ -91,7 +91,7 @@ class ShutdownSignals:
         with _handling(self._on_signal):
             self._listens = True
             try:
-                if not self._state.shutdown.has_cluster:  # lost before anybody listened
+                if not self._state.shutdown.has_cluster:  # lost before these handlers existed
                     _interrupt_now()
                 yield
             except BaseException:  # LeaveNow may come out of Ray's own code as another error

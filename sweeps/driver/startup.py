@@ -171,7 +171,7 @@ def open_recorder(
         description=f"`{plan.command}`",
         tags=plan.tags,
     )
-    # Checkpoints in an object store are where everybody can load them.
+    # Checkpoints in an object store can be loaded from any machine.
     checkpoints = "reference" if plan.uri is not None and tracking.checkpoints == "copy" else tracking.checkpoints
     recorder = Recorder.open(tracking.uri, tracking.experiment or conf, sweep, checkpoints=checkpoints, resume=resume)
     recorder.attach({}, {TAG_DASHBOARD: dashboard or ""})

@@ -113,7 +113,7 @@ class TuneScheduler(NotPickled, FIFOScheduler):
         with self._lock:
             is_paused = self._scheduler.add(self._seen(trial), self._places)
         if is_paused:
-            # Tune has not started the trial. Should it be stopped before that, Tune needs its folder and a result.
+            # Tune has not started the trial. If it is stopped before that, Tune needs its folder and a result.
             trial.set_status(Trial.PAUSED)  # type: ignore[no-untyped-call]
             trial.init_local_path()  # type: ignore[no-untyped-call]
             trial.update_last_result({STEP: trial.config.get(LAST_DELIVERED, 0)})  # type: ignore[no-untyped-call]

@@ -246,7 +246,7 @@ class WorkerEvents:
 
     def _take_metrics(self, status: TrialStatus, event: Log) -> None:
         if status.is_pruned or status.state == "pruned":  # measured before its workers heard of it
-            if isinstance(event, Report) and event.checkpoint is not None:  # earlier ones may be gone for it
+            if isinstance(event, Report) and event.checkpoint is not None:  # which may have replaced earlier ones
                 self._record_checkpoint(status, event, event.checkpoint, event.held)
             return
         status.lost_after = None  # workers post first what was lost

@@ -95,7 +95,7 @@ def exported(record: SweepRecord, trial: TrialRecord, file: Path) -> str:
     """
     if file.suffix != ".yaml":
         raise ConfigError(f"--export={file}: must end in .yaml, like every config")
-    if not str(file).isprintable():  # YAML begins a line after some signs that an address may have
+    if not str(file).isprintable():  # YAML begins a new line after some unprintable characters
         raise ConfigError(f"--export={str(file)!r}: has characters that cannot be printed; choose another name")
     config = alone(record, trial)
     config["tracking"]["uri"] = _portable(config["tracking"]["uri"])

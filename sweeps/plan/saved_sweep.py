@@ -74,7 +74,7 @@ def reopened(
     stored_at = location if is_remote(location) and folder is None else None
     was = Path(location) if stored_at is None else _copied(record.sweep, stored_at)
     folder = was if folder is None else folder.expanduser().absolute()
-    has_moved = not (was / SWEEP_FILE).exists()  # rather than been copied: then the driver may use the original
+    has_moved = not (was / SWEEP_FILE).exists()  # moved, not copied: after a copy, the driver may use the original
     if folder != was and record.status == "running" and not driver_was_killed(folder if has_moved else was):
         raise UserError(
             f"{record.sweep} is running in {was}: its driver was active within the last {HEARTBEAT_TIMEOUT_S:.0f} s; "

@@ -195,7 +195,7 @@ def expected_cost(work: Workload, past: Sequence[PastSweep]) -> ExpectedCost | N
         longer = _times_longer(work, each)
         trials = sum(part.trials * _times_longer(part, each) for part in (*work.stages, work))  # as long as its own
         searched, whole_s = trials * each.trial_s, (each.whole_s or each.trial_s) * longer
-        # As many at a time as then, where only the cluster can tell.
+        # As many trials at a time as in the earlier sweep, if only the cluster determines the number.
         search_s = each.wall_s / each.trials * trials
         concurrent = work.concurrent or max(1.0, searched / search_s)
         for repeats in work.repeats:

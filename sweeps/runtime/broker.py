@@ -320,7 +320,7 @@ class Broker(SharedSlots):
         """
         for method, arguments in told:
             await getattr(self, method)(*arguments)
-        for attempt in self._attempts.values():  # of this process, which only the network had made to look dead
+        for attempt in self._attempts.values():  # of this process, which looked dead only because of the network
             asked = [each for each in self._events if isinstance(each, Report | Ended)]
             attempt.forget_questions(
                 sum((each.trial, each.attempt) == (attempt.trial, attempt.number) for each in asked)

@@ -117,7 +117,7 @@ class ElasticWorkers:
         lost = [each.node for each in (end.failure, *end.others) if each is not None and NODE_DIED in each.message]
         if end.trial not in self._shares.trials or not lost:
             return None
-        self._room_known.clear()  # its workers must not be asked for where there is no node any more
+        self._room_known.clear()  # workers must not be requested on a node that is gone
         return f"its node {lost[0]} has died"
 
     def began(self, trial: str) -> None:

@@ -190,7 +190,7 @@ class Slot:
         lost: tuple[WorkerError, ...] = ()
         try:
             self._trainer.fit()
-            if not self._is_closing:  # nobody hears of this after an end of the trial
+            if not self._is_closing:  # after the trial's end this is not reported
                 error = "the workers returned before the trial had ended"
         except Exception as exception:  # noqa: BLE001 - any error must end the trial
             if not self._is_closing:

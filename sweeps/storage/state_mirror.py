@@ -125,8 +125,8 @@ class StateMirror:
         if known is not None and (known.inode, known.modified_ns, known.size) == _identity(status):
             return False
         with (self._folder / name).open("rb") as file:
-            # A file that was replaced since it was looked at has another content than its size says: the next copy
-            # follows, and this one has what the file has now, which is complete as well.
+            # A file may have been replaced after its size was read: this copy then has the new content, which is also
+            # complete, and the next copy corrects the size.
             status = os.fstat(file.fileno()) if os.fstat(file.fileno()).st_ino != status.st_ino else status
             copied = known if known is not None and _has_grown(known, status, file) else _Copied(*_identity(status)[:2])
             file.seek(copied.size)

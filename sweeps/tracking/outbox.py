@@ -194,7 +194,7 @@ class Outbox:
         if end == start:
             return False
         if not self._journal.sync(end):
-            return False  # a driver that continues elsewhere would not know that MLflow has it
+            return False  # a driver on another machine would not know that MLflow has it
         batches, points = _by_run(entries, self._run_ids)
         new = {key: batch.new for key, batch in batches.items() if batch.new is not None and key not in self._run_ids}
         self._each(partial(self._create, may_exist=start < self._earlier_end), new.items())

@@ -174,7 +174,7 @@ def _experiment_id(client: MlflowClient, uri: str, experiment: str) -> str:
         found = client.get_experiment_by_name(experiment)
         if error.error_code != "RESOURCE_ALREADY_EXISTS" or found is None:
             raise
-        return str(found.experiment_id)  # another sweep has made it meanwhile, or a lost answer was that it is made
+        return str(found.experiment_id)  # another sweep has made it, or an answer was lost
 
 
 def _one_or_list(names: Sequence[str]) -> str:

@@ -234,7 +234,7 @@ class Recorder:
             if isinstance(entry, Points) or not self.lost_entries:  # else MLflow knows better
                 fold.take(entry)
             self._replay_entry(entry, waiting)
-        fold.delete(fold.trials.keys() - in_store.keys())  # a person has, in MLflow, which had taken them
+        fold.delete(fold.trials.keys() - in_store.keys())  # a person has deleted them in MLflow
         for entry in journal.entries(journal.position):
             fold.take(entry)
             self._replay_entry(entry, waiting)

@@ -107,7 +107,7 @@ def _refusal(hub: HubName) -> str | None:
 
 def _names(config: SweepConfig) -> Iterator[HubName]:
     model, data = config.model, config.data
-    if config.loop is None:  # users' own training loads what it likes
+    if config.loop is None:  # a user's own training may load anything
         return
     if isinstance(model, CausalLM):
         named = [("model.path", model.path, model.revision), ("model.tokenizer", model.tokenizer, None)]

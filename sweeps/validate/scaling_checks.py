@@ -192,7 +192,7 @@ def differences(composition: Composition, space: Space, lookup: Lookup) -> Itera
     for point, config in configs_of_trials(composition, space, lookup, ("model", "data", "task", "strategy", "train")):
         training = config.training()
         if not (isinstance(own, TrainingConfig) and isinstance(training, TrainingConfig)):
-            return  # which `check_lanes` says
+            return  # `check_lanes` reports this
         if (key := forbids_sharing([own, training])) is not None and forbids_sharing([own]) is None:
             yield f"space.{max(point, key=lambda each: _common(each, key))}: {cannot}"
             return

@@ -34,7 +34,7 @@ def read_study(key: str, source: OptunaStudy) -> OtherSearch:
     """
     storage = _open(f"{key}.storage", address(f"{key}.storage", source.storage))
     known = sorted(optuna.get_all_study_names(storage))
-    if not known:  # Optuna takes a file of anything for an empty journal
+    if not known:  # Optuna reads any other file as an empty journal
         raise UserError(
             f"{key}.storage={redact_uri(source.storage)}: contains no Optuna study; give an SQLite or journal file "
             "that Optuna has written, or the URL of a database"

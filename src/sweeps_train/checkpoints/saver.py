@@ -186,9 +186,9 @@ class CheckpointSaver:
         succeeded."""
         self._background.end()
         if self._starting is not None:
-            futures.wait([self._starting])  # raises nothing: what the training has raised is told
+            futures.wait([self._starting])  # raises nothing: the training's own error is reported
         if self._writing is not None:
-            self._handed_over.wait(HAND_OVER_WITHIN_S)  # no longer than that for a worker that has stopped
+            self._handed_over.wait(HAND_OVER_WITHIN_S)  # not longer, since a worker may have stopped
         if self._connection is not None:
             self._connection.close()
         if self._snapshot is not None:

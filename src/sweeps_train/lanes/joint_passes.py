@@ -81,7 +81,7 @@ class JointPasses:
         """
         if self._workers.size > 1:
             flags = flags.to(self._workers.device, non_blocking=True)
-        if self._is_sharded:  # all workers compute the same lanes, so that what one cannot is left out by all
+        if self._is_sharded:  # all workers must leave out a lane that one of them cannot compute
             average_in_chunks([flags], self._workers.size)
             has_failed = flags[: len(work)].tolist()
             work = [replace(each, micro_batches=[]) if n else each for each, n in zip(work, has_failed, strict=True)]

@@ -66,7 +66,7 @@ class Lane:
         # Workers that do not evaluate save a checkpoint for it.
         self.evaluates, self.pending = request.evaluator is None, self._pending_reports(folder)
 
-        seed_all(config.seed)  # alike on all workers, which build the same weights
+        seed_all(config.seed)  # equally on all workers, so that they build the same weights
         self.task = group.build_task(config, found.state)
         request.on_prepared()
         self.workers.meet()  # another node may still download or tokenize

@@ -128,7 +128,7 @@ class Workers:
             if not missing:
                 raise
             raise TimeoutError(f"data and model were not prepared within {within} by {', '.join(missing)}") from error
-        store.delete_key(f"sweeps/meetings/{meeting - 1}/{self.rank}")  # all have seen that one
+        store.delete_key(f"sweeps/meetings/{meeting - 1}/{self.rank}")  # all workers have seen the previous meeting
 
     def shard(self, indices: Sequence[int]) -> Sequence[int]:
         """This worker's samples, which no other worker has.

@@ -24,7 +24,7 @@ class Posterior:
         """
         self._at, self._data = at, data
         self._variances = np.exp(at.log_variances)
-        # A rung's constant moves all predictions there alike. As long as no value tells it, its variance would make bad
+        # A rung's constant moves all predictions there alike. Until a value determines it, its variance would make bad
         # trials look as promising as good ones.
         self._constants = CONSTANT * (np.arange(at.rungs) <= data.rungs.max(initial=-1))
         self._inverse_lengths = np.exp(-at.log_lengths)[np.asarray(groups, dtype=np.intp)]

@@ -212,7 +212,7 @@ class _Model:
         self._points = sweep.points
         self._vectors = unit.matrix(sweep.points)
         self._ranks = _ranks(sign * np.array(sweep.values))
-        # If a sweep has more trials than are shown, always the same random ones are.
+        # If a sweep has more trials than the maximum, always the same random ones are shown.
         self._order = np.random.default_rng(seed).permutation(len(sweep.points))[:MAX_SHOWN]
         self._predicted: dict[bytes, float] = {}
 

@@ -107,7 +107,7 @@ class FreezeThaw(PausingScheduler):
                 rung, values = float(event["rung"]), (float(event["value"]), *map(float, event.get("further", ())))
                 self._model.arrive(trial, rung, values, event.get(SECONDS))
                 self._left_s = float(event.get("left_s", math.inf))
-                # A trial that was done is not when its sweep was extended to longer ones.
+                # A finished trial is unfinished again if its sweep was extended to longer trials.
                 if self._is_end(rung) or (event["event"] == "done" and self._given_longest is None):
                     self._model.finish(trial, rung, values)
                 elif event.get(PAUSES):
@@ -318,7 +318,7 @@ class FreezeThaw(PausingScheduler):
         the others to stop. When no new trials will be started and none runs, all others are stopped."""
         self._left_s = self._remaining_s()
         by_name = {trial.id: trial for trial in paused}
-        # Trials that were one too many when those of an earlier session were restored have not come to a rung yet.
+        # Trials that were paused because an earlier session had too many have not reached a rung yet.
         chosen = sorted(by_name.keys() - self._paused) + [name for name in self._worth_going_on() if name in by_name]
         waiting = sorted(by_name.keys() - set(chosen), key=self._priority)
         kept = PAUSED_BY_WORKER * places.max_concurrent if self._pauses else 0

@@ -289,7 +289,7 @@ class JobRunner(Poller):
         outcome = subprocesses.outcome(self.control_folder(job))
         is_to_end = job.stop_asked is not None or (job.end_by is not None and self._clock.now() >= job.end_by)
         if is_to_end and (outcome is None or outcome.status != 0) and self._record(job) is None:
-            self._end(job, "cancelled", _limit_reached(job))  # whatever it said as it was stopped while it started
+            self._end(job, "cancelled", _limit_reached(job))  # regardless of its output: it was stopped at its start
         elif outcome is not None and outcome.status not in (INTERRUPTED, STORE_AWAY):
             self._end_with(job, outcome)
         elif is_to_end:
