@@ -1,4 +1,4 @@
-"""Options that choose where a verb works, and the operations there: this machine, or a service."""
+"""Options that choose whether a verb works on this machine or through a service, and the operations of either."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def sweep_operations(function: Callable[..., None]) -> Callable[..., None]:
-    """Add ``--server`` and ``--tracking-uri``; the verb gets the operations there as its argument ``operations``."""
+    """Add ``--server`` and ``--tracking-uri``; the verb gets the operations of the chosen place as its argument
+    ``operations``."""
 
     @functools.wraps(function)
     def call(*, server: str | None, tracking_uri: str | None, **options: Any) -> None:

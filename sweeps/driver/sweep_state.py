@@ -68,7 +68,7 @@ class SweepState:
     earlier: SweepRecord | None = None
     """Record of the sessions before this one."""
     memory: MemoryEstimate | None = None
-    """Estimates the memory of a trial from those that ran."""
+    """Estimates the memory of a trial from the trials that ran."""
     suspected: SimpleQueue[tuple[str, ...]] = field(default_factory=SimpleQueue)
     """Ids of the nodes of failed attempts that are to be checked."""
     trials: dict[str, TrialStatus] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class SweepState:
     forecast: Forecast | None = None
     """Latest forecast; None before the first trial has ended."""
     stage: PlannedStage | None = None
-    """Stage of the search whose trials are training; None: those of the sweep itself."""
+    """Stage of the search whose trials are training; None: the sweep itself."""
     to_repeat: int = 0
     """Number of repeats that have not started yet but are certain to start."""
     started: float = field(default_factory=time.time)

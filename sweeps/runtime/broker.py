@@ -178,8 +178,8 @@ class Broker(SharedSlots):
         return self._avoided.get(pool, ())
 
     async def nodes_to_avoid_now(self, workers: Workers) -> tuple[str, ...]:
-        """Ids of the nodes on which these workers must not be placed now, including nodes under check if others have
-        room."""
+        """Ids of the nodes on which a trial's workers must not be placed now, including nodes under check if others
+        have room."""
         avoided = self._avoided.get(workers.pool, ())
         return (*avoided, *await self._suspects.left_out(workers, avoided, self._idle.queues))
 

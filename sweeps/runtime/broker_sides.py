@@ -209,7 +209,7 @@ class WorkersSide(_Side):
         ask(self._broker.waits_for_room, slot)
 
     def nodes_to_avoid_now(self, workers: Workers) -> tuple[str, ...]:
-        """Return the ids of the nodes on which these workers must not be placed now."""
+        """Return the ids of the nodes on which a trial's workers must not be placed now."""
         return ask(self._broker.nodes_to_avoid_now, workers)
 
     def spares_to_start(self, slot: str, workers: Sequence[ProcessOrigin], always: bool) -> dict[Place, int]:

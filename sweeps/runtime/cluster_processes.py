@@ -8,11 +8,11 @@ from collections.abc import Collection
 import psutil
 
 NAMES = ("gcs_server", "raylet")
-"""Processes without which there is no cluster."""
+"""Processes that every Ray cluster has."""
 TITLES = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
 """Titles of the agents of Ray's node."""
 SCRIPTS = ("/dashboard/agent.py", "/runtime_env/agent/main.py")
-"""Scripts of these agents."""
+"""Scripts of the agents of Ray's node."""
 
 
 class OwnCluster:

@@ -29,7 +29,8 @@ from sweeps.runtime.spare_processes import Place, SpareProcesses, start_spares_a
 ROOM_KNOWN_WITHIN_S = 30.0
 """Maximum seconds until the driver has noticed that a node is gone."""
 LOOK_EVERY_S = 1.0
-"""Seconds between two decisions, so that a place that the next trial takes immediately is left to it."""
+"""Seconds between two decisions about more workers for running trials; a free place that the next trial takes within
+this time is left to that trial."""
 
 
 class ElasticWorkers:
@@ -209,7 +210,7 @@ class ElasticWorkers:
 
 
 async def _free_workers(slot: SlotQueue) -> dict[str, int]:
-    """Number of additional workers like those of a slot for which each node has room, by its id."""
+    """Number of additional workers of a slot's size for which each node has room, by the node's id."""
     reserved = slot.reserved_per_worker
     if not reserved:
         return {}

@@ -398,5 +398,5 @@ def _concurrent(scaling: Scaling, workers_by_node: Sequence[int]) -> int:
 
 
 def fits_on(worker: Resources, node: Resources) -> int:
-    """Number of these workers for which a node has resources."""
+    """Number of workers with the given resources for which a node has room."""
     return min(int(node.get(name, 0) / amount + 1e-9) for name, amount in worker.items() if amount > 0)

@@ -32,7 +32,8 @@ MIN_FINISHED = 10
 MOST_KNOWN = 200
 """Maximum number of trials for the process: the time grows with their cube."""
 RANDOM_POINTS, NEAR_POINTS, NUM_BEST = 500, 500, 5
-"""Number of random candidates for the maximum, of candidates near the best trials, and of these trials."""
+"""Number of random candidates for the maximum, of candidates near the best trials, and of best trials to which
+candidates are near."""
 NEAR_WIDTHS = (0.2, 0.05, 0.01)
 """Standard deviations of the changes to the best trials' points, as parts of a range."""
 

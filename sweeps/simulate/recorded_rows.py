@@ -129,7 +129,7 @@ class _Rows:
             )
 
     def check_types(self, numbers: Sequence[str]) -> None:
-        """Check that these columns contain numbers, and no column contains lists."""
+        """Check that the named columns contain numbers, and no column contains lists."""
         for column in self.frame.columns:
             values = self.frame[column]
             if column in numbers and not _is_number(values):

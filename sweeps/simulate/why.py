@@ -74,7 +74,7 @@ def _origin(plan: Plan, trial: FrozenTrial) -> str:
 
 
 def _best(plan: Plan, ended: list[FrozenTrial]) -> str:
-    """The best finished trial among these."""
+    """Name the best finished trial and its value, as the end of a sentence; empty if no trial has finished."""
     finished = [each for each in ended if each.state is TrialState.COMPLETE]
     if not finished:
         return ""

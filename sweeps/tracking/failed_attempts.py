@@ -26,7 +26,7 @@ class FailedAttempt:
 
 
 def to_text(failures: Sequence[FailedAttempt]) -> str:
-    """Return the text of the latest of these attempts, as many as fit into a tag."""
+    """Return a text of the latest failed attempts, as many as fit into a tag."""
     texts = [json.dumps(asdict(each) | {"error": each.error[:LONGEST_ERROR]}, ensure_ascii=False) for each in failures]
     return latest_as_json(texts)
 

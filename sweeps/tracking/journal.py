@@ -124,7 +124,7 @@ _KINDS: dict[str, type[Entry]] = {
 }
 
 _ARTIFACT_PREFIXES = tuple(json.dumps({"kind": kind.__name__})[:-1].encode() for kind in (Artifact, Stored))
-"""First bytes of the lines of these kinds."""
+"""First bytes of the journal's lines about artifacts."""
 
 
 def is_delivered(folder: Path) -> bool:

@@ -159,7 +159,8 @@ class SweepTime:
     gpu_s: float = 0.0
     """GPU-seconds that trials held."""
     cost: float = 0.0
-    """Cost of these resources, in the currency of the prices in ``search.stop.cost``; 0 without prices."""
+    """Cost of the CPUs and GPUs that trials held, in the currency of the prices in ``search.stop.cost``; 0 without
+    prices."""
     sessions: tuple[Session, ...] = ()
     """Sessions of the sweep's drivers, in order; empty in a record of an older version."""
 

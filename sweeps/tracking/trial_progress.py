@@ -110,7 +110,7 @@ class TrialProgress:
         return "It saved its state"
 
     def take_measured(self, objectives: Objectives, step: int, metrics: Mapping[str, float]) -> Values | None:
-        """Add the metrics of a step; return the values of the objectives there.
+        """Add the metrics of a step; return the values of the objectives at this step.
 
         Args:
             objectives: The sweep's objectives.

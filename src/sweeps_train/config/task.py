@@ -120,7 +120,7 @@ class FunctionTask:
     datasets: Annotated[dict[str, RayDataset], Reach.ARGUMENTS] = Field(default_factory=dict)
     """Ray Data sets that the function gets by ``ray.train.get_dataset_shard(NAME)``, by name."""
     dataset_config: DatasetConfig = Field(default_factory=DatasetConfig)
-    """Options for these datasets."""
+    """Options for ``datasets``."""
     working_folder: Annotated[str | None, Reach.FOLDER] = None
     """Folder in which the function works, relative to the one in which the sweep was started (``.``); default: a folder
     of the trial's own."""

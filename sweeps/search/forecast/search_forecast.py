@@ -35,7 +35,7 @@ class SearchSoFar:
     limit_s: float = math.inf
     """Remaining seconds of the search's budgets."""
     stage: int | None = None
-    """Number of the stage to which these trials belong; None: the sweep itself."""
+    """Number of the stage to which the trials belong; None: the sweep itself."""
     to_follow: int = 0
     """Number of trials of later stages and of the sweep."""
     repeats: tuple[int, int] = (0, 0)

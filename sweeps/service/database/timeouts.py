@@ -1,4 +1,5 @@
-"""Timeouts of the database: longer on a command line than in a service, and shortest once that ends."""
+"""Timeouts of the database: longest on a command line, shorter in a service, and shortest in a service that is
+ending."""
 
 from __future__ import annotations
 

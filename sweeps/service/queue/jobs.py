@@ -225,7 +225,7 @@ def creator(connection: Connection, sweep: str) -> Job | None:
 
 
 def creators(connection: Connection, sweeps: Sequence[str]) -> dict[str, Job]:
-    """Return the jobs that made several sweeps, by name of the sweep."""
+    """Return the job that made each sweep of a list, by the sweep's name."""
     found: dict[str, Job] = {}
     for start in range(0, len(sweeps), MAX_NAMES):
         named = _jobs.c.makes.in_(sweeps[start : start + MAX_NAMES])

@@ -30,7 +30,7 @@ from sweeps.service.schedules.definition import Definition
 from sweeps.service.schedules.schedule_file import description_of, is_pause, read_schedule
 
 FOLDER = "schedules"
-"""Name of the folder, in the service's output folder."""
+"""Name of the folder of saved schedules in the service's output folder."""
 KEPT_VERSIONS = 200
 """Maximum number of versions kept for a schedule, the newest ones."""
 KEPT_BYTES = 2**20
