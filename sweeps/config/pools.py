@@ -17,9 +17,9 @@ class Pool:
     first of them."""
 
     accelerator_type: Annotated[str | None, Field(min_length=1), Reach.NOTHING] = None
-    """Type of its GPUs, by Ray's name: ``A100``, ``L4``; default: ``scaling.accelerator_type``."""
+    """Type of the nodes' GPUs, by Ray's name: ``A100``, ``L4``; default: ``scaling.accelerator_type``."""
     labels: Annotated[dict[str, str], Reach.NOTHING] = Field(default_factory=dict)
-    """Labels of its nodes, set by ``ray start --labels``, besides ``scaling.labels``."""
+    """Labels of the pool's nodes, set by ``ray start --labels``, besides ``scaling.labels``."""
     use_gpu: Flag | Literal["auto"] | None = None
     """Whether each worker gets one GPU on the pool's nodes; default: ``scaling.use_gpu``."""
     resources_per_worker: Annotated[dict[str, NonNegativeFloat], Reach.NOTHING] = Field(default_factory=dict)

@@ -31,7 +31,7 @@ class Submission:
     name: str
     """Name of the sweep."""
     conf: str
-    """Name of its config."""
+    """Name of the sweep's config."""
     config: SweepConfig
     arguments: list[str]
     """Arguments of ``python -m sweeps``. Running them again continues the sweep."""

@@ -70,7 +70,7 @@ class Plan:
     working_folder: Path
     """Folder in which the sweep was started: base of the config's relative paths and of users' modules."""
     tags: Mapping[str, str] = field(default_factory=dict)
-    """Additional tags of its MLflow run."""
+    """Additional tags of the sweep's MLflow run."""
     uri: str | None = None
     """URI of the sweep's folder, if it is in an object store."""
     stage: PlannedStage | None = None

@@ -65,7 +65,7 @@ class PastSweep:
     """Mean seconds of a trial, including pruned ones."""
     wall_s: float
     steps: int
-    """Optimizer steps of its longest trial; 0 if they were not counted."""
+    """Optimizer steps of the sweep's longest trial; 0 if they were not counted."""
     whole_s: float | None = None
     """Mean seconds of a trial that was not stopped; None if all were."""
 

@@ -18,7 +18,7 @@ class FailedAttempt:
     attempt: int
     """Number of the attempt, from 1."""
     ended: float
-    """Unix time of its end."""
+    """Unix time of the attempt's end."""
     error: str
     """Reason for the failure or the move."""
     moved: bool = False

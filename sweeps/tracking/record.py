@@ -187,7 +187,7 @@ class SweepSummary:
     metrics: tuple[str, ...]
     """Names of the objectives' metrics."""
     modes: tuple[str, ...]
-    """``min`` or ``max`` for each of them."""
+    """``min`` or ``max`` for each metric."""
     best: float | None
     """Best value of the first objective."""
     counts: dict[str, int]
@@ -233,7 +233,7 @@ class SweepRecord:
     metrics: tuple[str, ...]
     """Names of the objectives' metrics."""
     modes: tuple[str, ...]
-    """``min`` or ``max`` for each of them."""
+    """``min`` or ``max`` for each metric."""
     counts: dict[str, int]
     """Trials by state."""
     front: list[TrialRecord]

@@ -125,7 +125,8 @@ class FunctionTask:
     """Folder in which the function works, relative to the one in which the sweep was started (``.``); default: a folder
     of the trial's own."""
     metrics: list[Text] = Field(default_factory=list)
-    """Metrics that it reports; with this list, a misspelt ``search.metric`` is found before anything starts."""
+    """Metrics that the function reports; with this list, a misspelt ``search.metric`` is found before anything
+    starts."""
 
     def __post_init__(self) -> None:
         if self.datasets and self.framework == "script":

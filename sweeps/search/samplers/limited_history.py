@@ -21,7 +21,7 @@ ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
 MOST_TRIALS = 400
 """Maximum number of trials that the sampler sees."""
 BEST = 50
-"""Number of best trials among them. TPE compares the best 25 with all others."""
+"""Number of best trials among the trials that the sampler sees. TPE compares the best 25 with all others."""
 
 
 class LimitedHistorySampler(StudyViewSampler):

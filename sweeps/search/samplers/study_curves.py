@@ -29,7 +29,8 @@ FACTOR, EARLIEST = 3, 0.1
 """Ratio of successive rungs if trials have no steps in common, and the part of such steps that may precede the first
 rung."""
 END = 10**15
-"""The last rung in that case, which every trial that trained to its end has reached, regardless of its length."""
+"""The last rung if trials have no steps in common; every trial that trained to its end has reached it, regardless of
+its length."""
 NO_STEP = -1
 """The only rung if no trial reports."""
 

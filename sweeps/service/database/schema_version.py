@@ -126,7 +126,7 @@ def _check_complete(connection: Connection, tables: MetaData, url: str) -> None:
 
 
 def _keep_copy(connection: Connection, found: int) -> str:
-    """Copy an SQLite file as it was before this transaction; return in words how one goes back from an upgrade."""
+    """Copy an SQLite file as it was before this transaction; return instructions for undoing the upgrade."""
     if connection.dialect.name != "sqlite" or not (name := connection.engine.url.database):
         return " in one transaction; to go back, restore a backup (pg_dump)"
     copy = Path(f"{name}.version-{found}.backup")

@@ -50,9 +50,9 @@ class Version:
     number: int
     """Number, from 1."""
     user: str
-    """User who saved it; empty if the file was edited by hand."""
+    """User who saved the version; empty if the file was edited by hand."""
     time: float
-    """Time at which it was saved, in seconds since 1970 (UTC)."""
+    """Time at which the version was saved, in seconds since 1970 (UTC)."""
     action: str
     """Kind of change: ``saved``, ``paused``, ``resumed``, ``brought back``, ``removed`` or ``edited in its file``."""
     text: str | None
