@@ -34,7 +34,7 @@ class View(Protocol):
     """Shows a running sweep to a person."""
 
     def changed(self, state: SweepState) -> None:
-        """Respond to a change; called often."""
+        """Show the sweep's changed state; called often."""
 
     def event(self, state: SweepState, text: str) -> None:
         """Show an event in one line."""

@@ -137,7 +137,8 @@ class Slot:
             self._end_attempt("the slot's workers died before the trial began")
 
     def release(self, spec: WorkerGroupSpec) -> bool:
-        """Ask the workers to stop their trial and wait for that; return whether they can take another one.
+        """Ask the workers to stop their trial, and wait until they have stopped; return whether they can take another
+        trial.
 
         Args:
             spec: Workers of the next trial, which differ only in the nodes that they avoid.

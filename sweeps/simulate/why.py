@@ -1,4 +1,4 @@
-"""Reasons for a trial's suggestion and for each decision about it, by the knowledge at that time."""
+"""Reasons for a trial's suggestion and for each decision about it, from what was known when each was made."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class TrialProgress:
     values: Values | None = None
     """Values of the objectives in the trial's best report."""
     best_step: int | None = None
-    """Step of that report."""
+    """Step of the trial's best report."""
     steps: int = 0
     attempts: int = 1
     saved_step: int | None = None

@@ -38,7 +38,7 @@ class HeldState:
     written: Path | None
     """The checkpoint with the same content; None if the snapshot is empty, being changed, or could not be written."""
     seal: str | None
-    """Seal of that checkpoint."""
+    """Seal of the written checkpoint."""
     error: OSError | None
 
     @property

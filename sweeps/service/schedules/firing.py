@@ -50,7 +50,7 @@ class Firing:
 
     schedule: str
     due: float
-    """Time of the cron line."""
+    """Time of the firing according to the cron line."""
     outcome: str
     """Outcome: queued, skipped or missed."""
     job: int | None = None
