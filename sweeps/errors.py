@@ -95,10 +95,8 @@ class StorageFailed(SweepsError):
                 f"{self.folder} cannot be written ({self.trouble}); fix that, and continue with "
                 f"`python -m sweeps resume {sweep}`"
             )
-        return (
-            f"the disk is full that holds {self.folder}{f', or another one: {self.trouble}' if self.trouble else ''}; "
-            f"free some space, and continue with `python -m sweeps resume {sweep}`"
-        )
+        disk = f"the disk of {self.folder}{f', or another one ({self.trouble}),' if self.trouble else ''}"
+        return f"{disk} is full; free some space, and continue with `python -m sweeps resume {sweep}`"
 
 
 class DriverFailed(SweepsError):

@@ -1,6 +1,6 @@
 """Error of a worker as structured data: created by the worker that raised it, shown and recorded by the driver.
 
-It holds only texts and numbers, so that it can be pickled whatever the exception holds.
+It holds only texts and numbers, so that it can be pickled regardless of the exception's content.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Literal
 
 Kind = Literal["exception", "exit", "peer", "lost", "hang"]
-"""``exception``: the training raised it. ``exit``: it called ``sys.exit``. ``peer``: the connection to another worker
-broke, so the cause is elsewhere. ``lost``: the worker's process died. ``hang``: the worker posted nothing for too
-long."""
+"""Way in which a worker failed. ``exception``: the training raised it. ``exit``: the training called ``sys.exit``.
+``peer``: the connection to another worker broke, so the cause is elsewhere. ``lost``: the worker's process died.
+``hang``: the worker posted nothing for too long."""
 
 LONGEST_MESSAGE = 600
 """Maximum characters shown of an error's message; the traceback has all of it."""
@@ -148,7 +148,7 @@ def describe_exception(error: BaseException, rank: int, num_workers: int) -> Wor
 def root_cause(errors: Sequence[WorkerError]) -> WorkerError | None:
     """Return the first error that is not a broken connection, as the cause of the others.
 
-    Lost workers come after exceptions: a worker may be lost because another one has failed.
+    Exceptions take precedence over lost workers: a worker may be lost because another one has failed.
     """
     own = [each for each in errors if each.kind not in ("peer", "lost")]
     lost = [each for each in errors if each.kind == "lost"]

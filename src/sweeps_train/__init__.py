@@ -53,7 +53,7 @@ MODULES = {
     "reports.progress": {"Progress"},
     "reports.reporter": {"PrintReporter", "Reporter", "Stop"},
 }
-"""Modules of the public names; imported on first use, since torch takes seconds."""
+"""Module of each public name; a module is imported when one of its names is first used, since torch takes seconds."""
 
 
 def __getattr__(name: str) -> Any:

@@ -23,8 +23,8 @@ from sweeps_train.reports.reporter import PrintReporter, Stop
 
 
 class TerminableReporter(PrintReporter):
-    """Asks the training to save a checkpoint and stop after the process has received SIGTERM. All processes of torchrun
-    receive it; rank 0 decides."""
+    """Asks the training to save a checkpoint and stop after the process has received SIGTERM. torchrun passes the
+    signal to all processes; rank 0 decides."""
 
     def __init__(self) -> None:
         self._terminated = False

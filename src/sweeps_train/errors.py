@@ -8,7 +8,7 @@ from collections.abc import Sequence
 _OUT_OF_MEMORY = re.compile(
     r"out.of.memory|not enough memory|can't allocate memory"
     r"|[A-Z]_STATUS_(INTERNAL_ERROR_(HOST|DEVICE)_)?ALLOC(ATION)?_FAILED"
-    # NCCL's last words; that the memory was too small is in its log alone.
+    # The end of NCCL's message; only its log says that the memory was too small.
     r"|Failed to CUDA (host )?[cm]alloc"
     # Often the first symptom of a full device: the library allocates its workspace when it is first used.
     r"|CUBLAS_STATUS_NOT_INITIALIZED.*cublasCreate|cudaErrorMemoryAllocation|hipErrorOutOfMemory",

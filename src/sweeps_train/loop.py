@@ -1,4 +1,5 @@
-"""The training loop: train, evaluate, save, report. One for every task and strategy, with or without Ray Train."""
+"""The training loop: train, evaluate, save, report. The same loop serves every task and strategy, with or without Ray
+Train."""
 
 from __future__ import annotations
 
@@ -113,7 +114,7 @@ def live(lane: Lane, times_restored: int = 0) -> Life:
         times_restored: Number of times that it has gone back to a checkpoint, whose report is then not repeated.
 
     Raises:
-        Diverged: It is to go back to its last checkpoint.
+        Diverged: The training must return to its last checkpoint.
     """
     stop = Stop.NO if times_restored else (yield from lane.repeat_last_report())
     while stop is Stop.NO and not lane.is_done:

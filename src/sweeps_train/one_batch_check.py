@@ -75,7 +75,8 @@ def examine(config: TrainingConfig) -> Iterator[Finding]:
         yield from mistakes
         return
     if isinstance(config.model, CustomModel) and (count := _parameters(config.model)) > MOST_PARAMETERS:
-        yield Finding("warning", f"model._target_={config.model.target}: has {count:,} parameters, and was not tried")
+        text = f"has {count:,} parameters; models of more than {MOST_PARAMETERS:,} are not tried before the sweep"
+        yield Finding("warning", f"model._target_={config.model.target}: {text}")
         return
     with _stage("model"):
         task = ImageClassification(config, None)

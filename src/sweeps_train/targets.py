@@ -51,4 +51,4 @@ def import_target(key: str, target: str) -> Any:
     try:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"{key}._target_={target} cannot be imported ({error}); give a path that can") from error
+        raise ValueError(f"{key}._target_={target} cannot be imported ({error}); correct the path") from error

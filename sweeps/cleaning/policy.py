@@ -87,7 +87,7 @@ def parse_age(text: str, option: str = "--older-than") -> float:
         option: Name of the option, for the message.
 
     Raises:
-        ConfigError: It has another form.
+        ConfigError: The text has another form.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([mhdw])", text.strip())
     if found is None:
@@ -99,7 +99,7 @@ def parse_size(text: str) -> int:
     """Return the bytes of ``50GiB``, ``500MB`` or ``1000000``.
 
     Raises:
-        ConfigError: It has another form.
+        ConfigError: The text has another form.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
     if found is None or found[2].upper() not in SIZES:

@@ -55,8 +55,8 @@ def run_command(arguments: Sequence[str], *, is_log: bool = False) -> tuple[int,
 
     Args:
         arguments: Arguments as typed after ``python -m sweeps``.
-        is_log: Whether this is a background process: its log keeps tracebacks of unexpected errors, and its status says
-            whether a repetition may succeed.
+        is_log: Whether this is a background process: its log gets tracebacks of unexpected errors, and its exit status
+            tells whether a repetition may succeed.
 
     Returns:
         The exit status, and the error's message if there was one.

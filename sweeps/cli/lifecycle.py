@@ -145,7 +145,7 @@ def retrain(
     wanted = replace(wanted, name=None if no_register else retrained_model(plan.config, wanted.name, record.conf))
     if wanted.name is None and not no_register:
         reason = why_not_registered(plan.config)
-        say(f"{reason}; `best {plan.name} --register NAME` does it if its checkpoints are folders of transformers")
+        say(f"{reason}; `best {plan.name} --register NAME` registers it if its checkpoints are folders of transformers")
     wanted.check(plan.config)
     if dry_run:
         print_dry_run(plan, as_json=as_json)

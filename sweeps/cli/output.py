@@ -22,7 +22,7 @@ def run_and_exit(start: Callable[[Plan, View], SweepRecord], plan: Plan, *, as_j
     """Run a plan with a live display, print its outcome and exit with its status."""
     try:
         record = watched(start, plan)
-    except KeyboardInterrupt:  # before the search began, or a second one while it ended
+    except KeyboardInterrupt:  # Ctrl-C before the search began, or again while it ended
         from sweeps.tracking.journal import Journal
 
         if Journal.is_in(plan.folder):

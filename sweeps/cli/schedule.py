@@ -176,9 +176,10 @@ def nights(
     "--output", metavar="DIR", type=click.Path(path_type=Path), help="Write files here; default: print to stdout."
 )
 def export(name: str, tokens: tuple[str, ...], kind: str, output: Path | None, config_dirs: tuple[Path, ...]) -> None:
-    """Write a schedule for another scheduler, where no `serve` runs; what that one cannot do is printed.
+    """Write a schedule for another scheduler, where no `serve` runs; settings that the other scheduler lacks are
+    printed.
 
-    The last two need the section cluster.kuberay in the sweep's config.
+    Kinds kubernetes and kuberay need the section cluster.kuberay in the sweep's config.
     """
     from sweeps.launch.timers import not_exported
     from sweeps.service.schedules.local_schedules import LocalSchedules

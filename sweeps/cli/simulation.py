@@ -39,7 +39,7 @@ def simulating(function: Callable[..., None]) -> Callable[..., None]:
             service_at(options["server"], simulate=table)
             if any(options[name] for name in STARTING):
                 raise click.UsageError(
-                    "--simulate starts nothing: give it --workers, --seeds, --between, --lane-rates, --json only"
+                    "--simulate starts nothing: only --workers, --seeds, --between, --lane-rates and --json go with it"
                 )
             rates = None if lane_rates is None else _rates(lane_rates)
             inputs = _inputs(table, options["tokens"], options["config_dirs"], options["name"])
@@ -57,7 +57,7 @@ def simulating(function: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--between",
             type=click.Choice(["forest", "nearest"]),
-            help="With --simulate: curve of a point that the table lacks: a forest's (default) or the nearest.",
+            help="With --simulate: curve of a point that the table lacks: predicted (forest, default), or the nearest.",
         ),
         click.option(
             "--seeds",

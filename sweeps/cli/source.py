@@ -1,4 +1,4 @@
-"""Options that choose where a verb works, and the operations there: this machine, or a service."""
+"""Options that choose whether a verb works on this machine or through a service, and the operations of either."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def sweep_operations(function: Callable[..., None]) -> Callable[..., None]:
-    """Add ``--server`` and ``--tracking-uri``; the verb gets the operations there as its argument ``operations``."""
+    """Add ``--server`` and ``--tracking-uri``; the verb gets the operations of the chosen place as its argument
+    ``operations``."""
 
     @functools.wraps(function)
     def call(*, server: str | None, tracking_uri: str | None, **options: Any) -> None:
@@ -32,7 +33,7 @@ def service_at(server: str | None, **only_here: object) -> Remote | None:
     """Return the service at an address; None without one.
 
     Raises:
-        UsageError: One of the options that work only here was given as well.
+        UsageError: An option that works only on this machine was given as well.
     """
     if server is None:
         return None
@@ -45,13 +46,13 @@ def service_of(operations: Operations, **only_here: object) -> Remote | None:
     """Return the service on which the operations run; None on this machine.
 
     Raises:
-        UsageError: It is a service, and one of the options that work only here was given.
+        UsageError: The operations are those of a service, and an option that works only on this machine was given.
     """
     if not operations.is_remote:
         return None
     if given := [f"--{name.replace('_', '-')}" for name, value in only_here.items() if value]:
         raise click.UsageError(
-            f"--server and {' and '.join(given)}: the service at {operations.address} has its own; remove one, or "
-            "unset SWEEPS_SERVER"
+            f"--server and {' and '.join(given)}: the service at {operations.address} has its own setting; remove one, "
+            "or unset SWEEPS_SERVER"
         )
     return cast("Remote", operations)

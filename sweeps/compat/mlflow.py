@@ -28,8 +28,8 @@ def use_tracking_uri(uri: str) -> AbstractContextManager[None]:
 def override_request_settings(override: Callable[[str], Any]) -> None:
     """Let MLflow's HTTP requests take their timeout and number of retries from a function.
 
-    MLflow reads them from the environment at each request. Setting them there would change them for the user's own
-    calls and for every process that is started meanwhile.
+    MLflow reads these settings from the environment at each request. Setting them there would change them for the
+    user's own calls and for every process that is started meanwhile.
 
     Args:
         override: Returns the value for one of ``REQUEST_SETTINGS``, or None for the environment's.

@@ -12,11 +12,11 @@ def run_exit_handlers() -> None:
     process.
 
     Runs in the main thread. Ray's own way to end a worker (``ray.actor.exit_actor``) waits, before any handler runs,
-    for calls and objects that a training which has failed does not let go of.
+    for calls and objects that a failed training still holds.
     """
     import ray
 
-    atexit.unregister(ray.shutdown)  # the caller would not hear of the end
+    atexit.unregister(ray.shutdown)  # otherwise the caller would not notice the end
     python: Any = threading
     python._shutdown()
     handlers: Any = atexit

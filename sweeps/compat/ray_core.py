@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 LISTEN_ON_ALL = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Environment variable meant for macOS and Windows, where Ray's local clusters listen only on loopback unless it is
-set; on Linux, 0 has the same effect."""
+"""Environment variable of Ray that decides whether a local cluster listens on all addresses; 0 limits it to loopback,
+the default on macOS and Windows."""
 
 
 @contextlib.contextmanager
@@ -52,8 +52,8 @@ def keeping_handler_of_sigterm() -> Iterator[None]:
 def forget_token() -> None:
     """Let this process read the token of Ray's authentication again from the environment or the home folder.
 
-    It is kept from the first cluster on, while the processes of a new cluster read what is there now: after a change in
-    between, the cluster would reject this process.
+    Ray caches the token when the process joins its first cluster, while the processes of a new cluster read the current
+    one: if it has changed in between, the cluster would reject this process.
     """
     from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined] # compiled
 

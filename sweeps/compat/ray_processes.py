@@ -27,7 +27,7 @@ def is_idle() -> bool:
 
     if worker.global_worker.mode != worker.WORKER_MODE:  # asking for its context would start a cluster
         return False
-    # The title tells of tasks, too, which run in a thread of their own.
+    # The title also shows tasks, which run in a separate thread.
     return ray.get_runtime_context().get_actor_id() is None and psutil.Process().cmdline()[:1] == [IDLE_TITLE]
 
 
@@ -43,7 +43,7 @@ def start_idle_processes(number: int, node_id: str, runtime_env: str) -> None:
 
     Raises:
         LookupError: The node has left the cluster.
-        ConnectionError: It does not answer.
+        ConnectionError: The node does not answer.
     """
     import grpc
     import ray

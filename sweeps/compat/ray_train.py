@@ -33,9 +33,9 @@ def without_retries() -> FailureConfig:
 class LeanTrainer(DataParallelTrainer):
     """Ray's trainer without three actors that it starts for each worker group.
 
-    The controller runs in the process that calls ``fit``, and not in one of its own, which would start before any
-    worker does. The placement group cleaner may fail forever (ray#58515, ray#61756, ray#65443), so the owner must free
-    the group itself; the manager of Ray Data is of no use to workers that read no Ray Data.
+    The controller runs in the process that calls ``fit``, instead of a process of its own, which would have to start
+    before the workers. The placement group cleaner may fail forever (ray#58515, ray#61756, ray#65443), so the owner
+    must free the group itself; the manager of Ray Data is of no use to workers that read no Ray Data.
     """
 
     cluster_grows = True
@@ -44,7 +44,7 @@ class LeanTrainer(DataParallelTrainer):
 
     def abort(self) -> None:
         """End the workers and ``fit`` from another thread; has no effect before or after ``fit``. While the workers
-        wait for space, it takes effect once they have it or stop waiting."""
+        wait for space on the cluster, the abort takes effect once they have it or stop waiting."""
         if (running := self._running) is not None:
             loop, task = running
             with contextlib.suppress(RuntimeError):  # it has just ended

@@ -14,7 +14,7 @@ def complete_token(typed: str, before: Sequence[str], names: ConfNames, *, wants
 
     Args:
         typed: The token, incomplete.
-        before: The tokens that stand before it.
+        before: The tokens before it.
         names: Confs and groups.
         wants_conf: Whether the verb takes ``conf=``.
     """

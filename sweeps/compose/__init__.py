@@ -1,5 +1,5 @@
 """Composition of ``conf/`` and the command line's overrides into one typed config. Begin with
-``sweep_config.compose_sweep``.
+``hydra_composition.compose_sweep``.
 
 This module exports only the result, which trials need on workers, without importing Hydra.
 """

@@ -69,7 +69,7 @@ class Composition:
         """Return the checked config of a trial.
 
         Raises:
-            ConfigError: The values do not make a valid config.
+            ConfigError: The sampled values do not make a valid config.
         """
         return read_config(self.container(parameters))
 
@@ -103,10 +103,10 @@ class Composition:
             number: Number of the stage, from 1.
 
         Raises:
-            ConfigError: Its changes do not make a valid config.
+            ConfigError: The stage's changes do not make a valid config.
         """
         search, changes = self.config.search, self.stages[number - 1]
-        # Points of a person come in the first stage, and later if they were among the best.
+        # A user's points are trained in the first stage, and later only if they are among the best.
         own = replace(
             search,
             num_trials=search.stages[number - 1].num_trials,

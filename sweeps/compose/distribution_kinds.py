@@ -1,5 +1,5 @@
-"""Keys of each kind of distribution, with which a distribution replaces an inherited one of another kind. Hydra merges
-mappings, so that choices instead of a range would have the keys of both."""
+"""Replaces an inherited distribution by one of another kind, without keys that only the inherited kind has. Hydra
+merges mappings, so that choices that replace a range would have the keys of both."""
 
 from __future__ import annotations
 

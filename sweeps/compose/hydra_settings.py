@@ -61,7 +61,7 @@ def refusal(path: str, written: str) -> ConfigError:
 def check_section(conf: str, section: Any) -> None:
     """
     Raises:
-        ConfigError: A config sets one of Hydra's own values; ``hydra.searchpath`` alone has an effect.
+        ConfigError: A config sets one of Hydra's own values; only ``hydra.searchpath`` has an effect.
     """
     for name, value in section.items() if isinstance(section, Mapping) else ():
         if name != "searchpath":

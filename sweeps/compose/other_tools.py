@@ -111,7 +111,7 @@ def is_distribution_elsewhere(value: Mapping[str, Any]) -> bool:
 
 
 def hint_for_key(name: str) -> str | None:
-    """Return our name of a key that distributions have in other tools, such as ``min``."""
+    """Return the key of Sweeps for a key that distributions have in other tools, such as ``min``."""
     return _KEYS.get(name)
 
 

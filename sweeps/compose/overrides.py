@@ -142,7 +142,7 @@ def _check_choices(override: Override) -> None:
 def _exists(path: str) -> bool:
     try:
         return Path(path).expanduser().exists()
-    except (OSError, ValueError, RuntimeError):  # too long for a name, or of a user that there is not
+    except (OSError, ValueError, RuntimeError):  # too long for a file name, or of an unknown user
         return False
 
 
@@ -164,7 +164,7 @@ def override_tokens(overrides: Overrides) -> list[str]:
     """Return overrides as typed tokens, from a list of tokens or a mapping of values by key.
 
     Raises:
-        ConfigError: It is neither, such as one string, whose characters would be taken for overrides.
+        ConfigError: The argument is neither, such as one string, whose characters would be taken for overrides.
     """
     if isinstance(overrides, Mapping):
         return [_token(str(key), value) for key, value in overrides.items()]

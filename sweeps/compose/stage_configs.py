@@ -40,7 +40,7 @@ def stage_changes(
         compose: Composes the sweep with the stage's overrides.
 
     Raises:
-        ConfigError: An override is none, is not one of a stage, or does not make a valid config.
+        ConfigError: A text is not an override, a stage may not change its key, or the result is not a valid config.
     """
     options: dict[str, str] = {}
     values: list[str] = []
@@ -73,7 +73,7 @@ def _checked(
     """Return the parsed override.
 
     Raises:
-        ConfigError: It is none that a stage may have.
+        ConfigError: A stage may not have this override.
     """
     if "${" in text:
         raise ConfigError("a stage's override cannot have an interpolation; give the value itself")

@@ -117,7 +117,7 @@ class SweepConfig:
     space: Annotated[dict[str, Distribution], Reach.SPACE] = Field(default_factory=dict)
     """Distributions by dotted path of a value, or by name of a group."""
     vars: Annotated[dict[str, Any], Reach.NOTHING] = Field(default_factory=dict)
-    """Values of your own that others refer to, as ``${vars.NAME}``; each can be searched as ``vars.NAME``."""
+    """Values of your own that other values refer to, as ``${vars.NAME}``; each can be searched as ``vars.NAME``."""
     preflight: Preflight = Field(default_factory=Preflight)
     """Check of a user's own data and model before the first trial."""
     output_dir: Annotated[NonEmpty, Reach.FOLDER] = "outputs"

@@ -42,7 +42,7 @@ class Access:
     requests_per_minute: PositiveInt = 30_000
     """Maximum requests per minute of one token, or of one address if no token is required."""
     changes_per_minute: PositiveInt = 600
-    """Maximum number of these requests per minute that change something."""
+    """Maximum number of changing requests per minute of one token, or of one address if no token is required."""
     refusals_per_minute: PositiveInt = 60
     """Maximum requests per minute of one address with an invalid token or none."""
     expensive_at_once: PositiveInt = 2
@@ -64,7 +64,7 @@ class Access:
     max_space: PositiveInt = 100
     """Maximum number of paths in a sweep's space."""
     max_choices: PositiveInt = 1000
-    """Maximum number of choices and other values of all these paths and initial points together."""
+    """Maximum number of choices and other values of all paths and initial points of a sweep together."""
     max_points: PositiveInt = 500
     """Maximum number of a sweep's initial points."""
     max_warm_starts: PositiveInt = 20

@@ -53,8 +53,8 @@ class Cluster:
     GPU, of this machine in a dry run, and of the cluster when a sweep starts."""
     check_nodes: Flag = False
     """Whether ``run`` and ``resume`` check the nodes first, as ``doctor`` does, and leave out those that fail a check
-    or are slow. Trials start after the check. If a trial fails in a way that suggests a bad node, its nodes are checked
-    again; meanwhile other trials are placed elsewhere, if there is room."""
+    or are slow. Trials start after the check. If a trial fails in a way that suggests a bad node, the trial's nodes are
+    checked again; meanwhile other trials are placed elsewhere, if there is room."""
     env: Annotated[list[str], Reach.ENVIRONMENT] = Field(default_factory=list)
     """Environment variables of this process that the workers on all nodes of a running cluster receive: names, or
     prefixes followed by ``*`` (``[HF_TOKEN, "NCCL_*"]``). Only the names are recorded and shown. Workers of a local

@@ -17,16 +17,17 @@ class Pool:
     first of them."""
 
     accelerator_type: Annotated[str | None, Field(min_length=1), Reach.NOTHING] = None
-    """Type of its GPUs, by Ray's name: ``A100``, ``L4``; default: ``scaling.accelerator_type``."""
+    """Type of the nodes' GPUs, by Ray's name: ``A100``, ``L4``; default: ``scaling.accelerator_type``."""
     labels: Annotated[dict[str, str], Reach.NOTHING] = Field(default_factory=dict)
-    """Labels of its nodes, set by ``ray start --labels``, besides ``scaling.labels``."""
+    """Labels of the pool's nodes, set by ``ray start --labels``, besides ``scaling.labels``."""
     use_gpu: Flag | Literal["auto"] | None = None
-    """Whether each worker gets one GPU there; default: ``scaling.use_gpu``."""
+    """Whether each worker gets one GPU on the pool's nodes; default: ``scaling.use_gpu``."""
     resources_per_worker: Annotated[dict[str, NonNegativeFloat], Reach.NOTHING] = Field(default_factory=dict)
-    """Resources of each worker there; they replace resources of the same name in ``scaling.resources_per_worker``."""
+    """Resources of each worker on the pool's nodes; they replace resources of the same name in
+    ``scaling.resources_per_worker``."""
     memory_gib: PositiveFloat | None = None
-    """Memory of a worker there in GiB: of its GPU, or of its share of a node without one. A trial that is expected to
-    need more runs in another pool. Default: the minimum that its workers have reported."""
+    """Memory of a worker on the pool's nodes in GiB: of its GPU, or of its share of a node without one. A trial that is
+    expected to need more runs in another pool. Default: the minimum that its workers have reported."""
     per_gpu_hour: NonNegativeFloat | None = None
     """Price per GPU and hour; default: ``search.stop.cost.per_gpu_hour``."""
     per_cpu_hour: NonNegativeFloat | None = None

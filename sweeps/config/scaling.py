@@ -48,7 +48,7 @@ class Scaling:
     """Whether each worker gets one GPU; auto: if the cluster has GPUs, or its autoscaler may add nodes with GPUs."""
     resources_per_worker: Annotated[dict[str, NonNegativeFloat], Reach.NOTHING] = Field(default_factory=dict)
     """Resources that Ray reserves for each worker in addition to its GPU. Default: one CPU; with a GPU, its share of
-    the node's CPUs, at most 8, less one that stays free. A worker has one thread (``OMP_NUM_THREADS``) per CPU."""
+    the node's CPUs, at most 8, minus one that stays free. A worker has one thread (``OMP_NUM_THREADS``) per CPU."""
     placement: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"
     """Placement of a trial's workers: ``PACK`` on as few nodes as possible, ``SPREAD`` on as many as possible,
     ``STRICT_PACK`` on one node, ``STRICT_SPREAD`` on different nodes. If a strict placement is impossible, the trial
@@ -71,9 +71,9 @@ class Scaling:
     """``warm``: worker processes are reused, and the next trial starts in them within milliseconds; ``process``: every
     trial has new ones; auto: warm for built-in tasks, process for a user's function."""
     trials_per_group: Annotated[PositiveInt | Literal["auto"], Reach.NOTHING] = 1
-    """Number of trials that one group of workers trains at a time on one frozen base model, each with its own
-    adapters: for LoRA of ``task=causal_lm`` with ``strategy=ddp`` or ``fsdp``. It uses processors that one small
-    batch leaves idle. ``auto``: measured while they train, up to 16; 1 if trials cannot share their workers."""
+    """Number of trials that one group of workers trains at a time on one frozen base model, each with its own adapters:
+    for LoRA of ``task=causal_lm`` with ``strategy=ddp`` or ``fsdp``. This uses processors that one small batch leaves
+    idle. ``auto``: measured while they train, up to 16; 1 if trials cannot share their workers."""
     spare_processes: Literal["auto", "always", "never"] = "auto"
     """Whether each node keeps idle processes with torch imported, as many as a trial has workers there, so that later
     workers train sooner. ``auto``: if every trial has new processes, and otherwise once a trial has lost its workers.
@@ -169,6 +169,6 @@ class Scaling:
         if self.placement.startswith("STRICT"):
             kind = self.placement.removeprefix("STRICT_")
             raise ValueError(
-                f"placement={self.placement}: the workers of an elastic trial (num_workers with min and max) go where "
-                f"some are free; use {kind}, or one number"
+                f"placement={self.placement}: the workers of an elastic trial (num_workers with min and max) are "
+                f"placed wherever there is room; use {kind}, or one number"
             )

@@ -124,9 +124,9 @@ class Search:
     """Number of best trials that are trained again with other seeds after the search, two to five times each, so that
     the winner is not due to luck; its mean then has a confidence interval. 0: none."""
     stages: Annotated[list[Stage], Field(max_length=10)] = Field(default_factory=list)
-    """Cheaper trainings that precede the sweep's trials, in this order: with fewer steps, a smaller model or
-    shorter sequences. The best points of each are trained first in the next one, and the sampler weights a stage's
-    trials by the measured agreement of the orders."""
+    """Cheaper trainings that precede the sweep's trials, in this order: with fewer steps, a smaller model or shorter
+    sequences. The best points of each stage are trained first in the next one, and the sampler weights a stage's trials
+    by how well the measured orders agree."""
     avoid_failures: Flag = True
     """Whether to avoid regions of the space in which trials failed repeatedly (out of memory, diverged)."""
 

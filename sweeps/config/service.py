@@ -74,13 +74,13 @@ class Service:
     """Database of queue, firings and tokens: SQLite on one machine, ``postgresql+psycopg://...`` for several
     services."""
     output_dir: NonEmpty = "outputs"
-    """Folder of the sweeps and their logs, on this machine or mounted there. Not an object store: schedules, logs and
-    locks are files in it, and the service reads those that drivers of sweeps write."""
+    """Folder of the sweeps and their logs, on a disk of this machine or a mounted one. Not an object store: schedules,
+    logs and locks are files in it, and the service reads those that drivers of sweeps write."""
     tracking_uri: NonEmpty = "sqlite:///mlflow.db"
     """MLflow store or server of the sweeps."""
     config_dirs: list[NonEmpty] = Field(default_factory=list)
-    """Folders of configs, which take precedence over the built-in ones; those of ``--config-dir`` take precedence over
-    these."""
+    """Folders of configs, which take precedence over the built-in ones; folders of ``--config-dir`` take precedence
+    over both."""
     public_url: NonEmpty | None = None
     """Address of the service for people, used in notifications; default: ``http://HOST:PORT``."""
     mlflow_url: NonEmpty | None = None

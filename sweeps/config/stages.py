@@ -24,8 +24,8 @@ class Stage:
     """Number of trials of this stage."""
     keep: PositiveInt | None = None
     """Number of this stage's best points that the next stage, or after the last one the sweep, trains first; of similar
-    points only the best. The values of a point in both show how far the orders agree. Default: 5, limited by the trials
-    of both."""
+    points only the best. The values of a point in both stages show how far the orders agree. Default: 5, limited by the
+    trials of both."""
     rescale: Annotated[dict[str, PositiveFloat | dict[str, Power]], Reach.NOTHING] = Field(default_factory=dict)
     """Searched numbers whose best value changes with the size of a training, by path: a factor from this stage to the
     next one (from the last stage, to the sweep), or powers of the ratio by which values of the config change, such as

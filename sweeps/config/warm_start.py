@@ -20,7 +20,7 @@ Mode = Literal["min", "max"]
 
 @dataclass(config=STRICT, kw_only=True)
 class OptunaStudy:
-    """Trials of an Optuna study. The study's own direction tells which of them are good."""
+    """Trials of an Optuna study. The study's own direction tells which trials are good."""
 
     kind: Literal["optuna"]
     """Name of this kind of source."""

@@ -23,7 +23,7 @@ def conf_text(conversion: Conversion, source: str, command: str) -> str:
     """Return the YAML of a conf.
 
     Args:
-        conversion: Complete.
+        conversion: Complete conversion.
         source: The file, as it was typed.
         command: The command that runs the conf.
     """

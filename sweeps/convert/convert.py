@@ -27,7 +27,7 @@ def read_search(source: str, tune_config: str | None = None) -> Conversion:
         tune_config: ``module:name`` of a ``TuneConfig``, besides a ``param_space``.
 
     Raises:
-        UserError: A mistake in it.
+        UserError: The source has a mistake.
     """
     if IMPORT_PATH.fullmatch(source) and not Path(source).exists():
         from sweeps.convert.ray_tune import read_ray_tune

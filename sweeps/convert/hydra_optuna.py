@@ -120,8 +120,8 @@ def _values(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def _read_params(file: SourceFile, conversion: Conversion) -> None:
-    """Read ``params``: ranges in Hydra's grammar. Where its meaning differs from ours, the sweeper's applies: its
-    range() includes the end."""
+    """Read ``params``: ranges in Hydra's grammar. Where the sweeper's meaning differs from ours, the sweeper's applies:
+    its range() includes the end."""
     for name in file.get(dict, *AT, "params") or {}:
         value = file.get(object, *AT, "params", name)
         line = f"line {file.line(*AT, 'params', name)}"

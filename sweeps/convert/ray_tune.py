@@ -44,7 +44,7 @@ def read_ray_tune(path: str, tune_config: str | None) -> Conversion:
         tune_config: ``module:name`` of a ``TuneConfig``, for metric, mode, number of trials and scheduler.
 
     Raises:
-        UserError: A path leads nowhere, or to something else.
+        UserError: A path leads to nothing, or to another kind of object.
     """
     space = _import(path)
     if not isinstance(space, Mapping):
@@ -114,7 +114,7 @@ def _add(conversion: Conversion, path: str, name: str, value: Any) -> None:
     """Add one value of the mapping to the space or the arguments.
 
     Raises:
-        UserError: It makes no distribution.
+        UserError: The value does not make a valid distribution.
     """
     from ray.tune.search.sample import Domain, Function
 
@@ -149,7 +149,7 @@ def _converted(domain: Any) -> Converted:
     """Return our distribution for one of Tune's.
 
     Raises:
-        ValueError: It has none.
+        ValueError: There is no equivalent distribution.
     """
     from ray.tune.search.sample import Categorical, Integer, LogUniform, Normal, Quantized
 

@@ -79,7 +79,7 @@ class SourceFile:
         """Return the value at a path; None if there is none.
 
         Raises:
-            UserError: It is of another type.
+            UserError: The value is of another type.
         """
         value: Any = self.values
         for part in path:
@@ -97,7 +97,7 @@ class SourceFile:
         """Return the value at a path.
 
         Raises:
-            UserError: There is none, or it is of another type.
+            UserError: The value is missing or of another type.
         """
         value = self.get(kind, *path)
         if value is None:
@@ -108,7 +108,7 @@ class SourceFile:
         """Return a number, even one written as text (``"0.1"``, or ``1e-3``, which YAML 1.1 reads as text).
 
         Raises:
-            UserError: It is none.
+            UserError: The value is not a number.
         """
         value = self.get(object, *path) if default is None else self.get(object, *path) or default
         if value is None:
@@ -122,7 +122,7 @@ class SourceFile:
         """Return the value that a name selects.
 
         Raises:
-            UserError: It is missing, or is none of the known names.
+            UserError: The name is missing or unknown.
         """
         name = self.get(str, *path) or default
         if name is None:

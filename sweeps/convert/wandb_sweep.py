@@ -91,7 +91,7 @@ def _distribution_name(file: SourceFile, at: tuple[str, ...]) -> str:
     """Return the name of the distribution, or the one that W&B derives from the given keys.
 
     Raises:
-        UserError: It is not known, or the keys make none.
+        UserError: The name is unknown, or the keys do not tell the distribution.
     """
     names = {name: name for name in [*DISTRIBUTIONS, "constant"]}
     if file.get(str, *at, "distribution") is not None:

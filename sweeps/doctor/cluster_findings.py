@@ -136,7 +136,7 @@ def _accelerators(states: Mapping[str, NodeState]) -> Iterator[Finding]:
             extra = ", ".join(filter(None, (f"driver {state.driver}", state.nccl and f"NCCL {state.nccl}")))
             yield Finding("devices", "ok", name, f"{len(state.gpus)} x {state.gpus[0]}; {extra}")
         elif state.driver:
-            found = f"NVIDIA's driver {state.driver} is there, and torch sees no GPU"
+            found = f"NVIDIA's driver {state.driver} is installed, but torch sees no GPU"
             yield Finding(
                 "devices", "warning", name, found, "install a build of torch for CUDA, or check Ray's num_gpus"
             )

@@ -35,7 +35,7 @@ def suspects(nodes: Sequence[str], measure: Callable[[Sequence[Group]], Times]) 
     """Find nodes that are broken and nodes that are slow when they communicate.
 
     All nodes are measured in pairs. Each node of a pair that failed or was slow is then paired with a node of a good
-    pair: it is at fault if that pair fails or is slow, too. Where no pair was good, all nodes of bad ones are named,
+    pair: it is at fault if that pair fails or is slow, too. If no pair was good, all nodes of bad pairs are returned,
     since nothing tells them apart.
 
     Args:

@@ -32,7 +32,7 @@ def current_fit(plan: Plan, before: Fit, excluded: Collection[str], lanes_found:
         lanes_found: See ``fit``.
 
     Raises:
-        DoesNotFit: Not even one.
+        DoesNotFit: Not even one trial fits.
     """
     scalings = [replace(each, use_gpu=before.use_gpu) if not each.pools else each for each in plan.scalings]
     nodes = without_nodes(alive_nodes(), excluded)
@@ -100,7 +100,7 @@ class Capacity:
                 self._look()
             except Exception as error:  # noqa: BLE001 - Ray raises several; its next answer may be a good one
                 if not is_blind:
-                    self._state.announce(f"the cluster's nodes cannot be checked ({error}); {self._at_once} until then")
+                    self._state.announce(f"the cluster's nodes cannot be checked ({error}); still {self._at_once}")
                 is_blind = True
             else:
                 is_blind = False

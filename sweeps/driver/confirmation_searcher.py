@@ -17,8 +17,8 @@ from sweeps.tracking.confirmation_record import Confirmation, Contender
 
 
 class RepeatSearcher(NotPickled, Searcher):
-    """Suggests repeats as the race requests them. It decides by the session's record, so that a resumed session decides
-    alike."""
+    """Suggests repeats of the best trials, as the confirmation requests them. It decides by the session's record, so
+    that a resumed session decides the same."""
 
     def __init__(self, session: Session, confirmer: Confirmer):
         objectives = session.state.objectives
@@ -75,7 +75,7 @@ class RepeatSearcher(NotPickled, Searcher):
         return None if pool is None else {**config, POOL: pool}
 
     def _record(self) -> None:
-        """Record the result so far if it has changed, and show which trials have left the race."""
+        """Record the result so far if it has changed, and show which trials can no longer win."""
         now = self._confirmer.result()
         if now == self._recorded:
             return

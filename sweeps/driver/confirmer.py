@@ -28,8 +28,8 @@ class Repeat:
 
     @property
     def trial(self) -> str:
-        """Id of the repeat, such as ``0007r2``. It is reproducible, so that a resumed sweep does not repeat it after a
-        driver was killed."""
+        """Id of the repeat, such as ``0007r2``. The id is reproducible, so that a resumed sweep does not train the
+        repeat again after its driver was killed."""
         return f"{self.original.trial}r{self.run}"
 
     def parameters(self, seed: int) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def begin_unconfirmed(plan: Plan, session: Session) -> None:
 def begin_confirmation(plan: Plan, session: Session) -> Confirmer:
     """Choose the trials to compare, once the ends of all trials are recorded."""
     state = session.state
-    session.wait_for_ends()  # those that never come do not count
+    session.wait_for_ends()  # ends that never arrive do not count
     with state.lock:
         for status in state.repeats:
             if status.state == "stopped":  # with an earlier end of the sweep in this session

@@ -29,7 +29,7 @@ def close_record(plan: Plan, recorder: Recorder, status: str) -> None:
     """Deliver the rest of the record, and close it with the sweep's status.
 
     Raises:
-        Undelivered: The tracking server has not received all of it.
+        Undelivered: The tracking server has not received the whole record.
     """
     patience_s = plan.config.tracking.patience_s
     if status in ("interrupted", "stopped"):  # a person waits

@@ -31,7 +31,8 @@ def make_folder(plan: Plan) -> None:
     """Create the folder of a new sweep, replacing one left by a driver that was killed before its search began.
 
     Raises:
-        UserError: It cannot be made, or MLflow or the object store cannot be used or has a sweep of this name.
+        UserError: The folder cannot be made, or MLflow or the object store cannot be used or already has a sweep of
+            this name.
     """
     plan.check_store()
     if plan.uri is None and was_left_unstarted(plan.folder):
@@ -108,8 +109,8 @@ def _mirrored(plan: Plan, store: ObjectStore) -> Iterator[Callable[[], bool]]:
 def bring_reports(plan: Plan, earlier: SweepRecord | None) -> None:
     """Download the reports of workers in earlier sessions, if the sweep is in an object store.
 
-    Trials that began after its state was last copied, or took over another one's state since, are removed: the search
-    will make others of the same numbers, and decide again.
+    Trials that began or took over another trial's state after the sweep's state was last copied are removed: the search
+    will make others with the same numbers, and decide again.
 
     Args:
         plan: A sweep that continues.

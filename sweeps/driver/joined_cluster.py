@@ -82,7 +82,7 @@ def _packed(stack: contextlib.ExitStack, plan: Plan, *, with_sweeps: bool) -> Pa
     """Pack the modules of the working folder.
 
     Raises:
-        UserError: They are too large.
+        UserError: The modules are too large.
     """
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     bundle = Bundle.of_folder(Path.cwd(), leave_out=plan.folder.parent)

@@ -1,6 +1,6 @@
 """View of a running sweep in a notebook: one output of the cell, which is replaced as the sweep continues.
 
-The output is HTML without scripts. So the saved notebook shows its last state, also on GitHub and after nbconvert.
+The output is HTML without scripts, so that the saved notebook shows its last state, even on GitHub and after nbconvert.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class PoolChoice:
             point: Sampled values of the trial.
 
         Returns:
-            The pool, in which the trial counts until ``release``; None if all that suit it are full.
+            The pool, in which the trial counts until ``release``; None if all suitable pools are full.
         """
         suitable = self._suitable(config, point)
         suitable.sort(key=lambda name: self._price(config, name))

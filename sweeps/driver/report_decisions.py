@@ -33,8 +33,8 @@ Decide = Callable[[str, Mapping[str, Any]], Verdict | Exploit]
 class Decisions:
     """Answers the reports of all trials and the ends of their attempts, in order. Each report is decided only once.
 
-    An answer at which a trial's actor returns to Tune is kept until Tune has done what it says: it is given again to
-    the next attempt if the actor or the broker has died meanwhile.
+    An answer that makes a trial's actor return to Tune is kept until Tune has carried it out: if the actor or the
+    broker dies before, the next attempt gets the same answer.
     """
 
     def __init__(self, objectives: Objectives, retries: Retries, broker: DriverSide):

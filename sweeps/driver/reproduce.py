@@ -70,7 +70,7 @@ def plan_reproduction(
         uri: Tracking URI.
         run: Name of a sweep, or MLflow's id of its run or of a trial's.
         trial: A trial of that sweep; None for all of it.
-        name: Name of the new sweep; default: after the old one.
+        name: Name of the new sweep; default: derived from the old name.
         command: The command that was typed.
         config_dirs: Users' folders of configs.
         approve: See ``check_sweep``.

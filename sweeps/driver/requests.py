@@ -38,7 +38,7 @@ class RequestHandler:
         """Execute the request; return the answer.
 
         Raises:
-            UserError: The request cannot be done.
+            UserError: The request cannot be carried out.
         """
         match request:
             case {"verb": "extend", "changes": changes}:

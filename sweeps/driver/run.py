@@ -117,10 +117,10 @@ def run(plan: Plan, view: View) -> SweepRecord:
 def resume(plan: Plan, view: View) -> SweepRecord:
     """Resume a sweep that has ended, or whose driver has died.
 
-    Unfinished trials continue from their newest checkpoints; then new ones start, as far as the plan goes.
+    Unfinished trials continue from their newest checkpoints; then new ones start, up to the planned number.
 
     Raises:
-        UserError: Another driver runs the sweep, or the tracking server or the cluster does not take it.
+        UserError: Another driver runs the sweep, or the tracking server or the cluster refuses it.
     """
     config, view = plan.config, GuardedView(view)
     with contextlib.chdir(plan.working_folder):
@@ -156,7 +156,7 @@ def _search_and_record(
 
     Raises:
         StorageFailed: The sweep's folder cannot be written.
-        DriverFailed: An error that nobody foresaw.
+        DriverFailed: An unexpected error ended the driver.
         Undelivered: The tracking server has not received all of the record.
     """
     status, failed = "interrupted", True

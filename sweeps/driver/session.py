@@ -63,14 +63,14 @@ class Session:
         """Process all events that were posted, and stop the event loop.
 
         Raises:
-            Exception: The error that has ended it before.
+            Exception: The error that has already ended the event loop.
         """
         self._closed.set()
         self._thread.join()
         if self._error is not None:
             raise self._error
         with self._ended_by_failed_storage():
-            # Those that came after the cluster was gone, or when the disk took nothing.
+            # Ends that were reported after the cluster was gone, or while the disk accepted no writes.
             self.lifecycle.process([*self._changes, *self.lifecycle.queued()])
             self._publish()
 
@@ -157,7 +157,7 @@ class Session:
         except Exception as error:
             if not is_storage_failure(error):
                 raise
-            if not isinstance(error, StorageFailed):  # Optuna's, of a report
+            if not isinstance(error, StorageFailed):  # of Optuna, about a report
                 error = StorageFailed(self.state.folder, first_cause(error))
             self.state.shutdown.storage_has_failed(error)
             self.broker.needs_no_answers()

@@ -36,7 +36,8 @@ _LOCKING = {"__enter__", "__exit__", "acquire", "release"}
 
 
 class LeaveNow(KeyboardInterrupt):
-    """Raised in the main thread by a signal. It is a ``KeyboardInterrupt``, since only that ends Ray's own calls."""
+    """Raised in the main thread by a signal. It is a subclass of ``KeyboardInterrupt``, since nothing else ends Ray's
+    own calls."""
 
 
 @contextlib.contextmanager
@@ -72,7 +73,7 @@ class ShutdownSignals:
         """End the search immediately and without its trials, since Ray is gone. Called by another thread.
 
         Args:
-            error: Raised when the search has ended, unless a person has ended it.
+            error: Error to raise when the search has ended, unless a person has ended it.
         """
         shutdown = self._state.shutdown
         self._state.announce(str(error))
@@ -90,7 +91,7 @@ class ShutdownSignals:
         with _handling(self._on_signal):
             self._listens = True
             try:
-                if not self._state.shutdown.has_cluster:  # lost before anybody listened
+                if not self._state.shutdown.has_cluster:  # lost before these handlers existed
                     _interrupt_now()
                 yield
             except BaseException:  # LeaveNow may come out of Ray's own code as another error

@@ -130,7 +130,7 @@ def connect_in_background(uri: str) -> Future[MlflowClient]:
     """Connect to MLflow, which takes seconds to import, while Ray starts.
 
     Raises:
-        TrackingUnreachable: A server does not answer, which is to be known before anything starts.
+        TrackingUnreachable: A server does not answer; this is found before anything starts.
     """
     from sweeps.tracking.client import connect
 
@@ -171,7 +171,7 @@ def open_recorder(
         description=f"`{plan.command}`",
         tags=plan.tags,
     )
-    # Checkpoints in an object store are where everybody can load them.
+    # Checkpoints in an object store can be loaded from any machine.
     checkpoints = "reference" if plan.uri is not None and tracking.checkpoints == "copy" else tracking.checkpoints
     recorder = Recorder.open(tracking.uri, tracking.experiment or conf, sweep, checkpoints=checkpoints, resume=resume)
     recorder.attach({}, {TAG_DASHBOARD: dashboard or ""})

@@ -29,7 +29,7 @@ def stop(record: SweepRecord, trial: str | None = None) -> SweepRecord:
         The sweep's record afterwards.
 
     Raises:
-        UserError: It does not run, or there is no such trial, or the driver does not answer.
+        UserError: The sweep is not running, there is no such trial, or the driver does not answer.
     """
     trial = None if trial is None else trial.zfill(4)
     request_stop(record, trial)
@@ -49,7 +49,7 @@ def check_can_stop(record: SweepRecord, trial: str | None = None) -> str | None:
     """Check that a sweep, and one of its trials if given, is running; return the trial's recorded number.
 
     Raises:
-        UserError: One of them does not run.
+        UserError: The sweep or the trial is not running.
     """
     if record.status != "running":
         raise UserError(f"{record.sweep} is not running: it is {record.status}{_hint(record.status, record.sweep)}")
@@ -81,7 +81,7 @@ def wait_for_end(
         The sweep's record afterwards.
 
     Raises:
-        UserError: It did not end in time.
+        UserError: The sweep or the trial did not end in time.
     """
     deadline = time.monotonic() + within_s
     while True:

@@ -34,7 +34,7 @@ class View(Protocol):
     """Shows a running sweep to a person."""
 
     def changed(self, state: SweepState) -> None:
-        """Respond to a change; called often."""
+        """Show the sweep's changed state; called often."""
 
     def event(self, state: SweepState, text: str) -> None:
         """Show an event in one line."""
@@ -68,7 +68,7 @@ class SweepState:
     earlier: SweepRecord | None = None
     """Record of the sessions before this one."""
     memory: MemoryEstimate | None = None
-    """Estimates the memory of a trial from those that ran."""
+    """Estimates the memory of a trial from the trials that ran."""
     suspected: SimpleQueue[tuple[str, ...]] = field(default_factory=SimpleQueue)
     """Ids of the nodes of failed attempts that are to be checked."""
     trials: dict[str, TrialStatus] = field(default_factory=dict)
@@ -80,9 +80,9 @@ class SweepState:
     forecast: Forecast | None = None
     """Latest forecast; None before the first trial has ended."""
     stage: PlannedStage | None = None
-    """Stage of the search whose trials are training; None: those of the sweep itself."""
+    """Stage of the search whose trials are training; None: the sweep itself."""
     to_repeat: int = 0
-    """Number of repeats that are known to start."""
+    """Number of repeats that have not started yet but are certain to start."""
     started: float = field(default_factory=time.time)
     """Unix time at which this session began."""
 
@@ -170,7 +170,8 @@ class SweepState:
 
     def _holding(self) -> list[TrialStatus]:
         """The trials that hold workers. Tune starts a trial as soon as another one has its last result. Until the
-        workers of the latter have ended, both are running, and the one whose workers do not train yet has no place."""
+        workers of the ended trial are gone, both count as running, and the trial whose workers do not train yet has no
+        place."""
         running = [each for each in self.all_trials if each.state == "running" and each.holds]  # a paused one has none
         training = [each for each in running if each.has_workers]
         if self.fit.is_elastic or len(training) == len(running):
@@ -279,7 +280,7 @@ class SweepState:
         return self._usage.used.wall_s
 
     def time(self) -> dict[str, Any]:
-        """See ``UsageMeter.summary``."""
+        """Time and resources of all sessions so far, as ``UsageMeter.summary`` returns them."""
         return self._usage.summary(self.all_trials, self.started)
 
 

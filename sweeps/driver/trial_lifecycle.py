@@ -162,7 +162,7 @@ class TrialLifecycle:
         """Stop one trial for good, whether it runs, is paused or waits for another attempt.
 
         Raises:
-            UserError: It has ended.
+            UserError: The trial has ended.
         """
         with self._state.lock:
             status = self._state.trials.get(trial)
@@ -221,7 +221,7 @@ class TrialLifecycle:
         """Show and record changes, and remove them from the list one by one.
 
         Raises:
-            StorageFailed: An end cannot be recorded; it is the first one that is left in the list.
+            StorageFailed: An end cannot be recorded; it is then the first change that remains in the list.
         """
         while changes:
             match changes[0]:

@@ -73,11 +73,11 @@ class TrialStatus:
     needs: dict[str, float] = field(default_factory=dict)
     """Resources that all workers of the trial reserve together while it runs."""
     num_workers: int = 0
-    """Number of these workers."""
+    """Number of the trial's workers."""
     pool: str | None = None
     """Pool in which the trial runs; None without pools."""
     hourly_cost: float = 0.0
-    """Hourly cost of these resources."""
+    """Hourly cost of the resources that the trial reserves."""
     workers_attempt: int = 0
     """Number of the attempt that trained last in this session, as its workers count."""
     lost_after: int | None = None
@@ -105,7 +105,7 @@ class TrialStatus:
         """Describe how much of the trial's work survives the end of its workers.
 
         Args:
-            is_lost: Whether they could not save a checkpoint.
+            is_lost: Whether the workers could not save a checkpoint.
         """
         if self.saved_step is None:
             return "has saved no state"

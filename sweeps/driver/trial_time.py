@@ -66,9 +66,8 @@ def _itemize(account: TimeAccount, spent: Mapping[str, float], known: float) -> 
 class TrialTime:
     """Worker-seconds of one trial, in all attempts.
 
-    Trainings that use the training loop time themselves, and the checkpoint from which an attempt continues says which
-    steps were kept. Of any other training, all is counted as training but what a failed attempt did after its last
-    checkpoint.
+    The training loop times itself, and the checkpoint from which an attempt continues tells which steps were kept. For
+    any other training, all time counts as training, except what a failed attempt did after its last checkpoint.
     """
 
     def __init__(self, earlier: TimeAccount | None = None, *, num_workers: int | None = 1):

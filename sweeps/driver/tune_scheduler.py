@@ -61,8 +61,8 @@ class TuneScheduler(NotPickled, FIFOScheduler):
     """Asks a scheduler of the search when a report is recorded, and lets Tune execute the decision when the trial's
     actor returns.
 
-    When the search was interrupted to be resumed later, a scheduler that pauses trials decides nothing any more: its
-    trials stay as they are until then.
+    After the search was interrupted, a scheduler that pauses trials makes no further decisions: its trials stay as they
+    are until the search is resumed.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class TuneScheduler(NotPickled, FIFOScheduler):
         self._trials: dict[str, TuneTrial] = {}
 
     def decide(self, number: str, result: Mapping[str, Any]) -> Verdict | Exploit:
-        """Decide about a trial that has reported. The report is already in the study, and the decision is when this
+        """Decide about a trial that has reported. The report is already in the study, and so is the decision when this
         returns.
 
         Raises:
@@ -113,7 +113,7 @@ class TuneScheduler(NotPickled, FIFOScheduler):
         with self._lock:
             is_paused = self._scheduler.add(self._seen(trial), self._places)
         if is_paused:
-            # Tune has not started the trial. Should it be stopped before that, Tune needs its folder and a result.
+            # Tune has not started the trial. If it is stopped before that, Tune needs its folder and a result.
             trial.set_status(Trial.PAUSED)  # type: ignore[no-untyped-call]
             trial.init_local_path()  # type: ignore[no-untyped-call]
             trial.update_last_result({STEP: trial.config.get(LAST_DELIVERED, 0)})  # type: ignore[no-untyped-call]

@@ -47,7 +47,8 @@ class WorkerEvents:
         """Exploits that are recorded when the trial's workers begin to train from the other trial's state."""
 
     def take(self, events: Iterable[Event]) -> None:
-        """
+        """Apply a batch of events.
+
         Raises:
             StorageFailed: The events cannot be recorded.
         """
@@ -97,7 +98,8 @@ class WorkerEvents:
     def broker_died(self) -> dict[str, TrialSoFar]:
         """Mark events of running trials as possibly lost; return what is known of these trials.
 
-        A trial's next attempt posts again what is lost; of one that has no next attempt it is in the report log.
+        A trial's next attempt posts lost events again; if a trial has no next attempt, its lost events are in the
+        report log.
         """
         found = {}
         with self._state.lock:
@@ -116,8 +118,8 @@ class WorkerEvents:
 
         Args:
             trial: Id of the trial.
-            up_to: Last step to take; default: all.
-            after: Last step that was taken before, but for a checkpoint of it.
+            up_to: Last step to apply; default: all.
+            after: Last step whose events were applied before, possibly except its checkpoint.
         """
         for num_exploits, folder in enumerate(checkpoint_folders(self._state.folder / "trials", trial)):
             if num_exploits < self._recorder.trials.exploits(trial):
@@ -244,7 +246,7 @@ class WorkerEvents:
 
     def _take_metrics(self, status: TrialStatus, event: Log) -> None:
         if status.is_pruned or status.state == "pruned":  # measured before its workers heard of it
-            if isinstance(event, Report) and event.checkpoint is not None:  # earlier ones may be gone for it
+            if isinstance(event, Report) and event.checkpoint is not None:  # which may have replaced earlier ones
                 self._record_checkpoint(status, event, event.checkpoint, event.held)
             return
         status.lost_after = None  # workers post first what was lost
@@ -284,8 +286,8 @@ class WorkerEvents:
             self._record_checkpoint(status, report, report.checkpoint, report.held)
 
     def _record_checkpoint(self, status: TrialStatus, event: Log, checkpoint: str, held: str | None) -> None:
-        """Record the checkpoint of an event. It is the best one if its values are the best among all saved ones: the
-        best report may have come without a checkpoint."""
+        """Record the checkpoint of an event. It is the best checkpoint if its values are the best among all saved ones:
+        the best report may have come without a checkpoint."""
         status.saved_step = event.step
         objectives, kept = self._state.objectives, self._state.composition.config.checkpoint.keep
         kinds: list[CheckpointKind] = ["last"]

@@ -1,8 +1,8 @@
 """JSON lines and documents that end with a checksum, by which damage is detected and a flipped bit corrected.
 
 A line ``{"step": 10}`` is written as ``{"step": 10,"crc":"32eaac10"}``: the last key has the CRC-32 of all bytes before
-it. Who reads JSON without checking it finds one key more. Files of older releases have lines without a checksum, and so
-have those to which other programs append, such as optuna-dashboard: such lines are taken as they are.
+it. A reader that does not check it sees one additional key. Files of older releases have lines without a checksum, as
+do files to which other programs append, such as optuna-dashboard: such lines are accepted as they are.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def parsed(text: bytes) -> dict[str, Any]:
     """Parse a JSON object, without its checksum.
 
     Raises:
-        ValueError: It is damaged, or no JSON object.
+        ValueError: The text is damaged or not a JSON object.
     """
     if (intact := undamaged(text)) is None:
         raise ValueError("its checksum does not match")

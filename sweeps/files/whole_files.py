@@ -22,7 +22,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """Write a file or a folder under a temporary name, and rename it to ``path`` when the block succeeds.
 
     Readers of ``path`` see the old content or the new one, never a part. If the block raises, ``path`` is unchanged and
-    the temporary file is removed; what a crash has left is removed by the next call. One writer at a time.
+    the temporary file is removed; a file that a crash has left is removed by the next call. One writer at a time.
 
     Args:
         path: The file or folder to replace; its parent folder must exist.
@@ -31,7 +31,7 @@ def replacing(path: Path) -> Iterator[Path]:
         The temporary path beside it, where nothing exists yet.
 
     Raises:
-        OSError: It cannot be renamed.
+        OSError: The file or folder cannot be renamed.
     """
     unfinished, replaced = path.with_name(path.name + UNFINISHED), path.with_name(f"{path.name}.replaced")
     _remove(unfinished)
@@ -47,7 +47,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, document: Any, indent: int | None = None, *, checksum: bool = False) -> None:
-    """Write a private JSON file, completely or not at all. It has reached the disk when this returns.
+    """Write a private JSON file, completely or not at all. The file has reached the disk when this returns.
 
     Args:
         path: The file.
@@ -56,7 +56,7 @@ def write_json(path: Path, document: Any, indent: int | None = None, *, checksum
         checksum: Add a checksum to an object, which ``sweeps.files.checksums.parsed`` checks.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     text = json.dumps(document, indent=indent).encode()
     with replacing(path) as unfinished, open(unfinished, "wb", opener=private_opener) as file:

@@ -86,7 +86,7 @@ def only_driver(
 def last_heartbeat(folder: Path) -> str | None:
     """Last heartbeat of the driver in this folder, on any machine; a driver whose heartbeat changes is alive.
 
-    None if it has ended by itself, or this machine does not see the folder.
+    None if the driver has ended properly, or this machine does not see the folder.
     """
     last = _DriverFile(folder).read()
     return None if last is None else f"{last['id']} {last['beat']}"
@@ -113,7 +113,7 @@ def _acquire(lock: FileLock, sweep: str, patience_s: float) -> None:
     """Acquire the lock, which another driver on this machine may hold.
 
     Raises:
-        UserError: It keeps it for longer than that.
+        UserError: The other driver keeps the lock for longer.
     """
     try:
         lock.acquire(timeout=0)
@@ -136,7 +136,7 @@ def _wait_for_silence(file: _DriverFile, sweep: str, machine: str, deadline: flo
         deadline: Monotonic time until which its heartbeat may continue.
 
     Raises:
-        UserError: Its heartbeat continues.
+        UserError: The other driver's heartbeat continues.
     """
     last = file.read()
     if last is None or last["machine"] == machine:

@@ -5,7 +5,7 @@ from __future__ import annotations
 SWEEP_FILE = "sweep.json"
 """File with the whole composition, so that later changes of ``conf/`` do not change the sweep."""
 COPY_FILE = "sweep.copy.json"
-"""Second copy of that file, in case a disk damages the first."""
+"""Second copy of ``SWEEP_FILE``, in case a disk damages the first."""
 LOG_FILE = "driver.log"
 """File with the output of a driver in the background."""
 ERROR_FILE = "driver-error.txt"

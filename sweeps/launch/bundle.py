@@ -59,7 +59,7 @@ class Bundle:
         """Add one file.
 
         Raises:
-            UserError: There are too many.
+            UserError: There are too many files.
         """
         self.files[name] = path
         if len(self.files) > MAX_FILES:
@@ -86,7 +86,7 @@ class Bundle:
             advice: End of the message if it is larger.
 
         Raises:
-            UserError: It is larger; the message names the largest files.
+            UserError: The archive is larger than the limit; the message names the largest files.
         """
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
             packed.writestr(zipfile.ZipInfo(TOP_FILE), "Files of a sweep, packed by `python -m sweeps submit`.\n")

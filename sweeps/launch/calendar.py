@@ -25,7 +25,7 @@ def plain_fields(cron: str) -> list[str]:
     """Return the five fields of a cron line that every cron understands.
 
     Raises:
-        UserError: The line has L or #, which only some do.
+        UserError: The line has L or #, which only some schedulers understand.
     """
     fields = SHORTHANDS.get(cron.strip().lower(), cron).split()
     if len(fields) != 5 or any(re.search(r"\dL|\bL\b|#|W", field) for field in fields):

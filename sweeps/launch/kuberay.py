@@ -122,7 +122,7 @@ def apply(documents: list[Manifest]) -> str:
     """Apply manifests with kubectl, and return its answer.
 
     Raises:
-        UserError: There is no kubectl here, or it refused them.
+        UserError: There is no kubectl here, or it refused the manifests.
     """
     command = ["kubectl", "apply", "--filename", "-"]
     try:

@@ -31,7 +31,7 @@ class Submission:
     name: str
     """Name of the sweep."""
     conf: str
-    """Name of its config."""
+    """Name of the sweep's config."""
     config: SweepConfig
     arguments: list[str]
     """Arguments of ``python -m sweeps``. Running them again continues the sweep."""
@@ -54,7 +54,7 @@ class Submission:
             gpus: GPUs of each.
 
         Raises:
-            DoesNotFit: It does not.
+            DoesNotFit: No trial fits on the nodes.
         """
         if not self.scalings:
             return
@@ -79,7 +79,7 @@ def new_submission(
         to: Kind of cluster.
 
     Raises:
-        UserError: For every mistake that can be seen from here.
+        UserError: The sweep has mistakes that this machine can detect; the message has all of them.
     """
     if to == "slurm":  # its nodes see the same folders
         plan = make_plan([*tokens, JOIN], config_dirs, name, command)
@@ -104,7 +104,7 @@ def resumed_submission(record: SweepRecord, config: SweepConfig, to: Target) -> 
         to: Kind of cluster.
 
     Raises:
-        ConfigError: It was not started on a cluster.
+        ConfigError: The sweep was not started on a cluster.
     """
     if config.cluster.address == "local":
         raise ConfigError(

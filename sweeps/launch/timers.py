@@ -45,7 +45,7 @@ def cron_lines(schedule: Schedule, config_dirs: Sequence[Path]) -> str:
     """Return the lines for a crontab.
 
     Raises:
-        UserError: The cron line has what cron does not know.
+        UserError: The cron line has a feature that cron does not support.
     """
     fields = " ".join(plain_fields(schedule.cron))
     folder = Path.cwd()
@@ -63,7 +63,7 @@ def systemd_units(schedule: Schedule, config_dirs: Sequence[Path]) -> dict[str, 
     """Return the texts of a service and its timer by their file names.
 
     Raises:
-        UserError: The cron line has what systemd does not know.
+        UserError: The cron line has a feature that systemd does not support.
     """
     events = calendar_events(schedule.cron, schedule.timezone)
     name = f"sweeps-{schedule.name}"
@@ -87,18 +87,18 @@ def not_exported(schedule: Schedule, kind: str) -> list[str]:
     """Return one sentence for each setting of the schedule that another scheduler does not support."""
     notes = []
     if schedule.nights is not None:
-        notes.append("nights: only `serve` lets a night learn from earlier ones, and compares models")
+        notes.append("nights: ignored; only `serve` lets a night learn from earlier ones, and compares models")
     if schedule.overlap == "stop_old" and kind != "kubernetes":
         notes.append("overlap=stop_old: a firing is skipped while the last sweep runs")
     if schedule.overlap == "queue" and kind in ("systemd", "kubernetes", "kuberay"):
         notes.append("overlap=queue: a firing is skipped while the last sweep runs")
     if schedule.missed == "all" or (schedule.missed == "latest" and kind == "cron"):
-        done = "are not made up for" if kind == "cron" else "are made up for once"
+        done = "are not run later" if kind == "cron" else "are run later, together as one"
         notes.append(f"missed={schedule.missed}: missed firings {done}")
     if schedule.jitter_s and kind != "systemd":
-        notes.append(f"jitter_s={schedule.jitter_s:g}: every firing starts at once")
+        notes.append(f"jitter_s={schedule.jitter_s:g}: every firing starts without a delay")
     if schedule.window is not None and schedule.window.hours is None:
-        notes.append("window: its start and end are not kept; window.hours would be")
+        notes.append("window: its start and end are ignored; window.hours has an effect")
     if kind == "cron":
         notes.append("CRON_TZ is read by cronie; Debian's cron ignores it, and uses the time zone of the machine")
     return notes

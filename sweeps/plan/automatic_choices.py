@@ -24,7 +24,7 @@ def with_chosen_scheduler(composition: Composition) -> tuple[Composition, str | 
     """Replace the scheduler ``auto`` by ``asha`` where the config shows that no trial can, or would, be paused.
 
     Returns:
-        The sweep, and the reason if its scheduler was replaced. Otherwise the first trials tell.
+        The sweep, and the reason if its scheduler was replaced. Otherwise the first trials decide.
     """
     automatic = composition.config.search.scheduler
     if not isinstance(automatic, AutomaticScheduler):
@@ -70,7 +70,7 @@ def with_lanes(composition: Composition) -> tuple[Composition, str | None]:
     """Replace ``scaling.trials_per_group=auto`` by 1 if trials cannot share their workers.
 
     Returns:
-        The sweep, and the reason if the number was replaced. Otherwise the first trials tell it.
+        The sweep, and the reason if the number was replaced. Otherwise the first trials decide.
     """
     if composition.config.scaling.trials_per_group != "auto":
         return composition, None

@@ -46,9 +46,9 @@ def build_scheduler(
         decisions: Decisions of earlier sessions, and where this session's are recorded.
         num_trials: Number of trials that there will be, which may be raised; default: as planned.
         remaining_s: Returns the seconds that are left of the search's budgets; infinity if it has none.
-        announce: Tells people in a line what ``auto`` has chosen.
+        announce: Shows users a line about what ``auto`` has chosen.
         states: The saved states of all trials, from which those of a population continue; default: there are none.
-        explore: The model of PB2; default: it knows nothing.
+        explore: The model of PB2; default: no model.
     """
     search, seed, space, lookup = plan.config.search, plan.config.seed, plan.space, plan.points.lookup
     objectives = Objectives.of(search)

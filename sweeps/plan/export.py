@@ -95,7 +95,7 @@ def exported(record: SweepRecord, trial: TrialRecord, file: Path) -> str:
     """
     if file.suffix != ".yaml":
         raise ConfigError(f"--export={file}: must end in .yaml, like every config")
-    if not str(file).isprintable():  # YAML begins a line after some signs that an address may have
+    if not str(file).isprintable():  # YAML begins a new line after some unprintable characters
         raise ConfigError(f"--export={str(file)!r}: has characters that cannot be printed; choose another name")
     config = alone(record, trial)
     config["tracking"]["uri"] = _portable(config["tracking"]["uri"])
@@ -132,7 +132,7 @@ def plan_alone(
         approve: See ``check_sweep``.
 
     Raises:
-        UserError: For every mistake that this machine can detect.
+        UserError: The request has mistakes that this machine can detect; the message has all of them.
     """
     config = alone(record, trial)
     config["tracking"]["uri"] = DEFAULT_URI
@@ -170,7 +170,7 @@ def plan_retraining(
     data and steps. For the arguments see ``plan_alone``.
 
     Raises:
-        UserError: For every mistake that can be seen from here.
+        UserError: The request has mistakes that this machine can detect; the message has all of them.
     """
     chosen = choose(record, trial)
     name = repeat_name(record, chosen, "retrain") if name is None else name
@@ -195,7 +195,7 @@ def config_of(record: SweepRecord, trial: TrialRecord) -> SweepConfig:
     """Return the typed config of a trial.
 
     Raises:
-        UserError: MLflow does not have it, or another version of Sweeps wrote it and it is not valid here.
+        UserError: MLflow does not have the config, or another version of Sweeps wrote it and it is not valid here.
     """
     return read_config(_recorded(record, trial))
 

@@ -138,7 +138,7 @@ def _check_same_rungs(before: Composition, after: Composition, changes: Changes)
 
 
 def _ends_of_rungs(composition: Composition) -> tuple[float | None, ...]:
-    """Return the range of a scheduler's rungs, as far as it depends on the longest trial."""
+    """Return the positions of a scheduler's rungs that depend on the longest trial; empty if none do."""
     space, lookup = Space(composition.config.space), lookup_in(composition)
     match composition.config.search.scheduler:
         case HyperbandScheduler():

@@ -70,7 +70,7 @@ class Plan:
     working_folder: Path
     """Folder in which the sweep was started: base of the config's relative paths and of users' modules."""
     tags: Mapping[str, str] = field(default_factory=dict)
-    """Additional tags of its MLflow run."""
+    """Additional tags of the sweep's MLflow run."""
     uri: str | None = None
     """URI of the sweep's folder, if it is in an object store."""
     stage: PlannedStage | None = None
@@ -113,7 +113,7 @@ class Plan:
         """Check that the object store of a new sweep answers and does not contain a sweep of this name.
 
         Raises:
-            UserError: It does not, or there is one.
+            UserError: The store does not answer, or has a sweep of this name.
         """
         if self.uri is not None:
             checked_store("output_dir", self.config.output_dir)
@@ -190,7 +190,7 @@ class Plan:
     @property
     def results_of_stages(self) -> list[EarlierSweep]:
         """Trials of the completed stages before this one: the latest stage first, the best trial first in each. Their
-        values are rescaled to those of this plan's trials."""
+        points are rescaled to this plan's trials."""
         from sweeps.search.samplers.saved_trials import saved_earlier
 
         results: list[EarlierSweep] = []
@@ -238,7 +238,7 @@ class Plan:
         may have another token.
 
         Raises:
-            ConfigError: It refuses something.
+            ConfigError: The hub refuses a model or a data set.
         """
         if self.config.cluster.address == "local":
             check_hub(self.hub_names)
@@ -280,11 +280,11 @@ def make_plan(
         name: Name of the sweep; default: the config's name and the time.
         command: Command as it was typed; it is recorded without secrets.
         tags: Additional tags of the sweep's MLflow run.
-        approve: Policy of the service that plans it for a user; see ``check_sweep``.
-        where: Place where it will run; for ``elsewhere``, its folder and its data files are not checked.
+        approve: Policy of the service that plans the sweep for a user; see ``check_sweep``.
+        where: Place where the sweep will run; for ``elsewhere``, its folder and its data files are not checked.
 
     Raises:
-        UserError: For every mistake that can be seen from here.
+        UserError: The request has mistakes that this machine can detect; the message has all of them.
     """
     confs = [token.removeprefix("conf=") for token in tokens if token.startswith("conf=")]
     if len(confs) == 1 and (file := Path(confs[0])).suffix == ".yaml":

@@ -207,13 +207,14 @@ def _may_be_large(plan: Plan, model: Model | None) -> bool:
 
 
 def uses_gpu(plan: Plan) -> bool:
-    """Whether trials will have GPUs, as far as known before the cluster is."""
+    """Whether trials will have GPUs, judged before the cluster is known."""
     fit = plan.local_fit
     return fit.use_gpu if fit is not None else plan.config.scaling.use_gpu is not False
 
 
 def local_room(plan: Plan) -> float | None:
-    """Bytes that a worker will have for tensors, as far as known before the cluster is."""
+    """Bytes that a worker will have for tensors, judged before the cluster is known; None if this machine does not
+    tell."""
     fit = plan.local_fit
     if uses_gpu(plan):
         return gpu_room(plan, local_gpu_memory() if fit is not None else None)
@@ -245,7 +246,8 @@ def memory_report(
 
     Args:
         questions: The configs that were asked about.
-        answers: What the preflight's process has written for them, in their order; fewer if its time was over.
+        answers: Answers that the preflight's process has written, in the order of the questions; fewer if it ran out of
+            time.
         room: Bytes that a worker has for tensors.
     """
     obstacles = [each.obstacle for each in questions if each.obstacle]

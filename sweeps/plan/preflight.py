@@ -87,8 +87,8 @@ class Preflight:
             if self._process.wait(max(left, 0.0)) != 0:
                 ended = f"the check of data and model ended with status {self._process.returncode}; {self._error()}"
         except subprocess.TimeoutExpired:
-            ended = f"preflight.timeout_s={self._timeout_s:g} was over before all data and models were checked"
-        if len(self._lines()) >= len(self._configs):  # the rest is the memory, and says so itself
+            ended = f"the check of data and models took longer than preflight.timeout_s={self._timeout_s:g}"
+        if len(self._lines()) >= len(self._configs):  # only answers about memory are missing, which say so
             ended = ""
         mistakes, warnings = self._read()
         if mistakes and self._plan.config.cluster.address == "local":
@@ -183,7 +183,7 @@ def configs_to_check(plan: Plan) -> Iterator[tuple[dict[str, Any], SweepConfig]]
 def _has_users_parts(config: SweepConfig) -> bool:
     """Whether the preflight can find mistakes that the checks of the config cannot."""
     task, model, data = config.task, config.model, config.data
-    if isinstance(task, CommandTask):  # reads a model or data from its placeholders at most
+    if isinstance(task, CommandTask):  # a program may only read placeholders
         return False
     if isinstance(task, FunctionTask):
         targets = [task.target, *(each.target for each in task.datasets.values())]

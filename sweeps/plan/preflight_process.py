@@ -89,7 +89,7 @@ def _findings(config: SweepConfig, space: list[str]) -> Iterator[Finding]:
             yield from (Finding("mistake", line) for line in probe_mistakes(training))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - users' code may raise anything
         told = redacted_error(describe_exception(error, rank=0, num_workers=1))
-        code = told.frame.source if told.frame is not None and not told.message else ""  # an assertion's
+        code = told.frame.source if told.frame is not None and not told.message else ""  # as of `assert x`
         text = f"{told.type}: {told.message[:10_000]}{code}"
         may_train = ONLY_IN_PREFLIGHT.search(text) or FROM_OUTSIDE.search(without_location(told.described))
         section = next(iter(getattr(error, "__notes__", [])), "")

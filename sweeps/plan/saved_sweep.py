@@ -63,19 +63,19 @@ def reopened(
     Args:
         record: The sweep.
         changes: Changes of ``extend`` by dotted path.
-        folder: Present path of its folder; default: the recorded one.
+        folder: Current path of the sweep's folder; default: the recorded one.
         approve: See ``check_sweep``.
 
     Raises:
-        UserError: Its folder is not on this machine, or the changes make the sweep invalid, or change nothing after
-            its end.
+        UserError: The sweep's folder is not on this machine, or the changes make the sweep invalid, or change nothing
+            after its end.
         NewerVersion: A later release wrote a file in its folder.
     """
     location = record.tags.get(TAG_FOLDER, "")
     stored_at = location if is_remote(location) and folder is None else None
     was = Path(location) if stored_at is None else _copied(record.sweep, stored_at)
     folder = was if folder is None else folder.expanduser().absolute()
-    has_moved = not (was / SWEEP_FILE).exists()  # rather than been copied: then the driver may use the original
+    has_moved = not (was / SWEEP_FILE).exists()  # moved, not copied: after a copy, the driver may use the original
     if folder != was and record.status == "running" and not driver_was_killed(folder if has_moved else was):
         raise UserError(
             f"{record.sweep} is running in {was}: its driver was active within the last {HEARTBEAT_TIMEOUT_S:.0f} s; "

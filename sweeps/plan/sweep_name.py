@@ -27,7 +27,7 @@ def checked_name(name: str) -> str:
     """Return the name that a user gives.
 
     Raises:
-        ConfigError: It has characters that a folder or a page cannot have, or is too long.
+        ConfigError: The name has characters that a folder or a page cannot have, or is too long.
     """
     plain = name.replace("-", "").replace("_", "").replace(".", "")
     if not name[:1].isalnum() or not plain.isalnum() or len(name) > MAX_NAME_LENGTH:

@@ -36,7 +36,7 @@ def was_left_unstarted(folder: Path) -> bool:
     """Whether a driver that was killed before its search began has left a folder. False if a driver on another machine
     may still run, or a driver is about to claim the folder.
 
-    If MLflow has no run of its sweep either, nothing is lost with it, and its name is free.
+    If MLflow has no run of the sweep either, nothing is lost with the folder, and the name is free.
     """
     if not is_unstarted(folder):
         return False

@@ -80,7 +80,7 @@ class Provenance:
         if other:
             found["data"] = f"other contents of {', '.join(other)}"
         elif unknown:
-            found["data"] = f"not known of {', '.join(unknown)}"
+            found["data"] = f"unknown contents of {', '.join(unknown)}"
         for part in ("processor", "gpus"):
             if self.hardware.get(part) != now.hardware.get(part):
                 found[part] = f"{_words(self.hardware.get(part))}, now {_words(now.hardware.get(part))}"

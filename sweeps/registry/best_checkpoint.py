@@ -29,7 +29,7 @@ def fetch_checkpoint(record: SweepRecord, trial: TrialRecord, target: Path) -> P
         target: Folder to download it to, if it is not on this machine.
 
     Raises:
-        UserError: It cannot be found from this machine.
+        UserError: The checkpoint cannot be found from this machine.
     """
     uri = trial.checkpoint
     if uri is not None and uri.startswith("runs:/"):
@@ -66,7 +66,7 @@ def weights_note(record: SweepRecord, trial: TrialRecord) -> str:
     other = trial.other_weights
     if other is None:
         return ""
-    return f" Its weights are of {other.describe(record.metrics)}, and its best value is of step {trial.best_step}."
+    return f" Its weights are from {other.describe(record.metrics)}; its best value is from step {trial.best_step}."
 
 
 def _from_store(store: ObjectStore, target: Path) -> Path:

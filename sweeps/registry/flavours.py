@@ -211,7 +211,7 @@ def _of_users_training(folder: Path) -> Flavour:
     """Return the flavour for files that a user's own training has saved for transformers.
 
     Raises:
-        ValueError: It is not such a folder, or contains only adapters.
+        ValueError: The folder is not one of transformers, or contains only adapters.
     """
     import transformers
 

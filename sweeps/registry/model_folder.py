@@ -1,7 +1,7 @@
 """The model of a checkpoint as a separate folder, without the training state.
 
-A language model's folder is what transformers, PEFT and vLLM load. Every folder but that of a user's own program also
-has the config of its training, so that ``sweeps_train.load_model`` loads it.
+A language model's folder is what transformers, PEFT and vLLM load. Every folder, except that of a user's own program,
+also has the config of its training, so that ``sweeps_train.load_model`` loads it.
 """
 
 from __future__ import annotations
@@ -121,8 +121,7 @@ def _copy(source: Path, target: Path, without: Sequence[str]) -> None:
 
 
 def _write_merged(config: TrainingConfig, checkpoint: Path, folder: Path) -> None:
-    """Name the base model of adapters so that other programs find it: by its hub name, or by the absolute path of its
-    folder, even for a model that ships with Sweeps."""
+    """Write a language model whose adapters are merged into its weights, as if all weights had been trained."""
     from transformers import AutoTokenizer
 
     from sweeps_train.models.causal_lm import save_causal_lm
@@ -156,10 +155,11 @@ CLASSES_OF_ADAPTERS = {
 
 
 def _write_merged_adapters(checkpoint: Path, folder: Path) -> None:
-    """Replace the base of adapters by its absolute path, if it is a folder relative to the working folder.
+    """Merge the adapters that a user's own training has saved, as PEFT and TRL write them, into their base model, and
+    write the result.
 
     Raises:
-        ValueError: There are no adapters, or their base cannot be loaded.
+        ValueError: The checkpoint has no adapters, or their base cannot be loaded.
     """
     import peft
     from transformers import AutoTokenizer
@@ -183,7 +183,7 @@ def _write_merged_adapters(checkpoint: Path, folder: Path) -> None:
 
 
 def _make_base_absolute(file: Path) -> None:
-    """Name the base of adapters by its absolute path, if it is a folder seen from the working folder."""
+    """Replace a relative path of the adapters' base by the absolute one, if it is a folder below the working folder."""
     content = json.loads(file.read_text(encoding="utf-8"))
     base = Path(str(content.get("base_model_name_or_path") or ""))
     if base.parts and not base.is_absolute() and base.is_dir():

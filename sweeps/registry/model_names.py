@@ -47,7 +47,8 @@ def check_model(
         is_trained: Whether there is a checkpoint, whose files tell what a user's own training has saved.
 
     Raises:
-        UserError: MLflow would refuse the name or the alias, or the folder has files, or the models are not such.
+        UserError: MLflow would refuse the name or the alias, or the folder has files, or the models cannot be
+            registered, merged or saved so.
     """
     if name is not None:
         check_registration(config, name, alias, merged=merged, is_trained=is_trained)

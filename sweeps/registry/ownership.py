@@ -1,6 +1,6 @@
 """Owners of registered models in a service: the user who registers a name first owns it, and only the owner's project
-can add versions. The registry decides this, since two users may be allowed to use a name that neither has registered
-yet."""
+can add versions. The owner is determined when the model is registered, since two users may be allowed to use a name
+that neither has registered yet."""
 
 from __future__ import annotations
 

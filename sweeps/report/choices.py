@@ -14,7 +14,7 @@ from sweeps.errors import UnknownName
 from sweeps.texts.suggestions import did_you_mean
 
 Document = dict[str, dict[str, str]]
-"""Group -> option -> its description. Sweeps are the group ``conf``."""
+"""Group -> option -> its description. Configs of sweeps are in the group ``conf``."""
 
 
 def choices_document(config_dirs: Sequence[Path], group: str | None, without: Collection[str] = ()) -> Document:

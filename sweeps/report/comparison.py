@@ -254,7 +254,7 @@ def _leaves(path: str, value: Any) -> list[tuple[str, str]]:
 
 
 def _distribution(distribution: Mapping[str, Any]) -> str:
-    """``float, low 0.0001, high 0.1, log``."""
+    """Describe a distribution in words, such as ``float, low 0.0001, high 0.1, log``."""
     words = [str(distribution["type"])]
     for name, value in distribution.items():
         if value is True:

@@ -32,7 +32,7 @@ def curve_table(record: SweepRecord) -> pd.DataFrame:
     runs = [trial.run_id for trial in trials]
     objective = fetch_histories(uri, runs, record.metric)
     if not objective:
-        raise UserError(f"{record.sweep}: no trial that did not fail has reported {record.metric}; there are no curves")
+        raise UserError(f"{record.sweep}: every trial has failed or not reported {record.metric}; there are no curves")
     names = sorted(fetch_metric_names(uri, runs) - {*record.metrics})
     histories = {name: _by_step(fetch_histories(uri, runs, name)) for name in (*record.metrics[1:], *names)}
     rows = [
@@ -66,8 +66,8 @@ def write_curve_table(record: SweepRecord, file: Path) -> None:
 
 
 def trained_s(record: SweepRecord, trial: TrialRecord, moment: float) -> float:
-    """Seconds for which a trial had held its workers at a moment; for older records, seconds since its start, excluding
-    the pauses between drivers.
+    """Seconds for which a trial had held its workers by a given time; for older records, seconds since its start,
+    excluding the pauses between drivers.
 
     Args:
         record: The trial's sweep.

@@ -43,7 +43,10 @@ def importance_frame(record: SweepRecord, objective: int = 0) -> pd.DataFrame:
     Each of Optuna's evaluators has a column that sums to 1; ``trials`` is the number of trials that it is based on.
     """
     if not -len(record.metrics) <= objective < len(record.metrics):
-        raise UserError(f"objective={objective}: {record.sweep} has {len(record.metrics)}, counted from 0")
+        raise UserError(
+            f"objective={objective}: must be less than the number of objectives of {record.sweep}, "
+            f"{len(record.metrics)}"
+        )
     data = gather(record)
     table = importances_table(data, objective)
     if table.empty:
@@ -57,7 +60,7 @@ def importance_frame(record: SweepRecord, objective: int = 0) -> pd.DataFrame:
 
 
 def importances_table(data: ReportData, objective: int = 0) -> pd.DataFrame:
-    """Data frame of ``importance_frame``, without a warning."""
+    """Data frame of parameter importances; empty, without a warning, if there are too few trials."""
     paths = {name: path for path, name in data.names.items()}
     found = pd.DataFrame(importances(data, objective)).rename(index=paths).rename_axis("parameter")
     found = found.loc[found.fillna(0.0).mean(axis=1).sort_values(ascending=False).index]

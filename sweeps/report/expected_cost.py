@@ -65,7 +65,7 @@ class PastSweep:
     """Mean seconds of a trial, including pruned ones."""
     wall_s: float
     steps: int
-    """Optimizer steps of its longest trial; 0 if they were not counted."""
+    """Optimizer steps of the sweep's longest trial; 0 if they were not counted."""
     whole_s: float | None = None
     """Mean seconds of a trial that was not stopped; None if all were."""
 
@@ -153,7 +153,7 @@ def past_sweeps(
     Args:
         summaries: All sweeps, the newest first.
         conf: Name of the config.
-        read: Returns the work of a sweep; None if it tells nothing.
+        read: Returns the work of a sweep; None if no trial of it has ended.
     """
     ended = (each for each in summaries if each.conf == conf and each.status in USED)
     return [*islice(filter(None, map(read, ended)), MOST)]
@@ -163,7 +163,7 @@ def cost_by_earlier_sweeps(plan: Plan) -> tuple[ExpectedCost | None, str]:
     """Estimate what a planned sweep costs from earlier sweeps in its tracking store.
 
     Returns:
-        The estimate, and it in words; without one, the words say what is missing.
+        The estimate and its description; without an estimate, the description says what is missing.
     """
     uri = plan.config.tracking.uri
     try:
@@ -177,8 +177,8 @@ def cost_by_earlier_sweeps(plan: Plan) -> tuple[ExpectedCost | None, str]:
 def expected_cost(work: Workload, past: Sequence[PastSweep]) -> ExpectedCost | None:
     """Estimate time and money of a sweep from earlier sweeps of the same config.
 
-    A trial is expected to take as long as theirs, in proportion to its optimizer steps where both are known; schedulers
-    stopped some of theirs early, and are expected to do so again.
+    A trial is expected to take as long as those of the earlier sweeps, in proportion to the optimizer steps if both
+    numbers are known; trials that schedulers stopped early are included, since that is expected to happen again.
 
     Args:
         work: The planned sweep.
@@ -195,7 +195,7 @@ def expected_cost(work: Workload, past: Sequence[PastSweep]) -> ExpectedCost | N
         longer = _times_longer(work, each)
         trials = sum(part.trials * _times_longer(part, each) for part in (*work.stages, work))  # as long as its own
         searched, whole_s = trials * each.trial_s, (each.whole_s or each.trial_s) * longer
-        # As many at a time as then, where only the cluster can tell.
+        # As many trials at a time as in the earlier sweep, if only the cluster determines the number.
         search_s = each.wall_s / each.trials * trials
         concurrent = work.concurrent or max(1.0, searched / search_s)
         for repeats in work.repeats:

@@ -13,7 +13,7 @@ STATE_STYLES = {
 
 
 def duration(seconds: float) -> str:
-    """``75`` -> ``1m 15s``."""
+    """Format seconds as a duration: ``75`` becomes ``1m 15s``."""
     seconds = round(seconds)
     if seconds < 60:
         return f"{seconds}s"

@@ -29,7 +29,7 @@ class SpaceRow:
 
     path: str
     distribution: str
-    """Kind of its values: ``float, log``."""
+    """Kind of the parameter's values: ``float, log``."""
     values: str
     """Range or choices."""
     default: str

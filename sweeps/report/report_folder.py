@@ -23,7 +23,7 @@ def make_folder(folder: Path) -> Path:
     """Make a report's folder if it does not exist.
 
     Raises:
-        UserError: It cannot be made or written to.
+        UserError: The folder cannot be made or written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 def without_control_echo() -> Iterator[None]:
     """Turn the echo off while a live display is shown.
 
-    After an echo the cursor is not where rich expects it, and a line of the display would stay on the screen.
+    After an echo the cursor is not where rich expects it, so a line of the display would remain on the screen.
     """
     changed = _set_echo(on=False)
     try:

@@ -36,6 +36,6 @@ class Outcome(NamedTuple):
     end: Ended | None = None
     """End of the workers; None if the driver has decided about the trial while they still run."""
     error: str | None = None
-    """See ``Answer``."""
+    """Reason why the attempt fails."""
     tries_again: bool | None = None
-    """See ``Answer``; also None if the driver has not answered."""
+    """Whether another attempt follows a failed one; None if it does not fail, or the driver has not answered."""

@@ -1,9 +1,9 @@
 """Re-attachment to the driver, by which a sweep survives the death of its broker's process.
 
-Ray starts another process behind the same handles. It knows no trial, and lets none begin. The driver finds that out
-from ``NotAttached``, and attaches: it tells again what holds for the whole sweep, and what it knows of each trial. The
-actor of a trial learns of it from an end with ``BROKER_DIED`` instead of its next report (``ended_with_broker``), and
-begins the trial again from its newest checkpoint; workers of earlier attempts are sent home.
+Ray starts another process behind the same handles. The new process knows no trial, and lets none begin. The driver
+notices this by ``NotAttached``, and attaches: it sends the settings of the whole sweep again, and its knowledge of each
+trial. The actor of a trial gets an end with ``BROKER_DIED`` instead of its next report (``ended_with_broker``), and
+begins the trial again from its newest checkpoint; workers of earlier attempts are told to end.
 """
 
 from __future__ import annotations

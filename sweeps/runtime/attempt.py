@@ -81,7 +81,7 @@ class Attempt:
         self._memory_mib: dict[int, float] = {}
         """Memory of each finished worker after the trial, by rank."""
         self._saved_step: int | None = None
-        """See ``Ended``."""
+        """Step of the trial's newest checkpoint when its workers finished; None if there is none."""
         self._silence = Silence()
         self._has_waited, self._began = False, time.monotonic()
         self._stop_requested = {request: asyncio.Event() for request in StopRequest}
@@ -90,9 +90,9 @@ class Attempt:
         self._first_log: Log | None = None
         self._last_log: Log | None = None
         self._result: Mapping[str, Any] = {}
-        """See ``Answer``."""
+        """The trial's newest report in Tune's form, if the actor returns."""
         self._tries_again: bool | None = None
-        """See ``Answer``."""
+        """Whether a failed attempt is followed by another one."""
         self._unanswered = 0
         """Number of reports, and possibly the end, that the driver has not answered."""
         self._needs_answers = True
@@ -156,7 +156,7 @@ class Attempt:
         """Stop waiting for lost answers: a trial without an answer is then ended as hanging, and begins again.
 
         Args:
-            asked: Number of its reports and ends that the driver has not been given, and will answer.
+            asked: Number of reports and ends that the driver has not received yet, and will answer.
         """
         self._unanswered = asked
         self._answered.set()
@@ -279,7 +279,7 @@ class Attempt:
         has recorded everything before that.
 
         Raises:
-            TimeoutError: There was nothing in time.
+            TimeoutError: There was no outcome in time.
         """
         async with asyncio.timeout(timeout_s):
             while True:
@@ -309,7 +309,7 @@ class Attempt:
         """Wait until the workers should stop; may never return.
 
         Args:
-            above: Request that they know already.
+            above: Request that the workers know already.
         """
         await self._stop_requested[StopRequest(above + 1)].wait()
         return self.stop

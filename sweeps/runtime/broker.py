@@ -160,8 +160,9 @@ class Broker(SharedSlots):
             self._idle.free_if_others_wait()
 
     async def reserve(self, slot: str, avoid: Collection[str] = (), workers: Workers | None = None) -> bool:
-        """Keep a slot for the trial that will be assigned next. False if its workers are already ending, if one is on a
-        node to avoid, or if one is on a node under check while other nodes have room for the ``workers``."""
+        """Keep a slot for the trial that will be assigned next. Return false if the slot's workers are already ending,
+        if one of them is on a node to avoid, or if one is on a node under check while other nodes have room for the
+        ``workers``."""
         queue = self._slots[slot]
         queue.reserve()
         if workers is not None:
@@ -177,8 +178,8 @@ class Broker(SharedSlots):
         return self._avoided.get(pool, ())
 
     async def nodes_to_avoid_now(self, workers: Workers) -> tuple[str, ...]:
-        """Ids of the nodes on which these workers must not be placed now, including nodes under check if others have
-        room."""
+        """Ids of the nodes on which a trial's workers must not be placed now, including nodes under check if others
+        have room."""
         avoided = self._avoided.get(workers.pool, ())
         return (*avoided, *await self._suspects.left_out(workers, avoided, self._idle.queues))
 
@@ -202,7 +203,7 @@ class Broker(SharedSlots):
             attempt.finish(replace(event, suspected=self._suspected(attempt, event)))
 
     async def wait_for_end(self, trial: str, attempt: int, timeout_s: float) -> Ended | None:
-        """See ``Attempt.wait_for_end``; None also if a later attempt has begun."""
+        """Return the end of an attempt; None if it takes too long or a later attempt has begun."""
         current = self._current(trial, attempt)
         return None if current is None else await current.wait_for_end(timeout_s)
 
@@ -214,7 +215,7 @@ class Broker(SharedSlots):
         self._move_from(self._leaving)
 
     async def spares_to_start(self, slot: str, workers: Sequence[ProcessOrigin], always: bool) -> dict[Place, int]:
-        """See ``SpareProcesses.replace``."""
+        """Return the number of spare processes to start for a worker group that has started."""
         wanted = always or any(each.failures for each in self._attempts_of(slot))
         return self._spares.replace(slot, workers, wanted=wanted)
 
@@ -228,7 +229,7 @@ class Broker(SharedSlots):
             await queue.close()
         location = queue.locations[rank] if rank < len(queue.locations) else "an unknown node"
         for attempt in attempts:
-            attempt.move(f"worker {rank} on {location} is to end (SIGTERM)")
+            attempt.move(f"worker {rank} on {location} has received SIGTERM and will end")
 
     async def waits_for_room(self, slot: str) -> None:
         """Record that the cluster has no room for a slot's workers now, and free slots without a trial."""
@@ -312,14 +313,14 @@ class Broker(SharedSlots):
 
         Args:
             trials: Those that have not ended.
-            told: The driver's messages that hold for the whole sweep.
+            told: The driver's messages about the whole sweep.
 
         Returns:
             All events so far, as ``drain`` does.
         """
         for method, arguments in told:
             await getattr(self, method)(*arguments)
-        for attempt in self._attempts.values():  # of this process, which only the network had made to look dead
+        for attempt in self._attempts.values():  # of this process, which looked dead only because of the network
             asked = [each for each in self._events if isinstance(each, Report | Ended)]
             attempt.forget_questions(
                 sum((each.trial, each.attempt) == (attempt.trial, attempt.number) for each in asked)

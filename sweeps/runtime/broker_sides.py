@@ -49,11 +49,12 @@ class _Side:
         self._broker: Broker = actor
 
     def end(self, event: Ended) -> None:
-        """See ``Broker.end``."""
+        """End an attempt whose workers have finished or are gone; only the first end counts."""
         ask(self._broker.end, event)
 
     def lanes(self) -> tuple[int, str | None]:
-        """See ``SharedSlots.lanes``."""
+        """Return the number of trials that a worker group should train at a time, with the measurements once that is
+        final."""
         return ask(self._broker.lanes)
 
 
@@ -69,11 +70,11 @@ class TrialSide(_Side):
     # --- attempts ---------------------------------------------------------------------------------------------
 
     def begin(self, trial: str, *, saves_when_asked: bool, lost: Ended | None) -> Begun:
-        """See ``Broker.begin``."""
+        """Begin a new attempt at a trial."""
         return ask(self._broker.begin, trial, saves_when_asked, lost)
 
     def claim_workers(self, trial: str, numbers: Sequence[int], total_steps: int | None, previous: str | None) -> int:
-        """See ``ElasticWorkers.claim``."""
+        """Wait until an elastic trial can begin."""
         return ask(self._broker.claim_workers, trial, numbers, total_steps, previous)
 
     def release_workers(self, trial: str) -> None:
@@ -81,7 +82,8 @@ class TrialSide(_Side):
         call(self._broker.release_workers, trial)
 
     def next_outcome(self, trial: str, attempt: int, hang_timeout_s: float, start_timeout_s: float) -> Outcome:
-        """See ``Broker.next_outcome``. If the broker's process dies, the attempt ends and the trial moves."""
+        """Wait for the next message of the trial's actor to Tune. If the broker's process dies, the attempt ends and
+        the trial moves."""
         outcome: Outcome | None = None
         with contextlib.suppress(ray.exceptions.ActorUnavailableError):
             outcome = ask(self._broker.next_outcome, trial, hang_timeout_s, start_timeout_s)
@@ -92,7 +94,7 @@ class TrialSide(_Side):
         call(self._broker.stop, trial, attempt)
 
     def wait_for_end(self, trial: str, attempt: int, timeout_s: float) -> Ended | None:
-        """See ``Attempt.wait_for_end``; None also if a later attempt has begun."""
+        """Return the end of an attempt; None if it takes too long or a later attempt has begun."""
         return ask(self._broker.wait_for_end, trial, attempt, timeout_s)
 
     # --- slots ------------------------------------------------------------------------------------------------
@@ -102,11 +104,11 @@ class TrialSide(_Side):
         ask(self._broker.assign, slot, assignment)
 
     def reserve(self, slot: str, avoid: Collection[str], workers: Workers) -> bool:
-        """See ``Broker.reserve``."""
+        """Keep a slot for the trial that will be assigned next."""
         return ask(self._broker.reserve, slot, avoid, workers)
 
     def nodes_to_avoid(self, trial: str, pool: str | None) -> tuple[str, ...]:
-        """See ``Broker.nodes_to_avoid``."""
+        """Return the ids of the nodes on which no worker of a pool may be placed."""
         return ask(self._broker.nodes_to_avoid, trial, pool)
 
     def close_slot(self, slot: str) -> None:
@@ -120,15 +122,15 @@ class TrialSide(_Side):
     # --- lanes ------------------------------------------------------------------------------------------------
 
     def assign_lane(self, assignment: Assignment, spec: WorkerGroupSpec) -> None:
-        """See ``SharedSlots.assign_lane``."""
+        """Give a trial to the slot with the fewest trials, or to a new one while there is room."""
         ask(self._broker.assign_lane, assignment, spec)
 
     def leave_lane(self, trial: str, attempt: int, within_s: float) -> None:
-        """See ``SharedSlots.leave_lane``."""
+        """Remove a trial from its lane, or from the queue for one."""
         ask(self._broker.leave_lane, trial, attempt, within_s)
 
     def slot_ended(self, slot: str, error: str | None, lost: tuple[WorkerError, ...]) -> None:
-        """See ``SharedSlots.slot_ended``."""
+        """End the attempts of a slot with lanes whose workers have returned or are gone."""
         ask(self._broker.slot_ended, slot, error, lost)
 
 
@@ -139,7 +141,7 @@ class WorkersSide(_Side):
     # --- the trial of a worker --------------------------------------------------------------------------------
 
     def next_assignment(self, slot: str, index: int) -> Assignment | None:
-        """See ``Broker.next_assignment``."""
+        """Wait for a slot's assignment of this number, from 0; None if there will be none."""
         assignment: Assignment | None = ask(self._broker.next_assignment, slot, index)
         return assignment
 
@@ -152,7 +154,8 @@ class WorkersSide(_Side):
         return call(self._broker.post_all, events)
 
     def post_and_wait(self, events: list[Log]) -> None:
-        """See ``Broker.post_and_wait``."""
+        """Post several events of which the last one is a report, and return when the driver has decided that the trial
+        continues."""
         ask(self._broker.post_and_wait, events)
 
     def alive(self, trial: str, attempt: int) -> None:
@@ -160,13 +163,13 @@ class WorkersSide(_Side):
         call(self._broker.alive, trial, attempt)
 
     def wait_for_stop(self, trial: str, attempt: int, above: StopRequest) -> ray.ObjectRef[StopRequest]:
-        """See ``Broker.wait_for_stop``."""
+        """Return when and how the trial should stop; may never return."""
         return call(self._broker.wait_for_stop, trial, attempt, above)
 
     def worker_finished(
         self, trial: str, attempt: int, rank: int, num_workers: int, memory_mib: float, saved_step: int | None
     ) -> None:
-        """See ``Broker.worker_finished``."""
+        """Tell the broker that this worker has finished a trial."""
         ask(self._broker.worker_finished, trial, attempt, rank, num_workers, memory_mib, saved_step)
 
     def worker_failed(self, trial: str, attempt: int, error: WorkerError) -> None:
@@ -176,11 +179,11 @@ class WorkersSide(_Side):
     # --- the lanes of a slot ----------------------------------------------------------------------------------
 
     def wait_for_trial(self, slot: str, *, is_idle: bool = False) -> ray.ObjectRef[bool]:
-        """See ``LaneQueue.wait_for_trial``."""
+        """Wait until a trial is queued for a lane of the slot."""
         return call(self._broker.wait_for_trial, slot, is_idle)
 
     def take_trials(self, slot: str, most: int) -> list[Assignment]:
-        """See ``LaneQueue.take_up_to``."""
+        """Take up to a number of waiting trials into lanes."""
         return ask(self._broker.take_trials, slot, most)
 
     def lane_ended(self, slot: str, event: Ended) -> None:
@@ -188,7 +191,7 @@ class WorkersSide(_Side):
         ask(self._broker.lane_ended, slot, event)
 
     def set_lanes(self, number: int, reason: str | None) -> None:
-        """See ``SharedSlots.set_lanes``."""
+        """Tell the broker the number of trials that a worker group should train at a time."""
         call(self._broker.set_lanes, number, reason)
 
     def worker_of_slot_failed(self, slot: str, error: WorkerError) -> None:
@@ -202,21 +205,22 @@ class WorkersSide(_Side):
         ask(self._broker.slot_started, slot, handles)
 
     def waits_for_room(self, slot: str) -> None:
-        """See ``Broker.waits_for_room``."""
+        """Tell the broker that the cluster has no room for a slot's workers now."""
         ask(self._broker.waits_for_room, slot)
 
     def nodes_to_avoid_now(self, workers: Workers) -> tuple[str, ...]:
-        """See ``Broker.nodes_to_avoid_now``."""
+        """Return the ids of the nodes on which a trial's workers must not be placed now."""
         return ask(self._broker.nodes_to_avoid_now, workers)
 
     def spares_to_start(self, slot: str, workers: Sequence[ProcessOrigin], always: bool) -> dict[Place, int]:
-        """See ``SpareProcesses.replace``."""
+        """Return the number of spare processes to start for a worker group that has started."""
         return ask(self._broker.spares_to_start, slot, workers, always)
 
     def worker_terminated(self, slot: str, rank: int) -> None:
-        """See ``Broker.worker_terminated``."""
+        """Tell the broker that this worker's process has received SIGTERM."""
         call(self._broker.worker_terminated, slot, rank)
 
     def group_ends(self, slot: str) -> bool:
-        """See ``Broker.group_ends``."""
+        """Tell the broker that a slot's workers are about to be ended; return whether they lost the connection to a
+        worker that reported no error."""
         return ask(self._broker.group_ends, slot)

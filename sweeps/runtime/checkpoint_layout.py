@@ -120,8 +120,8 @@ def take_over(trials: Folder, trial: str, origin: Origin, metric: str, mode: str
     """Make another trial's pinned checkpoint the starting point of a trial, and remove the trial's own ones except the
     best and newest.
 
-    It comes without the metrics that the other trial has reported: they are not the trial's own. No worker may be
-    saving there.
+    The copy has no metrics, since those of the other trial are not the trial's own. No worker may save into the folder
+    meanwhile.
 
     Args:
         trials: Folder of all trials.

@@ -121,7 +121,7 @@ def _started_here(start: Callable[[], Any], forks: psutil.Process | None = None)
     taken a port in the meantime.
 
     Raises:
-        UserError: It failed twice.
+        UserError: Ray failed to start twice.
     """
     import ray
 
@@ -148,8 +148,8 @@ def _started_here(start: Callable[[], Any], forks: psutil.Process | None = None)
                     f"a folder with a short name, as in {name}=/tmp"
                 ) from None
     raise UserError(
-        f"cluster.address=local: Ray did not start on this machine, twice ({failure}); see whether it is out of memory "
-        "or of space for temporary files, or too busy, and run the command again"
+        f"cluster.address=local: Ray failed twice to start on this machine ({failure}); check whether it is out of "
+        "memory or of space for temporary files, or too busy, and run the command again"
     )
 
 

@@ -8,11 +8,11 @@ from collections.abc import Collection
 import psutil
 
 NAMES = ("gcs_server", "raylet")
-"""Processes without which there is no cluster."""
+"""Processes that every Ray cluster has."""
 TITLES = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
 """Titles of the agents of Ray's node."""
 SCRIPTS = ("/dashboard/agent.py", "/runtime_env/agent/main.py")
-"""Scripts of these agents."""
+"""Scripts of the agents of Ray's node."""
 
 
 class OwnCluster:
@@ -28,7 +28,8 @@ class OwnCluster:
         self._processes = {each.name(): each for each in cluster_processes() if each not in others}
         node = self._processes.get("raylet")
         self._agents = [] if node is None else [each for each in _descendants(node) if _is_agent(each)]
-        """Processes that Ray's node has started first. They outlive the node if Ray's server does not answer them."""
+        """Agents of Ray's node: the processes that the node starts first. They outlive the node if Ray's server does
+        not answer them."""
 
     @property
     def is_empty(self) -> bool:

@@ -18,7 +18,7 @@ class DatasetCheck:
     def __init__(self, config: SweepConfig):
         """
         Args:
-            config: Config of the first trial. Without datasets, or with ``preflight.timeout_s=0``, there is no check.
+            config: Config of the first trial. Without datasets, or with ``preflight.timeout_s=0``, nothing is checked.
         """
         self._timeout_s, self._started = config.preflight.timeout_s, time.monotonic()
         self._result: Any = None
@@ -45,7 +45,7 @@ class DatasetCheck:
             mistake: tuple[str, bool] | None = ray.get(self._result, timeout=max(left, 0.0))
         except ray.exceptions.GetTimeoutError:
             ray.cancel(self._result, force=True)
-            late = f"preflight.timeout_s={self._timeout_s:g} was over before all of task.datasets were made"
+            late = f"making task.datasets took longer than preflight.timeout_s={self._timeout_s:g}"
             return [f"{late}; the sweep continues"]
         except ray.exceptions.RayError as error:
             return [f"the check of task.datasets ended ({str(error).splitlines()[0]}); the sweep continues"]

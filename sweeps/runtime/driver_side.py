@@ -104,7 +104,8 @@ class DriverSide:
     # --- lanes, and one trial ---------------------------------------------------------------------------------
 
     def lanes(self) -> tuple[int, str | None]:
-        """See ``SharedSlots.lanes``.
+        """Return the number of trials that a worker group should train at a time, with the measurements once that is
+        final.
 
         Raises:
             RayError: The broker does not answer.

@@ -2,8 +2,8 @@
 
 A trial that changes saves its state at its next step, as if it were stopped, and its Tune actor begins it again with
 the new number of workers. Tune does not notice, and it does not count as a failure. Before a trial grows, processes for
-its new workers are started while it continues to train; once no trial is to come, they are started before another one
-ends.
+its new workers are started while it continues to train; once no further trial will begin, they are started before
+another trial ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from sweeps.runtime.trials_at_once import fits_on
 ROOM_KNOWN_WITHIN_S = 30.0
 """Maximum seconds until the driver has noticed that a node is gone."""
 LOOK_EVERY_S = 1.0
-"""Seconds between two decisions, so that a place that the next trial takes immediately is left to it."""
+"""Seconds between two decisions about more workers for running trials; a free place that the next trial takes within
+this time is left to that trial."""
 
 
 class ElasticWorkers:
@@ -64,7 +65,7 @@ class ElasticWorkers:
         self._changed.set()
 
     def set_room(self, places: int, expected: int, to_come: int) -> None:
-        """See ``WorkerShares.set_room``."""
+        """Set the resources that elastic trials share."""
         self._shares.set_room(places, expected, to_come)
         self._changed.set()
         self._room_known.set()
@@ -117,7 +118,7 @@ class ElasticWorkers:
         lost = [each.node for each in (end.failure, *end.others) if each is not None and NODE_DIED in each.message]
         if end.trial not in self._shares.trials or not lost:
             return None
-        self._room_known.clear()  # its workers must not be asked for where there is no node any more
+        self._room_known.clear()  # workers must not be requested on a node that is gone
         return f"its node {lost[0]} has died"
 
     def began(self, trial: str) -> None:
@@ -209,7 +210,7 @@ class ElasticWorkers:
 
 
 async def _free_workers(slot: SlotQueue) -> dict[str, int]:
-    """Number of additional workers like those of a slot for which each node has room, by its id."""
+    """Number of additional workers of a slot's size for which each node has room, by the node's id."""
     reserved = slot.reserved_per_worker
     if not reserved:
         return {}

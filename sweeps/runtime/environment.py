@@ -33,9 +33,9 @@ def setting_up(variables: Mapping[str, str], folder: str | None) -> Callable[[],
     """Return a function that Ray calls when it starts a process: it sets environment variables, changes the folder, and
     lets an idle process do the imports of a worker.
 
-    The variables of a ``runtime_env`` would reach processes, too, but Ray's dashboard and logs show those. They show
-    the name of a function alone. The folder of a process is otherwise that of ``ray start``, so that relative paths,
-    such as that of a script, would lead elsewhere.
+    The variables of a ``runtime_env`` would also reach the processes, but Ray's dashboard and logs show them; of a
+    function they show only the name. Without this, a process works in the folder of ``ray start``, so that relative
+    paths, such as that of a script, would lead elsewhere.
 
     Args:
         variables: The variables.

@@ -52,7 +52,7 @@ class Saved(Log):
     checkpoint: str = ""
     """Folder of the complete checkpoint."""
     held: str | None = None
-    """See ``Report``."""
+    """Copy of the checkpoint that stays until MLflow has received it."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Ended:
     """Set by the broker: ids of the nodes to check, since one may have caused the failure."""
     saved_step: int | None = None
     """Step of the trial's newest checkpoint when its workers had finished; None if there is none, or if they were lost.
-    A checkpoint that was saved because they were asked to stop belongs to no evaluation and is not announced."""
+    A checkpoint that was saved because the workers were asked to stop belongs to no evaluation and is not announced."""
     memory_mib: tuple[float, ...] = ()
     """Memory in use by each worker and on its GPU after the trial, by rank."""
     timestamp_ms: int = 0

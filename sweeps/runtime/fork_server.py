@@ -1,10 +1,10 @@
 """Fork server: one process imports the modules that all worker processes of a cluster on this machine need, and forks
 for each.
 
-A process of a trial imports torch and the libraries of its task for seconds. Here one process does it for all of them,
-while Ray starts. The script that Ray runs for each worker process (``start_worker``) asks for a fork, and executes a
-new Python where it gets none. Ray itself is imported in the forks: its library reads a worker's environment variables
-when it is loaded.
+A process of a trial needs seconds to import torch and the libraries of its task. Here one process does this for all of
+them, while Ray starts. The script that Ray runs for each worker process (``start_worker``) asks for a fork, and
+executes a new Python if it gets none. Ray itself is imported in the forks: its library reads a worker's environment
+variables when it is loaded.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from typing import Self
 from sweeps.compat.cuda_driver import NVML_CHECK, initialized_gpus
 
 ADDRESS = "SWEEPS_FORK_SERVER"
-"""Environment variable of worker processes with the socket of the server. A driver for which it is set and empty starts
-no server."""
+"""Environment variable of worker processes with the socket of the server. If it is set to an empty text, the driver
+starts no server."""
 MAX_FOLDER = 60
 """Maximum length of the path of the folder for temporary files: a socket's path has at most 107 bytes."""
 MAY_DIFFER = ("RAY_", "TUNE_", "MLFLOW_", "SWEEPS_", "SPT_", "PL_", "_MLFLOW_", NVML_CHECK)
@@ -115,7 +115,7 @@ class Request:
         """
         Raises:
             OSError: The client sends nothing.
-            ValueError: The client sends something else.
+            ValueError: The client sends anything but a request.
         """
         _, files, _, _ = socket.recv_fds(connected, 1, 3)
         try:

@@ -41,7 +41,7 @@ def without_nodes(nodes: Sequence[NodeResources], excluded: Collection[str]) -> 
 
 
 def avoiding(nodes: Sequence[str]) -> dict[str, str]:
-    """Ray label selector for all nodes except these; empty if there are none to avoid.
+    """Ray label selector for all nodes except the given ones; empty if none are given.
 
     Args:
         nodes: Ids of nodes.

@@ -26,7 +26,7 @@ class EvaluationPlace:
     resources: Mapping[str, float]
     """Resources that an evaluation reserves."""
     labels: Mapping[str, str]
-    """Labels that its node must have."""
+    """Labels that a node for evaluations must have."""
     hourly: Mapping[str, float]
     """Cost per hour, by the metric that reports it."""
 

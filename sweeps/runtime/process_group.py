@@ -1,7 +1,7 @@
 """The workers' torch process group, configured by a process that does not import torch itself.
 
-Ray's ``TorchConfig`` imports torch, for seconds, where the worker group is controlled: in the Tune actor of a trial,
-while the workers need the processors to start.
+Ray's ``TorchConfig`` imports torch, which takes seconds, in the process that controls the worker group: in the Tune
+actor of a trial, while the workers need the processors to start.
 """
 
 from __future__ import annotations

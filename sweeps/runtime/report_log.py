@@ -1,5 +1,5 @@
 """The report log: a file beside a trial's checkpoints to which its main worker writes every event before posting it.
-After the death of a driver or of the tracking server, events that they had not recorded are read from it."""
+After the death of a driver or of the tracking server, events that were not recorded are read from this file."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class SharedFolder:
         """Write the mark file into a folder.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The mark file cannot be written.
         """
         ident = uuid.uuid4().hex
         make_private(folder / MARK)
@@ -58,7 +58,7 @@ class SharedFolder:
         if node == self.node and not (Path(self.folder) / MARK).exists():
             raise NotShared(
                 f"the sweep's folder {self.folder} was removed while the sweep ran, and with it the checkpoints of its "
-                "trials; bring it back from a backup and resume the sweep, or start another one"
+                "trials; restore it from a backup and resume the sweep, or start another one"
             )
         raise NotShared(
             f"node {node} does not see the sweep's folder {self.folder}, so its checkpoints would be lost; mount it "

@@ -148,12 +148,12 @@ class SharedSlots(ABC):
     # --- called by the workers of a slot and its owner ----------------------------------------------------
 
     async def wait_for_trial(self, slot: str, is_idle: bool = False) -> bool:
-        """See ``LaneQueue.wait_for_trial``."""
+        """Wait until a trial is queued for a lane of the slot."""
         queue = self._lanes_of(slot)
         return queue is not None and await queue.wait_for_trial(self._search_over, is_idle=is_idle)
 
     async def take_trials(self, slot: str, most: int) -> list[Assignment]:
-        """See ``LaneQueue.take_up_to``."""
+        """Move up to a number of waiting trials into the slot's lanes."""
         queue = self._lanes_of(slot)
         return [] if queue is None else queue.take_up_to(most)
 
@@ -169,8 +169,8 @@ class SharedSlots(ABC):
         return self._lanes
 
     async def set_lanes(self, number: int, reason: str | None) -> None:
-        """Set the result of ``lanes``. Of several groups, the first that finds the number determines it for all; until
-        then, the group that is furthest does."""
+        """Set the result of ``lanes``. If there are several groups, the first one that finds the number determines it
+        for all; until then, the group that has progressed furthest does."""
         if self._lanes[1] is None and (reason is not None or number > self._lanes[0]):
             self._lanes = number, reason
 
@@ -181,11 +181,11 @@ class SharedSlots(ABC):
 
     async def slot_ended(self, slot: str, error: str | None, lost: tuple[WorkerError, ...] = ()) -> None:
         """End the attempts of a slot with lanes whose workers have returned or are gone. Trials that wait for a lane go
-        to another slot, unless its workers have never trained: the next ones might not, either.
+        to another slot, unless its workers have never trained: new workers might not train, either.
 
         Args:
             slot: The slot.
-            error: Error of the workers; None if they were to end.
+            error: Error of the workers; None if they ended as requested.
             lost: Errors of those that were lost.
         """
         queue, spec = self._lanes_of(slot), self._specs.get(slot)

@@ -18,8 +18,8 @@ MOST_S = 10.0
 def signs_of_life(assignment: Assignment) -> Iterator[Callable[[], None]]:
     """Tell the broker regularly that this worker prepares a trial, from a thread.
 
-    They end with the time that the preparation may take. So workers that wait forever, such as for a lock, count as
-    hanging at last, and those whose process has stopped do at once.
+    The signs end after the maximum time of the preparation. So workers that wait forever, such as for a lock,
+    eventually count as hanging, and workers whose process has stopped do so soon.
 
     Yields:
         A function to call when the worker is prepared: from then on its reports are the signs.

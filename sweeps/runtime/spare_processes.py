@@ -1,9 +1,9 @@
 """Spare processes: worker processes that are started in advance, so that a trial whose workers died trains again
 sooner.
 
-A new process imports torch and Ray Train for seconds before it can train. Once a trial of a sweep has lost its workers,
-or from the beginning if every trial has new processes, each node keeps as many idle processes as a trial has workers
-there, with the imports done. Ray gives them to the next worker group, and others are started in their place.
+A new process needs seconds to import torch and Ray Train before it can train. Once a trial of a sweep has lost its
+workers, or from the beginning if every trial has new processes, each node keeps as many idle processes as a trial has
+workers there, with the imports done. Ray gives them to the next worker group, and others are started in their place.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class SpareProcesses:
 
 
 class _Idle:
-    """Whether this process has waited for its actor, with its imports done or in progress."""
+    """State of this process while it is a spare one."""
 
     was_spare = False
     tried: ClassVar[set[str]] = set()
@@ -182,7 +182,7 @@ def take_resources() -> None:
     these were known.
 
     Raises:
-        RuntimeError: An import that was under way has initialised the GPUs before.
+        RuntimeError: An unfinished import has already initialised the GPUs.
     """
     if "torch" in sys.modules and (threads := os.environ.get("OMP_NUM_THREADS", "")).isdigit():
         sys.modules["torch"].set_num_threads(int(threads))

@@ -1,8 +1,8 @@
 """Script that Ray runs for each new worker process of a cluster on this machine instead of Ray's ``setup_worker``.
 
-Ray's own script imports ray, for a second, to read one argument, and then executes Python, which imports it again.
-This one imports only what every Python has loaded. What a runtime environment asks for beyond environment variables is
-left to Ray's script.
+Ray's own script imports ray, which takes a second, to read one argument, and then executes Python, which imports it
+again. This script imports only modules that every Python has loaded. Anything that a runtime environment needs beyond
+environment variables is left to Ray's script.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def main(arguments: list[str]) -> None:
     """Turn this process into a Ray worker.
 
     Args:
-        arguments: The worker's command without its Python, and among it what Ray's script takes.
+        arguments: The worker's command without its Python, including the arguments of Ray's script.
     """
     context, language, worker = _parsed(arguments)
     variables = context.pop("env_vars", {})

@@ -48,12 +48,12 @@ def in_store(assignment: Assignment, rank: int) -> Iterator[tuple[Assignment, St
         rank: Rank of this worker.
 
     Yields:
-        The assignment with folders of this node; and the trial in the store. Of a trial in a plain folder, the
-        assignment as it is, and None.
+        The assignment with folders of this node; and the trial in the store. For a trial in a plain folder, the
+        unchanged assignment, and None.
 
     Raises:
         OSError: The store does not answer.
-        NotShared: A plain folder is not the driver's.
+        NotShared: This process does not see the driver's folder.
     """
     if not is_remote(assignment.checkpoint_folder):
         if assignment.shared is not None:
@@ -123,7 +123,7 @@ class StoredTrial:
         Args:
             checkpoint: Folder of the checkpoint, or a folder in it.
             saved: Called on another thread with the URI of ``checkpoint`` when it is in the store. Not called for a
-                checkpoint that the training removes before, since it has better ones.
+                checkpoint that the training removes before the upload, because it has better ones.
         """
         if not self._thread.is_alive():
             self._thread.start()
@@ -137,7 +137,7 @@ class StoredTrial:
         """Wait until all checkpoints are in the store.
 
         Raises:
-            OSError: The store does not take them.
+            OSError: The store does not accept the checkpoints.
         """
         alive = time.monotonic()
         while self._queue.unfinished_tasks and self._error is None:

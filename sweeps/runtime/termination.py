@@ -20,7 +20,7 @@ def announce_sigterm(broker: WorkersSide, slot: str, rank: int) -> None:
     asks it to stop.
 
     Args:
-        broker: Is told.
+        broker: Broker to tell.
         slot: Name of the worker's slot.
         rank: The worker's rank.
     """

@@ -55,8 +55,8 @@ HEAD = "node:__internal_head__"
 def trial_resources(pools: Sequence[str]) -> Callable[[dict[str, Any]], tune.PlacementGroupFactory]:
     """Return a function, for Tune's config, that returns the resources of a trial's actor, which only waits.
 
-    Tune refuses an empty request, so they are a little of ``HEAD``: in each pool another amount, since Tune gives the
-    idle actor of an ended trial, and with it the worker group, only to trials with the same request.
+    Tune refuses an empty request, so the actor requests a little of ``HEAD``: a different amount in each pool, since
+    Tune gives the idle actor of an ended trial, and with it the worker group, only to trials with the same request.
     """
     amounts = {name: 0.0001 * index for index, name in enumerate(pools, start=2)}
 
@@ -105,8 +105,8 @@ class Trial(tune.Trainable):
     """Training of one point of the space. ``step()`` waits until the trial has ended, or should end or pause. The
     driver decides that at the workers' reports, of which Tune receives only the last.
 
-    It reserves no resources in Tune: its workers' placement group does, and the sweep limits how many trials run at
-    once, so that no two half-placed trials can wait for each other.
+    The trial reserves no resources in Tune: its workers' placement group does, and the sweep limits how many trials run
+    at once, so that no two half-placed trials can wait for each other.
     """
 
     def setup(self, config: dict[str, Any], context: TrialContext) -> None:  # type: ignore[override]  # Tune's way
@@ -275,10 +275,10 @@ class Trial(tune.Trainable):
     def _begins_again(self, outcome: Outcome) -> bool:
         """Restart from the last checkpoint with new workers if the trial continues; return whether it does.
 
-        The driver has decided that after a failure. After an end that is not a failure, either the workers' nodes or
-        processes are about to end, or the trial is to have another number of workers, or the broker's process has died,
-        or a device ran out of memory while workers wait for each other: then with half the micro batch, which changes
-        no result.
+        After a failure, the driver has decided this. An end that is not a failure means that the workers' nodes or
+        processes are about to end, that the trial gets another number of workers, that the broker's process has died,
+        or that a device ran out of memory while workers wait for each other; in the last case the micro batch is
+        halved, which changes no result.
         """
         end = outcome.end
         if not outcome.tries_again and (end is None or not (self._halves(end) or end.moved is not None)):
@@ -331,12 +331,12 @@ class Trial(tune.Trainable):
 
 
 def _last_delivered(begun: Begun, config: dict[str, Any], *, pauses: bool) -> int | None:
-    """See ``Assignment``.
+    """Return the step of the last report of earlier attempts that the driver has received.
 
     Args:
         begun: The attempt.
         config: Tune's config of the trial.
-        pauses: Whether the scheduler pauses trials, at reports that a trial repeats when it goes on.
+        pauses: Whether the scheduler pauses trials, at reports that a trial repeats when it continues.
     """
     known = [step for step in (begun.delivered, config.get(LAST_DELIVERED)) if step is not None]
     if begun.lost_after is not None:

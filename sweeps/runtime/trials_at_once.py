@@ -15,7 +15,7 @@ from sweeps.runtime.reservation import cpus_beside_a_gpu, data_cpus_of, reserved
 
 MIB = 2**20
 MOST_TRIALS = 10**9
-"""Number of trials with which a pool is not limited."""
+"""Stands for an unlimited number of trials while the room of each pool is computed."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Fit:
     places: int = 0
     """Total number of workers for which the nodes have room, regardless of trials."""
     most_workers: int = 0
-    """Workers of the widest kind of trial that fits."""
+    """Number of workers of the largest kind of trial that fits."""
     excluded_nodes: tuple[str, ...] = ()
     """Ids of the nodes on which no worker is placed."""
     data_cpus: float = 0.0
@@ -136,8 +136,8 @@ def fit(
         config: Config of the sweep.
         scalings: Scaling of every kind of trial that the space can make; the largest one counts.
         nodes: Resources of each node.
-        all_pools: Whether each pool of the config must have a node; else those without one are left out.
-        lanes_found: Trials that one worker group trains at a time, where their number is found while they train.
+        all_pools: Whether each pool of the config must have a node; otherwise pools without a node are left out.
+        lanes_found: Trials that one worker group trains at a time, if that number is found while trials train.
 
     Raises:
         DoesNotFit: Not even one trial could ever be placed.
@@ -278,7 +278,7 @@ def _with_data(trial: Fit, data_cpus: float, nodes: Sequence[Resources]) -> int:
     that a dataset whose tasks find no free one would wait forever, without an error.
 
     Raises:
-        DoesNotFit: Not even one.
+        DoesNotFit: Not even one trial fits.
     """
     total = sum(node.get("CPU", 0) for node in nodes)
     at_once = int(total / (_cpus(trial) + data_cpus) + 1e-9)
@@ -312,8 +312,8 @@ def _fit_one(scaling: Scaling, nodes: Sequence[Resources], cpus_per_gpu: float) 
     per_worker = reserved_per_worker(scaling, use_gpu=use_gpu, cpus_per_gpu=cpus_per_gpu)
     if not any(per_worker.values()):
         raise DoesNotFit(
-            "scaling.resources_per_worker: a worker that reserves nothing would fit any number of times; "
-            "give it something, such as scaling.resources_per_worker.CPU=1"
+            "scaling.resources_per_worker: a worker must reserve something, since otherwise any number of workers "
+            "would fit; set scaling.resources_per_worker.CPU=1, for example"
         )
     nodes = _labelled(scaling, nodes)
     workers_by_node = [fits_on(per_worker, node) for node in nodes]
@@ -344,7 +344,7 @@ def _check_largest(config: SweepConfig, places: int) -> None:
     """Check that a trial can grow to its maximum number of workers on a cluster that cannot grow itself.
 
     Raises:
-        DoesNotFit: It cannot.
+        DoesNotFit: A trial cannot grow to its maximum.
     """
     workers = config.scaling.num_workers
     if isinstance(workers, WorkerRange) and config.cluster.address == "local" and workers.max > places:
@@ -372,15 +372,15 @@ def _concurrent(scaling: Scaling, workers_by_node: Sequence[int]) -> int:
     """Number of trials at a time on nodes with room for this many workers each.
 
     Raises:
-        DoesNotFit: Not one can be placed as ``scaling.placement`` says.
+        DoesNotFit: No trial can be placed as ``scaling.placement`` requires.
     """
     number, most = scaling.min_workers, max(workers_by_node)
     if scaling.placement == "STRICT_PACK":
         at_once = sum(each // number for each in workers_by_node)
         if not at_once:
             raise DoesNotFit(
-                f"scaling.placement=STRICT_PACK: no node has room for {number} workers, and the largest for "
-                f"{most}; use PACK, or lower scaling.num_workers to {most}"
+                f"scaling.placement=STRICT_PACK: no node has room for {number} workers, and the largest has "
+                f"room for {most}; use PACK, or lower scaling.num_workers to {most}"
             )
         return at_once
     total = sum(workers_by_node)
@@ -398,5 +398,5 @@ def _concurrent(scaling: Scaling, workers_by_node: Sequence[int]) -> int:
 
 
 def fits_on(worker: Resources, node: Resources) -> int:
-    """Number of these workers for which a node has resources."""
+    """Number of workers with the given resources for which a node has room."""
     return min(int(node.get(name, 0) / amount + 1e-9) for name, amount in worker.items() if amount > 0)

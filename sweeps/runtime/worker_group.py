@@ -3,7 +3,7 @@
 A slot is one running worker group (one trainer of Ray Train) that trials are given to, one after another. A warm slot
 outlives its trials: processes, process group, imported libraries, tokenized data and base model stay. Ray Train leaves
 the workers of a trial that was stopped early to a cleaner that may never succeed (ray#58515, ray#61756, ray#65443):
-here the slot frees its own, at once, and the cleaner is not started.
+here the slot frees its own workers immediately, and the cleaner is not started.
 """
 
 from __future__ import annotations
@@ -137,7 +137,8 @@ class Slot:
             self._end_attempt("the slot's workers died before the trial began")
 
     def release(self, spec: WorkerGroupSpec) -> bool:
-        """Ask the workers to stop their trial and wait for that; return whether they can take another one.
+        """Ask the workers to stop their trial, and wait until they have stopped; return whether they can take another
+        trial.
 
         Args:
             spec: Workers of the next trial, which differ only in the nodes that they avoid.
@@ -190,7 +191,7 @@ class Slot:
         lost: tuple[WorkerError, ...] = ()
         try:
             self._trainer.fit()
-            if not self._is_closing:  # nobody hears of this after an end of the trial
+            if not self._is_closing:  # after the trial's end this is not reported
                 error = "the workers returned before the trial had ended"
         except Exception as exception:  # noqa: BLE001 - any error must end the trial
             if not self._is_closing:

@@ -62,7 +62,7 @@ class WorkerLog:
 
     @contextlib.contextmanager
     def of_trial(self, folder: str) -> Iterator[None]:
-        """Redirect everything to the trial's file."""
+        """Write the worker's log into a trial's folder inside a ``with`` block."""
         self._begin(Path(folder) / log_name(self._rank))
         try:
             yield

@@ -56,7 +56,7 @@ KINDS = {
 def find_kind(name: str) -> Kind:
     """
     Raises:
-        UnknownName: There is no such kind.
+        UnknownName: No kind of project has this name.
     """
     if name not in KINDS:
         raise UnknownName(f"--kind={name}: there is no such kind of project{did_you_mean(name, KINDS)}")

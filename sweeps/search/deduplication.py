@@ -51,7 +51,7 @@ class KnownPoints:
 
     @property
     def exhausted(self) -> bool:
-        """Whether all points of a finite space are known. False until ``unknown`` has listed them."""
+        """Whether all points of a finite space are known. False until ``unknown`` has listed the points."""
         return self._left is not None and not self._left
 
     def unknown(self, seed: int | None, invalid: Callable[[Point], str | None]) -> Iterator[dict[str, Any]]:

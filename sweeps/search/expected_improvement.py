@@ -5,10 +5,10 @@ the finished trials; Nguyen et al., 2017 (https://arxiv.org/abs/1708.06674) stop
 
 The evaluators of ``optuna.terminator`` (Optuna 5.0) do not replace it. They estimate other quantities, an upper bound
 of the regret (``RegretBoundEvaluator``) and the expected minimum regret of the model (``EMMREvaluator``), which
-``search.stop.expected_improvement`` could not be compared with: on the tests' function of four parameters, after 80
-trials and 0.0014 above the optimum, they return 0.45 and 0.20 where the expected improvement is 0.006; on pure noise
-0.50 and 2.7 where it is below 0.001. They also leave out every parameter with a condition, and reject a space in which
-all parameters have one.
+cannot be compared with ``search.stop.expected_improvement``: on the tests' function of four parameters, after 80 trials
+and 0.0014 above the optimum, they return 0.45 and 0.20 where the expected improvement is 0.006; on pure noise 0.50 and
+2.7 where it is below 0.001. They also leave out every parameter with a condition, and reject a space in which all
+parameters have one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ MIN_FINISHED = 10
 MOST_KNOWN = 200
 """Maximum number of trials for the process: the time grows with their cube."""
 RANDOM_POINTS, NEAR_POINTS, NUM_BEST = 500, 500, 5
-"""Number of random candidates for the maximum, of candidates near the best trials, and of these trials."""
+"""Number of random candidates for the maximum, of candidates near the best trials, and of best trials to which
+candidates are near."""
 NEAR_WIDTHS = (0.2, 0.05, 0.01)
 """Standard deviations of the changes to the best trials' points, as parts of a range."""
 
@@ -40,8 +41,9 @@ NEAR_WIDTHS = (0.2, 0.05, 0.01)
 class ExpectedImprovement:
     """Largest expected improvement over the space, recomputed whenever another trial has finished.
 
-    The process is the model of learning curves with one rung. Its hyperparameters are fitted again whenever a fifth
-    more trials have finished, to the first so many of them: after a restart they are the same.
+    The process is the model of learning curves with one rung. Its hyperparameters are fitted again whenever the number
+    of finished trials has grown by a fifth, to the first trials up to that number, so that they are the same after a
+    restart.
 
     Example:
         >>> import optuna

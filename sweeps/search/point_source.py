@@ -30,7 +30,7 @@ POINTS = "sweeps:points"
 
 
 def no_value(path: str) -> None:
-    """A lookup without values."""
+    """Lookup that finds no value at any path."""
 
 
 @dataclass(frozen=True, kw_only=True)

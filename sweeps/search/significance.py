@@ -59,7 +59,7 @@ def duel(
         challengers: At least one value.
         noise: Standard deviation of one value.
         standard_deviations: Standard deviations of the difference of the means that must be exceeded.
-        min_change: Difference that must be exceeded whatever the noise, which is 0 where equal trainings give equal
+        min_change: Difference that must be exceeded regardless of the noise, which is 0 if equal trainings give equal
             values.
     """
     old, new = fmean(champions), fmean(challengers)

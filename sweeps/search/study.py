@@ -100,8 +100,8 @@ def exploits_of_trials(folder: Path, name: str) -> dict[str, int]:
 def clear_half_sampled(path: Path, storage: JournalStorage, name: str) -> bool:
     """Remove the values of a trial whose driver died while they were being sampled.
 
-    Asked again, a sampler that is seeded by trial suggests the same values as if the driver had not died; if some of
-    the values were known already, it would suggest others.
+    When asked again, a sampler that is seeded by trial suggests the same values as if the driver had not died; if some
+    values were already set, it would suggest others.
 
     Returns:
         Whether there was such a trial, and the file was rewritten; then open it again.

@@ -27,8 +27,9 @@ class StudyFile(BaseJournalBackend):
 
     Optuna's own backend, for several writers, takes a lock, opens the file, waits for the disk and reads its line again
     for each value of each trial: on a busy disk that was the first limit on the number of trials an hour. Here the file
-    stays open, what was written is not read again, and only what others depend on waits for the disk. A trial whose
-    values are being sampled is known to nobody else: its lines reach the disk with the next one that is waited for.
+    stays open, what was written is not read again, and only changes that others depend on wait for the disk. A trial
+    whose values are being sampled is not used by anything else, so its lines reach the disk together with the next line
+    that is waited for.
     """
 
     def __init__(self, path: Path):
@@ -84,7 +85,7 @@ def open_study_storage(path: Path) -> tuple[JournalStorage, str | None]:
     off as well; a copy of the file is kept beside it.
 
     Returns:
-        The storage, and what was wrong with the file (None: nothing).
+        The storage, and a description of the file's damage (None if there is none).
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)  # otherwise Optuna logs every suggestion
     path.with_name(path.name + ".lock").unlink(missing_ok=True)  # left by a dead writer; Optuna would wait 30 s for it

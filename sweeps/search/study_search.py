@@ -66,7 +66,7 @@ class StudySearch:
         enough: Callable[[optuna.Study], str | None] | None = None,
         **point_options: Any,
     ):
-        """Open the study. The arguments are those of ``OptunaSearcher``.
+        """Open the study. It takes the arguments of ``OptunaSearcher``.
 
         Raises:
             TypeError: An option is unknown.

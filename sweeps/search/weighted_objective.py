@@ -1,6 +1,6 @@
 """One objective from several: the augmented Chebyshev norm of their distances from the best value of each.
 
-Its minimum is on the Pareto front, for any weights (Knowles, 2006, https://doi.org/10.1109/TEVC.2005.851274, eq. 2).
+For any weights, its minimum is on the Pareto front (Knowles, 2006, https://doi.org/10.1109/TEVC.2005.851274, eq. 2).
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class AppContext(Surroundings):
 
     def _check_again(self, job: Job) -> dict[str, str]:
         """Check a user's request again, and return environment variables for its process. Schedules in the folders of
-        configs, and all nights, belong to the operator."""
+        configs, and all nights, belong to the operator, whose jobs are not checked."""
         if job.schedule is not None and self._is_operators(job):
             return {}
         with self.database.connect() as connection:

@@ -69,8 +69,8 @@ class Contents:
 def backup(config: Service, file: Path, *, sweeps: bool) -> Contents:
     """Write a backup while the service runs.
 
-    The database comes first: a sweep that starts meanwhile is then at most a folder that no job knows. Then MLflow's
-    file: what a sweep has delivered since then is delivered again, when it is resumed from the backup.
+    The database comes first: a sweep that starts meanwhile is then at most a folder without a job. Then comes MLflow's
+    file: entries that a sweep delivers after that are delivered again when the sweep is resumed from the backup.
 
     Args:
         config: Config of the service.
@@ -78,7 +78,7 @@ def backup(config: Service, file: Path, *, sweeps: bool) -> Contents:
         sweeps: Whether to add the folders of the sweeps, with their checkpoints.
 
     Raises:
-        SweepsError: Something could not be read or written; there is no file then.
+        SweepsError: Something could not be read or written; then there is no file.
     """
     if file.exists():
         raise UserError(f"{file}: already exists; give another file")
@@ -124,7 +124,7 @@ def restore(config: Service, file: Path) -> Contents:
     """Restore a backup where nothing exists yet: every file is written to the place that the service's config names.
 
     Raises:
-        SweepsError: Something is there already, or the backup cannot be read; nothing was changed then.
+        SweepsError: Something already exists, or the backup cannot be read; nothing was changed.
     """
     url, store, output_dir = make_url(config.database), sqlite_path(config.tracking_uri), config.folder
     places = {SQLITE: Path(str(url.database)), OUTPUTS: output_dir}
@@ -235,7 +235,7 @@ def _check_empty(config: Service, contents: Contents, archive: tarfile.TarFile, 
     """Check that a backup replaces nothing.
 
     Raises:
-        UserError: It would, or it is of another kind of database.
+        UserError: The backup would replace something, or is from another kind of database.
     """
     backend = make_url(config.database).get_backend_name()
     if backend != contents.database:

@@ -9,7 +9,7 @@ import time
 JUMP_S = 60.0
 """Minimum difference in seconds between wall clock and monotonic clock that counts as a jump."""
 SETTLED_AFTER_S = 600.0
-"""Seconds after a jump for which the time continues as if there had been none."""
+"""Seconds after a jump of the clock for which the time continues as if the clock had not jumped."""
 
 logger = logging.getLogger(__name__)
 

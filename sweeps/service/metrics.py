@@ -37,8 +37,8 @@ class ServiceCollector(Collector):
         self._database, self._clock, self._heartbeat, self._records = database, clock, heartbeat, records
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the current metrics; while the database cannot be written, only those that do not need it. If it cannot
-        be read either, no token can be checked, and there are none."""
+        """Yield the current metrics; while the database cannot be written, only those that do not need it. If the
+        database cannot be read either, no token can be checked, and there are no metrics."""
         reason = outage.reason
         yield _gauge("sweeps_storage_up", "Whether the service can write to its database.", float(reason is None))
         yield _by("sweeps_build", "The release of Sweeps.", "version", {version("ray-sweeps"): 1})

@@ -81,7 +81,7 @@ class CacheEntry(Generic[Content]):
             reading = self._reading
             if reading is None:
                 reading = self._reading = Future()
-                # It ends with the process, whatever it waits for.
+                # A daemon thread, which ends with the process, whatever it waits for.
                 run = partial(copy_context().run, self._read_now, reading)
                 try:
                     threading.Thread(target=run, name="records", daemon=True).start()

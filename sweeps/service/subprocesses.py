@@ -1,7 +1,7 @@
 """Child processes that outlive their parent and hold a lock file while they run.
 
 A child inherits the open, locked file at its start, so the lock is held from before its first instruction until its
-death, however it dies: whoever gets the lock knows that the child does not run.
+death, however it dies: a process that gets the lock knows that the child is not running.
 """
 
 from __future__ import annotations

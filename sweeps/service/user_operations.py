@@ -229,7 +229,7 @@ class UserOperations(Reading):
             schedule: Schedule that it is a firing of.
 
         Returns:
-            Environment variables with which its process makes those checks that are only decided at its end.
+            Environment variables for the checks that the job's process makes only at its end.
 
         Raises:
             UserError: The request is not allowed, or cannot run.
@@ -282,7 +282,7 @@ class UserOperations(Reading):
         Args:
             work: The method.
             arguments: Arguments of the method after the first one, which has the user's rights.
-            also: Others who must be able to reach the same.
+            also: Other users who must be allowed to reach the same.
         """
         exists = partial(self._sweep_exists, [self.principal, *also])
         return self.planner.make(self.principal.user, work, exists, *arguments)

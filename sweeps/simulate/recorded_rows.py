@@ -29,7 +29,7 @@ def check_is_file(path: Path) -> None:
     """Check that there is a file to read.
 
     Raises:
-        UserError: There is none.
+        UserError: There is no such file.
     """
     if path.is_dir():
         raise UserError(f"--simulate {path}: is a folder; give the Parquet file in it")
@@ -129,7 +129,7 @@ class _Rows:
             )
 
     def check_types(self, numbers: Sequence[str]) -> None:
-        """Check that these columns contain numbers, and no column contains lists."""
+        """Check that the named columns contain numbers, and no column contains lists."""
         for column in self.frame.columns:
             values = self.frame[column]
             if column in numbers and not _is_number(values):

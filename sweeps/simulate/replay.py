@@ -96,8 +96,8 @@ def _loaded(plan: Plan, journal: PlayedJournal, sampler: Any = None) -> optuna.S
 def replay(plan: Plan) -> Replay:
     """Repeat all suggestions and decisions of a sweep.
 
-    Each point is sampled again from the study as it was when the point was sampled. The scheduler, from its beginning,
-    gets the reports that it decided on, in their order.
+    Each point is sampled again from the study as it was when the point was sampled. A new scheduler gets the reports
+    that the recorded one decided on, in their order.
 
     Raises:
         UserError: The sweep's folder has no study, or its search has not begun.

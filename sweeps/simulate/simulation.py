@@ -105,7 +105,7 @@ class Simulation:
     """Number of trials that run at once."""
     exhausted: Callable[[Usage], str | None] = lambda usage: None
     """Returns the reason why the search ends now, with all its trials; None while it may continue. ``Usage`` has the
-    simulated wall time and, with the next field, the used resources."""
+    simulated wall time, and the used resources if ``holds`` is set."""
     holds: dict[str, float] = field(default_factory=dict)
     """Amounts of CPUs and GPUs that a trial holds, and its ``cost`` per hour."""
     usage: Usage = field(default_factory=Usage)

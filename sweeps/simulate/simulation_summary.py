@@ -102,11 +102,14 @@ def _describe_between(result: SimulationResult) -> str:
     if result.between == "nearest":
         return "a point that the table lacks gets the curve of the nearest configuration that trained to the end"
     if result.error is None:
-        return "points between are predicted by a forest, whose error is unknown: too few trained to the end"
+        return (
+            "points that the table lacks are predicted by a forest, whose error is unknown: too few trained to the end"
+        )
     error = result.error
     return (
-        f"points between are predicted by a forest; its error at the end, cross-validated: {error.rmse:.3g} "
-        f"(the values' standard deviation is {error.spread:.3g}), rank correlation {error.rank_correlation:.2f}"
+        "points that the table lacks are predicted by a forest; its error at the end, cross-validated: "
+        f"{error.rmse:.3g} (the values' standard deviation is {error.spread:.3g}), rank correlation "
+        f"{error.rank_correlation:.2f}"
     )
 
 

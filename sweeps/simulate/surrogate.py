@@ -34,9 +34,9 @@ class SurrogateError:
     rmse: float
     """Root mean squared error of the metric at the last step, in its own unit."""
     spread: float
-    """Standard deviation of the recorded values at that step: the error of always predicting their mean."""
+    """Standard deviation of the recorded values at the last step: the error of always predicting their mean."""
     rank_correlation: float
-    """Spearman's correlation of predicted and recorded values at that step."""
+    """Spearman's correlation of predicted and recorded values at the last step."""
 
 
 class NearestCurve:

@@ -1,4 +1,4 @@
-"""Reasons for a trial's suggestion and for each decision about it, by the knowledge at that time."""
+"""Reasons for a trial's suggestion and for each decision about it, from what was known when each was made."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def why(plan: Plan, trial: str) -> list[str]:
         trial: The trial's id.
 
     Raises:
-        UserError: The sweep's folder has no study, or the study has no such trial; it has none of the repeats.
+        UserError: The sweep's folder has no study, or the study has no such trial; the study does not contain repeats.
     """
     original, _, is_repeat = trial.partition("r")
     if is_repeat:
@@ -74,7 +74,7 @@ def _origin(plan: Plan, trial: FrozenTrial) -> str:
 
 
 def _best(plan: Plan, ended: list[FrozenTrial]) -> str:
-    """The best finished trial among these."""
+    """Name the best finished trial and its value, as the end of a sentence; empty if no trial has finished."""
     finished = [each for each in ended if each.state is TrialState.COMPLETE]
     if not finished:
         return ""

@@ -54,7 +54,7 @@ class Space:
             ConfigError: Conditions depend on each other in a circle.
         """
         self.distributions = {path: distributions[path] for path in _order(distributions)}
-        """Distribution of each path, in that order."""
+        """Distribution of each path, in the order in which values are chosen."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.distributions)

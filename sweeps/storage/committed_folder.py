@@ -1,9 +1,8 @@
 """Folders in an object store that are complete or absent, such as checkpoints.
 
-A sealed folder (``sweeps_train.checkpoints.integrity``) is uploaded file by file, and its seal last: what has no seal
-is no folder.
-It is removed the other way round. An upload that a crash has cut off leaves files without a seal, which the next upload
-of the same folder replaces, and ``withdraw`` removes.
+A sealed folder (``sweeps_train.checkpoints.integrity``) is uploaded file by file, and its seal last: files without a
+seal do not count as a folder. When a folder is removed, the seal is removed first. An interrupted upload leaves files
+without a seal, which the next upload of the same folder replaces, and ``withdraw`` removes.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def fetch(store: ObjectStore, folder: Path) -> None:
         folder: Folder of this machine, which is replaced.
 
     Raises:
-        FileNotFoundError: It is not committed.
+        FileNotFoundError: The folder is not committed.
         OSError: The store does not answer, or a file cannot be written.
     """
     if (content := store.read(SEAL_FILE)) is None:
@@ -84,7 +83,7 @@ def copy(source: ObjectStore, target: ObjectStore, replaced: Mapping[str, bytes]
         replaced: Files that get another content there.
 
     Raises:
-        FileNotFoundError: It is not committed.
+        FileNotFoundError: The folder is not committed.
         OSError: The store does not answer, or refuses; then nothing is committed at the other place.
     """
     if (content := source.read(SEAL_FILE)) is None:

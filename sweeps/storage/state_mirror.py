@@ -5,8 +5,8 @@ parts and a manifest that names them, which is written last: readers take the ne
 they were at one moment. Files that only grow are copied in parts, which are merged so that their number grows with the
 logarithm of the size.
 
-Each driver writes manifests of a session of its own. A later session supersedes all earlier ones, also that of a driver
-which lost the sweep without noticing.
+Each driver writes manifests of its own session. A later session supersedes all earlier ones, including that of a driver
+that has lost the sweep without noticing.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ class StateMirror:
         if known is not None and (known.inode, known.modified_ns, known.size) == _identity(status):
             return False
         with (self._folder / name).open("rb") as file:
-            # A file that was replaced since it was looked at has another content than its size says: the next copy
-            # follows, and this one has what the file has now, which is complete as well.
+            # A file may have been replaced after its size was read: this copy then has the new content, which is also
+            # complete, and the next copy corrects the size.
             status = os.fstat(file.fileno()) if os.fstat(file.fileno()).st_ino != status.st_ino else status
             copied = known if known is not None and _has_grown(known, status, file) else _Copied(*_identity(status)[:2])
             file.seek(copied.size)
@@ -203,7 +203,7 @@ def newer_files(store: ObjectStore, names: Sequence[str], than: str) -> tuple[st
     Args:
         store: Place of the sweep's folder.
         names: Names of the files; those that do not exist are left out.
-        than: Version that is known; of the same one, no files are returned.
+        than: Known version; if the newest one is the same, no files are returned.
 
     Returns:
         The version of the files, empty if the sweep has none, and their contents by name.

@@ -1,5 +1,5 @@
 """HTML of tables for notebooks: plain elements without scripts or styles, since each viewer (Jupyter, nbconvert,
-GitHub) removes some of those and has its own style for tables."""
+GitHub) removes some scripts and styles and has its own style for tables."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ class ArtifactUploader:
         """Upload an artifact; return whether it was complete.
 
         Raises:
-            Superseded: A newer one waits.
+            Superseded: A newer version of the artifact waits.
         """
         if (artifact.key, artifact.name) in self._queue:
             raise Superseded

@@ -1,7 +1,7 @@
 """Writes many metric values, parameters and tags of a run in one call.
 
-A server gets it as JSON directly. MLflow's client would make an object of each value, then a message in Protocol
-Buffers, its text, and JSON of that, which takes longer than the server needs to answer.
+A server gets the call directly as JSON. MLflow's client would convert each value to an object, a message in Protocol
+Buffers, text, and JSON, which takes longer than the server's answer.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ def check_port(uri: str) -> None:
         uri: Tracking URI; other stores are not checked.
 
     Raises:
-        OSError: It does not accept a connection.
+        OSError: The server does not accept a connection.
     """
     address = urlsplit(uri)
     dialect = address.scheme.partition("+")[0]

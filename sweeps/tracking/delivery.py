@@ -30,7 +30,7 @@ LOG_PROGRESS_EVERY_S = 30.0
 
 @dataclass(frozen=True)
 class Remaining:
-    """The part of a sweep's record that MLflow has not received. It stays in the journal."""
+    """The part of a sweep's record that MLflow has not received. The journal keeps it."""
 
     points: int
     """Number of metric values."""

@@ -18,7 +18,7 @@ class FailedAttempt:
     attempt: int
     """Number of the attempt, from 1."""
     ended: float
-    """Unix time of its end."""
+    """Unix time of the attempt's end."""
     error: str
     """Reason for the failure or the move."""
     moved: bool = False
@@ -26,7 +26,7 @@ class FailedAttempt:
 
 
 def to_text(failures: Sequence[FailedAttempt]) -> str:
-    """Return the text of the latest of these attempts, as many as fit into a tag."""
+    """Return a text of the latest failed attempts, as many as fit into a tag."""
     texts = [json.dumps(asdict(each) | {"error": each.error[:LONGEST_ERROR]}, ensure_ascii=False) for each in failures]
     return latest_as_json(texts)
 

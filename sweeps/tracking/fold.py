@@ -21,7 +21,7 @@ class Fold:
         """
         Args:
             parent: The sweep's own run, as MLflow has it.
-            trials: The runs of its trials there. The journal takes precedence, but it may have lost entries.
+            trials: The runs of its trials there. The journal takes precedence over MLflow, but may have lost entries.
         """
         self.parent = replace(parent, tags=dict(parent.tags))
         """The sweep's own run."""

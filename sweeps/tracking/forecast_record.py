@@ -40,7 +40,7 @@ class Forecast:
     gpu_hours: Interval | None = None
     """GPU-hours that trials will still use; None if they use none."""
     cost: Interval | None = None
-    """Cost of these hours, in the currency of the prices; None without prices."""
+    """Cost of the remaining hours, in the currency of the prices; None without prices."""
     missing: tuple[str, ...] = ()
     """Explanations of the parts that are unknown."""
     stage: int | None = None

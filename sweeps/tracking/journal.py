@@ -110,10 +110,8 @@ class Stored:
 
 @dataclass(frozen=True)
 class Version:
-    """Format version of the following lines. Lines before the first such line are of version 1, which had none.
-
-    Readers of entries do not get it.
-    """
+    """Format version of the following lines. Lines before the first ``Version`` line are of version 1, which had no
+    such lines. ``read`` and ``entries`` leave them out."""
 
     version: int
     written_by: str
@@ -126,7 +124,7 @@ _KINDS: dict[str, type[Entry]] = {
 }
 
 _ARTIFACT_PREFIXES = tuple(json.dumps({"kind": kind.__name__})[:-1].encode() for kind in (Artifact, Stored))
-"""First bytes of the lines of these kinds."""
+"""First bytes of the journal's lines about artifacts."""
 
 
 def is_delivered(folder: Path) -> bool:
@@ -200,7 +198,7 @@ class Journal:
         on another machine reads it, and returns whether that succeeded.
 
         Raises:
-            StorageFailed: It cannot be written.
+            StorageFailed: The journal cannot be written.
             NewerVersion: A later release wrote it.
         """
         folder.mkdir(parents=True, exist_ok=True)
@@ -231,7 +229,7 @@ class Journal:
         """Write an entry at the end.
 
         Raises:
-            StorageFailed: It cannot be written, or could not at an earlier call; nothing was written.
+            StorageFailed: The journal cannot be written, or an earlier call could not write it; nothing was written.
         """
         with self._lock:
             self._write(_line(entry))
@@ -244,7 +242,7 @@ class Journal:
             most: Maximum number of bytes.
 
         Raises:
-            StorageFailed: It cannot be read, and so is not written any more either.
+            StorageFailed: The journal cannot be read, and is therefore no longer written.
         """
         with self._lock:
             end = self.end
@@ -271,10 +269,10 @@ class Journal:
         """Wait until everything before a position is on the disk.
 
         Returns:
-            Whether it is also where a driver on another machine reads it.
+            Whether it has also reached the place where a driver on another machine reads it.
 
         Raises:
-            StorageFailed: It cannot be written, which some file systems report only now.
+            StorageFailed: The journal could not be written, which some file systems report only now.
         """
         if self._on_disk < end:
             written = self.end

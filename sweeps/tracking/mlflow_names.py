@@ -1,9 +1,10 @@
 """Converts names and values to ones that MLflow accepts: it refuses some characters and paths, and truncates long
 texts.
 
-No two names become one. A name that MLflow takes stays as it is; in others each character that it refuses becomes
-``_x0040_``, with the character's code, as XML does. A name that would be too long ends with a checksum; the journal and
-the trial's report log have it whole. Parameters that do not fit are also kept whole, in tags of their run.
+Different names stay different. A name that MLflow accepts stays unchanged; in others each character that it refuses
+becomes ``_x0040_``, with the character's code, as XML does. A name that would be too long ends with a checksum; the
+journal and the trial's report log have the full name. Parameters that do not fit are also kept whole, in tags of their
+run.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def note(sweep: SweepRecord, status: str, description: str) -> str:
         best = sweep.best
         lines.append(f"Best: trial {best.trial}, `{sweep.metric}` = **{short(best.value)}** ({sweep.mode})")
         if best.other_weights is not None:
-            lines.append(f"Its saved weights are of {best.other_weights.describe(sweep.metrics)}.")
+            lines.append(f"Its saved weights are from {best.other_weights.describe(sweep.metrics)}.")
         if sweep.confirmation is not None:
             lines.append(f"With other seeds: {sweep.confirmation.describe()}")
         lines.append("\n".join(["| parameter | value |", "|---|---|", *_rows(best.params)]))

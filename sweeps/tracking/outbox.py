@@ -1,7 +1,7 @@
 """The thread that delivers the journal to MLflow, in order and in batches.
 
-Of the entries for one run in a batch, first the metric values are written, then the newest tags and status. A run is
-created before anything is written to it.
+For each run in a batch, first the metric values are written, then the newest tags and status. A run is created before
+anything is written to it.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class Outbox:
         if end == start:
             return False
         if not self._journal.sync(end):
-            return False  # a driver that continues elsewhere would not know that MLflow has it
+            return False  # a driver on another machine would not know that MLflow has it
         batches, points = _by_run(entries, self._run_ids)
         new = {key: batch.new for key, batch in batches.items() if batch.new is not None and key not in self._run_ids}
         self._each(partial(self._create, may_exist=start < self._earlier_end), new.items())
@@ -297,7 +297,8 @@ def _by_run(entries: Iterable[Entry], known: Mapping[str, str]) -> tuple[Mapping
 
     Args:
         entries: The entries.
-        known: The runs that exist. What comes before another one is made was for a run that a person has deleted.
+        known: The runs that exist. Entries before the creation of a second run of a key belong to a run that a person
+            has deleted.
     """
     batches: dict[str, _Batch] = {}
     points = 0

@@ -75,7 +75,7 @@ def check_name(uri: str, name: str) -> None:
     """Check that no recorded sweep has this name.
 
     Raises:
-        UserError: One is.
+        UserError: A sweep of this name is recorded.
         TrackingUnreachable: The store cannot be read.
     """
     if is_recorded(uri, name):
@@ -99,7 +99,7 @@ def create_parent_run(
     Raises:
         UserError: A sweep of that name exists.
         TrackingUnreachable: The store does not answer.
-        GaveUp: It has stopped answering.
+        GaveUp: The store has stopped answering.
         Refused: MLflow does not accept the run.
     """
     check_name(uri, sweep.name)
@@ -174,7 +174,7 @@ def _experiment_id(client: MlflowClient, uri: str, experiment: str) -> str:
         found = client.get_experiment_by_name(experiment)
         if error.error_code != "RESOURCE_ALREADY_EXISTS" or found is None:
             raise
-        return str(found.experiment_id)  # another sweep has made it meanwhile, or a lost answer was that it is made
+        return str(found.experiment_id)  # another sweep has made it, or an answer was lost
 
 
 def _one_or_list(names: Sequence[str]) -> str:

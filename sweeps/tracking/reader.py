@@ -201,7 +201,7 @@ def _time(parent: RawRun, now: float) -> SweepTime:
 def one_each(runs: Iterable[RawRun]) -> dict[str, RawRun]:
     """Return the run of each trial, by trial.
 
-    A server that died between creating a run and answering may have it twice: the one with content counts.
+    If a server died between creating a run and answering, the run may exist twice: the one with content counts.
     """
     by_trial: dict[str, RawRun] = {}
     for run in runs:

@@ -22,7 +22,8 @@ from sweeps.tracking.values import finite, short
 STATES = ("finished", "pruned", "failed", "running", "stopped")
 """States of a trial, in the order in which they are counted."""
 INTERRUPTED = "interrupted"
-"""State shown for a trial that had not ended when its sweep did; ``resume`` continues it. See ``settled``."""
+"""State shown for a trial that had not ended when its sweep did; ``resume`` continues it. See
+``SweepRecord.settled``."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -158,7 +159,8 @@ class SweepTime:
     gpu_s: float = 0.0
     """GPU-seconds that trials held."""
     cost: float = 0.0
-    """Cost of these resources, in the currency of the prices in ``search.stop.cost``; 0 without prices."""
+    """Cost of the CPUs and GPUs that trials held, in the currency of the prices in ``search.stop.cost``; 0 without
+    prices."""
     sessions: tuple[Session, ...] = ()
     """Sessions of the sweep's drivers, in order; empty in a record of an older version."""
 
@@ -185,7 +187,7 @@ class SweepSummary:
     metrics: tuple[str, ...]
     """Names of the objectives' metrics."""
     modes: tuple[str, ...]
-    """``min`` or ``max`` for each of them."""
+    """``min`` or ``max`` for each metric."""
     best: float | None
     """Best value of the first objective."""
     counts: dict[str, int]
@@ -231,7 +233,7 @@ class SweepRecord:
     metrics: tuple[str, ...]
     """Names of the objectives' metrics."""
     modes: tuple[str, ...]
-    """``min`` or ``max`` for each of them."""
+    """``min`` or ``max`` for each metric."""
     counts: dict[str, int]
     """Trials by state."""
     front: list[TrialRecord]

@@ -174,7 +174,7 @@ class Recorder:
             total_s: Give up after this many seconds in total.
 
         Returns:
-            The part that MLflow has not received.
+            The part of the record that MLflow has not received.
         """
         self._delivery.give_up_after(patience_s, total_s)
         with suppress(StorageFailed):  # at the end of a sweep on a full disk, which was reported before
@@ -196,7 +196,7 @@ class Recorder:
 
         Args:
             parent: The sweep's own run in MLflow.
-            stored: The runs of its trials in MLflow, which may not have all that the journal tells.
+            stored: The runs of its trials in MLflow, which may lack entries of the journal.
         """
         fold, uploads = self._replay(parent, stored)
         self.earlier = record = record_of(self.ids.tracking_uri, fold.parent, fold.trials.values())
@@ -234,7 +234,7 @@ class Recorder:
             if isinstance(entry, Points) or not self.lost_entries:  # else MLflow knows better
                 fold.take(entry)
             self._replay_entry(entry, waiting)
-        fold.delete(fold.trials.keys() - in_store.keys())  # a person has, in MLflow, which had taken them
+        fold.delete(fold.trials.keys() - in_store.keys())  # a person has deleted them in MLflow
         for entry in journal.entries(journal.position):
             fold.take(entry)
             self._replay_entry(entry, waiting)

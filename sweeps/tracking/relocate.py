@@ -11,7 +11,7 @@ from sweeps.tracking.uris import as_uri
 
 @dataclass(frozen=True)
 class Relocation:
-    """A move from one folder to another. False if both are the same."""
+    """A move from one folder to another. A relocation is false if both folders are the same."""
 
     before: str
     after: str

@@ -47,7 +47,7 @@ class Retrier:
 
     def __init__(self, uri: str, doing: str, probe: Callable[[], object] | None = None) -> None:
         """Args: uri: Tracking URI, for messages. doing: Purpose of the calls, for messages: ``writing to MLflow``.
-        probe: A cheap call. If it succeeds while another call has failed for minutes, the other call counts as
+        probe: A cheap call. If the probe succeeds while another call has failed for minutes, the other call counts as
         refused; without a probe, calls are repeated forever."""
         self._uri = redact_uri(uri)
         self._doing = doing
@@ -80,7 +80,7 @@ class Retrier:
             timeout_s: Maximum seconds to wait for the answer to one request.
 
         Raises:
-            Refused: It would fail again.
+            Refused: The call would fail again.
             GaveUp: The time limit has passed.
             Superseded: The function has raised it.
         """
@@ -110,9 +110,9 @@ class Retrier:
         """Create an object exactly once, even if the server's answer is lost.
 
         Args:
-            find: Returns it if it exists.
-            create: Creates it and returns it.
-            may_exist: Look for it before the first attempt, too.
+            find: Returns the object if it exists.
+            create: Creates and returns the object.
+            may_exist: Whether to look for the object before the first attempt as well.
 
         Raises:
             Refused, GaveUp: As ``call``.

@@ -1,4 +1,4 @@
-"""Periods in which a trial held workers, with these workers, as recorded in a tag."""
+"""Periods in which a trial held workers, and the hosts of these workers, as recorded in a tag."""
 
 from __future__ import annotations
 

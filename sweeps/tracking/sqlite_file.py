@@ -27,8 +27,8 @@ def queryable_file(uri: str) -> Path | None:
     """Return the file of an SQLite store whose tables can be queried directly; None for all other stores, which are
     read through MLflow's client.
 
-    The columns of MLflow's tables are private to it. They are queried in those versions of the tables for which that
-    was tried, and in a store without runs, which MLflow may be creating at the moment, version by version.
+    The columns of MLflow's tables are private to it. Only those versions of the tables are queried with which this was
+    tested, and stores without runs, which MLflow may be creating version by version at the moment.
 
     Raises:
         TrackingUnreachable: See ``reading``.

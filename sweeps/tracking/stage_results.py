@@ -51,7 +51,7 @@ class StageResult:
     best: str | None = None
     """Id of the stage's best trial; None if none has a value."""
     value: float | None = None
-    """Value of that trial."""
+    """Value of the stage's best trial."""
     kept: int = 0
     """Number of the stage's best points that are trained first in the next stage or the sweep."""
     agreement: Agreement | None = None

@@ -45,7 +45,7 @@ def fetch_runs(
         uri: Tracking URI.
         tags: At least one tag and its value.
         experiment: Name of the experiment; default: all.
-        deleted: Return deleted runs, as long as MLflow keeps them, instead of those that are not.
+        deleted: Whether to return deleted runs, as long as MLflow keeps them, instead of the others.
 
     Raises:
         TrackingUnreachable: The server does not answer.

@@ -1,7 +1,7 @@
 """The record of sweeps in an object store, rebuilt from their journals on a machine without any other data.
 
 ``--tracking-uri s3://bucket/sweeps`` names the store. Its sweeps are recorded in an MLflow store in this machine's
-cache, which is brought up to date whenever it is asked for.
+cache, which is updated at each access.
 """
 
 from __future__ import annotations

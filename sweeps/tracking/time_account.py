@@ -54,7 +54,7 @@ class TimeAccount:
 
     @property
     def goodput(self) -> float:
-        """The share that moved models forward, from 0 to 1; 0 for an empty account."""
+        """Share of the time spent on training steps that were kept, from 0 to 1; 0 for an empty account."""
         total = self.total
         return self.training / total if total else 0.0
 

@@ -138,7 +138,7 @@ class TrialLogs:
 def _from(data: bytes, position: int) -> tuple[bytes, int, bool]:
     """Return the bytes of a log after a position in the output; the log may omit a part of the output.
 
-    If the position is in the part that is left out, the notice about it comes first.
+    If the position is in the omitted part, the notice about it comes first.
 
     Args:
         data: The log.

@@ -27,7 +27,7 @@ class TrialProgress:
     values: Values | None = None
     """Values of the objectives in the trial's best report."""
     best_step: int | None = None
-    """Step of that report."""
+    """Step of the trial's best report."""
     steps: int = 0
     attempts: int = 1
     saved_step: int | None = None
@@ -90,8 +90,9 @@ class TrialProgress:
     def notice_beginning(self, step: int) -> None:
         """Record a step at which the trial measures something; must be called before the step is recorded.
 
-        At a step that another trial's state had passed already, the trial has lost that state and started again: values
-        that it recorded at such steps earlier, with other weights, do not replace a measurement there now.
+        If the step is before that of another trial's state from which the trial continued, the trial has lost that
+        state and started again: earlier values at such steps, measured with other weights, do not replace a new
+        measurement.
         """
         if step <= self.continued_at:
             self.logged.begin_anew(self.continued_at)
@@ -109,11 +110,12 @@ class TrialProgress:
         return "It saved its state"
 
     def take_measured(self, objectives: Objectives, step: int, metrics: Mapping[str, float]) -> Values | None:
-        """Add the metrics of a step; return the values of the objectives there.
+        """Add the metrics of a step; return the values of the objectives at this step.
 
         Args:
             objectives: The sweep's objectives.
-            step: Number of optimizer steps done. What is measured again there, after a retry, does not count.
+            step: Number of optimizer steps done. Values that are measured again at the step, after a retry, do not
+                count.
             metrics: Values by name.
 
         Returns:

@@ -94,7 +94,7 @@ class TrialRecorder:
         repeat_of: str | None = None,
         stage: int | None = None,
     ) -> None:
-        """Record that a trial has started. If it had started before, its run continues.
+        """Record that a trial has started. If the trial had started before, its run continues.
 
         Args:
             trial_id: Id of the trial, unique within the sweep.
@@ -355,7 +355,7 @@ class TrialRecorder:
                 trial.measured.clear()
 
     def _description(self, trial_id: str) -> dict[str, str]:
-        """Tag with the description of a trial's run. It is written only together with other tags, so that it costs no
-        call."""
+        """Tag with the description of a trial's run. The description is written only together with other tags, so that
+        it needs no additional call."""
         text = trial_note(self._sweep.name, trial_id, self._trials[trial_id], self._sweep.objectives)
         return {constants.TAG_DESCRIPTION: text}

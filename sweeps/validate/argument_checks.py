@@ -73,7 +73,7 @@ def configs_of_trials(
 def _with_arguments(
     composition: Composition, space: Space, lookup: Lookup, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return a point that gives every argument a value that is possible with these options."""
+    """Return a point that gives every argument a value that the given options allow."""
     point, values = dict(options), composition.container(options)
     for path, distribution in space.distributions.items():
         is_missing = find(values, path) is MISSING and ".arguments." in path

@@ -37,7 +37,7 @@ def check_sweep(composition: Composition, approve: Approve | None = None) -> Spa
 
     Args:
         composition: The sweep.
-        approve: Called before anything else, so that a sweep that is refused reaches no code and no files.
+        approve: Called before anything else, so that a refused sweep accesses neither code nor files.
 
     Raises:
         ConfigError: With every mistake, one a line.

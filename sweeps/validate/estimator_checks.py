@@ -38,7 +38,7 @@ def known_goal(task: EstimatorTask) -> Goal | None:
     """Return whether an estimator predicts classes or numbers; None if only running user code could tell.
 
     Raises:
-        ConfigError: It is an estimator of neither.
+        ConfigError: The estimator predicts neither.
     """
     if task.goal != "auto":
         return task.goal

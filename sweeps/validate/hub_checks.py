@@ -45,8 +45,8 @@ def check_hub(names: Sequence[HubName]) -> None:
     """Ask the hub for each name whether the user's token may read it.
 
     Raises:
-        ConfigError: It answers that it may not, or that there is no such name; one line for each. Without an answer,
-            as without a network, there is no error.
+        ConfigError: The token may not read a name, or there is no such name; one line for each. Without an answer, as
+            without a network, there is no error.
     """
     raise_mistakes(hub_mistakes(names))
 
@@ -107,7 +107,7 @@ def _refusal(hub: HubName) -> str | None:
 
 def _names(config: SweepConfig) -> Iterator[HubName]:
     model, data = config.model, config.data
-    if config.loop is None:  # users' own training loads what it likes
+    if config.loop is None:  # a user's own training may load anything
         return
     if isinstance(model, CausalLM):
         named = [("model.path", model.path, model.revision), ("model.tokenizer", model.tokenizer, None)]

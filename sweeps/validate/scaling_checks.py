@@ -51,8 +51,8 @@ def pool_mistakes(config: SweepConfig) -> Iterator[str]:
     if config.scaling.pools and search.must_pause:
         yield (
             f"scaling.pools ({', '.join(config.scaling.pools)}): search.scheduler.kind={search.scheduler.kind} pauses "
-            "trials and continues them wherever there is room, so it knows no pools; use search/scheduler=asha "
-            "or none, or remove scaling.pools"
+            "trials and continues them wherever there is room, so it does not support pools; use "
+            "search/scheduler=asha or none, or remove scaling.pools"
         )
     yield from _evaluation_mistakes(config)
     named = {f"search.metric={metric}": metric for metric in search.metrics}
@@ -143,7 +143,7 @@ def check_lanes(config: SweepConfig) -> None:
     """Check that trials of this config can share their workers, if they should.
 
     Raises:
-        ConfigError: They cannot.
+        ConfigError: The trials should share their workers and cannot.
     """
     number = config.scaling.trials_per_group
     if number != 1 and (reason := why_alone(config)) is not None:
@@ -157,7 +157,7 @@ def why_alone(config: SweepConfig) -> str | None:
         "workers outlive trials; use scaling.isolation=warm": not config.warm,
         "the number of workers cannot change; give scaling.num_workers one number": config.scaling.is_elastic,
         "it cannot be combined with scaling.pools; remove the pools": bool(config.scaling.pools),
-        f"{scheduler} copies trials that train on, and others would wait; use another": config.search.copies_trials,
+        f"{scheduler} makes trials wait for each other's copies; use another scheduler": config.search.copies_trials,
         f"output_dir={config.output_dir} must be a folder that all nodes share": is_remote(config.output_dir),
     }
     if (reason := next((text for text, holds in excluded.items() if holds), None)) is not None:
@@ -192,7 +192,7 @@ def differences(composition: Composition, space: Space, lookup: Lookup) -> Itera
     for point, config in configs_of_trials(composition, space, lookup, ("model", "data", "task", "strategy", "train")):
         training = config.training()
         if not (isinstance(own, TrainingConfig) and isinstance(training, TrainingConfig)):
-            return  # which `check_lanes` says
+            return  # `check_lanes` reports this
         if (key := forbids_sharing([own, training])) is not None and forbids_sharing([own]) is None:
             yield f"space.{max(point, key=lambda each: _common(each, key))}: {cannot}"
             return

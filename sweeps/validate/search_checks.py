@@ -103,7 +103,7 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
         length = longest_trial(composition, space, scheduler.resource, lookup)
         if length is not None and scheduler.grace == length:
             yield (
-                f"search.scheduler.grace={scheduler.grace:g} is all that a trial has "
+                f"search.scheduler.grace={scheduler.grace:g} is the whole length of a trial "
                 f"({amount(length, scheduler.resource)}), so none is stopped early"
             )
     if scheduler.kind not in ("none", "auto", "freeze_thaw") and len(search.metrics) > 1:

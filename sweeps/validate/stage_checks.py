@@ -133,7 +133,7 @@ def _too_far(
 ) -> Iterator[str]:
     low, high, factor = distribution.low, distribution.high, rescaling_factor(rule, before, after)
     if low * factor > high or high * factor < low:
-        least, most = sorted((low / high, high / low))  # neither is 0, which stays in its range
+        least, most = sorted((low / high, high / low))  # neither is 0, since 0 stays in its range
         yield (
             f"{key}={rule}: multiplies by {factor:g}, which takes every value out of the range {low:g} to {high:g}; "
             f"give a rule with a factor between {least:g} and {most:g}"

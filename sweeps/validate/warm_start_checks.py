@@ -60,7 +60,7 @@ def check_sources(config: SweepConfig, space: Space, lookup: Lookup) -> None:
     """Read the local sources, and check that the experiments of those in an SQLite store exist.
 
     Raises:
-        UserError: One does not exist, cannot be read, or has no trial in the space.
+        UserError: A source does not exist, cannot be read, or has no trial in the space.
     """
     from sweeps.tracking.reader import load_sweep
     from sweeps.warm_start.load import load_other_trials

@@ -75,8 +75,8 @@ def _overlap(
     if objective not in list(zip(record.metrics, record.modes, strict=True)):
         theirs = ", ".join(f"{mode} {metric}" for metric, mode in zip(record.metrics, record.modes, strict=True))
         raise UserError(
-            f"{key}: it searched for {theirs or 'nothing'}, and this sweep searches for {mode} {metric}; "
-            "leave it out, or set search.metric and search.mode as it did"
+            f"{key}: its objective is {theirs or 'unknown'}, and that of this sweep is {mode} {metric}; "
+            "leave it out, or set search.metric and search.mode to the same"
         )
     measured: list[tuple[float, Point, str]] = []
     refusals: Counter[str] = Counter()

@@ -94,7 +94,9 @@ def _runs(key: str, source: MLflowExperiment, client: MlflowClient) -> Sequence[
             raise
         raise UserError(f"{key}.filter={source.filter!r}: MLflow refuses it ({first_cause(error)})") from error
     if not runs:
-        raise UserError(f"{key}.experiment={source.experiment}: it has no runs{' of this filter' if wanted else ''}")
+        raise UserError(
+            f"{key}.experiment={source.experiment}: it has no runs{' that match the filter' if wanted else ''}"
+        )
     return runs
 
 

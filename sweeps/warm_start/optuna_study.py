@@ -34,7 +34,7 @@ def read_study(key: str, source: OptunaStudy) -> OtherSearch:
     """
     storage = _open(f"{key}.storage", address(f"{key}.storage", source.storage))
     known = sorted(optuna.get_all_study_names(storage))
-    if not known:  # Optuna takes a file of anything for an empty journal
+    if not known:  # Optuna reads any other file as an empty journal
         raise UserError(
             f"{key}.storage={redact_uri(source.storage)}: contains no Optuna study; give an SQLite or journal file "
             "that Optuna has written, or the URL of a database"
@@ -55,7 +55,7 @@ def _objective(key: str, source: OptunaStudy, study: optuna.Study) -> int:
     """Number of the objective.
 
     Raises:
-        UserError: The study has several and none was chosen, or has fewer.
+        UserError: The study has several objectives and none was chosen, or has fewer than the chosen number.
     """
     count = len(study.directions)
     names = f" ({', '.join(study.metric_names)})" if study.metric_names else ""
@@ -71,7 +71,7 @@ def _open(key: str, text: str) -> BaseStorage:
     """Open a storage without writing to it.
 
     Raises:
-        UserError: It does not exist, or cannot be read.
+        UserError: The storage does not exist, or cannot be read.
     """
     path = sqlite_path(text)
     if path is None and "://" not in text:

@@ -36,9 +36,9 @@ def match_names(
 ) -> MatchedNames:
     """Find the config path of each parameter.
 
-    A name has the path that the config gives. Without one, a name that is a path has that one, and any other name the
-    searched path with the same last part (``lr``, ``config/lr`` and ``params.lr`` have ``train.lr``), if it is the
-    only one.
+    A name gets the path that the config gives. Otherwise, a name that is itself a path gets that path, and any other
+    name gets the searched path with the same last part (``lr``, ``config/lr`` and ``params.lr`` get ``train.lr``), if
+    it is the only one.
 
     Args:
         key: Config key of the source, for messages.
@@ -48,11 +48,11 @@ def match_names(
         lookup: Returns the config's own value at a path.
 
     Raises:
-        UserError: The source has not a given name, or no name belongs to a path.
+        UserError: The source lacks a given name, or no name belongs to a path.
     """
     for name in given:
         if name not in names:
-            raise UserError(f"{key}.parameters.{name}: it has no such parameter{did_you_mean(name, names)}")
+            raise UserError(f"{key}.parameters.{name}: the source has no such parameter{did_you_mean(name, names)}")
     searched = list(searched)
     paths = dict(given)
     for name in names:

@@ -87,7 +87,7 @@ def _value_column(key: str, metric: str, columns: list[str]) -> str:
     ``loss``).
 
     Raises:
-        UserError: There is none.
+        UserError: There is no such column.
     """
     if metric in columns:
         return metric

@@ -18,7 +18,7 @@ from sweeps.plan.plan import make_plan
             ["strategy=tensor_parallel"],
             "strategy.kind=tensor_parallel keeps trials from sharing their workers; use strategy=ddp or strategy=fsdp",
         ),
-        ("llm_lora", ["search=pbt"], "search.scheduler.kind=pbt copies trials that train on"),
+        ("llm_lora", ["search=pbt"], "search.scheduler.kind=pbt makes trials wait for each other's copies"),
         ("llm_lora", ["train.precision=choice(bf16, fp32)"], "space.train.precision: trials with different values"),
     ],
 )

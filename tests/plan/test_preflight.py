@@ -134,7 +134,7 @@ def test_good_data_and_a_model_that_takes_it_find_nothing() -> None:
 def test_a_model_too_large_for_a_look_is_not_built() -> None:
     ((kind, text),) = examined("good", "mine.Huge")
     assert kind == "warning"
-    assert "parameters, and was not tried" in text
+    assert "are not tried before the sweep" in text
 
 
 def findings_of(what: str) -> list[tuple[str, str]]:

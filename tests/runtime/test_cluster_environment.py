@@ -126,7 +126,7 @@ def test_a_local_start_that_fails_once_is_tried_again_and_a_second_failure_is_on
 
     assert _started_here(lambda: start(1)) == "started"
     starts.clear()
-    with pytest.raises(UserError, match=r"did not start on this machine, twice \(The current node timed out"):
+    with pytest.raises(UserError, match=r"failed twice to start on this machine \(The current node timed out"):
         _started_here(lambda: start(2))
 
 

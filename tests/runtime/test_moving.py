@@ -122,7 +122,7 @@ async def test_a_workers_sigterm_moves_its_trial_unless_ray_is_ending_the_worker
     await broker.worker_terminated("gone", 0)
     await broker.worker_terminated("one", 1)
     ((trial, text),) = await notes(broker)
-    assert (trial, text.partition(";")[0]) == ("0000", "worker 1 on host-n2 is to end (SIGTERM)")
+    assert (trial, text.partition(";")[0]) == ("0000", "worker 1 on host-n2 has received SIGTERM and will end")
 
 
 async def test_a_workers_sigterm_ends_a_slot_without_a_trial() -> None:

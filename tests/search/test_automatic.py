@@ -105,7 +105,7 @@ def test_trials_that_report_little_time_for_a_pause_are_paused_and_one_line_says
     search = searched(planned("search.num_trials=16", *ONE_LR), timed(begin=0.5, saving=0.1))
     chosen = [event for event in search.events if event["event"] == "chosen"]
     assert [event["pauses_trials"] for event in chosen] == [True]
-    assert chosen[0]["reason"] == "trials that promise little are paused, which costs 1.6% of a training"
+    assert chosen[0]["reason"] == "the less promising trials are paused, which costs 1.6% of a training"
     assert search.have("pauses")
     assert search.count(TrialState.COMPLETE) >= 1
 

@@ -299,7 +299,7 @@ def test_a_job_that_hangs_is_ended_by_its_limit_of_time_and_says_so(
     running.clock.ahead_s = 7300
     job = running.until(number, *jobs.ENDED)
     assert job.state == "cancelled"  # nothing was recorded yet
-    assert "its time was over, 2 h after its start (queue.max_hours, max_hours" in str(job.error)
+    assert "its time limit was reached, 2 h after its start (queue.max_hours, max_hours" in str(job.error)
 
 
 def test_a_driver_that_lives_and_does_not_go_on_is_killed_and_started_again(

@@ -142,7 +142,7 @@ def test_a_program_without_the_metric_is_told_what_it_has(tmp_path: Path) -> Non
     utils, lead = follow(tmp_path, 'print({"evil": 1, "loss": 2})')
     assert utils.reports == []
     assert lead.why_silent().startswith(
-        "search.metric=eval: the program ended without reporting it; it has only evil, loss"
+        "search.metric=eval: the program ended without reporting it; it reported only evil, loss"
     )
 
 

@@ -104,7 +104,9 @@ def test_the_first_report_waits_for_limited_metrics_and_is_refused_if_they_do_no
     assert measured(measurements, *late) == [(1, False), (1, True), (2, True)]
     without = Measurements(objectives=["loss"], limited=["memory"])
     assert measured(without, {"step": 1, "loss": 1.0}) == [(1, False)]
-    with pytest.raises(ValueError, match=r"search\.limits\.memory: not measured at step 1, .* it has only loss"):
+    with pytest.raises(
+        ValueError, match=r"search\.limits\.memory: .* did not report it at step 1, .* reported only loss"
+    ):
         without.take({"step": 2, "loss": 1.0})
 
 
@@ -123,7 +125,7 @@ def test_a_step_that_goes_back_is_recorded_and_said_once_to_the_user() -> None:
     measurements = Measurements(objectives=["loss"], note=notes.append)
     records: list[dict[str, float]] = [{"step": 5, "loss": 1.0}, {"step": 5, "loss": 1.0}, {"step": 4, "loss": 1.0}]
     assert [is_report for _, is_report in measured(measurements, *records)] == [True, False, False]
-    assert notes == ["its report of step 5 follows that of step 5: it is recorded, not judged"]
+    assert notes == ["it reported step 5 after step 5: this report is recorded, but not judged"]
 
 
 def test_a_step_that_is_no_whole_number_is_refused_if_it_was_named() -> None:

@@ -103,7 +103,7 @@ def numbers_of_process() -> dict[str, Any]:
 def test_inputs_without_rows_of_samples_are_refused() -> None:
     joint = JointLinear(BASE, [Part(0, slice(0, 2), 3, lambda x, _: x)])
     joint.adapted = [None]
-    with pytest.raises(ValueError, match=r"target_modules: a layer gets its inputs in another shape"):
+    with pytest.raises(ValueError, match=r"target_modules: a layer's inputs do not have the shape"):
         joint(torch.zeros(6, 6))
 
 

@@ -152,7 +152,7 @@ def test_a_batch_whose_time_cannot_be_measured_keeps_its_size(monkeypatch: pytes
     monkeypatch.setattr(batch_scaling, "probe_step", fail)
     recorder = run(images(max_communication_share=0.1, max_global_batch_size=1600))
     assert recorder.final["train/global_batch_size"] == 400
-    assert recorder.notes == ["each step takes train.global_batch_size=400 samples: its time is unknown"]
+    assert recorder.notes == ["train.global_batch_size=400 is kept: the time of a step could not be measured"]
 
 
 # --- two workers, of which one fails -------------------------------------------------------------------------

@@ -145,7 +145,7 @@ def test_without_room_in_memory_checkpoints_are_written_at_once(
     monkeypatch.setattr(layout, "LEFT_FREE", 1.0)
     recorder = run(configured(IMAGES), tmp_path)
     (note,) = recorder.notes
-    assert "without a snapshot in memory: a snapshot takes " in note
+    assert "without a snapshot in memory: a snapshot needs " in note
     assert [Path(str(path)).name for _, _, path, _ in recorder.reports] == ["step-00000004", "step-00000008"]
     assert not holder_folder(tmp_path).exists()
 
@@ -192,7 +192,7 @@ def test_a_snapshot_needs_room_in_the_memory_of_its_container(tmp_path: Path, mo
     monkeypatch.setattr(machine_memory, "_CGROUP_USES", (uses,))
     assert machine_memory.available_memory() == 2**20 + 2**19
     (note,) = run(configured(IMAGES, model={"channels": 128}), tmp_path / "trained").notes
-    said = re.search(r"without a snapshot in memory: a snapshot takes (\d+\.\d) MiB of 1\.5 MiB that are free", note)
+    said = re.search(r"without a snapshot in memory: a snapshot needs (\d+\.\d) MiB, and 1\.5 MiB are free", note)
     assert said is not None, note
     assert float(said[1]) > 1.5
 

@@ -195,7 +195,7 @@ def test_where_the_saved_weights_are_not_those_of_the_best_value_everything_says
     assert sweep.best is not None
     assert sweep.as_json()["best"]["weights"] == {"step": 40, "value": 0.5}
     assert weights_note(sweep, sweep.best) == (
-        " Its weights are of step 40, with eval/loss 0.5, and its best value is of step 30."
+        " Its weights are from step 40, with eval/loss 0.5; its best value is from step 30."
     )
     shown = Console(record=True, width=200, file=io.StringIO())
     print_best(sweep, shown)

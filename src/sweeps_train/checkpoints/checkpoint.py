@@ -103,8 +103,8 @@ def load_model(folder: str | Path, *, merge: bool = False) -> Any:
         merge: Merge LoRA adapters into the base model, which gives a plain transformers model.
 
     Returns:
-        The model: of transformers or peft for language models, in the type of its files; for tables, also an
-        estimator's, one whose method ``predict`` takes raw rows; else one that maps images of shape (batch, channels,
+        The model: for language models, of transformers or peft, in the dtype of its files; for tables and estimators, a
+        model whose method ``predict`` takes raw rows; otherwise a module that maps images of shape (batch, channels,
         height, width) to logits of shape (batch, classes).
 
     Raises:
@@ -191,7 +191,7 @@ def prepare_resume(root: Path, note: Callable[[str], None], held: Path | None = 
     """Clean up a folder of checkpoints, and return the newest one, from which a training continues; rank 0 calls it.
 
     Args:
-        root: Folder of the training's checkpoints. What a process that died had left unfinished there is removed.
+        root: Folder of the training's checkpoints. Unfinished files that a dead process has left there are removed.
         note: Tells the user about damaged checkpoints.
         held: Checkpoint whose content is in memory. If it is the newest, its files are not read.
     """

@@ -15,7 +15,7 @@ METRICS_FILE = "metrics.json"
 EVALUATION_FILE = "evaluation.json"
 """Metrics of a checkpoint that was evaluated after it was sealed."""
 CHECKSUM = "crc32"
-"""Key of that file with the CRC-32 of the metrics."""
+"""Key in ``EVALUATION_FILE`` under which the CRC-32 of the metrics is stored."""
 OF_ANOTHER_TRAINING = b"{}\n"
 """Content of ``METRICS_FILE`` in a checkpoint that was copied from another training. This training continues from it,
 but does not repeat the other's report, nor can that checkpoint be its best one."""

@@ -117,7 +117,7 @@ def read_sealed(folder: Path, name: str) -> bytes:
     """Return the content of a file in a sealed folder, verified; a folder without a seal is read as it is.
 
     Raises:
-        ValueError: It is not what was written.
+        ValueError: The content is not what was written.
     """
     content = (folder / name).read_bytes()
     try:

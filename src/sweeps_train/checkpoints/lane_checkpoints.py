@@ -91,7 +91,8 @@ class LaneCheckpoints:
     def save(self, progress: Progress, metrics: dict[str, float] | None, *, finished: bool, stops: bool) -> str | None:
         """Save a checkpoint, and remove superseded ones.
 
-        It is complete later, and then announced to the reporter, unless somebody waits for it.
+        The checkpoint may be written in the background; the reporter is told when it is complete, unless the caller
+        waits for that.
 
         Args:
             progress: Position of the training.

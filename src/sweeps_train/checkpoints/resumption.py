@@ -31,10 +31,10 @@ def find_resumption(root: Path | None, workers: Workers, note: Callable[[str], N
         root: Folder of the training's checkpoints; None if it has none.
         workers: All workers.
         note: Tells the user about damaged checkpoints.
-        resume: Whether it may continue.
+        resume: Whether the training may continue from a checkpoint.
 
     Raises:
-        ValueError: It may not, and there is a checkpoint.
+        ValueError: There is a checkpoint, and ``resume`` is false.
     """
     if root is None:
         return Resumption()

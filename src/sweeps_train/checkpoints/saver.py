@@ -102,15 +102,15 @@ class CheckpointSaver:
             progress: Position of the training.
             metrics: Metrics that are reported at this step, if any.
             finished: Whether the training has reached its end.
-            waits: Whether to wait until the checkpoint is complete; of rank 0.
-            announce: Called by a thread of rank 0 with the folder of the complete checkpoint, if it is kept and if
-                this has not waited for it, but not before ``reported``.
+            waits: Whether to wait until the checkpoint is complete; only rank 0's value counts.
+            announce: Called by a thread of rank 0 with the folder of the complete checkpoint, but not before
+                ``reported``, and only if the checkpoint is kept and this call has not waited for it.
 
         Returns:
             Folder of the checkpoint, on rank 0, if it is complete and kept.
 
         Raises:
-            OSError: It cannot be written, or the one before could not.
+            OSError: This checkpoint or the previous one could not be written.
         """
         began = time.perf_counter()
         self.wait()
@@ -164,7 +164,7 @@ class CheckpointSaver:
         """Wait until all saved checkpoints are on the storage.
 
         Raises:
-            OSError: It could not be written, or another worker has ended.
+            OSError: A checkpoint could not be written, or another worker has ended.
         """
         self._reported.set()
         for each in (self._starting, self._writing):
@@ -186,9 +186,9 @@ class CheckpointSaver:
         succeeded."""
         self._background.end()
         if self._starting is not None:
-            futures.wait([self._starting])  # raises nothing: what the training has raised is told
+            futures.wait([self._starting])  # raises nothing: the training's own error is reported
         if self._writing is not None:
-            self._handed_over.wait(HAND_OVER_WITHIN_S)  # no longer than that for a worker that has stopped
+            self._handed_over.wait(HAND_OVER_WITHIN_S)  # not longer, since a worker may have stopped
         if self._connection is not None:
             self._connection.close()
         if self._snapshot is not None:

@@ -31,7 +31,7 @@ class WorkerState:
     """Small parts of the state that differ between workers."""
 
     stream: int
-    """Id of its stream of random numbers."""
+    """Id of the worker's stream of random numbers."""
     random: dict[str, Any]
     plain: OptimizerState
     """Values of the optimizer's state other than tensors, by parameter and key."""

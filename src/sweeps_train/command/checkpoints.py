@@ -25,7 +25,7 @@ class ProgramCheckpoint:
     step: int | None
     """Last number in the checkpoint's name."""
     written: float
-    """Unix time at which its last file was written."""
+    """Unix time at which the checkpoint's last file was written."""
 
 
 class CheckpointWatch:

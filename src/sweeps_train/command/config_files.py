@@ -167,7 +167,7 @@ def read_document(text: str, file_format: str) -> Document:
         file_format: ``yaml``, ``json`` or ``toml``.
 
     Raises:
-        ValueError: It has another format; with the place of the mistake.
+        ValueError: The text is not in this format; the message names the place of the mistake.
     """
     formats: dict[str, Callable[[str], Document]] = {"yaml": YamlDocument, "json": JsonDocument, "toml": TomlDocument}
     try:

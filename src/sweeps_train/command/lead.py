@@ -28,7 +28,7 @@ READ_WITHIN_S = 1.0
 """Maximum seconds between printing and reading a line on a busy machine. A line that is read within this time after a
 checkpoint was written may have been printed before it."""
 ALIVE_EVERY_S = 30.0
-"""Minimum seconds between two signs of life of a program that prints, but reports no metrics."""
+"""Minimum seconds between two keep-alive events for a program that prints but reports no metrics."""
 
 
 class Signal(IntEnum):
@@ -155,7 +155,7 @@ class Lead:
     def why_silent(self) -> str:
         """Return the error message for a program that ended without a report."""
         names = sorted(self._measurements.names)
-        found = f"it has only {', '.join(names)}" if names else "no metric was found in the sources of task.read"
+        found = f"it reported only {', '.join(names)}" if names else "no metric was found in the sources of task.read"
         wanted = [name for name in (*self._config.objectives, *self._config.limited) if name not in names]
         return (
             f"search.metric={', '.join(wanted or self._config.objectives)}: the program ended without reporting it; "

@@ -71,7 +71,8 @@ class Measurements:
         return self._step
 
     def take(self, record: Record) -> Measured:
-        """
+        """Process one record of the program; return its step and metrics.
+
         Raises:
             ValueError: The step is not a whole number, or a limited metric does not come.
         """
@@ -110,8 +111,8 @@ class Measurements:
             self._incomplete_at = self._step
         elif self._step > self._incomplete_at and new.keys() >= set(self._objectives):
             raise ValueError(
-                f"search.limits.{missing[0]}: not measured at step {self._incomplete_at}, that of its first report; "
-                f"it has only {', '.join(sorted(self.names))}"
+                f"search.limits.{missing[0]}: the program did not report it at step {self._incomplete_at}, the step of "
+                f"its first report; it reported only {', '.join(sorted(self.names))}"
             )
 
     def _judged(self, metrics: dict[str, float]) -> tuple[dict[str, float], bool]:
@@ -123,7 +124,8 @@ class Measurements:
             if self._has_reported and not self._has_noted:
                 self._has_noted = True
                 self._note(
-                    f"its report of step {self._step} follows that of step {self._reported}: it is recorded, not judged"
+                    f"it reported step {self._step} after step {self._reported}: this report is recorded, but not "
+                    "judged"
                 )
             return metrics, False
         self._reported, self._has_reported, self._is_first = self._step, True, False

@@ -146,7 +146,7 @@ def config_values(task: CommandTask, config: Mapping[str, Any]) -> tuple[dict[st
         config: The trial's config as nested mappings.
 
     Returns:
-        The values by name, without those that only a running trial has; and the names that there are not.
+        The values by name, without those that only a running trial has; and the names that have no value.
     """
     found: dict[str, Any] = {}
     unknown: list[str] = []

@@ -51,7 +51,7 @@ class Program:
             on_line: Called by threads with each line of output, never twice at once.
 
         Raises:
-            OSError: It cannot be started.
+            OSError: The program cannot be started.
         """
         self.name = words[0]
         self._grace_s = grace_s

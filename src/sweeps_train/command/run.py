@@ -66,7 +66,7 @@ def run_command(
 
     Raises:
         ProgramFailed: The program has ended with an error, or without a report.
-        OSError: It cannot be started, or a file of it cannot be read or written.
+        OSError: The program cannot be started, or one of its files cannot be read or written.
     """
     utils = TrialTrainFnUtils(config.checkpoint, reporter, Path(checkpoint_folder), metric, mode)
     place = Place.current()

@@ -1,4 +1,4 @@
-"""Identity of a data set's contents; the library also uses it as the key of its own cache."""
+"""Private names of torch for tensors without values, on which a model of any size can run to compute its memory."""
 
 from __future__ import annotations
 

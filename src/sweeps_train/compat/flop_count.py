@@ -24,8 +24,8 @@ arguments are query, key and value; those of ``_backward`` are preceded by the g
 class FlopCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the floating-point operations within its context.
 
-    Torch's own ``FlopCounterMode`` lets errors of its formulas end what it counts, and until torch 2.13 had none for
-    grouped-query attention, nor has it any for fused attention on CPUs.
+    Torch's own ``FlopCounterMode`` lets an error of a formula end the counted code. It lacks formulas for fused
+    attention on CPUs and, before torch 2.13, for grouped-query attention.
     """
 
     supports_higher_order_operators = True

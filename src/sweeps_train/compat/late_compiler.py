@@ -1,8 +1,8 @@
 """Avoids the slow import of ``torch._dynamo``, torch's compiler, in trainings without compilation.
 
-Torch's optimizers and ``DistributedDataParallel`` import it when they are first used, which takes a worker longer than
-torch itself, to tell it to keep away from them. Here that waits until something else has imported it. Where torch has
-changed, it is imported as before.
+Torch's optimizers and ``DistributedDataParallel`` import the compiler when they are first used, to exclude themselves
+from compilation; that takes a worker longer than importing torch. Here the import waits until something else needs the
+compiler. If torch has changed, the compiler is imported as before.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ def _without_graph_breaks(usual: Any) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _answered_without_compiler() -> Iterator[None]:
-    """Within the block, answer DDP's questions to the compiler in its place if nothing has imported it."""
+    """Within the block, answer the questions that DDP asks ``torch._dynamo``, unless something has imported that
+    module."""
     if compiler_is_loaded():
         yield
         return

@@ -145,7 +145,7 @@ def _cuda_runtime() -> Any:
 
 def _succeeded(status: Any) -> bool:
     """Whether a CUDA call succeeded; if not, clears CUDA's error, which the next kernel would raise."""
-    if int(status) == 0:  # the status itself is a member of an enumeration, and any such is true
+    if int(status) == 0:  # a member of an enumeration, and every member is true
         return True
     with contextlib.suppress(RuntimeError):
         torch.zeros(1, device="cuda")

@@ -172,9 +172,9 @@ def check_exchange(train: Train, strategy: Strategy) -> None:
         )
     if strategy.compression == "powersgd":
         raise ValueError(
-            f"train.max_communication_share={train.max_communication_share}: the size of what strategy.compression="
-            "powersgd sends does not depend on the batch size; use none, fp16 or bf16, or set it and "
-            "train.max_global_batch_size to null"
+            f"train.max_communication_share={train.max_communication_share}: strategy.compression=powersgd sends "
+            "equally much for every batch size; use none, fp16 or bf16, or set it and train.max_global_batch_size to "
+            "null"
         )
 
 

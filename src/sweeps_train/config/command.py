@@ -23,8 +23,8 @@ class ConfigFile:
     """Config file of the program, written into each trial's folder."""
 
     source: Annotated[str | None, Reach.COMMAND] = None
-    """File from which it is made, relative to the folder in which Sweeps runs: ``.yaml``, ``.yml``, ``.json`` or
-    ``.toml``; default: an empty file."""
+    """File from which the program's config file is made, relative to the folder in which Sweeps runs: ``.yaml``,
+    ``.yml``, ``.json`` or ``.toml``; default: an empty file."""
     format: FileFormat | None = None
     """Format; required if there is no source or its name does not tell the format."""
     values: Annotated[dict[str, Any], Reach.COMMAND] = Field(default_factory=dict)
@@ -114,8 +114,8 @@ class ProgramCheckpoints:
     folder: Annotated[str, Reach.COMMAND]
     """Folder in which the checkpoints appear, relative to the program's working folder; placeholders are filled in."""
     pattern: Annotated[str, Field(min_length=1), Reach.COMMAND] = "checkpoint-*"
-    """Names of the files or folders in it that are checkpoints, with ``*`` and ``?``; the last number in a name is the
-    step."""
+    """Names of the files or folders in ``folder`` that are checkpoints, with ``*`` and ``?``; the last number in a name
+    is the step."""
     complete: Annotated[str | None, Reach.COMMAND] = None
     """File that the program writes last into a checkpoint; a checkpoint with it is complete. Default: a checkpoint is
     complete when it has not changed for ``settled_s``."""

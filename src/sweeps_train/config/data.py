@@ -101,7 +101,7 @@ class CustomData:
     target: Import = Field(alias="_target_")
     """Import path of the function."""
     arguments: Annotated[dict[str, Any], Reach.ARGUMENTS] = Field(default_factory=dict)
-    """Keyword arguments for it; each can be searched as ``data.arguments.NAME``."""
+    """Keyword arguments of ``_target_``; each can be searched as ``data.arguments.NAME``."""
     loader: Loader = Field(default_factory=Loader)
     """Preparation of batches."""
 

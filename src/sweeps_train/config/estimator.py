@@ -22,9 +22,9 @@ class EstimatorTask:
     target: Import = Field(alias="_target_")
     """Import path of the class: ``xgboost.XGBClassifier``, ``sklearn.ensemble.RandomForestRegressor``."""
     arguments: Annotated[dict[str, Any], Reach.ARGUMENTS] = Field(default_factory=dict)
-    """Keyword arguments for it; each can be searched as ``task.arguments.NAME``."""
+    """Keyword arguments of ``_target_``; each can be searched as ``task.arguments.NAME``."""
     goal: Literal["auto", "classification", "regression"] = "auto"
-    """Whether it predicts classes or numbers; auto: as the estimator declares."""
+    """Whether the estimator predicts classes or numbers; auto: as the estimator declares."""
     positive_class: PositiveClass = None
     """Class of interest of a classifier, with metrics of its own, as for ``task=classification``."""
     encoding: Literal["auto", "native", "one_hot"] = "auto"
@@ -39,7 +39,8 @@ class EstimatorTask:
     """Folds of a cross-validation over all rows, instead of held-out ones. After each fold the mean so far is reported;
     at the end the model that is kept is fitted to all rows. The trial's value is that of its last report."""
     metrics: list[Text] = Field(default_factory=list)
-    """Metrics that it reports; default: those of its goal, as for ``task=classification`` and ``task=regression``."""
+    """Metrics that the estimator reports; default: the metrics of its goal, as for ``task=classification`` and
+    ``task=regression``."""
 
     def __post_init__(self) -> None:
         for name in ("report_every", "patience"):

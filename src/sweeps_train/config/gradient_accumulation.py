@@ -12,7 +12,7 @@ def check_batch_split(train: Train, replicas: int, stages: int = 1) -> tuple[int
         train: Sizes of the global batch and the micro batch.
         replicas: Number of model replicas, which have different samples: ``strategy.replicas(num_workers)``.
         stages: Number of pipeline stages. Without a ``micro_batch_size`` there are ``MICRO_BATCHES_A_STAGE`` micro
-            batches for each, as far as the batch allows.
+            batches for each, if the batch is large enough.
 
     Returns:
         Samples per forward pass of a worker, and accumulation steps.

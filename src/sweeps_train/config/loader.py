@@ -19,7 +19,7 @@ class Loader:
     """Processes of each worker that read batches ahead; 0 reads them when they are needed, which is the fastest for
     data in memory or mapped files; auto: enough for the measured wait for batches, up to the worker's CPUs."""
     prefetch: PositiveInt = 2
-    """Batches that each of these processes keeps ready; auto processes begin with it."""
+    """Batches that each reading process keeps ready; with ``num_workers=auto``, the number at the start."""
     pin_memory: Flag | Literal["auto"] = "auto"
     """Put batches into page-locked memory, from which a GPU can copy while it computes; auto: only if there is a
     GPU."""

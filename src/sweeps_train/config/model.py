@@ -47,7 +47,8 @@ class CausalLM:
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Type of the base model's weights; ``auto`` keeps the stored one."""
     attention: Annotated[str | None, Reach.WORD] = None
-    """Attention implementation of transformers (``sdpa``, ``flash_attention_2``, ...); default: its choice."""
+    """Attention implementation of transformers (``sdpa``, ``flash_attention_2``, ...); default: chosen by
+    transformers."""
     gradient_checkpointing: Flag = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
     trust_remote_code: Annotated[bool, Reach.REMOTE_CODE] = False
@@ -131,7 +132,7 @@ class CustomModel:
     target: Import = Field(alias="_target_")
     """Import path of a class or function that returns the module."""
     arguments: Annotated[dict[str, Any], Reach.ARGUMENTS] = Field(default_factory=dict)
-    """Keyword arguments for it; each can be searched as ``model.arguments.NAME``."""
+    """Keyword arguments of ``_target_``; each can be searched as ``model.arguments.NAME``."""
 
 
 Model = Annotated[CausalLM | ConvNet | VisionTransformer | Mlp | CustomModel, Field(discriminator="kind")]

@@ -1,4 +1,4 @@
-"""Reach of config values beyond the training: code, files, addresses, other sweeps.
+"""Kinds of things outside of the training that a config value can access: code, files, addresses, other sweeps.
 
 A service that runs other people's configs checks every value by the ``Reach`` of its field. A field whose values are
 numbers, fixed words or sections needs none; any other field declares one, if only ``NOTHING``.
@@ -14,7 +14,7 @@ class Reach(Enum):
     """Metadata of a field: ``path: Annotated[str, Reach.SOURCE]``."""
 
     NOTHING = auto()
-    """Reaches nothing."""
+    """Accesses nothing outside of the training."""
     TARGET = auto()
     """Import path of code that is run."""
     REMOTE_CODE = auto()

@@ -40,8 +40,8 @@ class FSDP:
 
     kind: Literal["fsdp"]
     shard_size: PositiveInt | None = None
-    """Workers that share one copy of the model, such as those of a node; gradients are averaged between these groups.
-    Default: all workers."""
+    """Workers that share one copy of the model, such as the workers of a node; gradients are averaged between the
+    copies. Default: all workers."""
     reshard_after_forward: Flag = True
     """Drop a layer's gathered weights after the forward pass, and gather them again for the backward pass: less memory,
     half as much more communication."""

@@ -23,7 +23,7 @@ def _tab(separator: Any) -> Any:
 
 @dataclass(config=STRICT, kw_only=True)
 class TableData:
-    """A table in memory: numbers, categories, booleans and dates, with missing values. Everything that is learned of
+    """A table in memory: numbers, categories, booleans and dates, with missing values. Everything that is learned about
     its columns (categories, means, scales) is learned from the training rows, and saved with the model."""
 
     kind: Literal["table"]

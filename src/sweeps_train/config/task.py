@@ -120,12 +120,13 @@ class FunctionTask:
     datasets: Annotated[dict[str, RayDataset], Reach.ARGUMENTS] = Field(default_factory=dict)
     """Ray Data sets that the function gets by ``ray.train.get_dataset_shard(NAME)``, by name."""
     dataset_config: DatasetConfig = Field(default_factory=DatasetConfig)
-    """Options for these datasets."""
+    """Options for ``datasets``."""
     working_folder: Annotated[str | None, Reach.FOLDER] = None
     """Folder in which the function works, relative to the one in which the sweep was started (``.``); default: a folder
     of the trial's own."""
     metrics: list[Text] = Field(default_factory=list)
-    """Metrics that it reports; with this list, a misspelt ``search.metric`` is found before anything starts."""
+    """Metrics that the function reports; with this list, a misspelt ``search.metric`` is found before anything
+    starts."""
 
     def __post_init__(self) -> None:
         if self.datasets and self.framework == "script":

@@ -20,7 +20,7 @@ class CustomOptimizer:
     target: Import = Field(alias="_target_")
     """Import path of a class of ``torch.optim.Optimizer``, such as ``torch.optim.RMSprop``."""
     arguments: Annotated[dict[str, Any], Reach.ARGUMENTS] = Field(default_factory=dict)
-    """Keyword arguments for it; each can be searched as ``train.optimizer.arguments.NAME``."""
+    """Keyword arguments of ``_target_``; each can be searched as ``train.optimizer.arguments.NAME``."""
 
 
 BITSANDBYTES_OPTIMIZERS = ("adamw_8bit", "paged_adamw_8bit", "paged_adamw_32bit")
@@ -49,7 +49,7 @@ class Train:
     max_global_batch_size: PositiveInt | None = None
     """Upper limit of the global batch with ``max_communication_share``."""
     memory_limit_gib: PositiveFloat | None = None
-    """Memory of its device that ``micro_batch_size=auto`` lets a worker use; default: its share of a GPU, or of its
+    """Memory of a worker's device that ``micro_batch_size=auto`` may use; default: its share of a GPU, or of its
     machine."""
     optimizer: (
         Literal["adamw", "adam", "sgd", "adamw_8bit", "paged_adamw_8bit", "paged_adamw_32bit"] | CustomOptimizer

@@ -14,17 +14,18 @@ _COMPARED = 16
 def check_same_samples(workers: Workers, train: Samples, held_out: Samples, *, contents: bool) -> None:
     """Refuse data that differs between the workers of a training; every worker must call it.
 
-    Workers that have read other files, or another version of a data set, would wait for each other forever: the longer
-    epoch makes a step that the others do not make.
+    Workers with different files, or different versions of a data set, would wait for each other forever: those with the
+    longer epoch make a step that the others do not make.
 
     Args:
         workers: All workers.
         train: This worker's training samples.
         held_out: This worker's held-out samples.
-        contents: Whether to compare contents besides numbers; not where each reading of a sample draws random numbers.
+        contents: Whether to compare the contents of samples in addition to their number; false if reading a sample
+            draws random numbers.
 
     Raises:
-        ValueError: They differ; raised on all workers, with what each has.
+        ValueError: The data differs; raised on all workers, with what each has.
     """
     if workers.size == 1:
         return

@@ -64,7 +64,7 @@ def cached_arrays(kind: str, key: Any, make: Callable[[], Arrays]) -> Arrays:
         file.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(file.with_suffix(".lock"))
         lock.acquire()
-    except (OSError, NotImplementedError, RuntimeError) as error:  # no such folder; no locks there; no home
+    except (OSError, NotImplementedError, RuntimeError) as error:  # no such folder, no locks in it, or no home
         _log.warning("no cache for %s (%s); set SWEEPS_CACHE to a folder that can be written", kind, error)
         return make()
     try:

@@ -87,8 +87,8 @@ class ChatEncoder:
         begun = self._render(messages[:number], tokenize=False, add_generation_prompt=True)
         if not text.startswith(begun) or len(begun) < earliest:
             raise ValueError(
-                f"the tokenizer's chat template changes what comes before message {number + 1} once the assistant has "
-                "answered, so that the answer's tokens cannot be told from the user's; set model.tokenizer to one "
+                f"the tokenizer's chat template changes the text before message {number + 1} when the assistant's "
+                "answer is added, so the answer's tokens cannot be told from the user's; set model.tokenizer to one "
                 "whose template marks them ({% generation %}), or use data.prompt_field and data.completion_field"
             )
         # Some templates remove what a model thought before it answered, and white space around the answer.

@@ -101,7 +101,7 @@ def load_hub(key: str, path: str, config: TextData, split: str) -> Any:
         split: Split, in slicing syntax.
 
     Raises:
-        ValueError: It cannot be loaded.
+        ValueError: The data set cannot be loaded.
     """
     from datasets import load_dataset
 

@@ -43,7 +43,7 @@ class ReadAheadTuner:
 
     >>> tuner = ReadAheadTuner(ReadAhead(0, 2), most=4)
     >>> tuner.observe(10.0, wait_share=0.5)
-    'waited for batches 50% of the time; from now on each worker has 1 process to read ahead, 2 batches each'
+    'workers waited for batches 50% of the time; from now on each worker has 1 process to read ahead, 2 batches each'
     >>> tuner.setting
     ReadAhead(processes=1, prefetch=2)
     """
@@ -86,14 +86,15 @@ class ReadAheadTuner:
             self._ended = True
             self._change(before)
             return (
-                f"workers still waited for their batches {share:.0%} of the time, after {earlier:.0%}: {before} again"
+                f"workers still waited for their batches {share:.0%} of the time, instead of {earlier:.0%} before the "
+                f"change, which is undone: {before}"
             )
         larger = self._larger()
         if share <= WORTH_A_CHANGE or larger is None:
             return None
         self._before = self.setting, share
         self._change(larger)
-        return f"waited for batches {share:.0%} of the time; from now on {larger}"
+        return f"workers waited for batches {share:.0%} of the time; from now on {larger}"
 
     def _larger(self) -> ReadAhead | None:
         processes, prefetch = self.setting.processes, self.setting.prefetch

@@ -19,7 +19,7 @@ from typing import Literal
 Split = Literal["train", "eval"]
 
 BUILTIN_DOCSTRINGS = "builtin:stdlib_docstrings"
-"""Path in a config that names these documents."""
+"""Config path that names the standard library's docstrings as documents."""
 
 MIN_DOCSTRING_CHARACTERS = 80
 """Shorter docstrings are mostly one-liners that repeat a name."""

@@ -24,7 +24,7 @@ _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class CorruptionCheck:
-    """Compares the gradients of workers that each hold the whole model. All of them call the same methods."""
+    """Compares the gradients of workers that each hold the whole model. All workers call the same methods."""
 
     def __init__(self, strategy: Strategy, every: int | None, seed: int):
         """

@@ -1,6 +1,6 @@
 """Speed of a node: a matrix product on each of its devices, and an all-reduce between nodes.
 
-DLRover runs the same two before a job, to find nodes that are slow or broken (its design of the network check).
+DLRover runs the same two measurements before a job to find slow or broken nodes (see its design of the network check).
 """
 
 from __future__ import annotations

@@ -57,7 +57,8 @@ def busy_parts(communication: Sequence[float], data_wait: Sequence[float]) -> li
     """Share of a step in which each worker did not wait for others, from 0 to 1.
 
     Args:
-        communication: Part of the time after its batch had come in which each worker communicated, or waited in that.
+        communication: Part of the time after its batch had arrived in which each worker communicated, or waited for
+            others to do so.
         data_wait: Part of the whole step in which it waited for its batch.
 
     Example:

@@ -49,7 +49,7 @@ def select_own(local_rank: int, processes: int) -> None:
         processes: Number of these.
 
     Raises:
-        ValueError: There are more processes than accelerators. Where each process sees its own one alone, all have
+        ValueError: There are more processes than accelerators. If each process sees only its own accelerator, all have
             the local rank 0.
     """
     if not torch.accelerator.is_available() or os.environ.get("ACCELERATE_TORCH_DEVICE") == "cpu":

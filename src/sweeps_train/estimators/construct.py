@@ -30,7 +30,7 @@ def estimator_class(task: EstimatorTask) -> type[Any]:
     """Import the class of an estimator.
 
     Raises:
-        ValueError: It cannot be imported, or has no ``fit`` and ``predict``.
+        ValueError: The class cannot be imported, or has no ``fit`` and ``predict``.
     """
     found = import_target("task", task.target)
     if not inspect.isclass(found) or not hasattr(found, "fit") or not hasattr(found, "get_params"):
@@ -45,7 +45,7 @@ def goal_of(task: EstimatorTask, found: type[Any]) -> Goal:
     """Whether an estimator predicts classes or numbers.
 
     Raises:
-        ValueError: It does not say so, or does neither.
+        ValueError: The class does not say which, or does neither.
     """
     if task.goal != "auto":
         return task.goal

@@ -25,14 +25,14 @@ class Growth(Protocol):
         """Fit more units of an estimator.
 
         Args:
-            estimator: It has ``done`` units already, and is changed in place.
-            inputs: Of all training rows.
-            targets: Of all training rows.
-            done: Units that it has.
+            estimator: Estimator with ``done`` units, which is changed in place.
+            inputs: Inputs of all training rows.
+            targets: Targets of all training rows.
+            done: Number of units fitted so far.
             number: Units to add.
 
         Returns:
-            Units that it has now; fewer than were asked for if it has found its end.
+            Number of units fitted now; fewer than requested if the estimator has stopped by itself.
         """
 
 

@@ -77,7 +77,7 @@ def mapped(path: Path, *, shared: bool) -> dict[str, torch.Tensor]:
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It is not such a file.
+        ValueError: The file is not in safetensors' format.
     """
     with path.open("rb") as file:
         length = int.from_bytes(file.read(_LENGTH_BYTES), "little")

@@ -65,9 +65,9 @@ def keep_best_by_the_trial(args: TrainingArguments) -> None:
     """Let the trial keep the best checkpoint instead of the ``Trainer``: each reported one is moved out of the
     ``Trainer``'s folder.
 
-    The trial keeps the checkpoint of its best report (``checkpoint.keep=[best, last]``), and what the ``Trainer`` would
-    load at its end nobody sees. With ``save_strategy=best`` a checkpoint would come only after its evaluation has been
-    reported, so every evaluation saves one; all but the best and the last are removed.
+    The trial keeps the checkpoint of its best report (``checkpoint.keep=[best, last]``), and nobody would use the model
+    that the ``Trainer`` loads at its end. With ``save_strategy=best`` a checkpoint would come only after its evaluation
+    has been reported, so every evaluation saves one; all but the best and the last are removed.
     """
     args.load_best_model_at_end = False
     if args.save_strategy == SaveStrategy.BEST:
@@ -78,7 +78,7 @@ class ReportCallback(TrainerCallback):
     """Reports each evaluation, with the checkpoint of the same step if there is one.
 
     Ray's own callback (``ray.train.huggingface.transformers``) reports only with checkpoints, so that a scheduler would
-    judge a trial late whose evaluations are more frequent. The evaluations of several datasets are one report.
+    judge a trial with more frequent evaluations too late. The evaluations of several datasets are one report.
     """
 
     def __init__(self, trainer: Trainer) -> None:

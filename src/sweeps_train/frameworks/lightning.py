@@ -84,7 +84,7 @@ def _validated(target: str, made: Any) -> tuple[Trainer, LightningModule, Lightn
     """Check the result of the user's function, and prepare its ``Trainer``.
 
     Raises:
-        ValueError: It cannot be trained here; the message names the target.
+        ValueError: The result cannot be trained here; the message names the target.
     """
     match made:
         case (Trainer() as trainer, LightningModule() as module):

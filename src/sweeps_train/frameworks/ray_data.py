@@ -52,7 +52,7 @@ def trial_shards(task: FunctionTask | None) -> Iterator[Mapping[str, DataIterato
 
 
 def make_datasets(task: FunctionTask) -> dict[str, Dataset]:
-    """Call the functions that make a task's datasets. Of equal calls only one is made, and its result is shared.
+    """Call the functions that make a task's datasets. Equal calls are made only once and share the result.
 
     Args:
         task: The task with its datasets.

@@ -119,7 +119,7 @@ def _in_own_folder(config: ReportingConfig, checkpoint_folder: Path) -> Iterator
         yield
         return
     chosen = config.task.working_folder
-    sys.path[:] = [str(Path.cwd()) if entry == "" else entry for entry in sys.path]  # what it imports later
+    sys.path[:] = [str(Path.cwd()) if entry == "" else entry for entry in sys.path]  # for later imports
     with working_in(own_folder(checkpoint_folder) if chosen is None else Path(chosen).expanduser()):
         yield
 

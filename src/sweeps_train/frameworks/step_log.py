@@ -14,10 +14,10 @@ class StepLog(Protocol):
 
     @property
     def searched(self) -> tuple[str, ...]:
-        """See ``searched_metrics``."""
+        """Return the metrics that the search reads."""
 
     def log_step(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """See the function ``log_step``."""
+        """Record metrics of a step between two reports."""
 
 
 def log_step(step: int, metrics: Mapping[str, Any]) -> None:

@@ -61,7 +61,7 @@ class FeedOfAll:
         return given if self._workers.rank == 0 else told
 
     def allows(self, base: TrainingConfig, request: TrainingRequest) -> bool:
-        """Whether a training may share the base of another one; if not, it is ended.
+        """Whether a training may share the base of another one; a training that may not is ended.
 
         Args:
             base: Config whose base model is shared.

@@ -59,8 +59,8 @@ class JointLinear(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if x.dim() != 3 or x.shape[0] != self._parts[-1].rows.stop:
             raise ValueError(
-                "model.lora.target_modules: a layer gets its inputs in another shape than (samples, tokens, width), so "
-                "that those of several lanes cannot be told apart; train such adapters alone"
+                "model.lora.target_modules: a layer's inputs do not have the shape (samples, tokens, width), so the "
+                "samples of several trials cannot be told apart; use scaling.trials_per_group=1"
             )
         device = x.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype

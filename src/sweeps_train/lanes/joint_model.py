@@ -88,15 +88,15 @@ def adapted_layers(adapted: Any) -> dict[str, FusedLinear]:
     """Layers of a model that have adapters, by their names in its base.
 
     Raises:
-        ValueError: One of them cannot be computed together with those of other lanes.
+        ValueError: A layer cannot be computed together with those of other lanes.
     """
     base = adapted.get_base_model()
     layers = {name: each for name, each in base.named_modules() if isinstance(each, BaseTunerLayer)}
     for name, each in layers.items():
         if not isinstance(each, FusedLinear) or each.base_layer is base.get_output_embeddings():
             raise ValueError(
-                f"model.lora.target_modules: the layer {name} is not a linear layer of the model, and only such "
-                "are trained together with those of other trials; leave it out, or train this alone"
+                f"model.lora.target_modules: {name} is not a linear layer of the model, and trials that share their "
+                "workers can adapt only such; leave it out, or use scaling.trials_per_group=1"
             )
     return {name: each for name, each in layers.items() if isinstance(each, FusedLinear)}
 

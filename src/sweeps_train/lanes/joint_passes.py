@@ -71,15 +71,17 @@ class JointPasses:
         """Add the gradients of the lanes' losses, averaged over all workers.
 
         Args:
-            work: Parts of this step, in the same order on all workers; one without batches has failed on this worker.
-            flags: Numbers on the CPU that are exchanged along; the first ones are above 0 for the parts that failed.
+            work: Parts of this step, in the same order on all workers; a part without batches has failed on this
+                worker.
+            flags: Numbers on the CPU that are exchanged together with the gradients; the first ones are above 0 for the
+                parts that failed.
 
         Returns:
             This worker's part of the summed loss of each, a scalar on the device; and the mean of all workers' flags.
         """
         if self._workers.size > 1:
             flags = flags.to(self._workers.device, non_blocking=True)
-        if self._is_sharded:  # all workers compute the same lanes, so that what one cannot is left out by all
+        if self._is_sharded:  # all workers must leave out a lane that one of them cannot compute
             average_in_chunks([flags], self._workers.size)
             has_failed = flags[: len(work)].tolist()
             work = [replace(each, micro_batches=[]) if n else each for each, n in zip(work, has_failed, strict=True)]

@@ -66,7 +66,7 @@ class Lane:
         # Workers that do not evaluate save a checkpoint for it.
         self.evaluates, self.pending = request.evaluator is None, self._pending_reports(folder)
 
-        seed_all(config.seed)  # alike on all workers, which build the same weights
+        seed_all(config.seed)  # equally on all workers, so that they build the same weights
         self.task = group.build_task(config, found.state)
         request.on_prepared()
         self.workers.meet()  # another node may still download or tokenize
@@ -218,7 +218,7 @@ class Lane:
         """Clip gradients and step the optimizer. With fp16, a step whose gradients overflow is skipped.
 
         Returns:
-            Whether the step was made; not if its gradients are not finite and the config says to leave it out.
+            Whether the step was taken; false if its gradients are not finite and the config says to skip such steps.
         """
         scaler, max_grad_norm = self.precision.scaler, self.config.train.max_grad_norm
         if max_grad_norm is not None:
@@ -298,7 +298,7 @@ class Lane:
             A last evaluation, without a checkpoint of these weights unless others evaluate that.
 
         Raises:
-            Diverged: It is to go back to its last checkpoint instead.
+            Diverged: The training must return to its last checkpoint instead.
         """
         self.divergence.tell_end(self.progress.step, self.progress.samples, times_restored)
         self.total_steps = self.progress.step

@@ -12,7 +12,8 @@ from sweeps_train.workers.distributed import Workers
 
 
 class LaneStrategy(Strategy):
-    """Evaluates, clips and saves the adapters of one lane. Every worker holds all of it, as under ``ddp``."""
+    """Evaluates, clips and saves the adapters of one lane. Every worker holds all adapters of the lane, as with
+    ``ddp``."""
 
     random_numbers: OwnRandomNumbers
 

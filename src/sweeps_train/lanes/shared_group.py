@@ -49,7 +49,7 @@ class SharedGroup(Group):
         if precision.scaler.is_enabled():
             raise ValueError(
                 "train.precision=auto is fp16 on this GPU, whose loss scaling is for one training at a time; "
-                "train this alone, or use train.precision=fp32"
+                "use scaling.trials_per_group=1, or train.precision=fp32"
             )
         if self._sharding is not None:
             return ShardedLaneStrategy(self._sharding, self.workers, precision, self.passes)

@@ -18,8 +18,8 @@ def train_lanes(feed: Feed | None, num_lanes: int) -> None:
     such as a full disk, end all, which continue from their checkpoints.
 
     Args:
-        feed: Gives the trainings, on rank 0. They share the base of the first one, as far as
-            ``sweeps_train.config.sharing`` allows.
+        feed: Gives the trainings, on rank 0. They share the base of the first one if ``sweeps_train.config.sharing``
+            allows it.
         num_lanes: Trainings at a time.
     """
     workers = Workers.current()

@@ -29,7 +29,8 @@ class Measurement:
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Context manager for measuring code, which ends at its first exception.
+        """Context manager around code that measures: its first exception is logged and ends the block, but not the
+        training.
 
         >>> with Measurement("the weather").attempt():
         ...     raise OSError("no window")
@@ -53,8 +54,8 @@ class Measurement:
 
     @contextmanager
     def around(self, measuring: Callable[[], AbstractContextManager[T]]) -> Iterator[T | None]:
-        """Context manager for code that is being measured. The code runs even if the context manager of ``measuring``
-        fails, and the code's own exceptions pass through."""
+        """Context manager around training code that is being measured. The code runs even if the context manager of
+        ``measuring`` fails, and the code's own exceptions pass through."""
         stack, entered = ExitStack(), None
         with self.attempt():
             entered = stack.enter_context(measuring())

@@ -46,8 +46,8 @@ class TimeSpent:
         Args:
             seconds: Time that they took.
             data_wait_share: Part of it in which workers waited for data, from 0 to 1.
-            communication_share: Part of it in which they communicated; None if that was not measured in these steps,
-                for which the last measured part is taken, or 0 before there is one.
+            communication_share: Part of it in which they communicated; None if that was not measured in these steps, in
+                which case the last measured part is used, or 0 before the first measurement.
         """
         if communication_share is not None:
             self._communication_share = communication_share

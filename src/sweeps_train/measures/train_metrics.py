@@ -84,7 +84,7 @@ class TrainMetrics:
 
         Args:
             task: Names the unit of speed.
-            votes: Numbers of this worker that are summed along.
+            votes: Numbers of this worker that are summed over all workers in the same exchange.
             halvings: Number of times that this worker has halved its micro batches.
             communication: Provides measurements of communication, if there are any.
             flops: The utilisation follows from its counts and the speed.
@@ -148,7 +148,7 @@ def _machine_metrics(rows: Rows, names: Sequence[str], *, per_worker: bool) -> d
 
     Args:
         rows: Measurements by worker and name.
-        names: Metrics to take of them. One for which some worker has no value (NaN) is left out.
+        names: Metrics to return; a metric for which a worker has no value (NaN) is left out.
         per_worker: Include each worker's values.
     """
     metrics: dict[str, float] = {}

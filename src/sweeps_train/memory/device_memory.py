@@ -23,7 +23,7 @@ def limit_memory(share: float) -> None:
     """Limit this process to a share of its device's memory, from now on.
 
     Torch raises an out-of-memory error where tensors would need more of a GPU, so that processes that share one do not
-    take each other's memory. On CPUs nothing is enforced; the share is what is planned with.
+    take each other's memory. On CPUs nothing is enforced; the share is only used for planning.
 
     Args:
         share: Part of a GPU's memory, or of the machine's where the worker has no GPU: above 0, up to 1.

@@ -60,7 +60,7 @@ def memory_need(config: TrainingConfig, num_workers: int, micro_batch: int | Non
         use_gpu: Whether each worker has a GPU, which decides the precision ``auto``.
 
     Raises:
-        Exception: The model cannot be built, or its code looks at values, which are not there.
+        Exception: The model cannot be built, or its code reads values, which fake tensors lack.
     """
     stages, replicas = num_stages(config.strategy, num_workers), config.strategy.replicas(num_workers)
     configured, _ = check_batch_split(config.train, replicas, stages)

@@ -105,7 +105,7 @@ def _measured_size(config: TrainingConfig, strategy: Strategy) -> int:
     with measurement.attempt():
         most = (_memory_limit(config, strategy) - one) // max(two - one, 1) + 1
     size = max(1, int(-workers.max([-most])[0]))
-    if workers.rank == 0 and size > 1:  # 1 may be that of a worker which cannot tell
+    if workers.rank == 0 and size > 1:  # 1 may come from a worker that could not measure
         remember(config, strategy, size)
     return size
 

@@ -15,8 +15,8 @@ from sweeps_train.strategies.strategy import Strategy
 def probe_step(strategy: Strategy, batch: Batch) -> None:
     """Run one micro batch forward and backward.
 
-    Workers that can, do it without waiting for each other, so that one may run out of memory; where every layer
-    communicates, all workers must call it.
+    Workers do not wait for each other if the strategy allows that, so that one may run out of memory alone; if every
+    layer communicates, all workers must call it.
 
     Args:
         strategy: Holds the model.

@@ -1,10 +1,10 @@
 """Attention for training: without masks if sequences are padded only at their ends, and with documents kept apart by
 variable-length attention.
 
-transformers makes a mask of every padding, and looks at its values to find out whether it needs one. On a GPU the look
-waits for everything before it; and with a mask torch leaves flash attention and its own grouped queries. But a causal
-model sees nothing of the padding behind a token, and the loss counts none of it. So there is no mask here, except where
-layers see only a window of a sequence that is longer.
+transformers makes a mask whenever there is padding, and reads the mask's values to find out whether it is needed. On a
+GPU this read waits for all earlier work, and with a mask torch uses neither flash attention nor its own grouped
+queries. But a causal model does not see the padding after a token, and the loss does not count padding. So there is no
+mask here, except for layers that see only a window of a longer sequence.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def use_causal_attention(model: Any) -> bool:
         model: A model of transformers, possibly with adapters of peft; changed in place.
 
     Returns:
-        Whether it does; models with another attention than torch's ``sdpa`` keep it.
+        Whether the model was changed; models with an attention other than torch's ``sdpa`` keep theirs.
     """
     bare: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
     if attention_name(bare.config) == CAUSAL:

@@ -61,7 +61,7 @@ class SharedBase:
 
     def adapt(self, lora: Lora) -> nn.Module:
         """Add new adapters to the base model."""
-        self.release()  # those of a training that failed while it was built
+        self.release()  # adapters of a training that failed while it was built
         adapted = self._adapted = add_lora(self._model, lora)
         return adapted
 

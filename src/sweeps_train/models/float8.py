@@ -49,7 +49,7 @@ def convert_to_float8(model: nn.Module, *, emulate: bool = False) -> None:
 
     Args:
         model: The model, without wrappers.
-        emulate: Round to 8 bits, and multiply in float32, on devices that cannot do better.
+        emulate: Round to 8 bits, and multiply in float32, on devices without 8-bit multiplication.
 
     Raises:
         ValueError: The model has no such layer.

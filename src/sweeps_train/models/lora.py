@@ -116,7 +116,7 @@ def _separate_adapted_head(adapted: PeftModel) -> None:
     """Untie the head from the embeddings if one of them has adapters, since merging would otherwise change both."""
     base: Any = adapted.get_base_model()
     layers = base.get_input_embeddings(), base.get_output_embeddings()
-    embeddings, head = (getattr(each, "base_layer", each) for each in layers)  # beneath peft's
+    embeddings, head = (getattr(each, "base_layer", each) for each in layers)  # the layer beneath peft's
     is_adapted = any(hasattr(each, "base_layer") for each in layers)
     if is_adapted and head is not None and head.weight is embeddings.weight:
         head.weight = nn.Parameter(head.weight.detach().clone(), requires_grad=False)

@@ -87,7 +87,7 @@ def as_step(name: str, value: Any) -> int:
     """Return a metric's value as a step.
 
     Raises:
-        ValueError: It is not a whole number from 0, or too large to be stored.
+        ValueError: The value is not a whole number from 0, or too large to be stored.
 
     Example:
         >>> as_step("step", 10.0)

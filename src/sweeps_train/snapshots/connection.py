@@ -38,7 +38,7 @@ class HeldState:
     written: Path | None
     """The checkpoint with the same content; None if the snapshot is empty, being changed, or could not be written."""
     seal: str | None
-    """Seal of that checkpoint."""
+    """Seal of the written checkpoint."""
     error: OSError | None
 
     @property
@@ -79,7 +79,7 @@ class HolderConnection:
         """Start a holder, and connect to it.
 
         Raises:
-            OSError: It did not start.
+            OSError: The holder did not start.
         """
         folder = holder_folder(root)
         holder.remove_left([each for each in SHARED_MEMORY.glob(f"{_PREFIX}*") if each != folder])
@@ -112,10 +112,11 @@ class HolderConnection:
 
         Args:
             path: The checkpoint.
-            on_told: Called when the holder has been told, and so writes it whatever becomes of this process.
+            on_told: Called when the holder has received the request; it then writes the checkpoint even if this process
+                dies.
 
         Raises:
-            OSError: It cannot be written, or the holder was killed.
+            OSError: The checkpoint cannot be written, or the holder was killed.
         """
         self._send({"write": str(path.absolute())})
         on_told()

@@ -75,7 +75,7 @@ def lack_of_memory(size: int) -> str | None:
     available = available_memory()
     if size <= available - LEFT_FREE * machine_memory():
         return None
-    return f"a snapshot takes {size / 2**20:,.1f} MiB of {available / 2**20:,.1f} MiB that are free"
+    return f"a snapshot needs {size / 2**20:,.1f} MiB, and {available / 2**20:,.1f} MiB are free"
 
 
 def create_files(
@@ -104,12 +104,13 @@ def create_files(
 def find_weights(folder: Path, weights: Tensors, frozen: Collection[str]) -> dict[str, InFile] | None:
     """Find the weights in the model's files, if all of them can be overwritten in place.
 
-    Libraries may write weights under other names, or transformed. So what has just been written is compared.
+    Libraries may write weights under other names, or transformed. So the files that were just written are compared with
+    the weights.
 
     Args:
         folder: Folder of the files.
         weights: The full weights.
-        frozen: Names in the files of what is never overwritten.
+        frozen: Names in the files of weights that are never overwritten.
     """
     names = {_name_in_file(name): name for name in weights} | {name: name for name in weights}
     found = {}

@@ -104,7 +104,7 @@ def link_workers(workers: Workers, *, is_here: bool) -> list[Link] | None:
         server, told = None, None
         if workers.rank == 0:
             server = stack.enter_context(_server(_LOOPBACK if are_all_here else ""))
-            # Where torch's default process group has met is where its first worker is.
+            # The workers of torch's default process group have met on the machine of its first worker.
             host = os.environ.get("MASTER_ADDR") or socket.gethostname()
             told = host, server.getsockname()[1], secrets.token_bytes(_SECRET_BYTES)
         host, port, secret = workers.broadcast(told)  # type: ignore[misc] # which rank 0 has
@@ -147,7 +147,7 @@ def _accepted(server: socket.socket, secret: bytes, size: int) -> list[Link]:
         if secrets.compare_digest(greeting[:_SECRET_BYTES], secret):
             connected.settimeout(None)
             links[int.from_bytes(greeting[_SECRET_BYTES:], "little")] = link
-        else:  # somebody who looks for open ports
+        else:  # a port scanner
             link.close()
     return [links[rank] for rank in sorted(links)]
 

@@ -1,5 +1,5 @@
-"""Page-locked CPU memory, to which a GPU copies by DMA. To other memory, such as that of a snapshot's files, a
-processor copies from a small buffer."""
+"""Page-locked CPU memory, to which a GPU copies by DMA. Copies to other memory, such as that of a snapshot's files, go
+through a small buffer and a processor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PageLock:
 
         Args:
             tensors: Tensors of the CPU, which are kept until ``release``. Those that are not contiguous are left out:
-                torch copies to them by way of others.
+                torch copies to them through other memory.
             device: The GPU that copies; for devices other than CUDA's nothing is locked.
         """
         locked: list[int] = []

@@ -219,7 +219,7 @@ class Snapshot:
             copied = [
                 target
                 for name, target in self._targets.items()
-                if is_accelerator(local_shard(sources[name]).device)  # not what is kept on the CPU
+                if is_accelerator(local_shard(sources[name]).device)  # not tensors that stay on the CPU
             ]
             self._page_lock = PageLock(copied, self._workers.device)
             self._received = [

@@ -40,7 +40,7 @@ def scale_global_batch(
         strategy: Holds the model and its data.
         order: Order of the training samples.
         micro_batch_size: Samples per forward pass of a worker.
-        previous: Factor of the training that is resumed, which is kept as far as the data allows.
+        previous: Factor of the training that is resumed, which is kept if the data allows it.
 
     Returns:
         The factor, and the reason for it if it was measured now.
@@ -66,7 +66,7 @@ def _measured_factor(
     # The slowest worker's times, on all workers, which must come to the same result.
     exchange, compute = (workers.broadcast(_slowest(workers.gather(each))) for each in (exchange, compute))
     if math.isnan(compute):
-        return 1, f"each step takes train.global_batch_size={train.global_batch_size} samples: its time is unknown"
+        return 1, f"train.global_batch_size={train.global_batch_size} is kept: the time of a step could not be measured"
     factor = batch_factor(train.max_communication_share, exchange, compute, most)
     size, larger = train.global_batch_size, train.global_batch_size * factor
     reached = exchange / (exchange + compute * factor)

@@ -37,8 +37,8 @@ class CapturedPasses:
     def __init__(self, compute: Pass, parameters: Sequence[nn.Parameter], note: Callable[[str], None]):
         """
         Args:
-            compute: The pass. It must do the same whatever the numbers in a batch are.
-            parameters: All that it may give gradients.
+            compute: The pass. The pass must run the same operations for all values in a batch.
+            parameters: All parameters that may receive gradients in the pass.
             note: Tells the user that passes cannot be recorded.
         """
         self._compute, self._parameters, self._note = compute, parameters, note

@@ -115,7 +115,7 @@ class DivergenceGuard:
             times_restored: Number of times that the training has gone back to a checkpoint.
 
         Raises:
-            Diverged: It is to go back to its last checkpoint instead.
+            Diverged: The training must return to its last checkpoint instead.
         """
         found = f"step {step}: the training loss or its gradients are not finite"
         if self._reaction == "restore" and times_restored < MOST_RESTORED:

@@ -1,5 +1,5 @@
 """Gradient accumulation: splits a step into micro batches and scales their losses, so that their gradients add up to
-the gradient of the global batch. ``config.gradient_accumulation`` checks their number."""
+the gradient of the global batch. ``config.gradient_accumulation`` checks the number of micro batches."""
 
 from __future__ import annotations
 

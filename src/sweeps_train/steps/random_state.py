@@ -25,7 +25,7 @@ def seed_all(*seeds: int) -> None:
     np.random.seed(seed)  # noqa: NPY002 - users' data sets and models may draw from the global state
     if torch.accelerator.is_available():
         torch.manual_seed(seed)
-    else:  # torch.manual_seed also notes it, with the current stack, for each kind of device that may come
+    else:  # torch.manual_seed would also store it, with the stack, for devices that may be used later
         torch.default_generator.manual_seed(seed)
 
 

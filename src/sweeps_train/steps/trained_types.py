@@ -30,8 +30,8 @@ def hold_in_float32(
         module: A model or a part of it.
         names: Names of weights of the model; those that are elsewhere, or converted, are left alone.
         prefix: Name of the part in the model.
-        device: Device to which they are moved before: those of several workers would not fit into the machine's memory
-            in float32. Weights of other workers, on ``meta``, stay there. Default: all stay where they are.
+        device: Device to which the weights are moved first: in float32, those of several workers would not fit into the
+            machine's memory. Weights of other workers, on ``meta``, stay there. Default: all stay where they are.
     """
     for name, parameter in module.named_parameters(prefix=prefix):
         if name in names and parameter.dtype in SHORT:

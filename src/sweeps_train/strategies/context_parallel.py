@@ -36,7 +36,7 @@ class ContextParallelStrategy(FullyShardedStrategy):
 
     def _logits(self, model: Callable[..., Any], batch: Batch) -> tuple[torch.Tensor, Batch]:
         padded = self.task.pad(batch, multiple=self._row.size())
-        # The loss needs what each token has, and nothing of a sequence as a whole.
+        # The loss needs only values of single tokens, none of a whole sequence.
         sequences = padded["input_ids"].shape
         own = {name: shard_tokens(each, self._row) for name, each in padded.items() if each.shape == sequences}
         return self.task.logits(model, padded), own

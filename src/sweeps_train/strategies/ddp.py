@@ -97,7 +97,7 @@ class DistributedDataParallelStrategy(Strategy):
         users = dict(zip(trained, (used * self.workers.size).round().tolist(), strict=True))
         self._has_unused |= min(users.values()) < self.workers.size
         for name in unused:
-            if not users[name]:  # nobody has a gradient, which is not one of zero for weight decay
+            if not users[name]:  # no worker has a gradient; one of zero would apply weight decay
                 trained[name].grad = None
 
 

@@ -22,7 +22,7 @@ def clip_sharded(gradients: Iterable[tuple[torch.Tensor, int]], max_norm: float,
         workers: All workers.
 
     Returns:
-        The norm before, a scalar, the same on all workers.
+        The norm before scaling, a scalar, the same on all workers.
     """
     shards = [(local_shard(gradient), copies) for gradient, copies in gradients]
     squares = torch.zeros((), dtype=torch.float64, device=workers.device)

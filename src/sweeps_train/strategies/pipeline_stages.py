@@ -92,8 +92,8 @@ def _shared(model: nn.Module, stages: list[list[nn.Module]]) -> set[str]:
         if isinstance(each, nn.Module) or several[each] != [0, len(stages) - 1]:
             numbers = ", ".join(str(index + 1) for index in several[each])
             raise ValueError(
-                f"strategy.stages={len(stages)}: {name} of a {type(model).__name__} is used in stages {numbers}; the "
-                "first and the last one can share a weight, and no others, nor modules; use strategy.kind=fsdp"
+                f"strategy.stages={len(stages)}: {name} of a {type(model).__name__} is used in stages {numbers}; "
+                "only the first and the last stage can share a weight, and no stages a module; use strategy.kind=fsdp"
             )
         shared.add(name)
     return shared

@@ -34,7 +34,7 @@ class Capabilities:
     """Index of this worker's stream of random numbers. Workers that process the same tokens share a stream, so that
     they draw the same dropout masks; all others have different streams."""
     is_reporting_rank: bool = True
-    """Whether this worker's losses and scores are counted. Of several workers that compute the same ones, only one
+    """Whether this worker's losses and scores are counted. Of several workers that compute the same scores, only one
     counts."""
     activation_checkpointing: bool = False
     """Whether activations are recomputed in the backward pass."""

@@ -70,7 +70,7 @@ def attention_to_share(model: Any, size: int) -> str:
     """The name of a model's attention implementation in transformers.
 
     Raises:
-        ValueError: They cannot.
+        ValueError: The workers cannot share this model's attention.
     """
     kind = type(model).__name__
     if mixes_tokens(model) or not getattr(getattr(model, "config", None), "base_model_pp_plan", None):

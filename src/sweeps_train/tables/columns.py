@@ -57,7 +57,7 @@ def column_kind(config: TableData, name: str, column: pa.ChunkedArray) -> Column
     """Kind of a column.
 
     Raises:
-        ValueError: Its type is none that a model can learn from, or it is a mixture of numbers and texts.
+        ValueError: No model can learn from the column's type, or the column mixes numbers and texts.
     """
     from pyarrow import types
 

@@ -44,7 +44,7 @@ class CsvTexts:
         """Parse a column of texts as in the CSV file; columns of categories or other types stay unchanged.
 
         Raises:
-            ValueError: It contains a text that is not a number.
+            ValueError: The column contains a text that is not a number.
         """
         import pyarrow as pa
         from pyarrow import csv

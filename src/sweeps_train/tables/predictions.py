@@ -25,7 +25,7 @@ def to_table(rows: Any) -> pa.Table:
         rows: A pandas frame, an Arrow table, or a list of dictionaries.
 
     Raises:
-        ValueError: They are neither, or a column mixes types.
+        ValueError: The rows are none of these, or a column mixes types.
     """
     import pandas as pd
     import pyarrow as pa
@@ -43,7 +43,7 @@ def to_table(rows: Any) -> pa.Table:
 
 def example_row(encoding: TableEncoding) -> dict[str, Any]:
     """Return a plausible row of the file, with the typical value of each column."""
-    usual = {each.column: each.fill for each in reversed(encoding.numbers)}  # of a date, the days
+    usual = {each.column: each.fill for each in reversed(encoding.numbers)}  # for a date, its days
     categories = {each.column: each.values[0] for each in encoding.categories if each.values}
     row: dict[str, Any] = {}
     for name, kind in encoding.kinds.items():

@@ -73,7 +73,7 @@ def split_rows(config: TableData, goal: Goal, table: pa.Table) -> tuple[Rows, Ro
     """Row numbers of the training and the held-out rows, both ascending.
 
     Raises:
-        ValueError: One of the two would be empty, or a class has a single row.
+        ValueError: One of the two parts would be empty, or a class has a single row.
     """
     from sklearn.model_selection import GroupShuffleSplit, train_test_split
 
@@ -95,8 +95,8 @@ def split_rows(config: TableData, goal: Goal, table: pa.Table) -> tuple[Rows, Ro
             )
         except ValueError as error:
             raise ValueError(
-                f"data.eval_fraction={config.eval_fraction}: of {len(rows)} rows it does not leave each class one to "
-                f"train and one to evaluate ({error}); change it"
+                f"data.eval_fraction={config.eval_fraction}: with {len(rows)} rows, a class has no row to train with "
+                f"or none to evaluate ({error}); change it"
             ) from error
     return np.sort(train), np.sort(held_out)
 
@@ -179,7 +179,7 @@ def _last_part(config: TableData, table: pa.Table) -> tuple[Sequence[int] | Rows
     first = times.index(times[cut])
     if first == 0:
         raise ValueError(
-            f"data.time={config.time}: the last {1 - cut / len(order):.0%} of the rows begin at {times[cut]}, before "
-            "which there are none; lower data.eval_fraction, or use a finer time"
+            f"data.time={config.time}: the last {1 - cut / len(order):.0%} of the rows begin at {times[cut]}, and no "
+            "row is earlier; lower data.eval_fraction, or use a finer time"
         )
     return order[:first], order[first:]

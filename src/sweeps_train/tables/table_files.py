@@ -35,7 +35,7 @@ def table_files(config: TableData, key: str, path: str) -> list[File]:
         path: File, folder, glob or URI.
 
     Raises:
-        ValueError: There are none.
+        ValueError: No files match.
     """
     files = find_files(key, path, TYPES[config.format])
     if files is None:

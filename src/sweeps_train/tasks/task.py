@@ -57,8 +57,8 @@ class Task(Protocol):
 
         Args:
             batch: Tensors of shape (samples, ...); (samples, tokens) for a language model.
-            multiple: Pad sequences to a multiple of this length. By default to a shape that all batches with as many
-                samples have.
+            multiple: Pad sequences to a multiple of this length. By default, to the same shape for all batches with as
+                many samples.
         """
 
     def logits(self, model: Callable[..., Any], batch: Batch) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """The part of a vocabulary whose rows of the head are held by one worker of a tensor parallel strategy.
 
-Each worker computes the logits of its own words. A softmax needs three numbers for each token of the others': the
+Each worker computes the logits of its own words. A softmax needs three numbers of the other workers for each token: the
 largest logit, the sum of exponentials, and the logit of the target, which the workers exchange.
 """
 
@@ -43,7 +43,7 @@ class VocabularyShard:
         Args:
             logits: Logits of this worker's words, of shape (tokens, own words); may be changed.
             targets: Shape (tokens,), with indices in the whole vocabulary; ``IGNORED`` adds nothing.
-            out: Gets the gradient; it may be the logits themselves.
+            out: Tensor to which the gradient is written; may be the logits themselves.
 
         Returns:
             A scalar in float32, the same on all workers.

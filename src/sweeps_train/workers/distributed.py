@@ -106,14 +106,14 @@ class Workers:
     def meet(self, within: timedelta = MEET_WITHIN) -> None:
         """Barrier without a timeout: wait until all workers have called this.
 
-        It goes through the store of the process group. A collective operation, also a barrier, would fail when the
-        group's timeout is over, and with NCCL end the process.
+        It uses the store of the process group, since a collective operation, even a barrier, would fail after the
+        group's timeout, and with NCCL would end the process.
 
         Args:
             within: Maximum time to wait.
 
         Raises:
-            TimeoutError: Some workers have not come; the message names them.
+            TimeoutError: Some workers have not called this in time; the message names them.
         """
         if self.size == 1:
             return
@@ -128,7 +128,7 @@ class Workers:
             if not missing:
                 raise
             raise TimeoutError(f"data and model were not prepared within {within} by {', '.join(missing)}") from error
-        store.delete_key(f"sweeps/meetings/{meeting - 1}/{self.rank}")  # all have seen that one
+        store.delete_key(f"sweeps/meetings/{meeting - 1}/{self.rank}")  # all workers have seen the previous meeting
 
     def shard(self, indices: Sequence[int]) -> Sequence[int]:
         """This worker's samples, which no other worker has.

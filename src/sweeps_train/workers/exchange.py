@@ -1,7 +1,7 @@
 """Exchange of numbers between workers, in a form that lets the lanes of a group share one collective operation.
 
-A lane yields its numbers, and is resumed with those of all workers. Whoever runs it may send the numbers of several
-lanes together.
+A lane yields its numbers, and is resumed with the numbers of all workers. The caller that runs the lanes may send the
+numbers of several lanes together.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ T = TypeVar("T")
 Rows = list[list[float]]
 """Numbers by worker."""
 Exchange = Generator[Sequence[float], Rows, T]
-"""Yields this worker's numbers, the same number as every other worker, and receives those of all; returns its
-result."""
+"""One exchange between workers, as a generator: yields this worker's numbers (every worker yields equally many),
+receives the numbers of all workers, and returns its result."""
 
 
 def exchange_together(workers: Workers, numbers: Sequence[Sequence[float]]) -> list[Rows]:

@@ -81,7 +81,7 @@ def _named_by(error: OSError) -> Iterator[str]:
         return
     for _, name in _QUOTED.findall(str(error)):
         yield name
-    yield str(error)  # as pandas
+    yield str(error)  # as pandas does
     for call in reversed([*_calls(error)]):
         yield from (name for _, name in _QUOTED.findall(call))
 

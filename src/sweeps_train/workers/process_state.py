@@ -18,8 +18,9 @@ def process_state_restored() -> Iterator[None]:
     """Restore environment variables, the working folder and torch's global settings after a ``with`` block, and discard
     what torch compiled in it.
 
-    Libraries change these, too: Hugging Face Accelerate tells later trainings through a variable to use FSDP, and
-    Lightning removes that of the number of workers. Torch gives a function up after it was compiled some times.
+    Libraries change these, too: Hugging Face Accelerate sets a variable that makes later trainings use FSDP, and
+    Lightning removes the variable with the number of workers. Torch stops compiling a function after some
+    recompilations.
     """
     environment, folder = dict(os.environ), Path.cwd()
     number, threads = torch.get_default_dtype(), torch.get_num_threads()

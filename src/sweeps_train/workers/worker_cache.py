@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 WITH_CYCLES = {"base model"}
-"""Kinds of large objects that reference cycles may keep in memory. Data sets have none of ours, and those of a user's
-own data set are freed together with everything else that a trial leaves."""
+"""Kinds of large objects that reference cycles may keep in memory. Data sets are not among them: ours have no cycles,
+and those of a user's own data set are freed together with everything else that a trial leaves."""
 
 _cache: dict[str, tuple[Any, Any]] = {}
 """Key and value of the object of each kind."""

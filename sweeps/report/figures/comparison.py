@@ -26,7 +26,7 @@ def check_output(file: Path) -> None:
     """Check the file before the comparison is made.
 
     Raises:
-        UserError: Its type is not supported, or its folder does not exist.
+        UserError: The file's type is not supported, or its folder does not exist.
     """
     if file.suffix not in SUFFIXES:
         raise ConfigError(f"--output={file}: must end in {', '.join(SUFFIXES)}")

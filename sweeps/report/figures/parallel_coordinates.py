@@ -149,7 +149,8 @@ def _axis(name: str, distribution: BaseDistribution, values: Sequence[Any]) -> d
 
 
 def parallel_lines(data: ReportData, order: Sequence[str], marked: Sequence[str] = ()) -> Section | None:
-    """Section with the figure from plain lines, which lead to their trials; None if there is no value or no parameter.
+    """Section with a figure of parallel coordinates drawn as plain lines, each a link to its trial; None if there is no
+    value or no parameter.
 
     Plotly's own kind of this figure, whose axes can be brushed, compiles code in the browser, which the service's pages
     forbid.

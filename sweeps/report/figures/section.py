@@ -25,7 +25,7 @@ shows them."""
 class SectionFigure:
     figure: go.Figure
     label: str = ""
-    """Text of its tab, or its title in a grid."""
+    """Text of the figure's tab, or its title in a grid."""
     height: int = 420
     """Height in pixels."""
     min_width: int = 0

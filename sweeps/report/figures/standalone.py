@@ -56,8 +56,8 @@ def sweep_figures(record: SweepRecord) -> dict[str, go.Figure]:
         record: The sweep, which may still be running.
 
     Returns:
-        The figures by name, such as ``learning_curves``. Of several figures of one kind the name has the label of each,
-        too: ``slices, train.lr``.
+        The figures by name, such as ``learning_curves``. If there are several figures of one kind, their names include
+        their labels: ``slices, train.lr``.
 
     Raises:
         TrackingUnreachable: The server does not answer.

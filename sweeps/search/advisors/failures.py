@@ -28,7 +28,7 @@ MAX_PROBABILITY = 0.6
 TREES = 40
 REFIT_SHARE = 20
 """The forest is fitted to all trials but the last twentieth, so that it is not fitted again for each of thousands of
-trials. A resumed search fits the same forest."""
+trials. A resumed search therefore fits the same forest."""
 OUT_OF_MEMORY = re.compile(
     r"out of memory|out-of-memory|OutOfMemory|\bOOM\b|running low on memory|MemoryError|bad_alloc|ALLOC_FAILED"
     r"|(can.?t|cannot|could not|failed to|unable to) allocate",

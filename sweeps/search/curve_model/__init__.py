@@ -8,9 +8,10 @@ this rung adds::
     f_0(x) = g_0(x)        f_r(x) = slope_r * f_{r-1}(x) + g_r(x)        value = f_r(x) + noise_r
 
 Each ``g_r`` is a Gaussian process over configurations (Matérn 5/2, with a length scale for each parameter), plus a
-constant and a part that each trial has for itself. How far early values tell late ones is in the slopes, in what the
-later rungs add, and in the noise; all of them are fitted to the trials of the search (maximum a posteriori).
+constant and a part that each trial has for itself. The slopes, the added functions of later rungs, and the noise
+express how well early values predict late ones; all of them are fitted to the trials of the search (maximum a
+posteriori).
 
 Optuna's Gaussian process has no rungs, and takes a second for a suggestion after some tens of trials
-(docs/search_quality.md). Here a scheduler asks at each report: so this is written with numpy and scipy.
+(docs/search_quality.md). Here a scheduler asks at each report, so this is written with numpy and scipy.
 """

@@ -37,7 +37,7 @@ def cholesky_factor(covariance: Array) -> Array:
     """Return the lower Cholesky factor of a covariance matrix, with the smallest necessary term added to the diagonal.
 
     Raises:
-        numpy.linalg.LinAlgError: It is not a covariance matrix.
+        numpy.linalg.LinAlgError: The matrix is not a covariance matrix.
     """
     diagonal = np.diag_indices(len(covariance))
     scale, added = max(1.0, float(covariance[diagonal].mean())), JITTER
@@ -122,7 +122,8 @@ class _LogPosterior:
         solved = inverse_factor.T @ (inverse_factor @ values)
         score = (vector - self._prior.mean) / self._prior.deviation
         value = 0.5 * float(values @ solved + score @ score) + float(np.log(np.diag(factor)).sum())
-        # The derivative by the covariance; times that of the covariance by a hyperparameter it is the gradient.
+        # The derivative with respect to the covariance; multiplied by the covariance's derivative with respect to a
+        # hyperparameter, it is the gradient.
         outer = 0.5 * (inverse_factor.T @ inverse_factor - np.outer(solved, solved))
         by_kernel = outer * weight
         by_distance = by_kernel * ((1 - at.own) * (5 / 3) * (1 + root) * decay)

@@ -73,8 +73,8 @@ class Prior:
     """Independent normal distributions of the hyperparameters.
 
     Length scales grow with the number of parameters, as distances do (Hvarfner et al., 2024,
-    https://arxiv.org/abs/2402.02229). A later rung is the same as the one before until data tell otherwise, with wide
-    distributions of what it adds and of the noise.
+    https://arxiv.org/abs/2402.02229). A later rung equals the one before until data show a difference; its addition and
+    the noise have wide distributions.
     """
 
     mean: Array

@@ -53,8 +53,8 @@ class Observations:
 def observe(vectors: Array, values: Array) -> Observations:
     """Convert values to the model's scale: linear for good ones, logarithmic for bad ones, of variance 1.
 
-    Otherwise a few diverged trainings would decide the model. Were good values on a logarithmic scale, too, each small
-    gain at the best place so far would look large, and differences elsewhere small.
+    Otherwise a few diverged trainings would decide the model. If good values were also on a logarithmic scale, each
+    small gain at the best place so far would look large, and differences elsewhere small.
 
     Args:
         vectors: Configurations in the unit cube, of shape ``[trials, columns]``.

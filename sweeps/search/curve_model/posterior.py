@@ -24,7 +24,7 @@ class Posterior:
         """
         self._at, self._data = at, data
         self._variances = np.exp(at.log_variances)
-        # A rung's constant moves all predictions there alike. As long as no value tells it, its variance would make bad
+        # A rung's constant moves all predictions there alike. Until a value determines it, its variance would make bad
         # trials look as promising as good ones.
         self._constants = CONSTANT * (np.arange(at.rungs) <= data.rungs.max(initial=-1))
         self._inverse_lengths = np.exp(-at.log_lengths)[np.asarray(groups, dtype=np.intp)]
@@ -69,8 +69,8 @@ class Posterior:
             rung: Index of the rung.
 
         Returns:
-            Means and standard deviations of their functions at the rung, and the standard deviations of the means that
-            will be predicted when their values at the first rung are known.
+            Means and standard deviations of the trials' functions at the rung, and the standard deviations of the means
+            that will be predicted once the trials' values at the first rung are known.
         """
         kernel = self._kernel(vectors)
         at_rung = self._solved_with(kernel, rung)
@@ -85,8 +85,8 @@ class Posterior:
             rung: Index of the rung.
 
         Returns:
-            Means and standard deviations of their functions at the rung, and the standard deviations of the means that
-            will be predicted when their values at their next rungs are known.
+            Means and standard deviations of the trials' functions at the rung, and the standard deviations of the means
+            that will be predicted once the trials' values at their next rungs are known.
         """
         kernel, told = self._kernel_of_observed(), np.zeros(len(following))
         at_rung = self._solved_with(kernel, rung)

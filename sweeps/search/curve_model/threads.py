@@ -16,7 +16,7 @@ _LIBRARIES = ThreadpoolController()
 def on_one_thread(function: Function) -> Function:
     """Decorate a function so that NumPy and SciPy use one thread in it.
 
-    Its matrices have a few hundred rows. More threads would gain little, and where all processors train they wait for
-    each other, and keep the processors from the training meanwhile.
+    The model's matrices have a few hundred rows. More threads would gain little; while all processors train, the
+    threads would wait for each other and take processor time from the training.
     """
     return cast("Function", _LIBRARIES.wrap(limits=1, user_api="blas")(function))

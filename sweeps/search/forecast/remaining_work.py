@@ -1,9 +1,9 @@
 """Simulates the time and work that the rest of a search takes, from the trials so far.
 
-The progress at which trials end, by the scheduler's hand or at their end, is drawn from a Kaplan-Meier estimate (1958,
-https://doi.org/10.1080/01621459.1958.10501452), so that trials that run count as what they are: not ended yet. Trials
-that ended alone would be too short early in a search, since pruned ones end first. The uncertainty of the estimate is
-that of a Bayesian bootstrap (Rubin, 1981, https://doi.org/10.1214/aos/1176345338).
+The progress at which trials end, stopped by the scheduler or complete, is drawn from a Kaplan-Meier estimate (1958,
+https://doi.org/10.1080/01621459.1958.10501452), in which running trials count as not ended yet. The ended trials alone
+would be too short early in a search, since pruned ones end first. The uncertainty of the estimate comes from a Bayesian
+bootstrap (Rubin, 1981, https://doi.org/10.1214/aos/1176345338).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def remaining_work(
         random: Random numbers.
         knows_length: Whether ``progress`` is a share of a whole training.
         limit_s: Seconds that are left of the budgets.
-        repeats: Fewest and most trainings after the search, which nothing stops early.
+        repeats: Minimum and maximum number of trainings after the search, which nothing stops early.
 
     Returns:
         The simulations; None if no trial has ended, or none has reported.
@@ -209,7 +209,7 @@ def _placed(left: Sequence[Floats], trainings: Floats, free: Floats, limit_s: fl
 
     Args:
         left: Seconds that are left of each trial that has begun, by draw.
-        trainings: Seconds of each further one; those with none are not started.
+        trainings: Seconds of each further training; those without a place are not started.
         free: Time from which on each place is free; it is changed.
         limit_s: Time at which the budget ends.
 

@@ -35,7 +35,7 @@ class SearchSoFar:
     limit_s: float = math.inf
     """Remaining seconds of the search's budgets."""
     stage: int | None = None
-    """Number of the stage to which these trials belong; None: the sweep itself."""
+    """Number of the stage to which the trials belong; None: the sweep itself."""
     to_follow: int = 0
     """Number of trials of later stages and of the sweep."""
     repeats: tuple[int, int] = (0, 0)
@@ -52,11 +52,11 @@ def forecast(search: SearchSoFar, seed: int = 0) -> Forecast:
     """Forecast the cost of the rest of a search.
 
     Args:
-        search: The search as far as it has got.
+        search: The search so far.
         seed: Seed of the simulations.
 
     Returns:
-        The forecast; where too little is known it says what is missing.
+        The forecast; if too little is known, it says what is missing.
 
     Example:
         >>> from sweeps.search.forecast.search_forecast import SearchSoFar, forecast

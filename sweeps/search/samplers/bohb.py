@@ -18,9 +18,9 @@ class RungSampler(StudyViewSampler):
     With TPE and the Hyperband scheduler this is BOHB (Falkner et al., 2018, https://arxiv.org/abs/1807.01774).
 
     A rung is a step at which several trials were paused, were stopped or finished; the scheduler is not asked. A
-    trial's value at a rung is the last that it reported up to there. The sampler does not see trials that were stopped
-    before the rung, and sees those that have not reached it yet as running. With several objectives there are no values
-    at rungs, and the sampler sees the study as it is.
+    trial's value at a rung is the last one that it reported up to that step. The sampler does not see trials that were
+    stopped before the rung, and sees those that have not reached it yet as running. With several objectives there are
+    no values at rungs, and the sampler sees the study as it is.
 
     Example:
         >>> import optuna

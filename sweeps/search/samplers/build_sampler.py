@@ -53,7 +53,7 @@ def build_sampler(
     """Build a sampler from its config.
 
     With one trial at a time the sampler makes the same suggestions for the same seed, even if the search is interrupted
-    in between (a custom sampler: only if it keeps nothing in memory).
+    in between (a custom sampler does so only if it keeps no state in memory).
 
     Args:
         sampler: The config.
@@ -89,9 +89,9 @@ def build_sampler(
         return ReseededSampler(lambda trial_seed: made, seed)
 
     def make(trial_seed: int, sources: list[FrozenTrial] | None = None) -> BaseSampler:
-        with warnings.catch_warnings():  # that some are experimental in Optuna 5
+        with warnings.catch_warnings():  # warnings that some are experimental in Optuna 5
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            warnings.simplefilter("ignore", FutureWarning)  # that TPE's gamma goes with Optuna 6
+            warnings.simplefilter("ignore", FutureWarning)  # warnings that TPE's gamma is removed in Optuna 6
             if isinstance(sampler, QMCSampler):
                 return SpaceFillingSampler(sampler.sequence, space, scramble=seed, seed=trial_seed)
             return _make(sampler, trial_seed, sources, objectives)

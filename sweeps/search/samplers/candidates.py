@@ -55,7 +55,7 @@ class CandidateSource:
         if self._pool is None:
             draws = [RandomDraws(self._seed)] * POOL
             self._pool = self._sampled(draws, self._allows)
-            if not self._pool.parameters:  # so few are allowed that only points near known ones are
+            if not self._pool.parameters:  # too few points are allowed to find any at random
                 self._pool = self._sampled(draws, lambda point: True)
         count = len(self._pool.parameters)
         chosen = np.random.default_rng(seed).choice(count, min(number, count), replace=False)

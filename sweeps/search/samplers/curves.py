@@ -64,23 +64,17 @@ class _Seen(NamedTuple):
 class CurveSampler(WrappedSampler):
     """Suggests the point with the largest expected improvement at the last rung, by a model of all learning curves.
 
-    The model (``sweeps.search.curve_model``) measures how far the values at each rung tell those at the next one, and
+    The model (``sweeps.search.curve_model``) learns how well the values at each rung predict those at the next one, and
     learns from finished, pruned, paused and running trials alike, each up to the rung that it has reached. A rung is a
-    step at which several trials ended, wait or were judged. Running trials count as if they would end with what is
-    predicted for them, so that simultaneous suggestions differ. A trial that broke a limit, or whose training diverged,
-    counts as one of the worst, if it did before the first rung, there. Of crashes it learns nothing: that is
-    ``FailureAdvisor``'s task.
-
-    If the search has a budget of time, the improvement counts for what it costs (``CostModel``).
-
-    With several objectives each has a model, and the improvement is that of a weighted one, by other random weights for
-    each suggestion (``sweeps.search.samplers.promise``).
-
-    The first suggestions, half of those before a training has ended, and at last a tenth, are those of the wrapped
-    sampler.
-
-    Hyperparameters are fitted again when there are a fifth more values, and noted in the trial: so the suggestions are
-    the same if the search is interrupted, and can be made again.
+    step at which several trials ended, wait or were judged. Running trials count as if they had ended with their
+    predicted values, so that simultaneous suggestions differ. A trial that broke a limit, or whose training diverged,
+    counts as one of the worst; at the first rung if it has reached none. The model learns nothing from crashes: that is
+    ``FailureAdvisor``'s task. If the search has a budget of time, the improvement is divided by its cost
+    (``CostModel``). With several objectives, each has a model, and the improvement is that of a weighted objective,
+    with new random weights for each suggestion (``sweeps.search.samplers.promise``). The wrapped sampler makes the
+    first suggestions, half of those before a training has ended, and later a tenth. Hyperparameters are fitted again
+    when the number of values has grown by a fifth, and recorded in the trial, so that an interrupted search makes the
+    same suggestions, and they can be repeated.
 
     Example:
         >>> import optuna

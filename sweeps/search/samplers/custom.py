@@ -19,7 +19,7 @@ def make_custom_sampler(sampler: CustomSampler, seed: int) -> BaseSampler:
         seed: Seed of the search; the sampler gets it, if it accepts one.
 
     Raises:
-        ConfigError: It cannot be imported or called, or is not a sampler.
+        ConfigError: The target cannot be imported or called, or does not return a sampler.
     """
     key = f"search.sampler._target_={sampler.target}"
     module, _, name = sampler.target.rpartition(".")

@@ -32,11 +32,11 @@ def as_point(space: Space, lookup: Lookup, config: Lookup, params: Mapping[str, 
     Args:
         space: This sweep's space.
         lookup: Returns this sweep's own value at a path.
-        config: Returns the trial's sweep's own value at a path: ``config_lookup``.
+        config: Returns the value at a path of the config of the trial's sweep: ``config_lookup``.
         params: The trial's parameters.
 
     Returns:
-        The point; or the path because of which the trial is not in the space.
+        The point; or the path whose value lies outside of the space.
     """
     for path, value in params.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)

@@ -21,16 +21,16 @@ ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
 MOST_TRIALS = 400
 """Maximum number of trials that the sampler sees."""
 BEST = 50
-"""Number of best trials among them. TPE compares the best 25 with all others."""
+"""Number of best trials among the trials that the sampler sees. TPE compares the best 25 with all others."""
 
 
 class LimitedHistorySampler(StudyViewSampler):
     """Shows a sampler the best trials of a long study and a part of the others, evenly over its course.
 
-    TPE computes a density from all trials that are not among the best, for each suggestion: without a limit a search
-    takes time with the square of its number of trials, and after 10,000 of them a fifth of a second for each
-    suggestion. A density needs no more than some hundreds of points. With several objectives the sampler sees the
-    study as it is, since there is no order by which some are the best.
+    TPE computes a density from all trials that are not among the best, for each suggestion: without a limit, the time
+    of a search grows with the square of its number of trials, and after 10,000 trials each suggestion takes a fifth of
+    a second. A density needs only some hundreds of points. With several objectives the sampler sees the study as it is,
+    since there is no order by which some are the best.
 
     Example:
         >>> import optuna

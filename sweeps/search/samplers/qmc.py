@@ -17,7 +17,8 @@ from sweeps.space.space import Space
 class SpaceFillingSampler(optuna.samplers.QMCSampler):
     """A quasi-Monte Carlo sampler whose sequence covers all parameters of the space.
 
-    Optuna's covers the parameters of the first trial, and draws conditional parameters that it did not have at random.
+    Optuna's sampler covers the parameters of the first trial, and draws conditional parameters that this trial lacks at
+    random.
     """
 
     def __init__(self, sequence: str, space: Space, *, scramble: int, seed: int):

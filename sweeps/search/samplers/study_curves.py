@@ -29,7 +29,8 @@ FACTOR, EARLIEST = 3, 0.1
 """Ratio of successive rungs if trials have no steps in common, and the part of such steps that may precede the first
 rung."""
 END = 10**15
-"""The last rung in that case, which every trial that trained to its end has reached, regardless of its length."""
+"""The last rung if trials have no steps in common; every trial that trained to its end has reached it, regardless of
+its length."""
 NO_STEP = -1
 """The only rung if no trial reports."""
 
@@ -46,7 +47,7 @@ class Curves(NamedTuple):
 
 
 class StudyCurves:
-    """Reads the curves of a study repeatedly. Those of ended trials are kept, since they do not change."""
+    """Reads the curves of a study repeatedly. Curves of ended trials are cached, since they do not change."""
 
     def __init__(self) -> None:
         self._ended: dict[int, _Told | None] = {}
@@ -96,8 +97,8 @@ class _Told(NamedTuple):
     """Steps at which the trial ended, waits or was judged (``told_steps``)."""
 
     def at(self, rungs: Sequence[int], objectives: int) -> list[tuple[float, ...]]:
-        """Values of each objective at the rungs: the last ones reported up to each rung that the trial has reached. For
-        a trial that trained to its end before the last rung, its final values there, too."""
+        """Values of each objective at the rungs: the last ones reported up to each rung that the trial has reached. A
+        trial that trained to its end before the last rung has its final values there."""
         steps = sorted(self.reports)
         known: list[Values] = []
         nothing = (math.nan,) * objectives
@@ -112,8 +113,9 @@ class _Told(NamedTuple):
 def common_rungs(told: Sequence[set[int]]) -> list[int]:
     """Steps at which trials are compared, ascending.
 
-    These are the steps at which several trials ended, wait or were judged; of many, some in equal ratios. If most
-    trials have no such step in common (each has its own number of steps), they are powers of ``FACTOR``, and ``END``.
+    These are the steps at which several trials ended, wait or were judged; if there are many, some of them in equal
+    ratios. If most trials have no such step in common (each has its own number of steps), they are powers of
+    ``FACTOR``, and ``END``.
 
     Args:
         told: Steps at which each trial ended, waits or was judged (``told_steps``).

@@ -62,7 +62,7 @@ class StudyViewSampler(WrappedSampler, ABC):
         """The trials that the wrapped sampler learns from for the next suggestion, in the order of their numbers."""
 
     def _view_of(self, study: optuna.Study, trial: FrozenTrial) -> optuna.Study:
-        """The study with these trials; the same view for all parameters of one trial."""
+        """A study with the given trials; the same view for all parameters of one trial."""
         if self._view is None or self._view[0] != trial.number:
             self._view = trial.number, StudyView(study, self.trials(study))
         return self._view[1]

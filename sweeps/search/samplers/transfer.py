@@ -78,7 +78,7 @@ def points_to_retry(earlier: Sequence[EarlierSweep], space: Space) -> list[Point
 def distinct_best(sweep: EarlierSweep, number: int, space: Space) -> list[Point]:
     """The best points of an earlier sweep, without similar ones, up to the requested number.
 
-    A search that has converged has many points beside its best one, which tell little more than that one.
+    A search that has converged has many points near its best one, which add little information.
 
     Args:
         sweep: The sweep.
@@ -123,7 +123,8 @@ class EarlierTrials:
     sweep had been good.) Values are converted to this sweep's scale by isotonic regression on the predicted ranks.
 
     RGPE (Feurer et al., 2018, https://arxiv.org/abs/1802.02219) weights Gaussian processes of earlier tasks by how well
-    they rank the observations of the new one. The same idea serves here any sampler that learns from a list of trials.
+    they rank the observations of the new one. The same idea is used here for any sampler that learns from a list of
+    trials.
 
     Example:
         >>> from sweeps.search import EarlierSweep, EarlierTrials, FloatDistribution, Space
@@ -211,7 +212,7 @@ class _Model:
         self._points = sweep.points
         self._vectors = unit.matrix(sweep.points)
         self._ranks = _ranks(sign * np.array(sweep.values))
-        # If a sweep has more trials than are shown, always the same random ones are.
+        # If a sweep has more trials than the maximum, always the same random ones are shown.
         self._order = np.random.default_rng(seed).permutation(len(sweep.points))[:MAX_SHOWN]
         self._predicted: dict[bytes, float] = {}
 

@@ -48,8 +48,8 @@ class Bracket:
         """Add a report to the furthest rung that it reached.
 
         Returns:
-            Whether it is worse than the best 1/eta of those that were there before; None if no rung is reached, or the
-            trial was at this one before.
+            Whether the report is worse than the best 1/eta of those that reached the rung before; None if the report
+            reaches no new rung.
         """
         _, rewards = self.at(reached) or (0.0, None)
         if rewards is None or trial in rewards:

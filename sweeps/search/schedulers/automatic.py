@@ -67,7 +67,7 @@ class Automatic(FreezeThaw):
                 self._choose(f"trials that fall behind are stopped, and not paused: {reason}", pauses=False)
             elif (share := self._cost.share) is not None:
                 self._choose(
-                    f"trials that promise little are paused, which costs {share:.1%} of a training", pauses=True
+                    f"the less promising trials are paused, which costs {share:.1%} of a training", pauses=True
                 )
         return super().report(trial, result, places)
 

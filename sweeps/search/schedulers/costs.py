@@ -30,7 +30,7 @@ class Costs:
         self.seconds: dict[str, float] = {}
         """The last measurement of each trial."""
         self._usual_seconds: float | None = math.nan
-        """Median of these seconds; computed on demand after each measurement."""
+        """Median of the last measurements of all trials; computed on demand after each measurement."""
 
     def add(self, trial: str, seconds: float) -> None:
         """Add a measurement, above 0 seconds."""

@@ -32,7 +32,7 @@ value."""
 class DecisionLog:
     """All decisions of a sweep's scheduler, in order.
 
-    A decision is recorded after the report that it rests on, and before anybody acts on it: if the driver dies in
+    A decision is recorded after the report that it is based on, and before it is carried out: if the driver dies in
     between, a decision is recorded as a whole or not at all.
     """
 

@@ -35,12 +35,10 @@ class FreezeThaw(PausingScheduler):
     continues in any case while less than two thirds of all steps were spent on resumed trials. As long as there are too
     few values for the model, the best 1/eta of a rung continue, as in asynchronous successive halving.
 
-    Towards the end of a budget of time only trials that can be trained to their end count: no new trial is started that
-    cannot, and the best of the paused ones that can are finished. When all trials were started, the paused ones that
-    are still worth it are continued, and the others stopped.
-
-    With several objectives a trial is worth what it is for any part of the front: the most by each objective alone, and
-    by all alike.
+    Towards the end of a budget of time, only trials that can be trained to their end count: no other new trial is
+    started, and the best paused ones that can be finished are finished. When all trials were started, the paused ones
+    that are still worth it continue, and the others are stopped. With several objectives, a trial is worth its maximum
+    over several weightings: each objective alone, and all equally.
     """
 
     def __init__(
@@ -109,7 +107,7 @@ class FreezeThaw(PausingScheduler):
                 rung, values = float(event["rung"]), (float(event["value"]), *map(float, event.get("further", ())))
                 self._model.arrive(trial, rung, values, event.get(SECONDS))
                 self._left_s = float(event.get("left_s", math.inf))
-                # A trial that was done is not when its sweep was extended to longer ones.
+                # A finished trial is unfinished again if its sweep was extended to longer trials.
                 if self._is_end(rung) or (event["event"] == "done" and self._given_longest is None):
                     self._model.finish(trial, rung, values)
                 elif event.get(PAUSES):
@@ -128,9 +126,9 @@ class FreezeThaw(PausingScheduler):
                     f"{self._why(event)}"
                 )
             case "resumed":
-                return "it promised most of the paused trials"
+                return "it was the most promising of the paused trials"
             case "dropped":
-                return "it was paused, and others promised more"
+                return "it was paused, and others were more promising"
             case "bad":
                 return str(event["reason"])
         return None
@@ -141,12 +139,12 @@ class FreezeThaw(PausingScheduler):
             least = "not " if arrived[STOPS] else ""
             return f"it was {least}among the best 1/{self._eta:g} of those that had reached it"
         if not arrived.get("new_fits", True):
-            told = "another trial that could continue promised more" if arrived[PAUSES] else "this one promised most"
+            told = "another one was more promising" if arrived[PAUSES] else "this one was the most promising"
             return f"no new trial could end within the budget, and of those that had begun {told}"
         if "worth" not in arrived:
             return f"there were too few values to predict its end, and the best 1/{self._eta:g} continued"
         if not arrived[PAUSES] and arrived["worth"] < arrived["new"]:
-            return "less than two thirds of all steps had been spent on continuing trials, and this one promised most"
+            return "less than two thirds of all steps had been spent on continuing trials, and this one was best"
         return (
             f"continuing promised an improvement of {float(arrived['worth']):.3g} standard deviations for the cost of "
             f"a whole training, and a new trial {float(arrived['new']):.3g}"
@@ -320,7 +318,7 @@ class FreezeThaw(PausingScheduler):
         the others to stop. When no new trials will be started and none runs, all others are stopped."""
         self._left_s = self._remaining_s()
         by_name = {trial.id: trial for trial in paused}
-        # Trials that were one too many when those of an earlier session were restored have not come to a rung yet.
+        # Trials that were paused because an earlier session had too many have not reached a rung yet.
         chosen = sorted(by_name.keys() - self._paused) + [name for name in self._worth_going_on() if name in by_name]
         waiting = sorted(by_name.keys() - set(chosen), key=self._priority)
         kept = PAUSED_BY_WORKER * places.max_concurrent if self._pauses else 0

@@ -73,9 +73,9 @@ class Bracket:
 class Hyperband(PausingScheduler):
     """Hyperband (Li et al., 2017, https://arxiv.org/abs/1603.06560).
 
-    Trials are put into brackets, from one with many trials that are compared early to one with few trials that train
-    to their end. In a bracket, trials are paused at a rung until all have reached it. A trial that reports NaN at a
-    rung is the worst there. The last bracket may not be full; it is compared when no further trials are added.
+    Trials are put into brackets, from one with many trials that are compared early to one with few trials that train to
+    their end. In a bracket, trials are paused at a rung until all have reached it. A trial that reports NaN at a rung
+    counts as the worst there. The last bracket may not be full; it is compared when no further trials are added.
 
     It replaces Tune's Hyperband, which rounds rungs to whole numbers, halves a bracket before it is full when trials
     are added one after another, and moves a failed trial that is started again into another bracket.

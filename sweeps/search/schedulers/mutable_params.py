@@ -26,8 +26,8 @@ def is_mutable(path: str) -> bool:
 def mutated_paths(scheduler: PBTScheduler | PB2Scheduler, space: Space) -> list[str]:
     """Paths that a population based scheduler changes: those in ``mutate``, or all mutable ones of the space.
 
-    PB2 changes only ranges. By default parameters with a condition, or that a condition names, are not changed: others
-    would begin or cease to exist.
+    PB2 changes only ranges. By default, parameters that have a condition, or that a condition names, are not changed,
+    since other parameters would begin or cease to exist.
     """
     if scheduler.mutate is not None:
         return list(scheduler.mutate)

@@ -66,7 +66,7 @@ class Mutation:
         return dict(point)
 
     def with_values(self, point: Mapping[str, Any], values: Mapping[str, Any], occasion: str) -> dict[str, Any] | None:
-        """A point with these values, and the other changing values mutated; None if it cannot be run."""
+        """A point with the given values, and the other changing values mutated; None if it cannot be run."""
         return self._changed(point, values, random.Random(f"{self._seed}/{occasion}"))
 
     def _changed(

@@ -189,7 +189,7 @@ class PopulationBasedTraining(PausingScheduler):
         """Choose one of the best trials to keep its state, or let one of the worst continue from a kept state.
 
         Raises:
-            TrialFailed: One of the best has saved none.
+            TrialFailed: One of the best trials has saved no state.
         """
         member, (worst, best) = self._members[trial.id], self._quantiles()
         if member in best and not result.get(SAVED, True):

@@ -14,7 +14,7 @@ class Places:
         """Whether new trials wait until a paused one has continued. New trials are requested before the scheduler is
         asked which paused trial continues."""
         self.is_empty = False
-        """Whether there was no new trial at the last request."""
+        """Whether the searcher had no new trial at the last request."""
         self._live: set[str] = set()
         self._paused: set[str] = set()
 

@@ -72,8 +72,8 @@ class Turn(NamedTuple):
 class Scheduler:
     """Lets every trial train to its end. Other schedulers record each decision before it is carried out.
 
-    Who runs the trials calls ``add`` when a trial begins, or begins again after it has failed, ``report`` after each of
-    its reports except the last, and in the end ``complete`` or ``leave``.
+    The code that runs the trials calls ``add`` when a trial begins, or begins again after it has failed, ``report``
+    after each of its reports except the last, and in the end ``complete`` or ``leave``.
     """
 
     def __init__(self, objectives: Objectives, decisions: DecisionLog | None = None):

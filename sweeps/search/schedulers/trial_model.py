@@ -105,7 +105,7 @@ class TrialModel:
         """Positions of all known rungs; the end of a training is the last one."""
         if self._given_longest is not None:
             return sorted(self.curves.rungs.union(self._positions.up_to(self._given_longest)))
-        if self.longest is None:  # the next one stands for the end, which no trial has come to yet
+        if self.longest is None:  # the next rung stands for the end, which no trial has reached yet
             return [*sorted(self.curves.rungs), self._positions.after(max(self.curves.rungs))]
         return self._positions.up_to(max(self.curves.rungs))  # trials of other lengths end between two of them
 

@@ -90,9 +90,9 @@ def worth_of_going_on(mean: Array, deviation: Array, told: Array, before: Array,
         mean: Predictions for the trials' ends.
         deviation: Standard deviations of their values there.
         told: Standard deviations of what will be predicted when the values at the next rung are known.
-        before: Costs of the ways to the next rung, as parts of a whole training.
-        after: Costs of the ways from there to the end.
-        best: Value that they have to improve on.
+        before: Costs of training up to the next rung, as parts of a whole training.
+        after: Costs of training from there to the end.
+        best: Value that the trials have to improve on.
     """
     left = np.sqrt(np.maximum(deviation**2 - told**2, 1e-12))
     predicted = mean[:, None] + np.abs(told)[:, None] * SCORES

@@ -47,7 +47,7 @@ class Extended(Document):
     answer: str | None
     """Answer of the driver, if the sweep is running and was extended immediately."""
     job: JobDocument | None
-    """Job that continues the sweep, if it had ended."""
+    """Job that continues the sweep, if the sweep had ended."""
 
 
 class Line(Document):

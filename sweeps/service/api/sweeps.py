@@ -68,7 +68,7 @@ class RunBody(Queued):
     """Name of the sweep; default: the config's and the time."""
 
     def to_request(self) -> Run:
-        """Return the request of the queue."""
+        """Convert the body to a request for the queue."""
         return Run(conf=self.conf, overrides=self.overrides, name=self.name, max_hours=self.max_hours)
 
 
@@ -105,7 +105,7 @@ class RetrainBody(Queued):
     """Whether to train without registering the model."""
 
     def to_request(self, sweep: str) -> Retrain:
-        """Return the request of the queue."""
+        """Convert the body to a request for the queue."""
         values = self.model_dump(exclude={"priority", "project", "model"})
         return Retrain.model_validate({**values, "sweep": sweep, "register": self.model})
 
@@ -119,7 +119,7 @@ class ReproduceBody(Queued):
     """Name of the new sweep; default: derived from the old one."""
 
     def to_request(self, sweep: str) -> Reproduce:
-        """Return the request of the queue."""
+        """Convert the body to a request for the queue."""
         return Reproduce(sweep=sweep, trial=self.trial, name=self.name, max_hours=self.max_hours)
 
 

@@ -255,7 +255,7 @@ def _refusal_of_target(target: object, allowed: Sequence[str]) -> str | None:
     if f"{module}.*" not in allowed or name.startswith("_"):
         return "is not among the import paths that the service allows (access.allowed_targets)"
     if name not in _defined_in(module):
-        return f"is not defined in {module} itself; the service allows no more of it (access.allowed_targets)"
+        return f"is not defined in {module} itself; the service allows only names that are (access.allowed_targets)"
     return None
 
 

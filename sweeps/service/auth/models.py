@@ -10,8 +10,8 @@ from sweeps.tracking.client import connect
 
 
 def check_model(tracking_uri: str, model: str, rights: ModelRights, sweep_exists: SweepExists, *, adopt: bool) -> None:
-    """Check that a user may register a model version. For a name that nobody has registered yet, the registry decides
-    when it is registered (``sweeps.registry.ownership``).
+    """Check that a user may register a model version. A name that nobody has registered yet is checked again when it is
+    registered (``sweeps.registry.ownership``).
 
     Args:
         tracking_uri: Tracking URI of the registry.

@@ -63,7 +63,7 @@ class PathPolicy:
             parts = urlsplit(text)
             return "names another machine" if parts.netloc else self._refusal_of_file(unquote(parts.path))
         allowed = [each for each in self._access.allowed_uris if text == each or _is_below(text, each)]
-        return None if allowed else "leads where the service does not allow it (access.allowed_uris)"
+        return None if allowed else "is not among the addresses that the service allows (access.allowed_uris)"
 
     def _refusal_of_file(self, text: str) -> str | None:
         refusal = "is outside of the folders that the service allows (access.allowed_folders)"

@@ -36,7 +36,7 @@ class Token(BaseModel):
     label: str
     """Note for the users."""
     user: str
-    """Role: metrics, read, run or admin."""
+    """Name of the user."""
     role: Role
     """metrics, read, run or admin."""
     projects: tuple[str, ...]
@@ -157,7 +157,7 @@ def rights_of(connection: Connection, user: str, project: str, now: float) -> Pr
     """
     if not any_made(connection):
         return Principal(user, "admin")  # as LOCAL
-    own = (tables.tokens.c.user == user) & (tables.tokens.c.role != "metrics")  # which opens no sweep
+    own = (tables.tokens.c.user == user) & (tables.tokens.c.role != "metrics")  # a role that opens no sweep
     found = connection.execute(select(tables.tokens).where(own)).mappings()
     valid = [token for row in found if (token := _token(row)).is_valid(now)]
     if not valid:

@@ -87,7 +87,7 @@ def _stored_version(connection: Connection, url: str) -> int | None:
             if not str(row[0]).isdecimal():
                 raise ConfigError(
                     f"database={redact_uri(url)}: is the database of another program (Alembic's version is {row[0]}), "
-                    "and nothing was changed; name one that is Sweeps' own"
+                    "and nothing was changed; name a database that only Sweeps uses"
                 )
             found = int(row[0])
             check_not_newer(f"database={redact_uri(url)}", found, HEAD, _release_of(connection, names, found))
@@ -126,7 +126,7 @@ def _check_complete(connection: Connection, tables: MetaData, url: str) -> None:
 
 
 def _keep_copy(connection: Connection, found: int) -> str:
-    """Copy an SQLite file as it was before this transaction; return in words how one goes back from an upgrade."""
+    """Copy an SQLite file as it was before this transaction; return instructions for undoing the upgrade."""
     if connection.dialect.name != "sqlite" or not (name := connection.engine.url.database):
         return " in one transaction; to go back, restore a backup (pg_dump)"
     copy = Path(f"{name}.version-{found}.backup")

@@ -132,7 +132,9 @@ nights = Table(
     Column("mode", String(3), nullable=False),
     Column("tried", String(32), doc="Version of the champion that was evaluated again."),
     Column("point", JSON, doc="The champion's parameters in tonight's space."),
-    Column("verdict", String(16), nullable=False, doc="See ``Verdict``; running and repeating are not final."),
+    Column(
+        "verdict", String(16), nullable=False, doc="Value of ``Verdict``; ``running`` and ``repeating`` are not final."
+    ),
     Column("reason", Text, doc="Reason for the verdict, in a sentence."),
     Column("best", Float, doc="Best value of the night."),
     Column("champion", Float, doc="The champion's value on tonight's data."),

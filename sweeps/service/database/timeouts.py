@@ -1,4 +1,5 @@
-"""Timeouts of the database: longer on a command line than in a service, and shortest once that ends."""
+"""Timeouts of the database: longest on a command line, shorter in a service, and shortest in a service that is
+ending."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def timeout_s() -> float:
 
 @contextmanager
 def waiting_at_most(seconds: float) -> Iterator[None]:
-    """Set how long this context (a thread, a request) waits."""
+    """Set how long this context (a thread, a request) waits for the database."""
     before = _context_s.set(seconds)
     try:
         yield
@@ -39,5 +40,5 @@ def waiting_at_most(seconds: float) -> Iterator[None]:
 
 
 def process_waits_at_most(seconds: float) -> None:
-    """Limit how long all threads of this process wait, including those already waiting in PostgreSQL."""
+    """Limit how long all threads of this process wait for the database, even those already waiting in PostgreSQL."""
     _Process.most_s = seconds

@@ -36,8 +36,8 @@ def tokens_of(job: Job) -> list[str]:
 
 
 def prepare(engine: Engine, job: Job, settings: Nights, tracking_uri: str, config_dirs: Sequence[Path]) -> list[str]:
-    """Record that a night begins, and return the overrides to add to its sweep. A repeated call returns the same ones,
-    unless the champion has changed.
+    """Record that a night begins, and return the overrides to add to its sweep. A repeated call returns the same
+    overrides, unless the champion has changed.
 
     Raises:
         UserError: The sweep cannot be composed, or MLflow does not answer.

@@ -59,7 +59,7 @@ def of_sweep(
         earlier: Other sweeps, to compare the best value with.
         night: Result of the night, if the sweep is one of a schedule's nights.
         error: Reason why the job failed, if it is not in the record.
-        limit: The limit of time that has ended the job, in words.
+        limit: Description of the time limit that has ended the job.
         page: Address of the sweep's page, if readers can reach it.
     """
     event: Event = "failed" if error is not None else "budget" if limit is not None else _event(record, night)

@@ -30,7 +30,7 @@ class DriverStops:
         sent again.
 
         Raises:
-            UserError: The sweep or trial does not run, or too many requests are pending.
+            UserError: The sweep or trial is not running, or too many requests are pending.
         """
         target = (record.sweep, check_can_stop(record, trial))
         with self._lock:

@@ -115,7 +115,7 @@ def check_waiting(connection: Connection, user: str, most: int | None) -> None:
     """Check that a user may queue another job.
 
     Raises:
-        UserError: So many of the user are queued.
+        UserError: The user already has the maximum number of queued jobs.
     """
     if most is not None and _count(connection, _jobs.c.user == user, _jobs.c.state == QUEUED) >= most:
         raise UserError(
@@ -225,7 +225,7 @@ def creator(connection: Connection, sweep: str) -> Job | None:
 
 
 def creators(connection: Connection, sweeps: Sequence[str]) -> dict[str, Job]:
-    """Return the jobs that made several sweeps, by name of the sweep."""
+    """Return the job that made each sweep of a list, by the sweep's name."""
     found: dict[str, Job] = {}
     for start in range(0, len(sweeps), MAX_NAMES):
         named = _jobs.c.makes.in_(sweeps[start : start + MAX_NAMES])

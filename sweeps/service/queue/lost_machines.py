@@ -50,7 +50,8 @@ class FailureDetector:
         """Whether a job's machine has sent no heartbeat for too long, as observed by this service.
 
         Raises:
-            TrackingUnreachable: MLflow does not answer, perhaps the drivers neither; the observation starts again.
+            TrackingUnreachable: MLflow does not answer, so drivers may not be able to send heartbeats either; the
+                observation starts again.
         """
         try:
             heartbeats = self._heartbeats(job)

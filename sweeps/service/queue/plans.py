@@ -125,7 +125,7 @@ def _check_request(
     """Check the overrides as written, and return the check of the composed sweep.
 
     Raises:
-        ConfigError: The operator does not allow them.
+        ConfigError: The operator does not allow the overrides.
     """
     policy.check_request(conf, overrides)
     return lambda composition: policy.check(composition, sweep_exists)

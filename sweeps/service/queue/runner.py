@@ -48,7 +48,7 @@ INTERRUPTED, STORE_AWAY = 130, 75
 """Exit statuses of drivers that are restarted, as after their death."""
 NAME_TAKEN = (
     "a sweep {} already exists, which this job has not started; submit it again with another --name (if the "
-    "service's database is of a backup, that sweep may be this job's)"
+    "service's database was restored from a backup, that sweep may be this job's)"
 )
 
 logger = logging.getLogger(__name__)
@@ -290,7 +290,7 @@ class JobRunner(Poller):
         outcome = subprocesses.outcome(self.control_folder(job))
         is_to_end = job.stop_asked is not None or (job.end_by is not None and self._clock.now() >= job.end_by)
         if is_to_end and (outcome is None or outcome.status != 0) and self._record(job) is None:
-            self._end(job, "cancelled", _limit_reached(job))  # whatever it said as it was stopped while it started
+            self._end(job, "cancelled", _limit_reached(job))  # regardless of its output: it was stopped at its start
         elif outcome is not None and outcome.status not in (INTERRUPTED, STORE_AWAY):
             self._end_with(job, outcome)
         elif is_to_end:
@@ -403,7 +403,7 @@ def _limit_reached(job: Job) -> str | None:
         return None
     hours = "" if job.started is None else f", {(job.end_by - job.started) / 3600:.3g} h after its start"
     return (
-        f"its time was over{hours} (queue.max_hours, max_hours or the window of its schedule); "
+        f"its time limit was reached{hours} (queue.max_hours, max_hours or the window of its schedule); "
         f"`python -m sweeps resume {job.sweep}` continues it"
     )
 

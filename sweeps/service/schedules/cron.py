@@ -23,7 +23,7 @@ from sweeps.texts.suggestions import did_you_mean
 _MAY_BE = {
     "minute": "0-59",
     "hour": "0-23",
-    "day-of-month": "1-31 that a month which it names has, or L for the last",
+    "day-of-month": "1-31, a day that one of its months has, or L for the last",
     "month": "1-12 or jan-dec",
     "day-of-week": "0-7 or sun-sat, 5L for the last Friday, mon#1 for the first Monday",
 }

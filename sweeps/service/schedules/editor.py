@@ -65,7 +65,7 @@ class ScheduleEditor:
         """Return a schedule that a principal may see.
 
         Raises:
-            UnknownName: There is none.
+            UnknownName: There is no such schedule for the principal.
         """
         return find_definition(self._scheduler.visible_to(principal), name)
 
@@ -104,7 +104,7 @@ class ScheduleEditor:
             is_new: Whether there must be no schedule of this name yet.
 
         Raises:
-            Conflict: Somebody else has changed it since; nothing is saved.
+            Conflict: Somebody else has changed the schedule since; nothing is saved.
         """
         if is_new and schedule.name in self._scheduler.definitions:
             raise _taken(schedule.name)
@@ -174,7 +174,7 @@ class ScheduleEditor:
         """Return the schedule with the user's name and project.
 
         Raises:
-            ConfigError: The role does not allow its settings.
+            ConfigError: The user's role does not allow the schedule's settings.
         """
         if principal.may("admin"):
             return schedule
@@ -207,7 +207,9 @@ class ScheduleEditor:
         if not visible(principal, definition.schedule):
             raise _taken(definition.name)
         if not self.may_change(principal, definition):
-            raise HTTPException(403, f"{definition.name} is not yours; only {definition.schedule.user} and admins may")
+            raise HTTPException(
+                403, f"{definition.name} is not yours; only {definition.schedule.user} and admins may change it"
+            )
 
     def _changeable(self, principal: Principal, name: str) -> Definition:
         definition = self.find(principal, name)

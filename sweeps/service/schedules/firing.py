@@ -50,7 +50,7 @@ class Firing:
 
     schedule: str
     due: float
-    """Time of the cron line."""
+    """Time of the firing according to the cron line."""
     outcome: str
     """Outcome: queued, skipped or missed."""
     job: int | None = None
@@ -156,8 +156,8 @@ def fire_now(connection: Connection, definition: Definition, now: float, user: s
 
 def remove_old(engine: Engine, now: float, keep_days: float) -> int:
     """Remove old firings, and return their number. They are not decided again, since ``schedules.decided`` is later;
-    this time, rather than a clock that may be wrong, determines which are old. The newest firing of each schedule is
-    kept.
+    this time, instead of a clock that may be wrong, determines which firings are old. The newest firing of each
+    schedule is kept.
 
     Args:
         engine: The service's database.
@@ -270,7 +270,7 @@ class _Decisions:
             return None
         if schedule.missed == "none":
             return "no service was up"
-        return "no service was up, and a later firing was due since" if each.due < latest else None
+        return "no service was up, and a later firing has become due" if each.due < latest else None
 
     def _blocked(self, unfinished: list[Job]) -> str | None:
         if self._definition.schedule.overlap != "skip" or not unfinished:

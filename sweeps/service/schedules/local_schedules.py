@@ -54,7 +54,7 @@ class LocalSchedules(Schedules):
         """Return a schedule.
 
         Raises:
-            UnknownName: There is none of this name.
+            UnknownName: There is no schedule of this name.
         """
         return find_definition(self.definitions, name)
 

@@ -26,7 +26,7 @@ class Coming:
 
     definition: Definition
     due: float
-    """Time of the cron line."""
+    """Time of the firing according to the cron line."""
     starts: float
     """Start, including jitter."""
     end_by: float | None

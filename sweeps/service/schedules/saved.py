@@ -1,8 +1,8 @@
 """Schedules that were saved through the service: a folder with one YAML file each, and all their earlier versions.
 
 ``NAME.yaml`` is a schedule (``schedule_file``), and may also be edited by hand. ``.history/NAME/000007.json`` is its
-seventh version, with who saved it and when. A version is written before the schedule's own file, and each is on the
-disk itself before the next step, so that a crash loses nothing. What is kept is bounded, in numbers and in bytes.
+seventh version, with who saved it and when. A version is written before the schedule's own file, and each has reached
+the disk before the next step, so that a crash loses nothing. The number and the size of kept versions are bounded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sweeps.service.schedules.definition import Definition
 from sweeps.service.schedules.schedule_file import description_of, is_pause, read_schedule
 
 FOLDER = "schedules"
-"""Name of the folder, in the service's output folder."""
+"""Name of the folder of saved schedules in the service's output folder."""
 KEPT_VERSIONS = 200
 """Maximum number of versions kept for a schedule, the newest ones."""
 KEPT_BYTES = 2**20
@@ -50,9 +50,9 @@ class Version:
     number: int
     """Number, from 1."""
     user: str
-    """User who saved it; empty if the file was edited by hand."""
+    """User who saved the version; empty if the file was edited by hand."""
     time: float
-    """Time at which it was saved, in seconds since 1970 (UTC)."""
+    """Time at which the version was saved, in seconds since 1970 (UTC)."""
     action: str
     """Kind of change: ``saved``, ``paused``, ``resumed``, ``brought back``, ``removed`` or ``edited in its file``."""
     text: str | None
@@ -228,8 +228,8 @@ def with_saved(
 ) -> tuple[dict[str, Definition], dict[str, str]]:
     """Add saved schedules to the operator's; a saved one replaces the operator's of the same name.
 
-    Their sweeps are not composed here, since anybody who may run sweeps may save a schedule: that is done when they are
-    saved, and again before a sweep starts.
+    The sweeps of saved schedules are not composed here, since anybody who may run sweeps may save a schedule: they are
+    composed when a schedule is saved, and again before a sweep starts.
 
     Args:
         definitions: The operator's schedules, by name.

@@ -108,7 +108,7 @@ def _document(text: str) -> dict[str, Any]:
     """Return the keys and values of a saved file.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: The text is not a schedule.
     """
     try:
         document = yaml.safe_load(text)

@@ -26,7 +26,7 @@ MOST = 20
 OFFERED = 200
 """Maximum number of suggested names."""
 TEXT = (
-    "The best value until then of each sweep, against trials, time, and hours of workers or GPUs. The axis fits the "
+    "Each sweep's best value so far, against trials, time, and hours of workers or GPUs. The axis fits the "
     "second half of the trials; double-click the figure to see all."
 )
 

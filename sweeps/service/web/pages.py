@@ -109,7 +109,7 @@ class Visit:
             recorded: Whether the store must have a record of it.
 
         Raises:
-            Answered: There is none, or the user may not see it.
+            Answered: There is no such sweep, or the user may not see it.
         """
         row = self.pages.row(self.principal, name)
         if row is None or (recorded and not row.recorded):

@@ -18,7 +18,7 @@ class Page(Generic[T]):
 
     rows: Sequence[T]
     page: int
-    """Number of rows in the whole table."""
+    """Number of this page, from 1."""
     pages: int
     count: int
     """Number of rows of the whole table."""

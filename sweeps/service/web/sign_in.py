@@ -52,6 +52,6 @@ def leave(request: Request, _caller: Reader) -> Response:
 
 
 def _own_page(address: str) -> str:
-    """The address if it is one of these pages, otherwise the first page: links on other sites may have set it."""
+    """The address if it is a page of the service, otherwise the first page: links on other sites may have set it."""
     plain = address.startswith("/") and not address.startswith("//") and "\\" not in address
     return address if plain and address.isprintable() else "/"

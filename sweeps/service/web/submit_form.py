@@ -128,7 +128,7 @@ def read_priority(text: str) -> int:
     """Priority from a form's text.
 
     Raises:
-        ConfigError: It is not a priority.
+        ConfigError: The text is not a priority.
     """
     try:
         number = int(text.strip() or "0")

@@ -24,7 +24,7 @@ class Parameter:
     path: str
     text: str
     searched: bool
-    """Whether the sweep searches it."""
+    """Whether the sweep searches the parameter."""
     place: float | None = None
     """Position in the range, from 0 to 1; on a logarithmic scale if the search uses one."""
     low: str = ""
