@@ -12,7 +12,7 @@ from sweeps import constants
 from sweeps.files.versions import Format
 from sweeps.plan.plan import Plan
 from sweeps.provenance.provenance import Provenance, Training, collect_provenance, requirements
-from sweeps.provenance.secrets import redacted_source
+from sweeps.provenance.redaction import redacted_source
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.record import SweepRecord
 from sweeps.validate.config_checks import lookup_in

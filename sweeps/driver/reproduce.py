@@ -17,7 +17,7 @@ from sweeps.errors import UnknownName, UserError
 from sweeps.plan.export import choose, plan_alone, repeat_tags
 from sweeps.plan.plan import Plan, new_plan
 from sweeps.plan.sweep_name import repeat_name
-from sweeps.provenance.secrets import HIDDEN
+from sweeps.provenance.redaction import HIDDEN
 from sweeps.report.reproduction_result import Repeated
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.client import connect

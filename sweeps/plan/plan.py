@@ -21,7 +21,7 @@ from sweeps.plan.automatic_choices import with_chosen_scheduler, with_lanes
 from sweeps.plan.stage import PlannedStage, planned_stages, rescaled
 from sweeps.plan.sweep_name import checked_name, default_name
 from sweeps.plan.unstarted import was_left_unstarted
-from sweeps.provenance.secrets import redacted
+from sweeps.provenance.redaction import redacted
 from sweeps.runtime.node_resources import local_resources
 from sweeps.runtime.trials_at_once import Fit, fit
 from sweeps.space.constraints import Constraints

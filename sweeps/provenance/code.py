@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from sweeps.provenance.secrets import redacted, redacted_source
+from sweeps.provenance.redaction import redacted, redacted_source
 
 LONGEST_DIFF = 2_000_000
 """Maximum number of characters of changes that are recorded."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from sweeps.provenance.code import checkout
 from sweeps.provenance.machine import hardware, packages, user
-from sweeps.provenance.secrets import redacted
+from sweeps.provenance.redaction import redacted
 from sweeps_train.config import CommandConfig, EstimatorConfig, FunctionConfig, TrainingConfig
 
 Training = TrainingConfig | FunctionConfig | CommandConfig | EstimatorConfig

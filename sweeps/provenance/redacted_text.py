@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from sweeps.provenance.secrets import HIDDEN, KEY_BLOCK, redacted, redacted_source, without_variables
+from sweeps.provenance.redaction import HIDDEN, KEY_BLOCK, redacted, redacted_source, without_variables
 from sweeps.worker_error import WorkerError
 
 _MAY_HOLD_SECRETS = re.compile(

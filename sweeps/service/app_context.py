@@ -30,7 +30,7 @@ from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.housekeeping import Housekeeping
 from sweeps.service.queue.job_requests import Run
 from sweeps.service.queue.jobs import Job
-from sweeps.service.queue.planner import Planner
+from sweeps.service.queue.plan_processes import Planner
 from sweeps.service.queue.plans import with_output_dir
 from sweeps.service.queue.runner import JobRunner
 from sweeps.service.record_cache import RecordCache

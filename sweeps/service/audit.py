@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 
 from sweeps.config.service import Service
 from sweeps.files.whole_files import FILE_MODE
-from sweeps.provenance.secrets import redacted
+from sweeps.provenance.redaction import redacted
 from sweeps.service.auth.principal import Principal
 from sweeps.service.clock import Clock
 

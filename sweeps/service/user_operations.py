@@ -34,7 +34,7 @@ from sweeps.service.queue import jobs
 from sweeps.service.queue.driver_stops import DriverStops
 from sweeps.service.queue.job_requests import Extend, Reproduce, Request, Resume, Retrain, Run
 from sweeps.service.queue.jobs import Job
-from sweeps.service.queue.planner import Planner
+from sweeps.service.queue.plan_processes import Planner
 from sweeps.service.queue.plans import Planned, Plans, with_output_dir
 from sweeps.service.queue.runner import JobRunner
 from sweeps.service.record_cache import RecordCache

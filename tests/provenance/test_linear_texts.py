@@ -17,7 +17,7 @@ import pytest
 from syntax import statements
 
 from sweeps.compose.overrides import written_override
-from sweeps.provenance.secrets import redacted
+from sweeps.provenance.redaction import redacted
 from sweeps.service.auth.middleware import check_json
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.texts.uri_passwords import redact_uri

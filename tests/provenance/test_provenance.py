@@ -12,7 +12,7 @@ from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.provenance.code import checkout
 from sweeps.provenance.provenance import Provenance, collect_provenance, requirements
-from sweeps.provenance.secrets import redacted, redacted_source
+from sweeps.provenance.redaction import redacted, redacted_source
 from sweeps_train.data.fingerprint import data_fingerprints
 
 

@@ -15,7 +15,6 @@ from running import points, run
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import ConfigError
-from sweeps.provenance import secrets
 from sweeps.provenance.redacted_text import redacted_log
 from sweeps.runtime import cluster
 from sweeps.runtime.cluster import connected
@@ -96,12 +95,12 @@ def test_a_variable_that_is_not_set_is_noted_for_a_running_cluster(monkeypatch: 
 def test_values_of_variables_that_are_named_like_a_secret_are_hidden_in_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_API_KEY", SECRET)
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "not-a-secret")
-    secrets.secret_values.cache_clear()
+    redaction.secret_values.cache_clear()
     try:
         assert redacted_log(f"one {SECRET} not-a-secret") == "one *** not-a-secret"
-        assert secrets.redacted(f"run --x {SECRET}") == "run --x ***"
+        assert redaction.redacted(f"run --x {SECRET}") == "run --x ***"
     finally:
-        secrets.secret_values.cache_clear()
+        redaction.secret_values.cache_clear()
 
 
 CLUSTER = """

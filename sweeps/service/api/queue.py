@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from fastapi.responses import PlainTextResponse
 
-from sweeps.provenance.secrets import redacted
+from sweeps.provenance.redaction import redacted
 from sweeps.service import subprocesses
 from sweeps.service.api.depends import Before, InProject, Limit, Number, Offset, OfSchedule, Reads, Runs, User
 from sweeps.service.api.response_documents import Jobs, Priority

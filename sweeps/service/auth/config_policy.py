@@ -15,7 +15,7 @@ from sweeps.compose.expressions import Expression
 from sweeps.config import SWEEP_CONFIG, Reach
 from sweeps.config.access import Access
 from sweeps.errors import SweepsError, raise_mistakes
-from sweeps.provenance.secrets import redacted
+from sweeps.provenance.redaction import redacted
 from sweeps.service.auth.command_policy import CommandPolicy
 from sweeps.service.auth.field_policy import ReachingValue, at_path, reaching_values
 from sweeps.service.auth.path_policy import PathPolicy

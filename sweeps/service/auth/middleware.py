@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sweeps.provenance.secrets import redacted
+from sweeps.provenance.redaction import redacted
 from sweeps.service.auth.auth import FORMS, Authenticator
 from sweeps.service.auth.csrf import SAFE_METHODS, refusal_of_host, refusal_of_site
 from sweeps.service.counters import REQUEST_SECONDS, REQUESTS

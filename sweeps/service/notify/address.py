@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from sweeps.config.notifications import Channel
 from sweeps.errors import ConfigError, raise_mistakes
-from sweeps.provenance.secrets import HIDDEN, redacted
+from sweeps.provenance.redaction import HIDDEN, redacted
 
 WEBHOOK = ("http", "https")
 """Schemes of webhooks that accept Slack's message, ``{"text": ...}``, as Mattermost, Rocket.Chat and others do."""

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, RowMapping, Select, func, insert, select, upd
 from sqlalchemy.exc import IntegrityError
 
 from sweeps.errors import UnknownName, UserError
-from sweeps.provenance.secrets import redacted
+from sweeps.provenance.redaction import redacted
 from sweeps.service.auth.principal import Principal, visible
 from sweeps.service.database import tables
 from sweeps.service.queue.job_query import newest, seen_by

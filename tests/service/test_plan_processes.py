@@ -14,7 +14,7 @@ from fastapi import HTTPException
 from serving import API, Api, serving
 
 from sweeps.errors import ConfigError, TimeLimitExceeded
-from sweeps.service.queue.planner import PlanFailed, Planner
+from sweeps.service.queue.plan_processes import PlanFailed, Planner
 
 
 def seen_here(sees: Callable[[str], bool], *names: str) -> tuple[list[bool], str, int, str | None]:
@@ -141,7 +141,7 @@ def test_a_plan_that_takes_too_long_is_answered_so(api: Api) -> None:
 
 
 def test_a_page_says_that_too_many_plans_wait_and_when_to_come_again(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweeps.service.queue.planner.MAX_WAITING", 0)
+    monkeypatch.setattr("sweeps.service.queue.plan_processes.MAX_WAITING", 0)
     page = api.client().post("/submit", data={"conf": "digits", "then": "check"})
     assert (page.status_code, page.headers["Retry-After"]) == (429, "5")
     assert "not for you" not in page.text
