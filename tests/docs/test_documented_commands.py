@@ -137,6 +137,8 @@ def test_a_documented_command_works(
     write_files(block.document, folder)
     for path in earlier_conversions(block, command):  # a command may use the result of an earlier one
         assert run_command(path) == (0, None)
+    if modules := re.match(r"SWEEPS_CONFIG_MODULES=(\w+) ", command):
+        monkeypatch.setenv("SWEEPS_CONFIG_MODULES", modules[1])
     check_command(without_variables(command))
 
 
