@@ -166,7 +166,7 @@ CODE_RUN_BY = {
     "python.md: sweep = sweeps.load": LIFE,
     "python.md: import mlflow": LIFE,
     "life.md: import sweeps_train": LIFE,
-    "life.md: model = mlflow": SWEEPS,
+    "life.md: import mlflow": SWEEPS,
     "life.md: model.predict(images)": "tests/registry/test_registering.py, for other classes",
     "tables.md: import mlflow": SWEEPS,
     "confirm.md: from sweeps.search": "tests/search/test_confirmation_race.py",

@@ -98,7 +98,7 @@ def test_the_documented_language_model_completes_texts(folder: Path, cluster: di
     assert sweep(folder, cluster, "conf=llm_lora", "--name=texts") == 1
     python(folder, cluster, "-m", "sweeps", "best", "texts", "--register", "docstrings")
     (code,) = (each for each in code_of("life.md") if "docstrings" in each)
-    assert "str" in python(folder, cluster, "-c", f"import mlflow\n{code}\nprint(type(model.predict(['a'])[0]))")
+    assert "str" in python(folder, cluster, "-c", f"{code}\nprint(type(model.predict(['a'])[0]))")
 
 
 def test_searches_of_other_tools_train_after_their_conversion(folder: Path, cluster: dict[str, str]) -> None:
