@@ -219,7 +219,7 @@ TITLE = """# Versions
 
 Combinations of versions that were tested by `make test-versions`, on Linux without a GPU: contract tests of the
 libraries' private names, tests of the runtime and of trainings, all parts of the script that measures GPUs (with a tiny
-model on a CPU), and short sweeps. A combination has the locked versions (`requirements/`) except for what its name says.
+model on a CPU), and short sweeps. A combination has the locked versions (`requirements/`) except those in its name.
 `lowest` has the lowest version of every direct dependency that `pyproject.toml` allows, and `newest` the newest.
 
 """
