@@ -217,13 +217,10 @@ def last_line(output: str) -> str:
 COLUMNS = ("Combination", "Date", "Python", *SHOWN, *TESTS, *(f"`conf={name}`" for name in SWEEPS))
 TITLE = """# Versions
 
-What was tried with which versions, by `make test-versions`: the contract tests of the libraries' private names, tests
-of the runtime and of trainings, all parts of the script that measures GPUs (with a tiny model on a CPU), and whole
-sweeps of some trials. Each row has the versions that were installed; those that a combination's name does not tell are
-the locked ones (`requirements/`). `lowest` has the lowest version of every direct dependency that `pyproject.toml`
-allows, and `newest` the newest. Nothing is claimed where a cell says *not run*.
-
-All rows are of Linux without a GPU.
+Combinations of versions that were tested by `make test-versions`, on Linux without a GPU: contract tests of the
+libraries' private names, tests of the runtime and of trainings, all parts of the script that measures GPUs (with a tiny
+model on a CPU), and short sweeps. A combination has the locked versions (`requirements/`) except those in its name.
+`lowest` has the lowest version of every direct dependency that `pyproject.toml` allows, and `newest` the newest.
 
 """
 

@@ -139,7 +139,6 @@ ABOUT_AN_ENDED_SWEEP = {"show", "best", "report", "resume", "extend", "retrain",
 SWEEPS = "tests/docs/test_documented_sweeps.py"
 RUN_ELSEWHERE = {
     r"SWEEPS_NOTIFY=.* run .*": "tests/service/test_notifications.py sends messages, to receivers on this machine",
-    r"SWEEPS_CONFIG_MODULES=.* run .*": "tests/compose/test_compose.py",
     r"make demo.*": f"{SWEEPS} runs sweeps of its config, llm_lora",
     r"make faults.*": "twenty minutes; tests/faults/test_campaign.py is its short form",
     r"python tests/faults/campaign.py .*": "tests/faults/test_campaign.py",
@@ -167,7 +166,7 @@ CODE_RUN_BY = {
     "python.md: sweep = sweeps.load": LIFE,
     "python.md: import mlflow": LIFE,
     "life.md: import sweeps_train": LIFE,
-    "life.md: model = mlflow": SWEEPS,
+    "life.md: import mlflow": SWEEPS,
     "life.md: model.predict(images)": "tests/registry/test_registering.py, for other classes",
     "tables.md: import mlflow": SWEEPS,
     "confirm.md: from sweeps.search": "tests/search/test_confirmation_race.py",

@@ -21,8 +21,8 @@ from sweeps.constants import NUMBER
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-EARLIER = "digits-20261120-021500"
-"""Name of a sweep that a document supposes."""
+EARLIER = "first"
+"""Name of the sweep that documents suppose."""
 BASE_MODEL = CHECKOUT / "src" / "sweeps_train" / "models" / "tiny_llama"
 OF_LOOP = ("train.max_steps=4", "train.eval_every=2", "train.log_every=2")
 """Overrides that make a training of the built-in loop short."""
@@ -81,7 +81,7 @@ def code_of(document: str) -> list[str]:
 @pytest.mark.parametrize("tokens", RUNS, ids=lambda tokens: " ".join(tokens)[:80])
 def test_a_documented_sweep_trains(tokens: tuple[str, ...], folder: Path, cluster: dict[str, str]) -> None:
     write_files(RUNS[tokens].document, folder)
-    if EARLIER in " ".join(tokens):
+    if f"warm_start=[{EARLIER}]" in " ".join(tokens):
         assert sweep(folder, cluster, "conf=digits", "--name", EARLIER) == 1
     assert sweep(folder, cluster, *tokens) == 1
 
@@ -98,7 +98,7 @@ def test_the_documented_language_model_completes_texts(folder: Path, cluster: di
     assert sweep(folder, cluster, "conf=llm_lora", "--name=texts") == 1
     python(folder, cluster, "-m", "sweeps", "best", "texts", "--register", "docstrings")
     (code,) = (each for each in code_of("life.md") if "docstrings" in each)
-    assert "str" in python(folder, cluster, "-c", f"import mlflow\n{code}\nprint(type(model.predict(['a'])[0]))")
+    assert "str" in python(folder, cluster, "-c", f"{code}\nprint(type(model.predict(['a'])[0]))")
 
 
 def test_searches_of_other_tools_train_after_their_conversion(folder: Path, cluster: dict[str, str]) -> None:

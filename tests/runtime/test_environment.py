@@ -15,6 +15,7 @@ from running import points, run
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import ConfigError
+from sweeps.provenance import redaction
 from sweeps.provenance.redacted_text import redacted_log
 from sweeps.runtime import cluster
 from sweeps.runtime.cluster import connected
