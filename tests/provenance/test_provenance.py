@@ -129,4 +129,4 @@ def test_what_differs_is_said_and_nothing_else(repository: Path) -> None:
     assert found["packages"] == f"torch 1.0, now {first.packages['torch']}"
     unknown = replace(first, data={"digits": None})
     assert unknown.data_fingerprint is None
-    assert "not known" in unknown.differences(first)["data"]
+    assert "unknown contents" in unknown.differences(first)["data"]
