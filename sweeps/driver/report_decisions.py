@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray.tune.result import AUTO_RESULT_KEYS
 
-from sweeps.constants import COMPLETED, EVALUATIONS, FAILED, LINEAGE, SAVED, STEP, STOPPED
+from sweeps.constants import COMPLETED, EVALUATIONS, FAILED, LINEAGE, SAVED, STEP, STOPPED, TIME_OF_REPORT
 from sweeps.errors import TrialFailed
 from sweeps.runtime.answers import Answer
 from sweeps.search.advisors.memory import import_early
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sweeps.runtime.driver_side import DriverSide
     from sweeps.runtime.events import Ended, Report, Started
 
-OWN_KEYS = (STEP, EVALUATIONS, COMPLETED, STOPPED, FAILED, SAVED, LINEAGE)
+OWN_KEYS = (STEP, EVALUATIONS, COMPLETED, STOPPED, FAILED, SAVED, LINEAGE, TIME_OF_REPORT)
 """Keys of a result that are not metrics."""
 
 Decide = Callable[[str, Mapping[str, Any]], Verdict | Exploit]
@@ -42,6 +42,8 @@ class Decisions:
         self._decide: Decide | None = None
         self._last: dict[str, Mapping[str, Any]] = {}
         """The newest report of each trial of this search."""
+        self._reported: dict[str, float] = {}
+        """Unix time of that report."""
         self._undone: dict[str, Answer] = {}
         """Answers that Tune has not acted on."""
         self._over: dict[str, int] = {}
@@ -54,6 +56,7 @@ class Decisions:
         self._decide = decide
         self._retries.begin()
         self._last.clear()
+        self._reported.clear()
         self._undone.clear()
         self._over.clear()
 
@@ -108,7 +111,8 @@ class Decisions:
         try:
             check_metrics(report, self._objectives, is_first=not status.has_reported, lineage=status.lineage)
             status.has_reported = True
-            self._last[trial] = result = result_of(report, status)
+            self._last[trial] = result = result_of(report, status, self._reported.get(trial, 0.0))
+            self._reported[trial] = report.timestamp_ms / 1000
             decided = Verdict.CONTINUE if report.done or self._decide is None else self._decide(trial, result)
         except TrialFailed as error:
             status.failure = f"trial {trial}: {error}"
@@ -122,14 +126,22 @@ class Decisions:
         return answer
 
 
-def result_of(report: Report, status: TrialStatus) -> dict[str, Any]:
-    """Convert a report to the form of schedulers and Tune."""
+def result_of(report: Report, status: TrialStatus, before: float) -> dict[str, Any]:
+    """Convert a report to the form of schedulers and Tune.
+
+    Args:
+        report: The report.
+        status: Status of its trial.
+        before: Unix time of the trial's previous report; 0 if there was none.
+    """
+    since = max(before, status.spans[-1].held)
     return {
         **{name: value for name, value in report.metrics.items() if name not in AUTO_RESULT_KEYS},
         STEP: report.step,
         EVALUATIONS: math.ceil(report.step / status.eval_every),
         **report.progress,
         SAVED: report.saved,
+        TIME_OF_REPORT: max(report.timestamp_ms / 1000 - since, 0.0),
         LINEAGE: status.lineage,
         COMPLETED: report.done,
         "done": report.done,

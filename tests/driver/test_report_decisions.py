@@ -11,7 +11,7 @@ import pytest
 
 from sweeps.config.objectives import Objectives
 from sweeps.config.search import Limit
-from sweeps.constants import COMPLETED, LINEAGE, STEP
+from sweeps.constants import COMPLETED, LINEAGE, STEP, TIME_OF_REPORT
 from sweeps.driver.report_decisions import Decisions
 from sweeps.driver.retries import Retries
 from sweeps.driver.trial_status import TrialStatus
@@ -19,6 +19,7 @@ from sweeps.errors import TrialFailed
 from sweeps.runtime.answers import Answer
 from sweeps.runtime.events import Ended, Report, Started
 from sweeps.search.schedulers.scheduler import Exploit, Verdict
+from sweeps.tracking.spans import Span
 
 OBJECTIVES = Objectives(("eval/accuracy",), ("max",), {"system/memory_mib": Limit(max=200.0)})
 WHOLE = {"eval/accuracy": 0.5, "system/memory_mib": 100.0, "eval/loss": 1.0}
@@ -37,16 +38,18 @@ def state_of(*trials: TrialStatus, max_retries: int = 2) -> Any:
 class Scene:
     def __init__(self, objectives: Objectives = OBJECTIVES) -> None:
         self.broker = MagicMock()
-        self.status = TrialStatus("0000", {}, attempt=1, eval_every=10)
+        self.status = TrialStatus("0000", {}, attempt=1, eval_every=10, spans=[Span(held=100.0, trained=101.0)])
         self.state = state_of(self.status)
         self.decisions = Decisions(objectives, Retries(self.state), self.broker)
         self.decided: list[int] = []
+        self.seconds: list[float] = []
 
     def decide(self, verdict: Verdict | Exception, at: int) -> None:
         """Decide so at a step, and let the trial go on before."""
 
         def decide(trial: str, result: Mapping[str, Any]) -> Verdict | Exploit:
             self.decided.append(result[STEP])
+            self.seconds.append(result[TIME_OF_REPORT])
             if result[STEP] < at:
                 return Verdict.CONTINUE
             if isinstance(verdict, Exception):
@@ -60,8 +63,11 @@ class Scene:
         self.decisions.send()
         return [each for call in self.broker.answer.call_args_list for each in call.args[0]]
 
-    def report(self, step: int, metrics: dict[str, float] = WHOLE, *, attempt: int = 1, done: bool = False) -> Answer:
-        self.begins_again = self.decisions.report(self.status, Report("0000", attempt, step, metrics, 0, done=done))
+    def report(
+        self, step: int, metrics: dict[str, float] = WHOLE, *, attempt: int = 1, done: bool = False, at_s: float = 0.0
+    ) -> Answer:
+        report = Report("0000", attempt, step, metrics, round(1000 * at_s), done=done)
+        self.begins_again = self.decisions.report(self.status, report)
         (answer,) = self.answers()
         return answer
 
@@ -73,6 +79,17 @@ def test_a_trial_goes_on_until_the_scheduler_stops_it() -> None:
     assert (first.returns, second.returns, second.stops) == (False, True, True)
     assert (second.result[STEP], second.result["evaluations"], second.result[COMPLETED]) == (20, 2, False)
     assert scene.status.is_pruned
+
+
+def test_a_result_tells_the_time_since_the_one_before_or_since_its_trial_got_workers_again() -> None:
+    scene = Scene()
+    scene.decide(Verdict.PAUSE, at=20)
+    scene.report(10, at_s=105.0)
+    scene.report(20, at_s=109.0)
+    scene.decisions.done("0000")
+    scene.status.spans.append(Span(held=150.0, trained=152.0))
+    scene.report(30, attempt=2, at_s=156.0)
+    assert scene.seconds == [5.0, 4.0, 6.0]
 
 
 def test_a_report_is_decided_on_once_and_again_after_the_trial_has_taken_over_another_state() -> None:
