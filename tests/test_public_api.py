@@ -1,5 +1,7 @@
-"""Examples in the docstrings of the public modules, run as they stand; all of them share one small recorded sweep. Among
-the quick tests its trials are trained in this process, and what Ray does for them is left to ``tests/driver``."""
+"""Examples in the docstrings of the public modules, run as they stand; all of them share one small recorded sweep.
+
+Its trials are trained in this process, and in a slow test by Ray, which ``tests/driver/test_sweep.py`` does at once.
+"""
 
 from __future__ import annotations
 
