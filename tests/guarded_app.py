@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import Depends, FastAPI, Form, Request, Response
 from fastapi.testclient import TestClient
 from pydantic import BaseModel
+from request_loop import client_of_app
 from sqlalchemy import Engine
 
 from sweeps.config.access import Access
@@ -84,7 +85,7 @@ def make_app(engine: Engine, clock: Stopped, *, loopback: bool = True, **access:
 
 def client(app: FastAPI, base: str = HERE, token: str | None = None) -> TestClient:
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    return TestClient(app, base_url=base, headers=headers, raise_server_exceptions=False)
+    return client_of_app(app, base_url=base, headers=headers, raise_server_exceptions=False)
 
 
 def token_of(engine: Engine, role: str, **values: Any) -> str:

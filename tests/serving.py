@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 from recording import record_small_sweep
+from request_loop import client_of_app
 from service_databases import make_service_database
 from stores import make_store
 
@@ -45,7 +46,7 @@ class Api:
 
     def client(self, token: str | None = None, **more: Any) -> TestClient:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        return TestClient(self.app, base_url=HERE, headers=headers, **more)
+        return client_of_app(self.app, base_url=HERE, headers=headers, **more)
 
     def token(self, user: str, role: Role, *projects: str) -> str:
         with writing(self.service.database) as connection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,24 +46,31 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
                         yield statement.lineno, text
 
 
+@functools.cache
+def docstrings_below(folder: Path) -> list[tuple[str, str]]:
+    """Place and text of every docstring in a folder, whose files are parsed once for all tests."""
+    return [
+        (f"{path.relative_to(folder.parent).as_posix()}:{line}", text)
+        for path in sorted(folder.rglob("*.py"))
+        for line, text in docstrings(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+
+
 @pytest.mark.parametrize("folder", FIRST_WORDS)
 def test_no_docstring_begins_with_a_word_that_needs_the_code_beside_it(checkout: Path, folder: str) -> None:
     found = []
-    for path in sorted((checkout / folder).rglob("*.py")):
-        name = path.relative_to(checkout).as_posix()
-        for line, text in docstrings(ast.parse(path.read_text(encoding="utf-8"))):
-            first = re.match(r"\W*([\w'-]*)", text)
-            if first is not None and first[1] in FIRST_WORDS[folder]:
-                found.append(f"{name}:{line}: {text.strip().splitlines()[0]}")
+    for place, text in docstrings_below(checkout / folder):
+        first = re.match(r"\W*([\w'-]*)", text)
+        if first is not None and first[1] in FIRST_WORDS[folder]:
+            found.append(f"{place}: {text.strip().splitlines()[0]}")
     assert not found, "begin with what the thing is or does:\n" + "\n".join(found)
 
 
 @pytest.mark.parametrize("folder", ["sweeps", "src"])
 def test_a_docstring_names_the_action_and_not_that_something_is_taken_in(checkout: Path, folder: str) -> None:
     found = [
-        f"{path.relative_to(checkout).as_posix()}:{line}: {text.strip().splitlines()[0]}"
-        for path in sorted((checkout / folder).rglob("*.py"))
-        for line, text in docstrings(ast.parse(path.read_text(encoding="utf-8")))
+        f"{place}: {text.strip().splitlines()[0]}"
+        for place, text in docstrings_below(checkout / folder)
         if HABITS.match(text) and not text.strip().startswith(tuple(PLAIN))
     ]
     assert not found, "say record, handle, apply, add or learn:\n" + "\n".join(found)

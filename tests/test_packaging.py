@@ -47,7 +47,8 @@ def wheel(built: dict[str, Path]) -> Path:
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("installed")
-    run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), str(wheel)])
+    quick = ("--no-deps", "--no-compile", "--no-index", "--disable-pip-version-check", "--quiet")
+    run([sys.executable, "-m", "pip", "install", *quick, "--target", str(folder), str(wheel)])
     return folder
 
 

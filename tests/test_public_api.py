@@ -1,4 +1,7 @@
-"""Examples in the docstrings of the public modules, run as they stand; all of them share one small recorded sweep."""
+"""Examples in the docstrings of the public modules, run as they stand; all of them share one small recorded sweep.
+
+Its trials are trained in this process, and in a slow test by Ray, which ``tests/driver/test_sweep.py`` does at once.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,16 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 
 import pytest
+from stores import make_store
+from training_runs import run as train
 
 import sweeps
+from sweeps.driver.finish import close_record, finish
+from sweeps.driver.folder_access import held, make_folder
+from sweeps.driver.startup import open_recorder
+from sweeps.folders.trial_files import log_name, logs_folder
+from sweeps.plan.saved_sweep import save
+from sweeps_train.config import TrainingConfig
 
 PUBLIC_MODULES = ("sweeps", "sweeps.search", "sweeps_train")
 WRITTEN_OUT = ("Args", "Returns", "Raises", "Example")
@@ -42,14 +53,48 @@ def run_example(name: str, value: object) -> None:
         assert result.failed == 0, f"the example of {name} failed; its output is above"
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=["trained here", pytest.param("trained by Ray", marks=pytest.mark.slow)])
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder in which the example of ``sweeps.run`` was run, with the sweep ``first``."""
     folder = tmp_path_factory.mktemp("examples")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        if request.param == "trained here":
+            make_store(folder / "mlflow.db")
+            patch.setattr("sweeps.driver.run.run", run_here)
         run_example("sweeps.run", sweeps.run)
     return folder
+
+
+def run_here(plan: sweeps.Plan, view: sweeps.View) -> sweeps.SweepRecord:
+    """Plan, folder, trainings and record of a sweep of two trials, without Ray and without a search."""
+    make_folder(plan)
+    with held(plan) as copy:
+        save(plan)
+        recorder = open_recorder(plan, None, copy)
+        best = []
+        for number in range(plan.config.search.num_trials):
+            trial, point = f"{number:04}", plan.space.default_point(plan.points.lookup)
+            assert point is not None
+            point["train.lr"] /= 100**number  # the first is the best
+            config = plan.composition.trial(point).training()
+            assert isinstance(config, TrainingConfig)
+            recorder.trials.start(trial, point, plan.composition.as_yaml(point), 1)
+            logs = logs_folder(plan.folder, trial)
+            logs.mkdir(parents=True)
+            (logs / log_name(0)).write_text("trains\n", encoding="utf-8")
+            reported = train(config, plan.folder / "trials" / trial).reports
+            for step, metrics, _, _ in reported:
+                value = recorder.trials.log(trial, step, metrics)
+            step, _, checkpoint, _ = reported[-1]
+            assert checkpoint is not None
+            assert value is not None
+            recorder.trials.record_checkpoint(trial, checkpoint, "best", "last")
+            recorder.trials.end(trial, "finished", step, 1)
+            best.append((trial, value, point))
+        recorder.update({"finished": len(best)}, [max(best, key=lambda each: each[1])], {"wall_s": 1.0})
+        close_record(plan, recorder, "finished")
+    return finish(plan)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chromium import watched_page
+from chromium import tab_of, watched
 from web_server import WebServer, answering
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[dev]'")
@@ -34,9 +34,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
 
 
 @pytest.fixture
-def page(browser: Browser, server: WebServer) -> Iterator[Page]:
+def tab(browser: Browser, server: WebServer) -> Iterator[Page]:
+    yield from tab_of(browser, server, WITHIN_MS, locale="en-GB", timezone_id="Asia/Tokyo")
+
+
+@pytest.fixture
+def page(tab: Page) -> Iterator[Page]:
     """A page on a desk."""
-    yield from watched_page(browser, server, WITHIN_MS, ("409",), locale="en-GB", timezone_id="Asia/Tokyo")
+    yield from watched(tab, ("409",))
 
 
 def test_what_would_run_follows_what_is_typed_and_stays_while_there_is_a_mistake(page: Page) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from request_loop import client_of_app
 from searched_sweep import BEST, CUT_OFF, FAILED, RETRIED, TRIALS, record_searched_sweep
 from web_server import close, new_service
 
@@ -33,7 +34,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppContext]:
 
 @pytest.fixture(scope="module")
 def client(service: AppContext) -> TestClient:
-    return TestClient(make_app(service), base_url="http://127.0.0.1:8642", follow_redirects=False)
+    return client_of_app(make_app(service), base_url="http://127.0.0.1:8642", follow_redirects=False)
 
 
 def figure(client: TestClient, name: str, query: str = "") -> Any:
@@ -200,7 +201,7 @@ def test_a_trial_that_does_not_run_has_no_stop_button_and_cannot_be_stopped(clie
 def test_what_a_parameter_is_called_cannot_become_markup(tmp_path: Path) -> None:
     record_searched_sweep(f"sqlite:///{tmp_path}/mlflow.db", tmp_path / "outputs", "<b>", status="finished")
     service = new_service(tmp_path)
-    client = TestClient(make_app(service), base_url="http://127.0.0.1:8642")
+    client = client_of_app(make_app(service), base_url="http://127.0.0.1:8642")
     for path in ("/sweeps/%3Cb%3E", "/sweeps/%3Cb%3E/trials/3"):
         answer = client.get(path)
         assert answer.status_code == 200

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 from recording import record_small_sweep
+from request_loop import client_of_app
 from waiting import wait_until
 from web_server import close, new_service
 
@@ -101,7 +102,7 @@ def guarded(folder: Path) -> Iterator[AppContext]:
 
 
 def client_of(service: AppContext) -> TestClient:
-    return TestClient(make_app(service), base_url="http://127.0.0.1:8642", follow_redirects=False)
+    return client_of_app(make_app(service), base_url="http://127.0.0.1:8642", follow_redirects=False)
 
 
 @pytest.fixture(scope="module")

@@ -50,7 +50,7 @@ def reads_of_two_trials() -> tuple[list[int], list[float]]:
         for copies in (8, 3, 3):
             patched.setattr(causal_lm, "machine_memory", lambda copies=copies: copies * size_of_base())
             reads.append(0)
-            recorder = run(configured(TEXT, train={"max_steps": 2, "eval_every": 2}, strategy={"kind": "fsdp"}))
+            recorder = run(configured(TEXT, train={"max_steps": 1, "eval_every": 1}, strategy={"kind": "fsdp"}))
             losses += [metrics["eval/loss"] for _, metrics, *_ in recorder.reports]
     return reads, losses
 
