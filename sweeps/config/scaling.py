@@ -74,6 +74,10 @@ class Scaling:
     """Number of trials that one group of workers trains at a time on one frozen base model, each with its own
     adapters: for LoRA of ``task=causal_lm`` with ``strategy=ddp`` or ``fsdp``. It uses processors that one small
     batch leaves idle. ``auto``: measured while they train, up to 16; 1 if trials cannot share their workers."""
+    measure_workers: Flag = False
+    """Whether the sweep chooses ``num_workers`` as well, and how many workers share a GPU unless
+    ``resources_per_worker`` says so: it trains some steps in each way before the search, and takes the one in which all
+    trials together make most steps. Needs ``trials_per_group=auto``."""
     spare_processes: Literal["auto", "always", "never"] = "auto"
     """Whether each node keeps idle processes with torch imported, as many as a trial has workers there, so that later
     workers train sooner. ``auto``: if every trial has new processes, and otherwise once a trial has lost its workers.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -167,6 +168,27 @@ def test_the_number_of_trials_at_a_time_is_found_while_they_train(tmp_path: Path
     found = done.parent().data.tags["sweeps.trials_per_group"]
     assert re.fullmatch(r"\d+ trials? a worker group: 1 trains [\d,]+; 2 train .* tokens a second", found)
     assert f"scaling.trials_per_group=auto: {found}" in done.err
+
+
+def test_workers_that_were_measured_first_train_trials_as_they_are_alone(
+    tmp_path: Path, alone: list[dict[int, float]]
+) -> None:
+    measured = ("scaling.trials_per_group=auto", "scaling.measure_workers=true", "tracking.report=false")
+    done = run(tmp_path, *SWEEP, *TRIED, *measured, "--name=measured")
+    assert done.document["counts"]["finished"] == len(POINTS)
+    assert "measures 1 group of 2 workers" in done.err
+    assert "measures 2 groups of 1 worker" in done.err
+    found = done.parent().data.tags["sweeps.trials_per_group"]
+    chosen = re.fullmatch(r"(\d+) trials? a worker group, in (\d) groups? of (\d) workers?: (.*)", found)
+    assert chosen is not None, found
+    for each in ("1 group of 2 workers makes", "2 groups of 1 worker make"):
+        assert re.search(each + r" [\d.]+ steps a second with 1 trial in each, [\d.]+ with 2", chosen[4]), found
+    saved = json.loads((tmp_path / "outputs" / "measured" / "sweep.json").read_text(encoding="utf-8"))
+    scaling = saved["composition"]["config"]["scaling"]
+    assert [scaling["num_workers"], scaling["trials_per_group"]] == [int(chosen[3]), int(chosen[1])]
+    assert not (tmp_path / "outputs" / "measured" / "measured").exists()
+    for found_losses, expected in zip(losses(done), alone, strict=True):
+        assert found_losses == pytest.approx(expected, rel=1e-5)
 
 
 KILLS = int(os.environ.get("SWEEPS_TEST_KILLS", "20"))
