@@ -12,14 +12,14 @@ from sweeps.config.scaling import MOST_LANES
 from sweeps.errors import SweepsError
 from sweeps.runtime.driver_side import DriverSide
 from sweeps.runtime.events import Ended, Log
-from sweeps.runtime.lane_number import fastest
+from sweeps.runtime.lane_number import MEASURED, SKIPPED, fastest
 from sweeps.runtime.trainable import TrialContext
 from sweeps.runtime.trial_assignment import Assignment
 from sweeps_train.config import TrainingConfig
 
-LOG_EVERY = 5
+LOG_EVERY = 2
 """Steps between two logs, by which the time of a training is known."""
-SKIPPED_LOGS, MEASURED_LOGS = 2, 4
+SKIPPED_LOGS, MEASURED_LOGS = SKIPPED // LOG_EVERY, MEASURED // LOG_EVERY
 """Logs of each training before the measurement, and in it."""
 NUMBERS_OF_LANES = [2**power for power in range(MOST_LANES.bit_length())]
 STEPS = 1_000_000

@@ -74,15 +74,15 @@ def test_the_fastest_is_taken_and_the_own_workers_unless_others_gain_five_percen
 
 
 def logs(trial: str, start_s: float, step_s: float, number: int) -> list[Log]:
-    return [Log(trial, 1, 5 * each, {}, round(1000 * (start_s + 5 * each * step_s))) for each in range(1, number + 1)]
+    return [Log(trial, 1, 2 * each, {}, round(1000 * (start_s + 2 * each * step_s))) for each in range(1, number + 1)]
 
 
 def test_rates_are_added_over_the_time_in_which_all_train() -> None:
-    alone = logs("a", 0.0, 0.1, 40)  # alone for 10 s, then at half the speed
-    together = [Log("a", 1, 200 + each.step, {}, each.timestamp_ms) for each in logs("a", 20.0, 0.2, 8)]
-    late = logs("b", 18.0, 0.2, 10)
-    assert joint_rate([[*alone, *together], late]) == pytest.approx(10.0, rel=0.25)
-    assert joint_rate([alone, logs("b", 18.0, 0.2, 1)]) is None
+    alone = logs("a", 0.0, 0.1, 90)  # alone for 18 s, then at half the speed
+    together = [Log("a", 1, 180 + each.step, {}, each.timestamp_ms) for each in logs("a", 18.0, 0.2, 15)]
+    late = logs("b", 18.0, 0.2, 11)
+    assert joint_rate([[*alone, *together], late]) == pytest.approx(10.0)
+    assert joint_rate([[*alone, *together], late[:9]]) is None
     assert joint_rate([alone, late]) is None, "the first one has no logs beside the second"
 
 
