@@ -99,8 +99,10 @@ class MeasuredTrainings:
         context, trials = self._context, self._broker.of_trials
         fit = replace(context.fit, finds_lanes=False)
         spec = context.workers(self._config, fit, None, fit.excluded_nodes)
+        # Ray Train's own files are in a folder of the name of a group's first trial.
+        workers = f"{fit.groups}x{fit.num_workers}x{fit.per_worker.get('GPU', 0):g}"
         for index in range(len(self._attempts), number):
-            name = f"measured-{index}"
+            name = f"measured-{workers}-{index}"
             self._attempts[name] = trials.begin(name, saves_when_asked=False, lost=None).attempt
             trials.assign_lane(self._assignment(name), spec)
 
