@@ -8,12 +8,13 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from sweeps.constants import TAG_ENDED
+from sweeps.constants import TAG_ENDED, TAG_LANES
 from sweeps.driver.driver_progress import SEARCHES_WITHIN_S, STARTS_WITHIN_S, expect_progress
 from sweeps.driver.finish import close_record, finish, kept_error
 from sweeps.driver.folder_access import bring_reports, held, make_folder, remove_folder
 from sweeps.driver.guarded_view import GuardedView
 from sweeps.driver.joined_cluster import joined_cluster
+from sweeps.driver.measured_workers import with_measured_workers
 from sweeps.driver.recorded_provenance import record_provenance
 from sweeps.driver.requests import RequestHandler
 from sweeps.driver.session import Session
@@ -95,9 +96,12 @@ def run(plan: Plan, view: View) -> SweepRecord:
             warnings += memory_lines(plan, preflight, trials, cluster.nodes) if asked else []
             warnings += datasets.result()
             check_hub()
+            plan, trials, measured = with_measured_workers(plan, trials, view)
             save(plan)
             save_earlier(plan.folder, earlier)
             recorder = open_recorder(plan, cluster.dashboard, copy)
+            if measured is not None:
+                recorder.attach({}, {TAG_LANES: measured})
             provenance = record_provenance(plan, recorder)
             memory = estimate_memory(plan, trials, cluster.nodes)
             _search_and_record(

@@ -81,4 +81,6 @@ def with_lanes(composition: Composition) -> tuple[Composition, str | None]:
             reason = next(differences(composition, space, lookup_in(composition)), None)
     if reason is None:
         return composition, None
-    return composition.changed({"scaling.trials_per_group": 1}), f"scaling.trials_per_group=auto is 1: {reason}"
+    alone = {"scaling.trials_per_group": 1, "scaling.measure_workers": False}
+    measures = ", and no workers are measured" if composition.config.scaling.measure_workers else ""
+    return composition.changed(alone), f"scaling.trials_per_group=auto is 1{measures}: {reason}"

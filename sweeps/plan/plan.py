@@ -45,6 +45,8 @@ from sweeps.validate.warm_start_checks import check_sources, unread_sources, war
 if TYPE_CHECKING:
     from sweeps.search.samplers.earlier_sweep import EarlierSweep
 
+MEASURES = "scaling.measure_workers: short trainings before the search decide on the workers; these numbers may change"
+
 Where = Literal["here", "again", "elsewhere"]
 """Place where a planned sweep will run: ``here``; ``again``: here, where a sweep of the same name may exist, which then
 continues; or ``elsewhere``: on a cluster whose nodes see other files than this machine."""
@@ -214,6 +216,19 @@ class Plan:
         kept = distinct_best(before[0], self.stages[-1].keep, self.space)
         return [*([] if default is None or default in kept else [default]), *map(dict, kept)]
 
+    def with_workers(self, values: Mapping[str, Any]) -> Plan:
+        """Return the same sweep with other workers.
+
+        Args:
+            values: New values of ``scaling`` by dotted path.
+
+        Raises:
+            ConfigError: The sweep's trials cannot have such workers.
+        """
+        composition = self.composition.changed(values)
+        check_sweep(composition)
+        return replace(self, composition=composition, scalings=all_scalings(composition, self.space))
+
     def check_point(self, point: Mapping[str, Any]) -> None:
         """
         Raises:
@@ -252,6 +267,7 @@ class Plan:
             *command_notes(self.composition),
             *storage_notes(self.config),
             *([] if self.alone is None else [self.alone]),
+            *([MEASURES] if self.config.scaling.measure_workers else []),
             *([] if "warm_start" in vars(self) else warm_start_notes(self.config)),
         ]
 

@@ -100,6 +100,39 @@ class TrialContext:
             return str(Path(self.folder) / "ray_train")
         return f"/tmp/sweeps-ray-train-{os.getuid()}"  # noqa: S108 - exists on every node, unlike the driver's folders
 
+    def workers(self, sweep: SweepConfig, fit: Fit, pool: str | None, avoid: tuple[str, ...]) -> WorkerGroupSpec:
+        """Return the workers that a trial needs.
+
+        Args:
+            sweep: Config of the trial.
+            fit: Resources of the trial, in its pool.
+            pool: Name of its pool; None without pools.
+            avoid: Ids of the nodes on which no worker may be placed.
+        """
+        scaling = sweep.scaling.placed
+        reserved = reserved_per_worker(scaling, use_gpu=fit.use_gpu, cpus_per_gpu=fit.cpus_per_gpu)
+        resources = {"CPU": reserved["CPU"], **scaling.resources_per_worker}
+        lanes: Lanes | None = None
+        if fit.lanes > 1:
+            share = memory_share(resources, fit.workers_per_node, use_gpu=fit.use_gpu)
+            lanes = Lanes(fit.lanes, fit.finds_lanes, self.group_logs, self.shared, share)
+        return WorkerGroupSpec(
+            num_workers=scaling.min_workers,
+            use_gpu=fit.use_gpu,
+            resources_per_worker=resources,
+            placement=scaling.placement,
+            accelerator_type=scaling.accelerator_type,
+            labels=scaling.labels,
+            avoid=avoid,
+            workers=Workers(scaling, reserved, pool),
+            environment={} if sweep.loop is None else process_environment(sweep.loop, os.environ),
+            hang_timeout_s=scaling.hang_timeout_s,
+            spare_processes=sweep.spare_processes,
+            cluster_grows=sweep.cluster.address != "local",
+            storage_path=self.ray_train_folder,
+            lanes=lanes,
+        )
+
 
 class Trial(tune.Trainable):
     """Training of one point of the space. ``step()`` waits until the trial has ended, or should end or pause. The
@@ -155,7 +188,8 @@ class Trial(tune.Trainable):
         fit = self._context.fit.of(self._config.get(POOL))
         self._hang_timeout_s, self._is_copied = sweep.scaling.hang_timeout_s, sweep.search.copies_trials
         self._previous = self._trial
-        spec = self._workers(sweep, fit)
+        pool = self._config.get(POOL)
+        spec = self._context.workers(sweep, fit, pool, self._context.broker.nodes_to_avoid(self._trial, pool))
         if fit.finds_lanes:  # what its part of the workers costs depends on it
             number, _ = self._context.broker.lanes()
             sweep = replace(sweep, scaling=replace(sweep.scaling.placed, trials_per_group=number))
@@ -172,32 +206,6 @@ class Trial(tune.Trainable):
             sweep = sweep.without_pauses()
         self._is_elastic = sweep.scaling.is_elastic
         return self._with_workers(sweep, self._previous) if self._is_elastic else sweep
-
-    def _workers(self, sweep: SweepConfig, fit: Fit) -> WorkerGroupSpec:
-        """The workers that the trial needs."""
-        context, scaling, pool = self._context, sweep.scaling.placed, self._config.get(POOL)
-        reserved = reserved_per_worker(scaling, use_gpu=fit.use_gpu, cpus_per_gpu=fit.cpus_per_gpu)
-        resources = {"CPU": reserved["CPU"], **scaling.resources_per_worker}
-        lanes: Lanes | None = None
-        if fit.lanes > 1:
-            share = memory_share(resources, fit.workers_per_node, use_gpu=fit.use_gpu)
-            lanes = Lanes(fit.lanes, fit.finds_lanes, context.group_logs, context.shared, share)
-        return WorkerGroupSpec(
-            num_workers=scaling.min_workers,
-            use_gpu=fit.use_gpu,
-            resources_per_worker=resources,
-            placement=scaling.placement,
-            accelerator_type=scaling.accelerator_type,
-            labels=scaling.labels,
-            avoid=context.broker.nodes_to_avoid(self._trial, pool),
-            workers=Workers(scaling, reserved, pool),
-            environment={} if sweep.loop is None else process_environment(sweep.loop, os.environ),
-            hang_timeout_s=scaling.hang_timeout_s,
-            spare_processes=sweep.spare_processes,
-            cluster_grows=sweep.cluster.address != "local",
-            storage_path=context.ray_train_folder,
-            lanes=lanes,
-        )
 
     def _assignment(self, sweep: SweepConfig, fit: Fit, begun: Begun, spec: WorkerGroupSpec) -> Assignment:
         """Return the attempt in the form that its workers receive."""

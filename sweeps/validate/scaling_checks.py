@@ -143,9 +143,15 @@ def check_lanes(config: SweepConfig) -> None:
     """Check that trials of this config can share their workers, if they should.
 
     Raises:
-        ConfigError: The trials should share their workers and cannot.
+        ConfigError: The trials should share their workers and cannot, or the workers are to be measured without the
+            number of trials that share them.
     """
     number = config.scaling.trials_per_group
+    if config.scaling.measure_workers and number != "auto":
+        raise ConfigError(
+            f"scaling.measure_workers=true: needs scaling.trials_per_group=auto, not {number}; set it, or use "
+            "scaling.measure_workers=false"
+        )
     if number != 1 and (reason := why_alone(config)) is not None:
         raise ConfigError(f"scaling.trials_per_group={number}: {reason}, or use scaling.trials_per_group=1")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -17,9 +18,11 @@ import pytest
 from running import NO_PREFLIGHT, Done, ended, points, run, start, verb
 from waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 STEPS, EVALUATED = 16, 4
+WITHIN_S = 500.0
+"""Seconds that a sweep may take on a busy machine."""
 SWEEP = (
     *("conf=llm_lora", f"train.max_steps={STEPS}", f"train.eval_every={EVALUATED}", "train.log_every=2"),
     *("search=random", "search.default_first=false", "cluster.num_cpus=2", "scaling.num_workers=2", NO_PREFLIGHT),
@@ -37,9 +40,9 @@ POINTS: list[dict[str, Any]] = [
     }
     for lr, rank, dropout, target, schedule in [
         (0.005, 4, 0.1, "attention", "linear"),
-        (0.02, 8, 0.0, "all-linear", "constant"),
-        (0.001, 2, 0.2, "mlp", "cosine"),
         (0.003, 16, 0.05, "mlp", "linear"),
+        (0.001, 2, 0.2, "mlp", "cosine"),
+        (0.02, 8, 0.0, "all-linear", "constant"),  # the worst, which begins when others have been judged
     ]
 ]
 TRIED = (points(*POINTS), f"search.num_trials={len(POINTS)}")
@@ -58,7 +61,7 @@ def losses(done: Done) -> list[dict[int, float]]:
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> list[dict[int, float]]:
     """Losses of the trials one after another."""
-    done = run(tmp_path_factory.mktemp("alone"), *SWEEP, *TRIED)
+    done = run(tmp_path_factory.mktemp("alone"), *SWEEP, *TRIED, within_s=WITHIN_S)
     assert done.document["counts"]["finished"] == len(POINTS)
     return losses(done)
 
@@ -78,7 +81,7 @@ def test_trials_that_share_their_workers_are_pruned_and_measured_as_those_alone(
     tmp_path: Path, alone: list[dict[int, float]], strategy: str
 ) -> None:
     asha = ("search/scheduler=asha", "search.scheduler.eta=2")
-    done = run(tmp_path, *SWEEP, *TRIED, *IN_LANES, *asha, f"strategy={strategy}")
+    done = run(tmp_path, *SWEEP, *TRIED, *IN_LANES, *asha, f"strategy={strategy}", within_s=WITHIN_S)
     counts = done.document["counts"]
     assert counts["finished"] + counts["pruned"] == len(POINTS)
     assert counts["pruned"] > 0
@@ -167,6 +170,24 @@ def test_the_number_of_trials_at_a_time_is_found_while_they_train(tmp_path: Path
     found = done.parent().data.tags["sweeps.trials_per_group"]
     assert re.fullmatch(r"\d+ trials? a worker group: 1 trains [\d,]+; 2 train .* tokens a second", found)
     assert f"scaling.trials_per_group=auto: {found}" in done.err
+
+
+def test_the_workers_of_a_group_are_chosen_by_trainings_before_the_search(tmp_path: Path) -> None:
+    tried = ("search=random", "search.num_trials=2", "train.global_batch_size=2", "train.max_steps=4")
+    measured = ("scaling.trials_per_group=auto", "scaling.measure_workers=true", "cluster.num_cpus=2", NO_PREFLIGHT)
+    done = run(tmp_path, "conf=llm_lora", *tried, *measured, "--name=measured", within_s=WITHIN_S)
+    assert done.document["counts"]["finished"] == 2
+    found = done.parent().data.tags["sweeps.trials_per_group"]
+    chosen = re.fullmatch(r"(\d) trials? a worker group, in \d groups? of (\d) workers?: (.*)", found)
+    assert chosen is not None, found
+    one = r"1 group of 2 workers makes [\d.]+ steps a second with 1 trial in each, [\d.]+ with 2"
+    two = r"2 groups of 1 worker make [\d.]+ steps a second with 1 trial in each"
+    assert re.fullmatch(f"{one}; {two}", chosen[3]), found
+    assert f"measured: {found}" in done.err
+    sweep = tmp_path / "outputs" / "measured"
+    scaling = json.loads((sweep / "sweep.json").read_text(encoding="utf-8"))["composition"]["config"]["scaling"]
+    assert [scaling["trials_per_group"], scaling["num_workers"]] == [int(chosen[1]), int(chosen[2])]
+    assert not (sweep / "measured").exists()
 
 
 KILLS = int(os.environ.get("SWEEPS_TEST_KILLS", "20"))

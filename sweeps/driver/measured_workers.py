@@ -1,0 +1,130 @@
+"""Choice of the workers by measurement (``scaling.measure_workers``): before the search, trainings of the config's own
+values run in each arrangement that the nodes allow, and the fastest one is taken."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sweeps.driver.changing_capacity import current_fit
+from sweeps.driver.driver_progress import STARTS_WITHIN_S, expect_progress
+from sweeps.driver.sweep_state import View
+from sweeps.errors import ConfigError, DoesNotFit
+from sweeps.plan.plan import Plan
+from sweeps.runtime.lane_number import GAIN, fastest
+from sweeps.runtime.shared_folder import SharedFolder
+from sweeps.runtime.trials_at_once import Fit
+from sweeps.texts.wording import counted
+
+SHARES = (1 / 2, 1 / 4)
+"""Parts of a GPU that a worker may have."""
+
+
+@dataclass(frozen=True, eq=False)
+class Arrangement:
+    """Workers that the sweep may have."""
+
+    plan: Plan
+    """The sweep with such workers."""
+    fit: Fit
+    """Their resources, and the number of groups at a time."""
+
+    def __str__(self) -> str:
+        share = self.fit.per_worker.get("GPU", 1.0)
+        part = f" with {share:g} GPU" if share < 1 else ""
+        return f"{counted(self.fit.groups, 'group')} of {counted(self.fit.num_workers, 'worker')}{part}"
+
+
+def with_measured_workers(plan: Plan, trials: Fit, view: View) -> tuple[Plan, Fit, str | None]:
+    """Choose the workers of a sweep, if it measures them. If nothing can be measured, they stay as they are: its first
+    trial will show why.
+
+    Args:
+        plan: The sweep.
+        trials: Its fit.
+        view: Shows what is measured.
+
+    Returns:
+        The sweep with the chosen workers, its fit, and the measurements in words; the last is None if there are none.
+    """
+    if not plan.config.scaling.measure_workers:
+        return plan, trials, None
+    from sweeps.runtime.driver_side import DriverSide
+    from sweeps.runtime.measured_trainings import MeasuredTrainings, NotMeasured  # import ray.tune
+    from sweeps.runtime.trainable import TrialContext
+
+    def fit_of(planned: Plan) -> Fit:
+        return replace(current_fit(planned, trials, trials.excluded_nodes), may_grow=trials.may_grow)
+
+    shared, measured = SharedFolder.marked(plan.folder), dict[Arrangement, Mapping[int, float]]()
+    for each in arrangements(plan, trials, fit_of):
+        view.starting(f"{plan.name}: measures {each}")
+        broker = DriverSide()
+        context = TrialContext(each.plan.composition, str(plan.folder), None, shared, each.fit, broker.of_trials)
+        try:
+            measured[each] = MeasuredTrainings(context, broker, expect_progress).rates()
+        except NotMeasured as error:
+            view.starting(f"{plan.name}: could not measure {each}: {error}")
+    expect_progress(STARTS_WITHIN_S)
+    if not measured:
+        return plan, trials, None
+    chosen, lanes = best([*measured.values()])
+    arrangement = [*measured][chosen]
+    found = f"{counted(lanes, 'trial')} a worker group, in {arrangement}: {describe(measured)}"
+    view.starting(f"{plan.name}: {found}")
+    values = {"scaling.trials_per_group": lanes, "scaling.measure_workers": False}
+    plan = arrangement.plan.with_workers(values)
+    return plan, fit_of(plan), found
+
+
+def best(measured: Sequence[Mapping[int, float]]) -> tuple[int, int]:
+    """Choose an arrangement and a number of lanes. Later arrangements must gain at least as much as more lanes must.
+
+    Args:
+        measured: Steps per second of all trainings in each arrangement, by the number of lanes, ascending.
+
+    Returns:
+        Index of the arrangement, and its number of lanes.
+    """
+    chosen, highest = 0, 0.0
+    for index, rates in enumerate(measured):
+        if (rate := rates[fastest(rates)]) >= GAIN * highest:
+            chosen, highest = index, rate
+    return chosen, fastest(measured[chosen])
+
+
+def describe(measured: Mapping[Arrangement, Mapping[int, float]]) -> str:
+    """Describe measurements: ``1 group of 2 workers makes 5.0 steps a second with 1 trial in each, 8.0 with 2; ...``"""
+    texts = []
+    for each, rates in measured.items():
+        (first, rate), *others = ((lanes, f"{rate:.3g}") for lanes, rate in rates.items())
+        more = "".join(f", {rate} with {lanes}" for lanes, rate in others)
+        verb = "makes" if each.fit.groups == 1 else "make"
+        texts.append(f"{each} {verb} {rate} steps a second with {counted(first, 'trial')} in each{more}")
+    return "; ".join(texts)
+
+
+def arrangements(plan: Plan, trials: Fit, fit_of: Callable[[Plan], Fit]) -> Iterator[Arrangement]:
+    """Yield the arrangements that the config leaves open and the nodes allow, that of the config first: groups of 1, 2,
+    4, ... workers, and on GPUs groups of one worker with a part of a GPU.
+
+    Args:
+        plan: The sweep.
+        trials: Its fit.
+        fit_of: Computes the fit of the sweep with other workers.
+    """
+    own, number, yielded = plan.config.scaling, 1, set()
+    choices: list[dict[str, Any]] = [{"scaling.num_workers": own.min_workers}]
+    while number <= trials.places:
+        choices.append({"scaling.num_workers": number})
+        number *= 2
+    if trials.use_gpu and "GPU" not in own.resources_per_worker:
+        choices += [{"scaling.num_workers": 1, "scaling.resources_per_worker.GPU": share} for share in SHARES]
+    for values in choices:
+        with contextlib.suppress(ConfigError, DoesNotFit):
+            arranged = plan.with_workers(values)
+            if (key := str(arranged.config.scaling)) not in yielded:
+                yielded.add(key)
+                yield Arrangement(arranged, fit_of(arranged))

@@ -1,0 +1,150 @@
+"""Trainings that only measure how fast several of them are together, in one or several worker groups with lanes."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from sweeps.config.scaling import MOST_LANES
+from sweeps.errors import SweepsError
+from sweeps.runtime.driver_side import DriverSide
+from sweeps.runtime.events import Ended, Log
+from sweeps.runtime.lane_number import MEASURED, SKIPPED, fastest
+from sweeps.runtime.trainable import TrialContext
+from sweeps.runtime.trial_assignment import Assignment
+from sweeps_train.config import TrainingConfig
+
+LOG_EVERY = 2
+"""Steps between two logs, by which the time of a training is known."""
+SKIPPED_LOGS, MEASURED_LOGS = SKIPPED // LOG_EVERY, MEASURED // LOG_EVERY
+"""Logs of each training before the measurement, and in it."""
+NUMBERS_OF_LANES = [2**power for power in range(MOST_LANES.bit_length())]
+STEPS = 1_000_000
+"""Length of the trainings, which end long before it."""
+
+
+class NotMeasured(SweepsError):
+    """The trainings could not be measured."""
+
+
+def joint_rate(logs: Sequence[Sequence[Log]]) -> float | None:
+    """Compute the steps per second of trainings that run at the same time. Groups may begin at different times, so only
+    the time counts in which all of them train.
+
+    Args:
+        logs: Logs of each training, in order.
+
+    Returns:
+        None if a training has too few logs.
+    """
+    if any(len(each) < SKIPPED_LOGS for each in logs):
+        return None
+    begin = max(each[SKIPPED_LOGS - 1].timestamp_ms for each in logs)
+    joint = [[log for log in each if log.timestamp_ms >= begin] for each in logs]
+    if any(len(each) <= MEASURED_LOGS for each in joint):
+        return None
+    ends = [(each[0], each[-1]) for each in joint]
+    return sum(1000 * (last.step - first.step) / (last.timestamp_ms - first.timestamp_ms) for first, last in ends)
+
+
+class MeasuredTrainings:
+    """Trainings of a sweep's own values, all at once."""
+
+    def __init__(self, context: TrialContext, broker: DriverSide, expect_progress: Callable[[float], None]) -> None:
+        """
+        Args:
+            context: The sweep, with the workers to measure.
+            broker: A broker without other trials.
+            expect_progress: Called again and again with the seconds until the next call.
+        """
+        self._config, self._broker, self._context = context.composition.config, broker, context
+        self._expect_progress = expect_progress
+        self._folder = Path(context.folder) / "measured"
+        self._attempts: dict[str, int] = {}
+        """Attempt of each training, by its name."""
+
+    def rates(self) -> dict[int, float]:
+        """Measure with 1, 2, 4, ... lanes in each group as long as that gains, and at most as many trainings as the
+        search has trials at a time.
+
+        Returns:
+            Steps per second of all trainings together, by the number of lanes.
+
+        Raises:
+            NotMeasured: They do not even train with one.
+        """
+        search, groups = self._config.search, self._context.fit.groups
+        most = min(search.num_trials, search.max_concurrent or search.num_trials)
+        rates: dict[int, float] = {}
+        self._broker.set_groups(groups)
+        try:
+            for lanes in NUMBERS_OF_LANES:
+                self._begin(min(lanes * groups, most))
+                rates[lanes] = self._rate()
+                if fastest(rates) < lanes or len(self._attempts) == most:
+                    break
+        except NotMeasured:
+            if not rates:
+                raise
+        finally:
+            self._broker.end_groups()
+            shutil.rmtree(self._folder, ignore_errors=True)
+        return rates
+
+    def _begin(self, number: int) -> None:
+        """Start trainings until there are ``number``, evenly in all groups."""
+        context, trials = self._context, self._broker.of_trials
+        fit = replace(context.fit, finds_lanes=False)
+        spec = context.workers(self._config, fit, None, fit.excluded_nodes)
+        # Ray Train's own files are in a folder of the name of a group's first trial.
+        workers = f"{fit.groups}x{fit.num_workers}x{fit.per_worker.get('GPU', 0):g}"
+        for index in range(len(self._attempts), number):
+            name = f"measured-{workers}-{index}"
+            self._attempts[name] = trials.begin(name, saves_when_asked=False, lost=None).attempt
+            trials.assign_lane(self._assignment(name), spec)
+
+    def _assignment(self, name: str) -> Assignment:
+        config, folder = self._config, str(self._folder / name)
+        training = config.training()
+        assert isinstance(training, TrainingConfig)  # since no other one may share its workers
+        train = replace(training.train, max_steps=STEPS, epochs=None, eval_every=STEPS, log_every=LOG_EVERY)
+        return Assignment(
+            trial=name,
+            attempt=self._attempts[name],
+            training=replace(training, train=train, checkpoint=replace(training.checkpoint, every=STEPS)),
+            metric=config.search.metrics[0],
+            mode=config.search.modes[0],
+            checkpoint_folder=folder,
+            log_folder=folder,
+            origin=None,
+            largest_micro_batch=None,
+            waits_for_decision=False,
+            last_delivered=None,
+            broker=self._broker.of_trials.workers,
+            hang_timeout_s=config.scaling.hang_timeout_s,
+            prepare_timeout_s=config.scaling.prepare_timeout_s,
+            shared=self._context.shared,
+        )
+
+    def _rate(self) -> float:
+        """Steps per second of all trainings together.
+
+        Raises:
+            NotMeasured: One has ended, or they take too long.
+        """
+        logs: dict[str, list[Log]] = {name: [] for name in self._attempts}
+        scaling = self._config.scaling
+        deadline = time.monotonic() + scaling.prepare_timeout_s + scaling.hang_timeout_s
+        while (rate := joint_rate([*logs.values()])) is None:
+            self._expect_progress(scaling.hang_timeout_s)
+            if (events := self._broker.drain(1.0)) is None or time.monotonic() > deadline:
+                raise NotMeasured("the broker's process died" if events is None else "they make no steps")
+            for event in events:
+                if isinstance(event, Log):
+                    logs[event.trial].append(event)
+                elif isinstance(event, Ended):
+                    raise NotMeasured(event.error or "a worker was lost")
+        return rate
