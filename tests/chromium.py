@@ -62,7 +62,6 @@ def watched(tab: Page, expected: Sequence[str] = ()) -> Iterator[Page]:
     tab.remove_listener("console", note)
     tab.remove_listener("pageerror", fail)
     tab.unroute_all()
-    tab.goto("about:blank")  # what the page still asks for is no error of the next test
     if size is not None:
         tab.set_viewport_size(size)
     assert [text for text in errors if not any(word in text for word in expected)] == []

@@ -33,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
     patch.undo()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def tab(browser: Browser, server: WebServer) -> Iterator[Page]:
     yield from tab_of(browser, server, WITHIN_MS, locale="en-GB", timezone_id="Asia/Tokyo")
 
