@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage, Error, Page
+    from playwright.sync_api import Browser, Page
     from web_server import WebServer
 
 PROGRAMS = ("chromium-headless-shell", "chromium")
@@ -24,44 +24,24 @@ def chromium() -> str:
     return found
 
 
-def tab_of(browser: Browser, server: WebServer, within_ms: int, **options: Any) -> Iterator[Page]:
-    """A tab for all tests of a file: a new one would start a process, and compile the page's scripts again.
+def watched_page(
+    browser: Browser, server: WebServer, within_ms: int, expected: Sequence[str] = (), **options: Any
+) -> Iterator[Page]:
+    """A page of a service; nothing it does may break the content security policy or end in another error.
 
     Args:
         browser: Where it is opened.
-        server: The service whose pages it shows.
+        server: The service.
         within_ms: Milliseconds until what is waited for must have come.
+        expected: Words of the errors that the console may have.
         **options: Options of the browser's context.
     """
     context = browser.new_context(base_url=server.url, **options)
-    context.set_default_timeout(within_ms)
-    yield context.new_page()
-    context.close()
-
-
-def watched(tab: Page, expected: Sequence[str] = ()) -> Iterator[Page]:
-    """A tab during one test; nothing it does may break the content security policy or end in another error.
-
-    Args:
-        tab: What other tests may have used before.
-        expected: Words of the errors that the console may have.
-    """
+    page = context.new_page()
+    page.set_default_timeout(within_ms)
     errors: list[str] = []
-
-    def note(message: ConsoleMessage) -> None:
-        if message.type == "error":
-            errors.append(message.text)
-
-    def fail(error: Error) -> None:
-        errors.append(str(error))
-
-    size = tab.viewport_size
-    tab.on("console", note)
-    tab.on("pageerror", fail)
-    yield tab
-    tab.remove_listener("console", note)
-    tab.remove_listener("pageerror", fail)
-    tab.unroute_all()
-    if size is not None:
-        tab.set_viewport_size(size)
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    yield page
+    context.close()
     assert [text for text in errors if not any(word in text for word in expected)] == []

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import tab_of, watched
+from chromium import watched_page
 from searched_sweep import BEST, record_searched_sweep
 from web_server import WebServer, answering
 
@@ -57,16 +57,11 @@ def server(folder: Path, alive: Recorder) -> Iterator[WebServer]:
         yield server
 
 
-@pytest.fixture(scope="module")
-def tab(browser: Browser, server: WebServer) -> Iterator[Page]:
-    yield from tab_of(browser, server, WITHIN_MS, viewport={"width": 1400, "height": 900})
-
-
 @pytest.fixture
-def page(tab: Page) -> Iterator[Page]:
+def page(browser: Browser, server: WebServer) -> Iterator[Page]:
     """A page on a desk, which waits for its figures."""
     expect.set_options(timeout=WITHIN_MS)
-    yield from watched(tab)
+    yield from watched_page(browser, server, WITHIN_MS, viewport={"width": 1400, "height": 900})
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chromium import tab_of, watched
+from chromium import watched_page
 from web_server import WebServer, answering
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[dev]'")
@@ -33,15 +33,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
     patch.undo()
 
 
-@pytest.fixture(scope="module")
-def tab(browser: Browser, server: WebServer) -> Iterator[Page]:
-    yield from tab_of(browser, server, WITHIN_MS, locale="en-GB", timezone_id="Asia/Tokyo")
-
-
 @pytest.fixture
-def page(tab: Page) -> Iterator[Page]:
+def page(browser: Browser, server: WebServer) -> Iterator[Page]:
     """A page on a desk."""
-    yield from watched(tab, ("409",))
+    yield from watched_page(browser, server, WITHIN_MS, ("409",), locale="en-GB", timezone_id="Asia/Tokyo")
 
 
 def test_what_would_run_follows_what_is_typed_and_stays_while_there_is_a_mistake(page: Page) -> None:
