@@ -75,7 +75,7 @@ class Scaling:
     for LoRA of ``task=causal_lm`` with ``strategy=ddp`` or ``fsdp``. This uses processors that one small batch leaves
     idle. ``auto``: measured while they train, up to 16; 1 if trials cannot share their workers."""
     measure_workers: Flag = False
-    """Whether the sweep also chooses ``num_workers`` and, unless ``resources_per_worker`` sets ``GPU``, how many workers
+    """Whether the sweep also chooses ``num_workers`` and, unless ``resources_per_worker`` sets ``GPU``, how many of them
     share a GPU: before the search it trains some steps with each choice, and takes the one with which all trials
     together make the most steps. Needs ``trials_per_group=auto``."""
     spare_processes: Literal["auto", "always", "never"] = "auto"
