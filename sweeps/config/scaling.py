@@ -75,9 +75,9 @@ class Scaling:
     for LoRA of ``task=causal_lm`` with ``strategy=ddp`` or ``fsdp``. This uses processors that one small batch leaves
     idle. ``auto``: measured while they train, up to 16; 1 if trials cannot share their workers."""
     measure_workers: Flag = False
-    """Whether the sweep also chooses ``num_workers`` and, unless ``resources_per_worker`` sets ``GPU``, how many of them
-    share a GPU: before the search it trains some steps with each choice, and takes the one with which all trials
-    together make the most steps. Needs ``trials_per_group=auto``."""
+    """Whether the sweep also chooses ``num_workers`` and, unless ``resources_per_worker`` sets ``GPU``, how many
+    of them share a GPU: before the search it trains some steps with each choice, and takes the one with which all
+    trials together make the most steps. Needs ``trials_per_group=auto``."""
     spare_processes: Literal["auto", "always", "never"] = "auto"
     """Whether each node keeps idle processes with torch imported, as many as a trial has workers there, so that later
     workers train sooner. ``auto``: if every trial has new processes, and otherwise once a trial has lost its workers.

@@ -12,11 +12,12 @@ from sweeps.driver.changing_capacity import current_fit
 from sweeps.driver.driver_progress import STARTS_WITHIN_S, expect_progress
 from sweeps.driver.sweep_state import View
 from sweeps.errors import ConfigError, DoesNotFit
-from sweeps.plan.plan import Plan
+from sweeps.plan.plan import Plan, all_scalings
 from sweeps.runtime.lane_number import GAIN, fastest
 from sweeps.runtime.shared_folder import SharedFolder
 from sweeps.runtime.trials_at_once import Fit
 from sweeps.texts.wording import counted
+from sweeps.validate.config_checks import check_sweep
 
 SHARES = (1 / 2, 1 / 4)
 """Parts of a GPU that a worker may have."""
@@ -75,7 +76,7 @@ def with_measured_workers(plan: Plan, trials: Fit, view: View) -> tuple[Plan, Fi
     found = f"{counted(lanes, 'trial')} a worker group, in {arrangement}: {describe(measured)}"
     view.starting(f"{plan.name}: {found}")
     values = {"scaling.trials_per_group": lanes, "scaling.measure_workers": False}
-    plan = arrangement.plan.with_workers(values)
+    plan = _with_workers(arrangement.plan, values)
     return plan, fit_of(plan), found
 
 
@@ -124,7 +125,18 @@ def arrangements(plan: Plan, trials: Fit, fit_of: Callable[[Plan], Fit]) -> Iter
         choices += [{"scaling.num_workers": 1, "scaling.resources_per_worker.GPU": share} for share in SHARES]
     for values in choices:
         with contextlib.suppress(ConfigError, DoesNotFit):
-            arranged = plan.with_workers(values)
+            arranged = _with_workers(plan, values)
             if (key := str(arranged.config.scaling)) not in yielded:
                 yielded.add(key)
                 yield Arrangement(arranged, fit_of(arranged))
+
+
+def _with_workers(plan: Plan, values: Mapping[str, Any]) -> Plan:
+    """Return the same sweep with other values of ``scaling``.
+
+    Raises:
+        ConfigError: The sweep's trials cannot have such workers.
+    """
+    composition = plan.composition.changed(values)
+    check_sweep(composition)
+    return replace(plan, composition=composition, scalings=all_scalings(composition, plan.space))

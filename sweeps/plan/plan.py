@@ -216,19 +216,6 @@ class Plan:
         kept = distinct_best(before[0], self.stages[-1].keep, self.space)
         return [*([] if default is None or default in kept else [default]), *map(dict, kept)]
 
-    def with_workers(self, values: Mapping[str, Any]) -> Plan:
-        """Return the same sweep with other workers.
-
-        Args:
-            values: New values of ``scaling`` by dotted path.
-
-        Raises:
-            ConfigError: The sweep's trials cannot have such workers.
-        """
-        composition = self.composition.changed(values)
-        check_sweep(composition)
-        return replace(self, composition=composition, scalings=all_scalings(composition, self.space))
-
     def check_point(self, point: Mapping[str, Any]) -> None:
         """
         Raises:
