@@ -29,6 +29,8 @@ LINEAGE = "sweeps_lineage"
 """Number of times that a result's trial has continued from another trial's state."""
 TIME_OF_REPORT = "sweeps_report_s"
 """Seconds from a trial's previous result, or from when it was given to its workers if that was later, to this one."""
+RESTARTED = "sweeps_restarted"
+"""Whether a result is the first one since its trial was given to its workers."""
 CHECKPOINT_TIME = "time/checkpoint_s"
 """Metric of built-in tasks: seconds that the training has waited for checkpoints in its current attempt."""
 

@@ -52,6 +52,8 @@ def with_measured_workers(plan: Plan, trials: Fit, view: View) -> tuple[Plan, Fi
     """
     if not plan.config.scaling.measure_workers:
         return plan, trials, None
+    from ray.exceptions import RayError
+
     from sweeps.runtime.driver_side import DriverSide
     from sweeps.runtime.measured_trainings import MeasuredTrainings, NotMeasured  # import ray.tune
     from sweeps.runtime.trainable import TrialContext
@@ -65,12 +67,12 @@ def with_measured_workers(plan: Plan, trials: Fit, view: View) -> tuple[Plan, Fi
         broker = DriverSide()
         context = TrialContext(each.plan.composition, str(plan.folder), None, shared, each.fit, broker.of_trials)
         try:
-            measured[each] = MeasuredTrainings(context, broker, expect_progress).rates()
-        except NotMeasured as error:
+            measured[each] = MeasuredTrainings(context, broker, expect_progress, view.starting).rates()
+        except (NotMeasured, RayError) as error:
             view.starting(f"{plan.name}: could not measure {each}: {error}")
     expect_progress(STARTS_WITHIN_S)
     if not measured:
-        return plan, trials, None
+        return _with_workers(plan, {"scaling.measure_workers": False}), trials, None
     chosen, lanes = best([*measured.values()])
     arrangement = [*measured][chosen]
     found = f"{counted(lanes, 'trial')} a worker group, in {arrangement}: {describe(measured)}"

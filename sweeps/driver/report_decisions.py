@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray.tune.result import AUTO_RESULT_KEYS
 
-from sweeps.constants import COMPLETED, EVALUATIONS, FAILED, LINEAGE, SAVED, STEP, STOPPED, TIME_OF_REPORT
+from sweeps.constants import COMPLETED, EVALUATIONS, FAILED, LINEAGE, RESTARTED, SAVED, STEP, STOPPED, TIME_OF_REPORT
 from sweeps.errors import TrialFailed
 from sweeps.runtime.answers import Answer
 from sweeps.search.advisors.memory import import_early
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sweeps.runtime.driver_side import DriverSide
     from sweeps.runtime.events import Ended, Report, Started
 
-OWN_KEYS = (STEP, EVALUATIONS, COMPLETED, STOPPED, FAILED, SAVED, LINEAGE, TIME_OF_REPORT)
+OWN_KEYS = (STEP, EVALUATIONS, COMPLETED, STOPPED, FAILED, SAVED, LINEAGE, TIME_OF_REPORT, RESTARTED)
 """Keys of a result that are not metrics."""
 
 Decide = Callable[[str, Mapping[str, Any]], Verdict | Exploit]
@@ -134,14 +134,16 @@ def result_of(report: Report, status: TrialStatus, before: float) -> dict[str, A
         status: Status of its trial.
         before: Unix time of the trial's previous report; 0 if there was none.
     """
-    since = max(before, status.spans[-1].held)
+    now = report.timestamp_ms / 1000
+    held = status.spans[-1].held if status.spans else now  # unknown if its start was lost with a connection
     return {
         **{name: value for name, value in report.metrics.items() if name not in AUTO_RESULT_KEYS},
         STEP: report.step,
         EVALUATIONS: math.ceil(report.step / status.eval_every),
         **report.progress,
         SAVED: report.saved,
-        TIME_OF_REPORT: max(report.timestamp_ms / 1000 - since, 0.0),
+        TIME_OF_REPORT: max(now - max(before, held), 0.0),
+        RESTARTED: held > before,
         LINEAGE: status.lineage,
         COMPLETED: report.done,
         "done": report.done,

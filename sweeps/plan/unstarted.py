@@ -7,7 +7,14 @@ from pathlib import Path
 
 from sweeps.files.whole_files import UNFINISHED
 from sweeps.folders.driver_lock import DRIVER_FILE, DRIVER_LOCK, driver_was_killed, is_held, last_heartbeat
-from sweeps.folders.sweep_folder import COPY_FILE, LOG_FILE, SWEEP_FILE
+from sweeps.folders.sweep_folder import (
+    COPY_FILE,
+    GROUPS_FOLDER,
+    LOG_FILE,
+    MEASURED_FOLDER,
+    RAY_TRAIN_FOLDER,
+    SWEEP_FILE,
+)
 from sweeps.runtime.shared_folder import MARK
 from sweeps.search.samplers.saved_trials import EARLIER_FILE
 from sweeps.storage.state_mirror import SESSION_FILE
@@ -16,7 +23,7 @@ from sweeps.tracking.parent_run import PARENT_FILE
 
 _BEFORE_THE_SEARCH = {
     *(DRIVER_LOCK, DRIVER_FILE, LOG_FILE, SWEEP_FILE, COPY_FILE, JOURNAL_FILE, POSITION_FILE, EARLIER_FILE),
-    *(SESSION_FILE, MARK, PARENT_FILE),
+    *(SESSION_FILE, MARK, PARENT_FILE, GROUPS_FOLDER, MEASURED_FOLDER, RAY_TRAIN_FOLDER),
 }
 
 JUST_MADE_S = 60.0

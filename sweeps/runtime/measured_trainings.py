@@ -10,8 +10,9 @@ from pathlib import Path
 
 from sweeps.config.scaling import MOST_LANES
 from sweeps.errors import SweepsError
+from sweeps.folders.sweep_folder import MEASURED_FOLDER
 from sweeps.runtime.driver_side import DriverSide
-from sweeps.runtime.events import Ended, Log
+from sweeps.runtime.events import Ended, Log, Waiting
 from sweeps.runtime.lane_number import MEASURED, SKIPPED, fastest
 from sweeps.runtime.trainable import TrialContext
 from sweeps.runtime.trial_assignment import Assignment
@@ -53,16 +54,23 @@ def joint_rate(logs: Sequence[Sequence[Log]]) -> float | None:
 class MeasuredTrainings:
     """Trainings of a sweep's own values, all at once."""
 
-    def __init__(self, context: TrialContext, broker: DriverSide, expect_progress: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        context: TrialContext,
+        broker: DriverSide,
+        expect_progress: Callable[[float], None],
+        show: Callable[[str], None],
+    ) -> None:
         """
         Args:
             context: The sweep, with the workers to measure.
             broker: A broker without other trials.
             expect_progress: Called again and again with the seconds until the next call.
+            show: Shows the user a line.
         """
         self._config, self._broker, self._context = context.composition.config, broker, context
-        self._expect_progress = expect_progress
-        self._folder = Path(context.folder) / "measured"
+        self._expect_progress, self._show = expect_progress, show
+        self._folder = Path(context.folder) / MEASURED_FOLDER
         self._attempts: dict[str, int] = {}
         """Attempt of each training, by its name."""
 
@@ -145,6 +153,10 @@ class MeasuredTrainings:
             for event in events:
                 if isinstance(event, Log):
                     logs[event.trial].append(event)
+                    if all(logs.values()):  # none has to start any more
+                        deadline = time.monotonic() + scaling.hang_timeout_s
+                elif isinstance(event, Waiting):
+                    self._show(f"{event.trial} waits: others use the cluster's resources")
                 elif isinstance(event, Ended):
                     raise NotMeasured(event.error or "a worker was lost")
         return rate

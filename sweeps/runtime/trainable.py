@@ -29,6 +29,7 @@ from sweeps.constants import (
     TRIAL,
 )
 from sweeps.errors import TrialFailed
+from sweeps.folders.sweep_folder import GROUPS_FOLDER, RAY_TRAIN_FOLDER
 from sweeps.folders.trial_files import logs_location
 from sweeps.runtime.answers import Outcome
 from sweeps.runtime.attachment import BROKER_DIED, Begun
@@ -91,13 +92,13 @@ class TrialContext:
     @property
     def group_logs(self) -> str:
         """Folder for the logs of workers that train several trials at a time."""
-        return str(Path(self.folder) / "groups")
+        return str(Path(self.folder) / GROUPS_FOLDER)
 
     @property
     def ray_train_folder(self) -> str:
         """Folder for Ray Train's own files, which contain nothing of a trial."""
         if self.uri is None:
-            return str(Path(self.folder) / "ray_train")
+            return str(Path(self.folder) / RAY_TRAIN_FOLDER)
         return f"/tmp/sweeps-ray-train-{os.getuid()}"  # noqa: S108 - exists on every node, unlike the driver's folders
 
     def workers(self, sweep: SweepConfig, fit: Fit, pool: str | None, avoid: tuple[str, ...]) -> WorkerGroupSpec:

@@ -11,7 +11,7 @@ import pytest
 
 from sweeps.config.objectives import Objectives
 from sweeps.config.search import Limit
-from sweeps.constants import COMPLETED, LINEAGE, STEP, TIME_OF_REPORT
+from sweeps.constants import COMPLETED, LINEAGE, RESTARTED, STEP, TIME_OF_REPORT
 from sweeps.driver.report_decisions import Decisions
 from sweeps.driver.retries import Retries
 from sweeps.driver.trial_status import TrialStatus
@@ -43,6 +43,7 @@ class Scene:
         self.decisions = Decisions(objectives, Retries(self.state), self.broker)
         self.decided: list[int] = []
         self.seconds: list[float] = []
+        self.restarted: list[bool] = []
 
     def decide(self, verdict: Verdict | Exception, at: int) -> None:
         """Decide so at a step, and let the trial go on before."""
@@ -50,6 +51,7 @@ class Scene:
         def decide(trial: str, result: Mapping[str, Any]) -> Verdict | Exploit:
             self.decided.append(result[STEP])
             self.seconds.append(result[TIME_OF_REPORT])
+            self.restarted.append(result[RESTARTED])
             if result[STEP] < at:
                 return Verdict.CONTINUE
             if isinstance(verdict, Exception):
@@ -90,6 +92,15 @@ def test_a_result_tells_the_time_since_the_one_before_or_since_its_trial_got_wor
     scene.status.spans.append(Span(held=150.0, trained=152.0))
     scene.report(30, attempt=2, at_s=156.0)
     assert scene.seconds == [5.0, 4.0, 6.0]
+    assert scene.restarted == [True, False, True]
+
+
+def test_a_report_of_a_trial_whose_start_was_lost_is_decided_without_its_time() -> None:
+    scene = Scene()
+    scene.status.spans.clear()
+    scene.decide(Verdict.STOP, at=20)
+    assert [scene.report(step, at_s=100.0 + step).returns for step in (10, 20)] == [False, True]
+    assert scene.seconds == [0.0, 0.0]
 
 
 def test_a_report_is_decided_on_once_and_again_after_the_trial_has_taken_over_another_state() -> None:

@@ -24,6 +24,7 @@ DIES_EARLY = """
 import os, signal
 from sweeps.driver.folder_access import make_folder
 from sweeps.folders.driver_lock import only_driver
+from sweeps.folders.sweep_folder import GROUPS_FOLDER, MEASURED_FOLDER, RAY_TRAIN_FOLDER
 from sweeps.plan.plan import make_plan
 from sweeps.plan.saved_sweep import save
 from sweeps.tracking.journal import Journal
@@ -31,6 +32,8 @@ from sweeps.tracking.journal import Journal
 plan = make_plan(["conf=digits"], [], "early", "run")
 make_folder(plan)
 with only_driver(plan.folder, plan.name):
+    for folder in (GROUPS_FOLDER, MEASURED_FOLDER, RAY_TRAIN_FOLDER):  # of workers that were measured
+        (plan.folder / folder).mkdir()
     save(plan)
     Journal(plan.folder)
     os.kill(os.getpid(), signal.SIGKILL)

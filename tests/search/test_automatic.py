@@ -13,11 +13,12 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from sweeps.constants import CHECKPOINT_TIME, SAVED, TIME_OF_REPORT
+from sweeps.constants import CHECKPOINT_TIME, RESTARTED, SAVED, TIME_OF_REPORT
 from sweeps.plan.build_scheduler import build_scheduler
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.plan.searcher_options import searcher_options
 from sweeps.search.schedulers.decisions import DecisionLog
+from sweeps.search.schedulers.pause_cost import PauseCost
 from sweeps.search.study_search import StudySearch
 from sweeps.simulate.curve_source import Report
 from sweeps.simulate.simulation import Simulation
@@ -78,6 +79,19 @@ def timed(seconds: float = 10.0, begin: float = 0.0, saving: float = 0.0, *, sav
         CHECKPOINT_TIME: saving * count,
         SAVED: saved,
     }
+
+
+def test_the_first_report_after_a_failure_tells_nothing_about_the_time_between_two_evaluations() -> None:
+    cost = PauseCost(10.0)
+    for trial in "abc":
+        cost.begin(trial, counts=True)
+        cost.report(trial, {TIME_OF_REPORT: 10.0, CHECKPOINT_TIME: 1.0})
+    for trial in "abc":
+        cost.report(trial, {TIME_OF_REPORT: 100.0, CHECKPOINT_TIME: 0.0, RESTARTED: True})
+    assert cost.share is None
+    for seconds in (1.0, 2.0, 3.0, 4.0):
+        cost.report("a", {TIME_OF_REPORT: 10.0, CHECKPOINT_TIME: seconds})
+    assert cost.share == pytest.approx((10 * 1 + 0) / (10 * 9))
 
 
 # --- what is chosen ----------------------------------------------------------------------------------------------

@@ -201,6 +201,7 @@ def test_a_flood_of_connections_that_send_nothing_and_are_closed_never_reaches_t
             listener.accept()
         with socket.create_connection(listener.getsockname()) as client:
             client.send(HEAD)
+            listener.settimeout(5)
             accepted, address = listener.accept()
             assert address == client.getsockname()
             accepted.close()

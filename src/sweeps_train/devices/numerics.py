@@ -17,8 +17,8 @@ def numerics(train: Train) -> Iterator[None]:
     for the next one in this process.
 
     Args:
-        train: The training loop's options; None leaves torch's settings as they are, since a user's own code may have
-            set them when it was imported.
+        train: The training loop's options. ``tf32=None`` leaves torch's settings as they are, since a user's own code
+            may have set them when it was imported.
     """
     with ExitStack() as restored:
         if train.tf32 is not None:

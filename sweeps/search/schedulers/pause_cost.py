@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from sweeps.constants import CHECKPOINT_TIME, SAVED, TIME_OF_REPORT
+from sweeps.constants import CHECKPOINT_TIME, RESTARTED, SAVED, TIME_OF_REPORT
 
 MOST = 0.05
 """Maximum part of a training that saving at each evaluation and one restart may take."""
@@ -60,7 +60,7 @@ class PauseCost:
         if trial in self._begins:
             self._begins.remove(trial)
             self._beginnings.append(seconds)
-        elif before is not None:
+        elif before is not None and not result.get(RESTARTED):  # else its attempt before has failed or moved
             saving = max(now - before, 0.0)
             self._savings.append(saving)
             self._intervals.append(max(seconds - saving, 1e-6))

@@ -5,6 +5,7 @@ clients could occupy all connections."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections import OrderedDict, defaultdict
 from typing import Any
@@ -24,7 +25,7 @@ BACKLOG = 4096
 """Maximum number of connections that wait in the kernel, as far as the system's own limit allows."""
 
 MOST_CLOSED_AT_ONCE = 100
-"""Maximum number of connections that were closed by their clients and are skipped in one round of the event loop."""
+"""Maximum number of connections that were closed by their clients and are skipped by one call of ``accept``."""
 
 
 class OpenConnections:
@@ -139,9 +140,9 @@ class PacedListener(socket.socket):
     asyncio accepts all waiting connections, up to thousands, before it reads from any of them. With a limit of
     connections, a client that sends its request at once would be closed before it is read, to make room for the others.
 
-    Where the system can (Linux), a connection waits in the kernel until its client sends something, and one that is
-    closed before that never becomes a connection of the server: a flood of idle connections would otherwise occupy the
-    event loop with opening and closing them.
+    Where the system can (Linux), a connection waits in the kernel until its client sends something, for up to about
+    ``HEADER_TIMEOUT_S``, and one that is closed before that never becomes a connection of the server: a flood of idle
+    connections would otherwise occupy the event loop with opening and closing them.
     """
 
     at_once = 25
@@ -150,7 +151,8 @@ class PacedListener(socket.socket):
     def listen(self, backlog: int = BACKLOG, /) -> None:
         """Begin to listen."""
         if hasattr(socket, "TCP_DEFER_ACCEPT"):
-            self.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, round(HEADER_TIMEOUT_S))
+            with contextlib.suppress(OSError):  # of a sandbox that does not have it
+                self.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, round(HEADER_TIMEOUT_S))
         super().listen(backlog)
 
     def accept(self) -> tuple[socket.socket, Any]:
