@@ -99,14 +99,11 @@ def best(measured: Sequence[Mapping[int, float]]) -> tuple[int, int]:
 
 
 def describe(measured: Mapping[Arrangement, Mapping[int, float]]) -> str:
-    """Describe measurements: ``1 group of 2 workers makes 5.0 steps a second with 1 trial in each, 8.0 with 2; ...``"""
-    texts = []
-    for each, rates in measured.items():
-        (first, rate), *others = ((lanes, f"{rate:.3g}") for lanes, rate in rates.items())
-        more = "".join(f", {rate} with {lanes}" for lanes, rate in others)
-        verb = "makes" if each.fit.groups == 1 else "make"
-        texts.append(f"{each} {verb} {rate} steps a second with {counted(first, 'trial')} in each{more}")
-    return "; ".join(texts)
+    """Describe measurements, of each arrangement in the form that ``--lane-rates`` takes: ``1 group of 2 workers
+    1=5.01,2=8.02; 2 groups of 1 worker 1=4.03 (trials in each group=steps per second of all)``."""
+    rates = {each: ",".join(f"{lanes}={rate:.3g}" for lanes, rate in found.items()) for each, found in measured.items()}
+    texts = "; ".join(f"{each} {found}" for each, found in rates.items())
+    return f"{texts} (trials in each group=steps per second of all)"
 
 
 def arrangements(plan: Plan, trials: Fit, fit_of: Callable[[Plan], Fit]) -> Iterator[Arrangement]:

@@ -44,8 +44,8 @@ def importance_frame(record: SweepRecord, objective: int = 0) -> pd.DataFrame:
     """
     if not -len(record.metrics) <= objective < len(record.metrics):
         raise UserError(
-            f"objective={objective}: must be less than the number of objectives of {record.sweep}, "
-            f"{len(record.metrics)}"
+            f"objective={objective}: must be less than {len(record.metrics)}, "
+            f"the number of objectives of {record.sweep}"
         )
     data = gather(record)
     table = importances_table(data, objective)

@@ -99,7 +99,7 @@ def test_importance_that_cannot_be_told_says_why(uri: str) -> None:
     record_small_sweep(uri)
     with pytest.warns(UserWarning, match="digits-1: the importance of parameters cannot be computed: .* 8 are needed"):
         assert sweeps.importance("digits-1", tracking_uri=uri).empty
-    with pytest.raises(UserError, match="objective=1: digits-1 has 1"):
+    with pytest.raises(UserError, match="objective=1: must be less than 1, the number of objectives of digits-1"):
         sweeps.importance("digits-1", objective=1, tracking_uri=uri)
 
 

@@ -122,7 +122,7 @@ def test_a_cluster_that_does_not_answer_for_a_while_is_said_once_and_followed_ag
         monkeypatch.setattr(capacity, "alive_nodes", lambda: [*cluster.nodes, node("c", 4)])
         cluster.hears("1 node joined: 4 trials at once")
     assert [line for line in cluster.said if "cannot be checked" in line] == [
-        "the cluster's nodes cannot be checked (the GCS is away); 2 trials at once until then"
+        "the cluster's nodes cannot be checked (the GCS is away); still 2 trials at once"
     ]
 
 

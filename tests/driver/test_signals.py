@@ -22,7 +22,7 @@ from waiting import wait_until
 from sweeps.compat.ray_core import keeping_handler_of_sigterm
 from sweeps.driver import driver_progress as progress
 from sweeps.driver.signals import LeaveNow, ended_by_signals
-from sweeps.folders import sweep_folder as folder
+from sweeps.folders import driver_lock
 from sweeps.folders.driver_lock import last_heartbeat, only_driver
 
 FORKS_AND_LOGS = """
@@ -128,7 +128,7 @@ def test_ray_leaves_our_handler_of_sigterm_and_sets_its_own_where_there_is_none(
 def test_the_heartbeat_of_a_driver_that_does_not_go_on_stops_and_says_where_it_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(folder, "BEAT_S", 0.02)
+    monkeypatch.setattr(driver_lock, "BEAT_S", 0.02)
     monkeypatch.setattr(progress._Driver, "next_sign_by", 0.0)
     progress.expect_progress(60)
     with only_driver(tmp_path, "mine", is_stalled=progress.is_stalled):

@@ -180,9 +180,9 @@ def test_the_workers_of_a_group_are_chosen_by_trainings_before_the_search(tmp_pa
     found = done.parent().data.tags["sweeps.trials_per_group"]
     chosen = re.fullmatch(r"(\d) trials? a worker group, in \d groups? of (\d) workers?: (.*)", found)
     assert chosen is not None, found
-    one = r"1 group of 2 workers makes [\d.]+ steps a second with 1 trial in each, [\d.]+ with 2"
-    two = r"2 groups of 1 worker make [\d.]+ steps a second with 1 trial in each"
-    assert re.fullmatch(f"{one}; {two}", chosen[3]), found
+    one = r"1 group of 2 workers 1=[\d.]+,2=[\d.]+"
+    two = r"2 groups of 1 worker 1=[\d.]+"
+    assert re.fullmatch(rf"{one}; {two} \(trials in each group=steps per second of all\)", chosen[3]), found
     assert f"measured: {found}" in done.err
     sweep = tmp_path / "outputs" / "measured"
     scaling = json.loads((sweep / "sweep.json").read_text(encoding="utf-8"))["composition"]["config"]["scaling"]

@@ -99,7 +99,7 @@ def test_a_thinking_template_that_renders_history_otherwise_is_followed_by_its_s
 
 def test_a_template_that_hides_where_the_assistant_begins_is_refused() -> None:
     template = "{% for m in messages %}{{ m.content }} {% endfor %}{% if add_generation_prompt %}BOT{% endif %}"
-    with pytest.raises(ValueError, match=r"before message 2 once .*\(\{% generation %\}\).*data\.prompt_field"):
+    with pytest.raises(ValueError, match=r"before message 2 when .*\(\{% generation %\}\).*data\.prompt_field"):
         ChatEncoder(tokenizer(template)).encode(CHAT)
 
 

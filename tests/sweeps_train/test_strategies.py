@@ -296,7 +296,7 @@ def test_stages_that_share_what_they_cannot_are_refused() -> None:
 
     first, middle, last = layers()
     activation = nn.Tanh()
-    with pytest.raises(ValueError, match=r"1 of a Sequential is used in stages 1, 2; .* nor modules"):
+    with pytest.raises(ValueError, match=r"1 of a Sequential is used in stages 1, 2; .* stages cannot share modules"):
         Stage(nn.Sequential(first, activation, middle, activation, last), 0, 3)
 
 

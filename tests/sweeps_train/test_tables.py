@@ -220,7 +220,7 @@ def test_the_advice_for_missing_values_can_be_pasted(files: Path) -> None:
         ("x,label\n1,a\n2,b\n", {"goal": "regression"}, ["a regression needs numbers", "task=classification"]),
         ("x,label,g\n1,a,1\n2,b,1\n", {"group": "g"}, ["data.group=g", "1 different value"]),
         ("x,label,t\n1,a,1\n2,b,\n", {"time": "t"}, ["data.time=t", "missing in 1 row"]),
-        ("x,label,t\n1,a,1\n2,b,1\n", {"time": "t"}, ["data.time=t", "there are none"]),
+        ("x,label,t\n1,a,1\n2,b,1\n", {"time": "t"}, ["data.time=t", "no row is earlier"]),
         ("label\n" + "a\nb\n" * 10, {}, ["no column with values"]),
     ],
 )
@@ -463,7 +463,7 @@ def test_a_regression_has_the_mean_and_scale_of_its_target() -> None:
 
 def test_the_split_of_few_rows_says_what_is_wrong() -> None:
     table = pa.table({"x": range(6), "label": [*"aabbcc"]})
-    with pytest.raises(ValueError, match=r"data.eval_fraction=0.2: of 6 rows .* change it"):
+    with pytest.raises(ValueError, match=r"data.eval_fraction=0.2: with 6 rows, a class .* change it"):
         split_rows(data(drop=[]), "classification", table)
 
 

@@ -270,7 +270,7 @@ def test_a_misspelt_parameter_is_reported_before_ray_starts(
 ) -> None:
     pd.DataFrame({"rate": [0.01], "accuracy": [0.5]}).to_csv(working_folder / "trials.csv", index=False)
     monkeypatch.setattr("sweeps.driver.joined_cluster.connected", lambda config: pytest.fail("Ray was started"))
-    with pytest.raises(UserError, match=r"parameters\.rat: it has no such parameter; did you mean rate\?"):
+    with pytest.raises(UserError, match=r"parameters\.rat: the source has no such parameter; did you mean rate\?"):
         run(planned("{kind: table, path: trials.csv, parameters: {rat: train.lr}}"), PlainView(Console(quiet=True)))
     assert not (working_folder / "outputs").exists()
 

@@ -93,7 +93,8 @@ def _shared(model: nn.Module, stages: list[list[nn.Module]]) -> set[str]:
             numbers = ", ".join(str(index + 1) for index in several[each])
             raise ValueError(
                 f"strategy.stages={len(stages)}: {name} of a {type(model).__name__} is used in stages {numbers}; "
-                "only the first and the last stage can share a weight, and no stages a module; use strategy.kind=fsdp"
+                "only the first and the last stage can share a weight, and stages cannot share modules; "
+                "use strategy.kind=fsdp"
             )
         shared.add(name)
     return shared
