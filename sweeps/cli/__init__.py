@@ -33,7 +33,6 @@ from sweeps.cli import (  # noqa: F401
 # isort: on
 from sweeps.cli.app import PROGRAM, app, stderr
 from sweeps.cli.exit_status import INTERRUPTED, MISTAKE, NO_SUCCESS, STORE_AWAY
-from sweeps.compose.hydra_settings import OPTIONS
 from sweeps.errors import SweepsError, TrackingUnreachable
 from sweeps.folders.shadowing_file import describe_shadowing, shadowing_file
 from sweeps.texts.suggestions import did_you_mean
@@ -107,6 +106,8 @@ def _print_error(error: Exception) -> tuple[int, str]:
 
 def _with_nearest(error: click.ClickException) -> str:
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        from sweeps.compose.hydra_settings import OPTIONS  # with the config's schemas, which take a while
+
         if (instead := OPTIONS.get(error.option_name)) is not None:
             return f"{error.option_name} is an option of Hydra's own program; {instead}"
         known = [name for parameter in error.ctx.command.params for name in parameter.opts if name.startswith("--")]
