@@ -13,7 +13,6 @@ from ray.tune.result import AUTO_RESULT_KEYS
 from sweeps.constants import COMPLETED, EVALUATIONS, FAILED, LINEAGE, RESTARTED, SAVED, STEP, STOPPED, TIME_OF_REPORT
 from sweeps.errors import TrialFailed
 from sweeps.runtime.answers import Answer
-from sweeps.search.advisors.memory import import_early
 from sweeps.search.schedulers.scheduler import Exploit, Verdict
 
 if TYPE_CHECKING:
@@ -67,7 +66,6 @@ class Decisions:
 
     def report(self, status: TrialStatus, report: Report) -> bool:
         """Answer a recorded report; return whether its attempt fails and another one begins."""
-        import_early()  # not before: the first workers need the processors to start
         if (undone := self._undone.get(report.trial)) is not None:
             self._add(replace(undone, attempt=report.attempt))
         elif report.attempt <= self._over.get(report.trial, 0):

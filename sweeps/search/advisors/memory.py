@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import math
-import threading
 import warnings
 from collections.abc import Hashable, Mapping
-from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -34,14 +31,6 @@ REFIT_GROWTH = 2.0
 MIN_RELATIVE_ERROR = 0.05
 """Minimum error relative to the estimate: trials that took the same memory may have been similar."""
 MIB_OF_GIB = 1024
-
-
-@cache
-def import_early() -> None:
-    """Import scikit-learn in a thread, once, so that the first estimate does not make a trial wait for seconds."""
-    threading.Thread(
-        target=importlib.import_module, args=("sklearn.gaussian_process",), name="imports", daemon=True
-    ).start()
 
 
 class Estimate(NamedTuple):
@@ -136,6 +125,7 @@ class MemoryEstimate(Advisor):
 
         Fitting these takes a hundred times as long.
         """
+        # Takes a second. Not in a thread: while another one imports a part of scipy, each may get half a module.
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import RBF, WhiteKernel
