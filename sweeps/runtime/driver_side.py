@@ -31,11 +31,16 @@ LATE_S = 1.0
 class DriverSide:
     """The driver's calls of the broker. Only ``drain`` waits for an answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_restarts: int = MAX_RESTARTS) -> None:
         """Start the broker's actor, which reserves no resources and ends with the driver. It runs on the driver's node,
-        since the sweep does not survive the loss of that node."""
+        since the sweep does not survive the loss of that node.
+
+        Args:
+            max_restarts: Maximum number of restarts after deaths of its process; 0 for a driver that never attaches,
+                whose calls of a restarted broker would wait forever.
+        """
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": 10_000, "max_restarts": MAX_RESTARTS}
+        options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": 10_000, "max_restarts": max_restarts}
         actor: Any = ray.remote(BrokerActor)
         self._broker: Broker = actor.options(scheduling_strategy=here, **options).remote()
         self.of_trials = TrialSide(self._broker)
