@@ -19,7 +19,7 @@ from sweeps.runtime.attempt import Attempt, Phase, StopRequest, may_be_the_nodes
 from sweeps.runtime.elastic import ElasticWorkers
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started
 from sweeps.runtime.hang_end import hang_end
-from sweeps.runtime.shared_slots import SharedSlots, StartGroup
+from sweeps.runtime.shared_slots import LEAVES_WITHIN_S, SharedSlots, StartGroup
 from sweeps.runtime.spare_processes import Place, ProcessOrigin, SpareProcesses
 from sweeps.runtime.suspected_nodes import SuspectedNodes
 from sweeps.runtime.trials_at_once import Workers
@@ -84,9 +84,10 @@ class Broker(SharedSlots):
             self._publish(lost)
         before = self._attempts.get(trial)
         if before is not None:
-            number, failures, delivered = before.number, before.failures, before.delivered
             # Its workers must not save into the folder from which this attempt starts.
             before.request_stop(StopRequest.DISCARD)
+            await self.leave_lane(trial, before.number, LEAVES_WITHIN_S)  # it is in one if only its actor has died
+            number, failures, delivered = before.number, before.failures, before.delivered
         attempt = Attempt(
             trial,
             number + 1,
@@ -125,13 +126,13 @@ class Broker(SharedSlots):
         if attempt is None:
             return None
         while True:
-            silent, allowed = attempt.silence(hang_timeout_s, start_timeout_s)
+            silent, allowed = self._silence(attempt, hang_timeout_s, start_timeout_s)
             if silent >= allowed and self._waits_for_lane(attempt):
                 attempt.waits_for_room()
                 silent, allowed = 0.0, hang_timeout_s
             if silent >= allowed:
                 end = await hang_end(attempt, self._slots[attempt.slot], silent)
-                silent, allowed = attempt.silence(hang_timeout_s, start_timeout_s)
+                silent, allowed = self._silence(attempt, hang_timeout_s, start_timeout_s)
                 if silent >= allowed:
                     attempt.finish(replace(end, suspected=self._suspected(attempt, end)))
                 else:

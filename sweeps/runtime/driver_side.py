@@ -117,6 +117,10 @@ class DriverSide:
         """
         return ray.get(call(self._broker.lanes), timeout=ANSWERS_WITHIN_S)
 
+    def stop(self, trial: str) -> None:
+        """Ask a trial to leave its lane, since its actor may have died without that."""
+        call(self._broker.stop, trial)
+
     def end_groups(self) -> None:
         """End all worker groups with lanes, which do not belong to a trial's actor."""
         with contextlib.suppress(ray.exceptions.RayError):

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
+import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable
@@ -22,6 +24,8 @@ from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.worker_group_spec import WorkerGroupSpec
 from sweeps.worker_error import WorkerError
 
+LEAVES_WITHIN_S = 20.0
+"""Minimum seconds for a trial whose actor has died to leave its lane before it begins again."""
 StartGroup = Callable[[str, WorkerGroupSpec], Any]
 """Starts the worker group of the named slot, and returns the handle of its owner."""
 
@@ -114,7 +118,7 @@ class SharedSlots(ABC):
         Args:
             trial: The trial.
             number: Number of its attempt.
-            within_s: Maximum seconds to wait; or three times the workers' longest silence.
+            within_s: Maximum seconds to wait while the group is silent; or three times the workers' longest silence.
         """
         attempt = self._attempts.get(trial)
         if attempt is None or attempt.number != number or (queue := self._lanes_of(attempt.slot)) is None:
@@ -122,7 +126,9 @@ class SharedSlots(ABC):
         attempt.request_stop(StopRequest.SAVE)
         if queue.withdraw(trial, number):
             attempt.finish(Ended(trial, number))
-        await attempt.wait_for_end(within_s)
+        asked = time.monotonic()
+        while await attempt.wait_for_end(within_s) is None and self._silent_s(queue) < time.monotonic() - asked:
+            asked = time.monotonic()  # its workers attend to other trials, which they may evaluate or prepare for long
         if (trial, number) in queue.occupied:
             await self._end_group(attempt.slot, f"trial {trial}, which shares its workers, did not stop")
 
@@ -138,8 +144,9 @@ class SharedSlots(ABC):
             queue.withdraw_all()
             await queue.close()
         for attempt in self._attempts_of(slot):
+            continues = attempt.stop < StopRequest.SAVE  # the others were about to leave, too
             attempt.move(reason)
-            attempt.finish(Ended(attempt.trial, attempt.number, reason))
+            attempt.finish(Ended(attempt.trial, attempt.number, reason if continues else None))
         if owner is not None:
             with contextlib.suppress(ray.exceptions.RayError):
                 await owner.close.remote()
@@ -214,6 +221,22 @@ class SharedSlots(ABC):
         trials than lanes."""
         queue = self._lanes_of(attempt.slot)
         return queue is not None and queue.has_trained and queue.is_waiting(attempt.trial, attempt.number)
+
+    def _silence(self, attempt: Attempt, hang_timeout_s: float, start_timeout_s: float) -> tuple[float, float]:
+        """Return the seconds since the workers of an attempt last posted something, and the maximum; see
+        ``Attempt.silence``. Trials in the lanes of one slot are silent only together."""
+        silent, allowed = attempt.silence(hang_timeout_s, start_timeout_s)
+        queue = self._lanes_of(attempt.slot)
+        if queue is not None and (attempt.trial, attempt.number) in queue.occupied:
+            silent = min(silent, self._silent_s(queue))
+        return silent, allowed
+
+    def _silent_s(self, queue: LaneQueue) -> float:
+        """Seconds since the workers of a slot last posted something about any trial in its lanes; 0 while one of these
+        waits for the driver, and with it the others."""
+        attempts = [(self._attempts.get(trial), number) for trial, number in queue.occupied]
+        current = [each for each, number in attempts if each is not None and each.number == number]
+        return min((each.silence(0.0)[0] for each in current if each.end is None), default=math.inf)
 
     def _attempts_of(self, slot: str) -> list[Attempt]:
         """The attempts that a slot's workers have not ended yet."""
