@@ -79,6 +79,10 @@ class DriverSide:
         """Set the number of worker groups with lanes for which there is room at a time."""
         self._tell("groups", Broker.set_groups, most)
 
+    def set_lanes(self, number: int, reason: str | None) -> None:
+        """Set the number of trials that a worker group trains at a time; see ``Broker.set_lanes``."""
+        self._tell("lanes", Broker.set_lanes, number, reason)
+
     def avoid(self, nodes: Mapping[str | None, tuple[str, ...]], checked: Collection[str] = ()) -> None:
         """Place no further workers on some nodes; see ``Broker.avoid``."""
         self._tell("avoid", Broker.avoid, nodes, checked)

@@ -147,8 +147,12 @@ def test_what_was_measured_before_the_broker_died_counts(tmp_path: Path) -> None
 
 def test_a_broker_that_measures_is_not_restarted_since_no_driver_would_attach(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[dict[str, Any]] = []
-    actor = SimpleNamespace(options=lambda **options: started.append(options) or SimpleNamespace(remote=lambda: None))
-    node = SimpleNamespace(get_node_id=lambda: "0" * 56)
+
+    def options(**given: Any) -> SimpleNamespace:
+        started.append(given)
+        return SimpleNamespace(remote=lambda: None)
+
+    actor, node = SimpleNamespace(options=options), SimpleNamespace(get_node_id=lambda: "0" * 56)
     monkeypatch.setattr(driver_side, "ray", SimpleNamespace(remote=lambda _: actor, get_runtime_context=lambda: node))
     DriverSide(max_restarts=0)
     DriverSide()

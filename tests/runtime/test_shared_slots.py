@@ -10,8 +10,8 @@ import pytest
 import ray
 
 from sweeps.runtime import hang, slot_queue
-from sweeps.runtime.broker import Broker
 from sweeps.runtime.attempt import StopRequest
+from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Log, Report
 from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.trials_at_once import Workers
