@@ -222,11 +222,12 @@ class Broker(SharedSlots):
 
     async def worker_terminated(self, slot: str, rank: int) -> None:
         """Record that a worker's process has received SIGTERM: the trial moves, and a slot without a trial ends."""
-        queue = self._slots.get(slot)
-        if queue is None or queue.is_closed or queue.is_ending:
-            return  # Ray ends processes with SIGTERM, too
+        queue, has_lanes = self._slots.get(slot), self._lanes_of(slot) is not None
         attempts = self._attempts_of(slot)
-        if not attempts or self._lanes_of(slot) is not None:
+        continues = has_lanes and bool(attempts)  # the trials of a closed slot with lanes train to their ends
+        if queue is None or queue.is_ending or (queue.is_closed and not continues):
+            return  # Ray ends processes with SIGTERM, too
+        if not attempts or has_lanes:
             await queue.close()
         location = queue.locations[rank] if rank < len(queue.locations) else "an unknown node"
         for attempt in attempts:

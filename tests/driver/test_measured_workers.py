@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from ray.exceptions import ActorDiedError
@@ -16,6 +16,7 @@ from sweeps.errors import ConfigError
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.runtime import driver_side
 from sweeps.runtime.attachment import Begun
+from sweeps.runtime.broker_sides import TrialSide
 from sweeps.runtime.driver_side import DriverSide
 from sweeps.runtime.events import Event, Log
 from sweeps.runtime.measured_trainings import MeasuredTrainings, joint_rate
@@ -63,6 +64,17 @@ def test_on_a_gpu_several_groups_may_share_it_unless_the_config_says_how_many() 
         "4 groups of 1 worker with 0.25 GPU",
     ]
     assert found(gpu, *one, "scaling.resources_per_worker.GPU=0.5") == ["2 groups of 1 worker with 0.5 GPU"]
+
+
+def test_no_more_trials_on_a_group_are_tried_than_the_search_runs_at_once(tmp_path: Path) -> None:
+    for at_once, on_each in (("null", 16), ("6", 3), ("1", 1)):
+        overrides = ("conf=llm_lora", "scaling.trials_per_group=auto", f"search.max_concurrent={at_once}")
+        plan = make_plan([*overrides, "scaling.num_workers=2", "cluster.num_cpus=4"], [], "auto", "")
+        its = fit(plan.config, plan.scalings, [{"CPU": 4.0}])
+        context = TrialContext(plan.composition, str(tmp_path), None, None, its, broker=cast("TrialSide", None))
+        lanes = context.workers(plan.config, its, None, ()).lanes
+        assert lanes is not None
+        assert lanes.number == on_each
 
 
 def test_no_more_groups_are_measured_than_the_search_can_use() -> None:

@@ -321,6 +321,18 @@ async def test_a_trial_that_waited_for_a_lane_of_a_lost_group_has_neither_its_er
     assert outcome.end.error == "a batch cannot be read"
 
 
+async def test_trials_of_a_group_that_takes_no_others_move_too_when_a_worker_receives_sigterm() -> None:
+    groups = Groups()
+    await groups.begin("0")
+    (slot,) = groups.owners
+    await groups.take(slot)
+    await groups.broker.close_slot(slot)  # as when one of its nodes is to be avoided
+    await groups.broker.worker_terminated(slot, 0)
+    assert await groups.broker.wait_for_stop("0", 1) is StopRequest.SAVE
+    await groups.broker.lane_ended(slot, Ended("0", 1))
+    assert "has received SIGTERM" in str((await groups.end("0")).moved)
+
+
 async def test_a_lane_that_ends_leaves_the_others_alone() -> None:
     groups = Groups()
     await groups.begin("0", "1")
