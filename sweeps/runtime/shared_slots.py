@@ -9,7 +9,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -48,7 +48,7 @@ class SharedSlots(ABC):
         self._lanes: tuple[int, str | None] = 1, None
         self._owners: dict[str, Any] = {}
         self._specs: dict[str, WorkerGroupSpec] = {}
-        self._watches: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @abstractmethod
     async def end(self, event: Ended) -> None:
@@ -61,8 +61,17 @@ class SharedSlots(ABC):
     # --- called by the driver and by a trial's Tune actor -------------------------------------------------
 
     async def set_groups(self, most: int) -> None:
-        """Set the number of worker groups with lanes for which there is room at a time."""
+        """Set the number of worker groups with lanes for which there is room at a time. The trials of a group that has
+        not started, and has no room now, go to the others: new trials would keep these busy, and their resources from
+        it."""
         self._most_groups = most
+        queues = self._open_groups()
+        starting = [name for name, queue in queues.items() if queue.is_starting]
+        for name in starting[::-1][: max(0, len(queues) - most)]:
+            await queues[name].close()
+            for each in queues[name].withdraw_all():
+                await self.assign_lane(each, self._specs[name])
+            self._begin_task(self._end_group(name, "there is no room for its workers any more"))
 
     async def end_groups(self) -> None:
         """End all worker groups with lanes, since the sweep has ended."""
@@ -86,11 +95,15 @@ class SharedSlots(ABC):
 
     def _emptiest(self) -> str | None:
         """The slot with the fewest trials; None if another worker group is to be started."""
-        queues = {name: queue for name in self._specs if (queue := self._lanes_of(name)) is not None and queue.is_open}
+        queues = self._open_groups()
         emptiest = min(queues, key=lambda name: queues[name].num_trials, default=None)
         if emptiest is None or (queues[emptiest].num_trials and len(queues) < self._most_groups):
             return None
         return emptiest
+
+    def _open_groups(self) -> dict[str, LaneQueue]:
+        """The slots with lanes that accept trials, by name, oldest first."""
+        return {name: queue for name in self._specs if (queue := self._lanes_of(name)) is not None and queue.is_open}
 
     def _new(self, name: str, spec: WorkerGroupSpec) -> str:
         self._groups_started += 1
@@ -98,10 +111,14 @@ class SharedSlots(ABC):
         assert self._start_group is not None
         self._slots[slot], self._specs[slot] = LaneQueue(), spec
         self._owners[slot] = self._start_group(slot, spec)
-        watch = asyncio.create_task(self._watch(slot, self._owners[slot]))
-        self._watches.add(watch)
-        watch.add_done_callback(self._watches.discard)
+        self._begin_task(self._watch(slot, self._owners[slot]))
         return slot
+
+    def _begin_task(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something in the background."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _watch(self, slot: str, owner: Any) -> None:
         """Wait for the death of the process that owns a worker group; the group's workers die with it."""

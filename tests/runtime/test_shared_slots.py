@@ -333,6 +333,27 @@ async def test_trials_of_a_group_that_takes_no_others_move_too_when_a_worker_rec
     assert "has received SIGTERM" in str((await groups.end("0")).moved)
 
 
+async def test_trials_do_not_wait_for_a_group_that_lost_its_room_while_others_have_lanes() -> None:
+    groups = Groups(most=2)
+    await groups.begin("0", "1", "2", "3")
+    first, second = groups.owners
+    for slot in (first, second):
+        await groups.broker.slot_started(slot, {"workers": ["a worker"]})
+        await groups.take(slot)
+    await groups.broker.slot_ended(second, "its node is gone", ())
+    await groups.begin("1", "3")  # again, before the driver has seen the nodes
+    *_, third = groups.owners
+    assert third not in (first, second)
+    await groups.broker.set_groups(1)
+    await groups.broker.lane_ended(first, Ended("0", 1))
+    await groups.broker.lane_ended(first, Ended("2", 1))
+    assert await groups.take(first) == ["1", "3"]
+    await asyncio.sleep(0.05)
+    assert [groups.owners[each].is_closed for each in (first, third)] == [False, True]
+    ends = [event for event in await groups.broker.drain(0.1) if isinstance(event, Ended) and event.attempt == 2]
+    assert ends == []
+
+
 async def test_a_lane_that_ends_leaves_the_others_alone() -> None:
     groups = Groups()
     await groups.begin("0", "1")
