@@ -232,6 +232,7 @@ class Broker(SharedSlots):
         location = queue.locations[rank] if rank < len(queue.locations) else "an unknown node"
         for attempt in attempts:
             attempt.move(f"worker {rank} on {location} has received SIGTERM and will end")
+            self._withdraw(attempt)
 
     async def waits_for_room(self, slot: str) -> None:
         """Record that the cluster has no room for a slot's workers now, and free slots without a trial."""
@@ -353,6 +354,7 @@ class Broker(SharedSlots):
         current = self._attempts.get(trial)
         if current is not None and attempt in (None, current.number):
             current.request_stop(StopRequest.SAVE)
+            self._withdraw(current)
 
     async def stop_for_good(self, trial: str) -> None:
         """Ask a trial to stop after a checkpoint, in this attempt and in later ones, since it may be paused."""
@@ -365,6 +367,7 @@ class Broker(SharedSlots):
         self._elastic.end_waiting(ends=True)
         for attempt in self._attempts.values():
             attempt.request_stop(StopRequest.SAVE)
+            self._withdraw(attempt)
 
     async def resume(self) -> None:
         """Let later trials train again after ``stop_all``."""
@@ -436,6 +439,7 @@ class Broker(SharedSlots):
                 location, announced = slot.locations[on_them[0]], leaving[slot.nodes_by_rank[on_them[0]]]
                 workers = ", ".join(map(str, on_them))
                 attempt.move(f"the node of worker{'s'[: len(on_them) > 1]} {workers}, {location}, {announced}")
+                self._withdraw(attempt)
 
     def _current(self, trial: str, number: int) -> Attempt | None:
         """The trial's current attempt, if it has this number."""

@@ -141,13 +141,18 @@ class SharedSlots(ABC):
         if attempt is None or attempt.number != number or (queue := self._lanes_of(attempt.slot)) is None:
             return
         attempt.request_stop(StopRequest.SAVE)
-        if queue.withdraw(trial, number):
-            attempt.finish(Ended(trial, number))
+        self._withdraw(attempt)
         asked = time.monotonic()
         while await attempt.wait_for_end(within_s) is None and self._silent_s(queue) < time.monotonic() - asked:
             asked = time.monotonic()  # its workers attend to other trials, which they may evaluate or prepare for long
         if (trial, number) in queue.occupied:
             await self._end_group(attempt.slot, f"trial {trial}, which shares its workers, did not stop")
+
+    def _withdraw(self, attempt: Attempt) -> None:
+        """End an attempt that has been asked to stop, if it waits for a lane: it has nothing to save."""
+        queue = self._lanes_of(attempt.slot)
+        if queue is not None and queue.withdraw(attempt.trial, attempt.number):
+            attempt.finish(Ended(attempt.trial, attempt.number))
 
     async def _end_group(self, slot: str, reason: str) -> None:
         """End the workers of a slot immediately.

@@ -183,6 +183,33 @@ async def test_a_trial_that_waits_for_a_lane_leaves_at_once() -> None:
     assert await groups.take(slot) == []
 
 
+async def test_a_trial_that_waits_for_a_lane_stops_at_once_and_so_do_all() -> None:
+    groups = Groups()
+    await groups.begin("0", "1", "2", "3")
+    (slot,) = groups.owners
+    await groups.take(slot)
+    await groups.broker.stop_for_good("2")
+    assert (await groups.end("2")).error is None
+    await groups.broker.stop_all()
+    assert (await groups.end("3")).error is None
+    assert await groups.take(slot) == []
+
+
+@pytest.mark.parametrize("how", ["announced", "SIGTERM"])
+async def test_a_trial_that_waits_for_a_lane_of_workers_that_will_end_moves_at_once(how: str) -> None:
+    groups = Groups()
+    await groups.begin("0", "1", "2")
+    (slot,) = groups.owners
+    await groups.broker.slot_started(slot, {"processes": [("n1", 1), ("n1", 2)], "locations": ("a", "a")})
+    await groups.take(slot)
+    if how == "SIGTERM":
+        await groups.broker.worker_terminated(slot, 0)
+    else:
+        await groups.broker.nodes_leave({"n1": "leaves the cluster"})
+    assert (await groups.end("2")).moved is not None
+    assert await groups.take(slot) == [], "they have to save the others"
+
+
 async def test_a_trial_that_waits_for_a_lane_while_others_train_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hang, "START_WITHIN_S", 0.1)
 
