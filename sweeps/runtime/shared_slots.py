@@ -66,7 +66,7 @@ class SharedSlots(ABC):
         it."""
         self._most_groups = most
         queues = self._open_groups()
-        starting = [name for name, queue in queues.items() if queue.is_starting]
+        starting = [name for name, queue in queues.items() if "workers" not in queue.handles]
         for name in starting[::-1][: max(0, len(queues) - most)]:
             await queues[name].close()
             for each in queues[name].withdraw_all():
