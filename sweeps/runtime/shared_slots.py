@@ -66,11 +66,12 @@ class SharedSlots(ABC):
         it."""
         self._most_groups = most
         queues = self._open_groups()
-        starting = [name for name, queue in queues.items() if "workers" not in queue.handles]
+        starting = [name for name in queues if "workers" not in queues[name].handles]
         for name in starting[::-1][: max(0, len(queues) - most)]:
-            await queues[name].close()
-            for each in queues[name].withdraw_all():
-                await self.assign_lane(each, self._specs[name])
+            queue, spec = queues[name], self._specs[name]
+            await queue.close()
+            for each in queue.withdraw_all():
+                await self.assign_lane(each, spec)
             self._begin_task(self._end_group(name, "there is no room for its workers any more"))
 
     async def end_groups(self) -> None:
