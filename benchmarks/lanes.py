@@ -96,6 +96,8 @@ class ClockReporter:
 class Trainings:
     """A feed of trainings that all begin at once."""
 
+    measures = False
+
     def __init__(self, requests: Sequence[Any]):
         self._waiting = list(requests)
 

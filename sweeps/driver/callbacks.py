@@ -7,7 +7,7 @@ from typing import Any
 from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 
-from sweeps.constants import FAILED
+from sweeps.constants import FAILED, TRIAL
 from sweeps.driver.confirmation_searcher import RepeatSearcher
 from sweeps.driver.driver_progress import SEARCHES_WITHIN_S, expect_progress
 from sweeps.driver.not_pickled import NotPickled
@@ -57,6 +57,8 @@ class LifecycleCallback(NotPickled, tune.Callback):
         self._session.lifecycle.retried(trial.config, failure_reason(trial))
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+        if self._session.state.fit.lanes > 1:
+            self._session.broker.stop(trial.config[TRIAL])
         self._session.lifecycle.ended(trial.config, trial.last_result, error=failure_reason(trial))
 
 

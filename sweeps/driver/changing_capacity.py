@@ -120,8 +120,9 @@ class Capacity:
     def _find_lanes(self) -> None:
         """Adopt the number of trials per worker group that the workers have measured to be the fastest."""
         state, (number, reason) = self._state, self._broker.lanes()
-        if number == state.lanes_found and reason is None:
+        if number <= state.lanes_found and reason is None:  # fewer: a restarted broker has not been told yet
             return
+        self._broker.set_lanes(number, reason)
         with state.lock:
             state.lanes_found, state.has_found_lanes = number, reason is not None
         self.refit()

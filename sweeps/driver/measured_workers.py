@@ -64,7 +64,7 @@ def with_measured_workers(plan: Plan, trials: Fit, view: View) -> tuple[Plan, Fi
     shared, measured = SharedFolder.marked(plan.folder), dict[Arrangement, Mapping[int, float]]()
     for each in arrangements(plan, trials, fit_of):
         view.starting(f"{plan.name}: measures {each}")
-        broker = DriverSide()
+        broker = DriverSide(max_restarts=0)  # nothing is left to measure when it has died
         context = TrialContext(each.plan.composition, str(plan.folder), None, shared, each.fit, broker.of_trials)
         try:
             measured[each] = MeasuredTrainings(context, broker, expect_progress, view.starting).rates()

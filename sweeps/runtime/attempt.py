@@ -103,8 +103,12 @@ class Attempt:
     # --- transitions ------------------------------------------------------------------------------------------
 
     def assign(self, slot: str, log_folder: str) -> None:
-        """Record the slot to which the attempt is given, and the folder of its workers' logs."""
+        """Record the slot to which the attempt is given, and the folder of its workers' logs. If it has waited for
+        another slot's workers, their errors and the time that it waited are not those of the new ones."""
         self.slot, self.log_folder, self._assigned_ms = slot, log_folder, now_ms()
+        self.errors.clear()
+        self._began = time.monotonic()
+        self._silence.end(counts=False)
 
     def post(self, event: Log | Note | Report | Started, locations: tuple[str, ...]) -> None:
         """Process an event of a worker: STARTING -> TRAINING.

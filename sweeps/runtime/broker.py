@@ -19,7 +19,7 @@ from sweeps.runtime.attempt import Attempt, Phase, StopRequest, may_be_the_nodes
 from sweeps.runtime.elastic import ElasticWorkers
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started
 from sweeps.runtime.hang_end import hang_end
-from sweeps.runtime.shared_slots import SharedSlots, StartGroup
+from sweeps.runtime.shared_slots import LEAVES_WITHIN_S, SharedSlots, StartGroup
 from sweeps.runtime.spare_processes import Place, ProcessOrigin, SpareProcesses
 from sweeps.runtime.suspected_nodes import SuspectedNodes
 from sweeps.runtime.trials_at_once import Workers
@@ -84,9 +84,10 @@ class Broker(SharedSlots):
             self._publish(lost)
         before = self._attempts.get(trial)
         if before is not None:
-            number, failures, delivered = before.number, before.failures, before.delivered
             # Its workers must not save into the folder from which this attempt starts.
             before.request_stop(StopRequest.DISCARD)
+            await self.leave_lane(trial, before.number, LEAVES_WITHIN_S)  # it is in one if only its actor has died
+            number, failures, delivered = before.number, before.failures, before.delivered
         attempt = Attempt(
             trial,
             number + 1,
@@ -125,13 +126,13 @@ class Broker(SharedSlots):
         if attempt is None:
             return None
         while True:
-            silent, allowed = attempt.silence(hang_timeout_s, start_timeout_s)
+            silent, allowed = self._silence(attempt, hang_timeout_s, start_timeout_s)
             if silent >= allowed and self._waits_for_lane(attempt):
                 attempt.waits_for_room()
                 silent, allowed = 0.0, hang_timeout_s
             if silent >= allowed:
                 end = await hang_end(attempt, self._slots[attempt.slot], silent)
-                silent, allowed = attempt.silence(hang_timeout_s, start_timeout_s)
+                silent, allowed = self._silence(attempt, hang_timeout_s, start_timeout_s)
                 if silent >= allowed:
                     attempt.finish(replace(end, suspected=self._suspected(attempt, end)))
                 else:
@@ -221,15 +222,17 @@ class Broker(SharedSlots):
 
     async def worker_terminated(self, slot: str, rank: int) -> None:
         """Record that a worker's process has received SIGTERM: the trial moves, and a slot without a trial ends."""
-        queue = self._slots.get(slot)
-        if queue is None or queue.is_closed or queue.is_ending:
-            return  # Ray ends processes with SIGTERM, too
+        queue, has_lanes = self._slots.get(slot), self._lanes_of(slot) is not None
         attempts = self._attempts_of(slot)
-        if not attempts or self._lanes_of(slot) is not None:
+        continues = has_lanes and bool(attempts)  # the trials of a closed slot with lanes train to their ends
+        if queue is None or queue.is_ending or (queue.is_closed and not continues):
+            return  # Ray ends processes with SIGTERM, too
+        if not attempts or has_lanes:
             await queue.close()
         location = queue.locations[rank] if rank < len(queue.locations) else "an unknown node"
         for attempt in attempts:
             attempt.move(f"worker {rank} on {location} has received SIGTERM and will end")
+            self._withdraw(attempt)
 
     async def waits_for_room(self, slot: str) -> None:
         """Record that the cluster has no room for a slot's workers now, and free slots without a trial."""
@@ -351,6 +354,7 @@ class Broker(SharedSlots):
         current = self._attempts.get(trial)
         if current is not None and attempt in (None, current.number):
             current.request_stop(StopRequest.SAVE)
+            self._withdraw(current)
 
     async def stop_for_good(self, trial: str) -> None:
         """Ask a trial to stop after a checkpoint, in this attempt and in later ones, since it may be paused."""
@@ -363,6 +367,7 @@ class Broker(SharedSlots):
         self._elastic.end_waiting(ends=True)
         for attempt in self._attempts.values():
             attempt.request_stop(StopRequest.SAVE)
+            self._withdraw(attempt)
 
     async def resume(self) -> None:
         """Let later trials train again after ``stop_all``."""
@@ -434,6 +439,7 @@ class Broker(SharedSlots):
                 location, announced = slot.locations[on_them[0]], leaving[slot.nodes_by_rank[on_them[0]]]
                 workers = ", ".join(map(str, on_them))
                 attempt.move(f"the node of worker{'s'[: len(on_them) > 1]} {workers}, {location}, {announced}")
+                self._withdraw(attempt)
 
     def _current(self, trial: str, number: int) -> Attempt | None:
         """The trial's current attempt, if it has this number."""

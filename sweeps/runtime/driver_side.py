@@ -31,11 +31,16 @@ LATE_S = 1.0
 class DriverSide:
     """The driver's calls of the broker. Only ``drain`` waits for an answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_restarts: int = MAX_RESTARTS) -> None:
         """Start the broker's actor, which reserves no resources and ends with the driver. It runs on the driver's node,
-        since the sweep does not survive the loss of that node."""
+        since the sweep does not survive the loss of that node.
+
+        Args:
+            max_restarts: Maximum number of restarts after deaths of its process; 0 for a driver that never attaches,
+                whose calls of a restarted broker would wait forever.
+        """
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": 10_000, "max_restarts": MAX_RESTARTS}
+        options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": 10_000, "max_restarts": max_restarts}
         actor: Any = ray.remote(BrokerActor)
         self._broker: Broker = actor.options(scheduling_strategy=here, **options).remote()
         self.of_trials = TrialSide(self._broker)
@@ -74,6 +79,10 @@ class DriverSide:
         """Set the number of worker groups with lanes for which there is room at a time."""
         self._tell("groups", Broker.set_groups, most)
 
+    def set_lanes(self, number: int, reason: str | None) -> None:
+        """Set the number of trials that a worker group trains at a time; see ``Broker.set_lanes``."""
+        self._tell("lanes", Broker.set_lanes, number, reason)
+
     def avoid(self, nodes: Mapping[str | None, tuple[str, ...]], checked: Collection[str] = ()) -> None:
         """Place no further workers on some nodes; see ``Broker.avoid``."""
         self._tell("avoid", Broker.avoid, nodes, checked)
@@ -111,6 +120,10 @@ class DriverSide:
             RayError: The broker does not answer.
         """
         return ray.get(call(self._broker.lanes), timeout=ANSWERS_WITHIN_S)
+
+    def stop(self, trial: str) -> None:
+        """Ask a trial to leave its lane, since its actor may have died without that."""
+        call(self._broker.stop, trial)
 
     def end_groups(self) -> None:
         """End all worker groups with lanes, which do not belong to a trial's actor."""

@@ -57,6 +57,11 @@ class LaneFeed:
         """Trials in lanes, by the identity of their requests."""
         self._waits = broker.wait_for_trial(slot)
 
+    @property
+    def measures(self) -> bool:
+        """Whether the number of trials at a time is still being found."""
+        return not self._number.is_found
+
     def has_next(self) -> bool:
         """Whether a trial waits for a lane."""
         if len(self._lanes) >= self._number.number:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import ray
+
 from sweeps.config.scaling import MOST_LANES
 from sweeps.errors import SweepsError
 from sweeps.folders.sweep_folder import MEASURED_FOLDER
@@ -64,7 +66,7 @@ class MeasuredTrainings:
         """
         Args:
             context: The sweep, with the workers to measure.
-            broker: A broker without other trials.
+            broker: A broker without other trials, which is not restarted.
             expect_progress: Called again and again with the seconds until the next call.
             show: Shows the user a line.
         """
@@ -83,6 +85,7 @@ class MeasuredTrainings:
 
         Raises:
             NotMeasured: They do not even train with one.
+            RayError: The broker's process has died before that.
         """
         search, groups = self._config.search, self._context.fit.groups
         most = min(search.num_trials, search.max_concurrent or search.num_trials)
@@ -94,7 +97,7 @@ class MeasuredTrainings:
                 rates[lanes] = self._rate()
                 if fastest(rates) < lanes or len(self._attempts) == most:
                     break
-        except NotMeasured:
+        except (NotMeasured, ray.exceptions.RayError):  # such as of the broker's death
             if not rates:
                 raise
         finally:

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
+import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +24,8 @@ from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.worker_group_spec import WorkerGroupSpec
 from sweeps.worker_error import WorkerError
 
+LEAVES_WITHIN_S = 20.0
+"""Minimum seconds for a trial whose actor has died to leave its lane before it begins again."""
 StartGroup = Callable[[str, WorkerGroupSpec], Any]
 """Starts the worker group of the named slot, and returns the handle of its owner."""
 
@@ -44,7 +48,7 @@ class SharedSlots(ABC):
         self._lanes: tuple[int, str | None] = 1, None
         self._owners: dict[str, Any] = {}
         self._specs: dict[str, WorkerGroupSpec] = {}
-        self._watches: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @abstractmethod
     async def end(self, event: Ended) -> None:
@@ -57,8 +61,18 @@ class SharedSlots(ABC):
     # --- called by the driver and by a trial's Tune actor -------------------------------------------------
 
     async def set_groups(self, most: int) -> None:
-        """Set the number of worker groups with lanes for which there is room at a time."""
+        """Set the number of worker groups with lanes for which there is room at a time. The trials of a group that has
+        not started, and has no room now, go to the others: new trials would keep these busy, and their resources from
+        it."""
         self._most_groups = most
+        queues = self._open_groups()
+        starting = [name for name in queues if "workers" not in queues[name].handles]
+        for name in starting[::-1][: max(0, len(queues) - most)]:
+            queue, spec = queues[name], self._specs[name]
+            await queue.close()
+            for each in queue.withdraw_all():
+                await self.assign_lane(each, spec)
+            self._begin_task(self._end_group(name, "there is no room for its workers any more"))
 
     async def end_groups(self) -> None:
         """End all worker groups with lanes, since the sweep has ended."""
@@ -82,11 +96,15 @@ class SharedSlots(ABC):
 
     def _emptiest(self) -> str | None:
         """The slot with the fewest trials; None if another worker group is to be started."""
-        queues = {name: queue for name in self._specs if (queue := self._lanes_of(name)) is not None and queue.is_open}
+        queues = self._open_groups()
         emptiest = min(queues, key=lambda name: queues[name].num_trials, default=None)
         if emptiest is None or (queues[emptiest].num_trials and len(queues) < self._most_groups):
             return None
         return emptiest
+
+    def _open_groups(self) -> dict[str, LaneQueue]:
+        """The slots with lanes that accept trials, by name, oldest first."""
+        return {name: queue for name in self._specs if (queue := self._lanes_of(name)) is not None and queue.is_open}
 
     def _new(self, name: str, spec: WorkerGroupSpec) -> str:
         self._groups_started += 1
@@ -94,10 +112,14 @@ class SharedSlots(ABC):
         assert self._start_group is not None
         self._slots[slot], self._specs[slot] = LaneQueue(), spec
         self._owners[slot] = self._start_group(slot, spec)
-        watch = asyncio.create_task(self._watch(slot, self._owners[slot]))
-        self._watches.add(watch)
-        watch.add_done_callback(self._watches.discard)
+        self._begin_task(self._watch(slot, self._owners[slot]))
         return slot
+
+    def _begin_task(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something in the background."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _watch(self, slot: str, owner: Any) -> None:
         """Wait for the death of the process that owns a worker group; the group's workers die with it."""
@@ -114,17 +136,24 @@ class SharedSlots(ABC):
         Args:
             trial: The trial.
             number: Number of its attempt.
-            within_s: Maximum seconds to wait; or three times the workers' longest silence.
+            within_s: Maximum seconds to wait while the group is silent; or three times the workers' longest silence.
         """
         attempt = self._attempts.get(trial)
         if attempt is None or attempt.number != number or (queue := self._lanes_of(attempt.slot)) is None:
             return
         attempt.request_stop(StopRequest.SAVE)
-        if queue.withdraw(trial, number):
-            attempt.finish(Ended(trial, number))
-        await attempt.wait_for_end(within_s)
+        self._withdraw(attempt)
+        asked = time.monotonic()
+        while await attempt.wait_for_end(within_s) is None and self._silent_s(queue) < time.monotonic() - asked:
+            asked = time.monotonic()  # its workers attend to other trials, which they may evaluate or prepare for long
         if (trial, number) in queue.occupied:
             await self._end_group(attempt.slot, f"trial {trial}, which shares its workers, did not stop")
+
+    def _withdraw(self, attempt: Attempt) -> None:
+        """End an attempt that has been asked to stop, if it waits for a lane: it has nothing to save."""
+        queue = self._lanes_of(attempt.slot)
+        if queue is not None and queue.withdraw(attempt.trial, attempt.number):
+            attempt.finish(Ended(attempt.trial, attempt.number))
 
     async def _end_group(self, slot: str, reason: str) -> None:
         """End the workers of a slot immediately.
@@ -138,8 +167,9 @@ class SharedSlots(ABC):
             queue.withdraw_all()
             await queue.close()
         for attempt in self._attempts_of(slot):
+            continues = attempt.stop < StopRequest.SAVE  # the others were about to leave, too
             attempt.move(reason)
-            attempt.finish(Ended(attempt.trial, attempt.number, reason))
+            attempt.finish(Ended(attempt.trial, attempt.number, reason if continues else None))
         if owner is not None:
             with contextlib.suppress(ray.exceptions.RayError):
                 await owner.close.remote()
@@ -214,6 +244,22 @@ class SharedSlots(ABC):
         trials than lanes."""
         queue = self._lanes_of(attempt.slot)
         return queue is not None and queue.has_trained and queue.is_waiting(attempt.trial, attempt.number)
+
+    def _silence(self, attempt: Attempt, hang_timeout_s: float, start_timeout_s: float) -> tuple[float, float]:
+        """Return the seconds since the workers of an attempt last posted something, and the maximum; see
+        ``Attempt.silence``. Trials in the lanes of one slot are silent only together."""
+        silent, allowed = attempt.silence(hang_timeout_s, start_timeout_s)
+        queue = self._lanes_of(attempt.slot)
+        if queue is not None and (attempt.trial, attempt.number) in queue.occupied:
+            silent = min(silent, self._silent_s(queue))
+        return silent, allowed
+
+    def _silent_s(self, queue: LaneQueue) -> float:
+        """Seconds since the workers of a slot last posted something about any trial in its lanes; 0 while one of these
+        waits for the driver, and with it the others."""
+        attempts = [(self._attempts.get(trial), number) for trial, number in queue.occupied]
+        current = [each for each, number in attempts if each is not None and each.number == number]
+        return min((each.silence(0.0)[0] for each in current if each.end is None), default=math.inf)
 
     def _attempts_of(self, slot: str) -> list[Attempt]:
         """The attempts that a slot's workers have not ended yet."""

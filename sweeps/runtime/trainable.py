@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -116,7 +117,10 @@ class TrialContext:
         lanes: Lanes | None = None
         if fit.lanes > 1:
             share = memory_share(resources, fit.workers_per_node, use_gpu=fit.use_gpu)
-            lanes = Lanes(fit.lanes, fit.finds_lanes, self.group_logs, self.shared, share)
+            most, number = self.composition.config.search.max_concurrent, fit.lanes
+            if fit.finds_lanes and most is not None:  # more would never train together, and so never be measured
+                number = min(number, math.ceil(most / fit.groups))
+            lanes = Lanes(number, fit.finds_lanes, self.group_logs, self.shared, share)
         return WorkerGroupSpec(
             num_workers=scaling.min_workers,
             use_gpu=fit.use_gpu,

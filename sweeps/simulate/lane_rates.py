@@ -33,9 +33,12 @@ class LaneRates:
             {1: 100.0, 4: 250.0}
             >>> LaneRates.parsed("2 trials a worker group: 1 trains 1,305; 2 train 2,032 tokens a second").rates
             {1: 1305.0, 2: 2032.0}
+            >>> LaneRates.parsed("1=995,2=1.86e+03").rates
+            {1: 995.0, 2: 1860.0}
         """
         words = re.findall(r"\b(\d+) trains? ([\d,]+)", text)
-        pairs = [(lanes, rate.replace(",", "")) for lanes, rate in words] or re.findall(r"\b(\d+)=([\d.]+)", text)
+        pairs = [(lanes, rate.replace(",", "")) for lanes, rate in words]
+        pairs = pairs or re.findall(r"\b(\d+)=([\d.]+(?:e[+-]?\d+)?)", text)
         rates = {int(lanes): float(rate) for lanes, rate in pairs}
         if 1 not in rates or not (words or len(pairs) == len(text.split(","))) or min(*rates, *rates.values()) <= 0:
             raise ValueError("rates must be above 0, and one must be for 1 trial")

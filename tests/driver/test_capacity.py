@@ -159,7 +159,18 @@ def test_a_check_that_fails_itself_lets_the_trial_go_on(cluster: Cluster, monkey
 
 def test_the_sweep_knows_how_many_trials_share_their_workers(cluster: Cluster) -> None:
     broker: Any = cluster.capacity._broker
-    broker.lanes = lambda: (4, None)
+    told: list[tuple[int, str | None]] = []
+    broker.lanes, broker.set_lanes = lambda: (4, None), lambda *found: told.append(found)
     cluster.state.fit = replace(cluster.state.fit, finds_lanes=True)
     with cluster.capacity:
         wait_until(lambda: cluster.state.lanes_found == 4, "what the broker tells")
+        asked = threading.Event()
+
+        def of_next_process() -> tuple[int, None]:
+            asked.set()
+            return 1, None
+
+        broker.lanes = of_next_process
+        wait_until(asked.is_set, "the next process is asked")
+    assert cluster.state.lanes_found == 4
+    assert told == [(4, None)]

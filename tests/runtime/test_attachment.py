@@ -55,7 +55,9 @@ async def test_a_driver_that_only_the_network_had_cut_off_answers_what_it_takes_
 
 async def test_what_the_driver_has_told_holds_for_the_next_process_too() -> None:
     broker = Broker(is_new=False)
-    await broker.attach({}, [("stop_for_good", ("0000",)), ("avoid", ({None: ("bad",)}, ()))])
+    told = [("stop_for_good", ("0000",)), ("avoid", ({None: ("bad",)}, ())), ("set_lanes", (4, "1 trains 100; 2 ..."))]
+    await broker.attach({}, told)
+    assert await broker.lanes() == (4, "1 trains 100; 2 ...")
     await broker.begin("0000")
     assert (await broker.wait_for_stop("0000", 1), await broker.nodes_to_avoid("0000")) == (StopRequest.SAVE, ("bad",))
 

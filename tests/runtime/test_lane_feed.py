@@ -113,6 +113,7 @@ def test_trials_wait_while_more_lanes_are_not_known_to_train_more(broker: Any, t
     feed = LaneFeed(SLOT, WorkersSide(broker), 2, "/logs/of/the/group", LaneNumber(2))
     requests = [*feed.next(2)]
     assert len(requests) == 1
+    assert feed.measures
     assert not feed.has_next()
     for _ in range(SKIPPED + MEASURED):
         feed.stepped(1, 2, 1.0)
@@ -124,6 +125,7 @@ def test_trials_wait_while_more_lanes_are_not_known_to_train_more(broker: Any, t
         feed.stepped(2, 4, 2.0)
     assert LOCAL_RAY.get(broker.lanes.remote()) == (1, "1 trains 2; 2 train 2 tokens a second")
     assert not feed.has_next()
+    assert not feed.measures
     for each in requests:
         feed.ended(each, None)
 

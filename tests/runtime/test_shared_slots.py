@@ -10,11 +10,13 @@ import pytest
 import ray
 
 from sweeps.runtime import hang, slot_queue
+from sweeps.runtime.attempt import StopRequest
 from sweeps.runtime.broker import Broker
-from sweeps.runtime.events import Ended, Report
+from sweeps.runtime.events import Ended, Log, Report
 from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.trials_at_once import Workers
 from sweeps.runtime.worker_group_spec import Lanes, WorkerGroupSpec
+from sweeps.worker_error import WorkerError
 
 pytestmark = pytest.mark.anyio
 
@@ -72,10 +74,11 @@ class Groups:
         self.owners[slot] = Owner()
         return self.owners[slot]
 
-    async def begin(self, *trials: str) -> None:
+    async def begin(self, *trials: str, is_answered: bool = False) -> None:
         """Give trials to lanes."""
         await self.broker.set_groups(self._most)
-        await self.broker.needs_no_answers()
+        if not is_answered:
+            await self.broker.needs_no_answers()
         for trial in trials:
             begun = await self.broker.begin(trial)
             await self.broker.assign_lane(assignment(trial, begun.attempt), SPEC)
@@ -180,6 +183,33 @@ async def test_a_trial_that_waits_for_a_lane_leaves_at_once() -> None:
     assert await groups.take(slot) == []
 
 
+async def test_a_trial_that_waits_for_a_lane_stops_at_once_and_so_do_all() -> None:
+    groups = Groups()
+    await groups.begin("0", "1", "2", "3")
+    (slot,) = groups.owners
+    await groups.take(slot)
+    await groups.broker.stop_for_good("2")
+    assert (await groups.end("2")).error is None
+    await groups.broker.stop_all()
+    assert (await groups.end("3")).error is None
+    assert await groups.take(slot) == []
+
+
+@pytest.mark.parametrize("how", ["announced", "SIGTERM"])
+async def test_a_trial_that_waits_for_a_lane_of_workers_that_will_end_moves_at_once(how: str) -> None:
+    groups = Groups()
+    await groups.begin("0", "1", "2")
+    (slot,) = groups.owners
+    await groups.broker.slot_started(slot, {"processes": [("n1", 1), ("n1", 2)], "locations": ("a", "a")})
+    await groups.take(slot)
+    if how == "SIGTERM":
+        await groups.broker.worker_terminated(slot, 0)
+    else:
+        await groups.broker.nodes_leave({"n1": "leaves the cluster"})
+    assert (await groups.end("2")).moved is not None
+    assert await groups.take(slot) == [], "they have to save the others"
+
+
 async def test_a_trial_that_waits_for_a_lane_while_others_train_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hang, "START_WITHIN_S", 0.1)
 
@@ -212,6 +242,143 @@ async def test_a_lane_that_does_not_stop_ends_its_group_and_the_others_go_on_wit
     await groups.begin("1")
     _, again = groups.owners
     assert [(each.trial, each.failures) for each in await groups.broker.take_trials(again, 1)] == [("1", 0)]
+
+
+async def log(groups: Groups, trial: str, times: int, every_s: float) -> None:
+    """Log steps of a trial."""
+    for step in range(times):
+        await asyncio.sleep(every_s)
+        await groups.broker.post(Log(trial, 1, step, {"train/loss": 1.0}, 1000))
+
+
+async def test_a_lane_has_time_to_stop_while_its_workers_evaluate_others() -> None:
+    groups = Groups()
+    await groups.begin("0", "1")
+    (slot,) = groups.owners
+    await groups.take(slot)
+    leaving = asyncio.create_task(groups.broker.leave_lane("0", 1, 0.2))
+    await log(groups, "1", times=6, every_s=0.1)
+    assert not leaving.done()
+    await groups.broker.lane_ended(slot, Ended("0", 1))
+    await leaving
+    assert not groups.owners[slot].is_closed
+
+
+async def test_a_lane_does_not_hang_while_its_workers_evaluate_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hang, "START_WITHIN_S", 0.2)
+
+    groups = Groups()
+    await groups.begin("0", "1")
+    (slot,) = groups.owners
+    await groups.take(slot)
+    await log(groups, "0", times=1, every_s=0.0)
+    waits = asyncio.create_task(groups.broker.next_outcome("0", 0.2))
+    await log(groups, "1", times=6, every_s=0.1)
+    assert not waits.done()
+    outcome = await asyncio.wait_for(waits, 5)  # now all are silent
+    assert outcome is not None
+    assert outcome.end is not None
+    assert "its workers hang" in str(outcome.end.error)
+
+
+async def test_a_lane_does_not_hang_while_its_workers_wait_for_a_decision_about_another_one() -> None:
+    groups = Groups()
+    await groups.begin("0", "1", is_answered=True)
+    (slot,) = groups.owners
+    await groups.take(slot)
+    await log(groups, "0", times=1, every_s=0.0)
+    await groups.broker.post(Report("1", 1, 4, {"eval/loss": 1.0}, 1000))
+    waits = asyncio.create_task(groups.broker.next_outcome("0", 0.1))
+    await asyncio.sleep(0.5)
+    assert [event for event in await groups.broker.drain(0.1) if isinstance(event, Ended)] == []
+    waits.cancel()
+
+
+async def test_two_trials_that_leave_a_group_that_does_not_stop_have_not_failed() -> None:
+    groups = Groups()
+    await groups.begin("0", "1")
+    (slot,) = groups.owners
+    await groups.take(slot)
+    paused = asyncio.create_task(groups.broker.leave_lane("1", 1, 60.0))
+    await groups.broker.leave_lane("0", 1, 0.01)
+    await paused
+    for trial in ("0", "1"):
+        end = await groups.end(trial)
+        assert (end.error, end.moved) == (None, None)
+
+
+async def test_a_trial_whose_actor_has_died_leaves_its_lane_before_it_begins_again() -> None:
+    groups = Groups()
+    await groups.begin("0", "1", "2")
+    (slot,) = groups.owners
+    assert await groups.take(slot) == ["0", "1"]
+    begins = asyncio.create_task(groups.begin("0"))
+    assert await groups.broker.wait_for_stop("0", 1) is StopRequest.DISCARD
+    await asyncio.sleep(0.05)
+    assert not begins.done(), "both attempts would save into one folder"
+    await groups.broker.lane_ended(slot, Ended("0", 1))
+    await begins
+    await groups.begin("2")
+    taken = [(each.trial, each.attempt) for each in await groups.broker.take_trials(slot, 2)]
+    assert taken == [("0", 2), ("2", 2)], "an attempt that waited for a lane is not trained"
+
+
+async def test_a_trial_that_waited_for_a_lane_of_a_lost_group_has_neither_its_errors_nor_its_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hang, "START_WITHIN_S", 0.5)
+
+    groups = Groups()
+    await groups.begin("0", "1", "2")
+    (slot,) = groups.owners
+    await groups.take(slot)
+    waits = asyncio.create_task(groups.broker.next_outcome("2", 0.1, start_timeout_s=0.5))
+    await asyncio.sleep(0.7)  # more than workers may take to start
+    lost = WorkerError("lost", "WorkerLost", "worker 1 was lost", rank=1, num_workers=2, node="a")
+    await groups.broker.worker_of_slot_failed(slot, lost)
+    await groups.broker.slot_ended(slot, "worker 1 was lost", ())
+    _, again = groups.owners
+    await asyncio.sleep(0.3)
+    assert not waits.done(), "the workers of the new group are starting"
+    assert await groups.take(again) == ["2"]
+    await groups.broker.lane_ended(again, Ended("2", 1, "a batch cannot be read"))
+    outcome = await asyncio.wait_for(waits, 5)
+    assert outcome is not None
+    assert outcome.end is not None
+    assert outcome.end.error == "a batch cannot be read"
+
+
+async def test_trials_of_a_group_that_takes_no_others_move_too_when_a_worker_receives_sigterm() -> None:
+    groups = Groups()
+    await groups.begin("0")
+    (slot,) = groups.owners
+    await groups.take(slot)
+    await groups.broker.close_slot(slot)  # as when one of its nodes is to be avoided
+    await groups.broker.worker_terminated(slot, 0)
+    assert await groups.broker.wait_for_stop("0", 1) is StopRequest.SAVE
+    await groups.broker.lane_ended(slot, Ended("0", 1))
+    assert "has received SIGTERM" in str((await groups.end("0")).moved)
+
+
+async def test_trials_do_not_wait_for_a_group_that_lost_its_room_while_others_have_lanes() -> None:
+    groups = Groups(most=2)
+    await groups.begin("0", "1", "2", "3")
+    first, second = groups.owners
+    for slot in (first, second):
+        await groups.broker.slot_started(slot, {"workers": ["a worker"]})
+        await groups.take(slot)
+    await groups.broker.slot_ended(second, "its node is gone", ())
+    await groups.begin("1", "3")  # again, before the driver has seen the nodes
+    *_, third = groups.owners
+    assert third not in (first, second)
+    await groups.broker.set_groups(1)
+    await groups.broker.lane_ended(first, Ended("0", 1))
+    await groups.broker.lane_ended(first, Ended("2", 1))
+    assert await groups.take(first) == ["1", "3"]
+    await asyncio.sleep(0.05)
+    assert [groups.owners[each].is_closed for each in (first, third)] == [False, True]
+    ends = [event for event in await groups.broker.drain(0.1) if isinstance(event, Ended) and event.attempt == 2]
+    assert ends == []
 
 
 async def test_a_lane_that_ends_leaves_the_others_alone() -> None:

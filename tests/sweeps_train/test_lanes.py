@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -52,6 +53,7 @@ class Trainings:
 
     waiting: list[TrainingRequest]
     ends: list[Exception | None] = field(default_factory=list)
+    measures: bool = False
 
     def has_next(self) -> bool:
         return bool(self.waiting)
@@ -258,6 +260,24 @@ def test_positions_and_speeds_are_reported_for_each_lane(results: Results) -> No
         for each, mine in zip(results.alone["sgd, two rows, mlp"].progress, recorder.progress, strict=True)
     ]
     assert recorder.final["train/tokens_per_second"] > 0
+
+
+class Timed(Trainings):
+    """A feed that keeps the durations of steps."""
+
+    def stepped(self, lanes: int, tokens: int, seconds: float) -> None:
+        self.seconds = seconds
+
+
+def test_a_step_that_is_measured_ends_when_its_device_has_computed_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sweeps_train.lanes import feed
+    from sweeps_train.workers.distributed import Workers
+
+    monkeypatch.setattr(feed, "synchronize", lambda _: time.sleep(0.1))  # a GPU still computes what was launched
+    for measures in (True, False):
+        timed = Timed([], measures=measures)
+        feed.FeedOfAll(timed, Workers.current()).stepped(1, 2, time.perf_counter())
+        assert (timed.seconds >= 0.1) is measures
 
 
 class Replayed:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 from sweeps_train.config import TrainingConfig
 from sweeps_train.config.sharing import forbids_sharing
+from sweeps_train.devices.device_operations import synchronize
 from sweeps_train.training_request import TrainingRequest
 from sweeps_train.workers.distributed import Workers
 
 
 class Feed(Protocol):
     """Supplies trainings for the lanes of a group. Only rank 0 calls it, between steps."""
+
+    @property
+    def measures(self) -> bool:
+        """Whether ``stepped`` needs exact durations, for which rank 0 waits for its device after each step."""
 
     def has_next(self) -> bool:
         """Whether a training waits for a lane; called after each step while a lane is free."""
@@ -72,10 +78,18 @@ class FeedOfAll:
             self.ended(request, ValueError(f"{key}: this training cannot share its workers with others"))
         return key is None
 
-    def stepped(self, lanes: int, tokens: int, seconds: float) -> None:
-        """Pass a step on to rank 0's feed."""
+    def stepped(self, lanes: int, tokens: int, began: float) -> None:
+        """Pass a step on to rank 0's feed.
+
+        Args:
+            lanes: Number of trainings that made it.
+            tokens: Tokens of all of them.
+            began: Time at which it began, by ``time.perf_counter``.
+        """
         if self._feed is not None:
-            self._feed.stepped(lanes, tokens, seconds)
+            if self._feed.measures:  # else the time is that of the launches, whatever a GPU still computes
+                synchronize(self._workers.device)
+            self._feed.stepped(lanes, tokens, time.perf_counter() - began)
 
     def ended(self, request: TrainingRequest, error: Exception | None) -> None:
         """Pass a training's end on to rank 0's feed."""

@@ -159,7 +159,7 @@ class SharedLockstep(Lockstep):
                     self._end(lane, failed.get(lane, OSError("another worker could not read its batch")))
                 else:
                     self._end_step(lane, batches[lane], loss)
-        self._feed.stepped(len(lanes), sum(each.size for each in batches.values()), time.perf_counter() - began)
+        self._feed.stepped(len(lanes), sum(each.size for each in batches.values()), began)
 
     def _end_step(self, lane: Lane, batch: GlobalBatch, loss: torch.Tensor) -> None:
         try:
