@@ -224,6 +224,17 @@ def test_a_driver_that_dies_is_started_again_so_many_times(uri: str, tmp_path: P
     running.engine.dispose()
 
 
+def test_a_sweep_that_mlflow_has_lost_keeps_its_folder_when_its_driver_dies(running: Running, tmp_path: Path) -> None:
+    number = _started(running)  # in a store that knows nothing of it
+    checkpoint = tmp_path / "outputs" / "mine" / "trials" / "0001" / "step-00000010" / "model"
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.write_text("weights")
+    subprocesses.send(running.runner.control_folder(running.find(number)), signal.SIGKILL)
+    job = running.until(number, "failed")
+    assert "there is no sweep 'mine'" in str(job.error)
+    assert checkpoint.read_text() == "weights"
+
+
 def test_a_job_that_was_claimed_and_not_started_is_started_by_the_next_service(uri: str, tmp_path: Path) -> None:
     engine = open_database(f"sqlite:///{tmp_path}/service.db")
     dead = Running(engine, tmp_path / "outputs", uri)

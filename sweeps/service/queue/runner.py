@@ -334,16 +334,19 @@ class JobRunner(Poller):
 
     def _restart_commands(self, job: Job) -> list[list[str]]:
         """Return the commands for a job whose process has died."""
-        request = job.parsed_request
+        from sweeps.plan.unstarted import is_unstarted
+
+        request, folder = job.parsed_request, self._output_dir / job.sweep
         if isinstance(request, Extend):
             return [self._command(request.arguments())]
         record = self._record(job)
-        if record is None:
+        if record is None and (is_unstarted(folder) or not folder.exists()):
             # The name is this job's alone, so nobody else has made this folder.
-            shutil.rmtree(self._output_dir / job.sweep, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
             return [self._command(request.arguments())]
+        # A sweep that has begun and that MLflow does not know keeps its folder: its resumption fails, and says why.
         commands = [self._command(["resume", job.sweep])]
-        if isinstance(request, Retrain) and not request.no_register:
+        if record is not None and isinstance(request, Retrain) and not request.no_register:
             named = request.model_copy(update={"register_as": request.register_as or record.conf})
             commands.append(self._command(["best", job.sweep, *named.registering()]))
         return commands
