@@ -22,6 +22,7 @@ from sweeps.storage.location import is_remote
 from sweeps.storage.object_store import ObjectStore
 from sweeps.tracking.held_checkpoints import is_held, release
 from sweeps.tracking.journal import Artifact
+from sweeps.tracking.mlflow_names import storable
 from sweeps.tracking.retry import GaveUp, Refused, Retrier, Superseded
 from sweeps.tracking.uris import local_path
 
@@ -161,7 +162,7 @@ class ArtifactUploader:
         if (artifact.key, artifact.name) in self._queue:
             raise Superseded
         if artifact.text is not None:
-            self._client.log_text(run_id, artifact.text, artifact.name)
+            self._client.log_text(run_id, storable(artifact.text), artifact.name)
             return True
         assert artifact.folder is not None
         if artifact.name == LOGS:
