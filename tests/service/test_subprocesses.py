@@ -155,6 +155,8 @@ def test_a_job_whose_name_was_taken_while_it_waited_says_so(running: Running, ur
         taken.close("finished")
     assert (job.state, job.attempts) == ("failed", 0)
     assert "a sweep mine already exists, which this job has not started; submit it again" in str(job.error)
+    with running.engine.connect() as connection:
+        assert jobs.creator(connection, "mine") is None  # who submitted the job may not see somebody else's sweep
 
 
 def test_what_comes_before_a_start_adds_overrides_once_and_can_refuse_it(running: Running) -> None:

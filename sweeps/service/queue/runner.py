@@ -266,7 +266,7 @@ class JobRunner(Poller):
         request, record = job.parsed_request, self._record(job)
         if record is not None and not isinstance(request, Resume | Extend):
             if job.attempts == 0 and not self.control_folder(job).is_dir():
-                self._end(job, "failed", NAME_TAKEN.format(job.sweep))
+                self._end(job, "failed", NAME_TAKEN.format(job.sweep), has_sweep=False)
             elif record.status in jobs.ENDED:
                 logger.warning(
                     "job %d (%s): its sweep has already ended; the database may have been restored from a backup",
@@ -385,9 +385,10 @@ class JobRunner(Poller):
             logger.warning("job %d (%s): %s; sending SIGTERM", job.id, job.sweep, error)
             subprocesses.send(self.control_folder(job), signal.SIGTERM)
 
-    def _end(self, job: Job, state: str, error: str | None = None) -> None:
+    def _end(self, job: Job, state: str, error: str | None = None, *, has_sweep: bool = True) -> None:
+        now, service = self._clock.now(), self._heartbeat.service
         with writing(self._engine) as connection:
-            ended = claims.end(connection, job, self._heartbeat.service, state, self._clock.now(), error)
+            ended = claims.end(connection, job, service, state, now, error, has_sweep=has_sweep)
         self._state(job).reset()
         self.wake()
         if ended is None:
