@@ -215,6 +215,22 @@ def test_a_job_that_left_no_record_is_told_with_its_error(engine: Engine, uri: s
 
 
 @pytest.mark.usefixtures("_no_process")
+def test_a_message_that_failed_while_the_clock_was_a_month_ahead_is_sent_when_it_is_right(
+    engine: Engine, uri: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_job(engine, "digits-9", state="failed", error="no")
+    clock = StandingClock()
+    told = notifier(engine, uri, clock, team=f"http://127.0.0.1:{box.port}")
+    clock.time += 30 * 86400
+    with monkeypatch.context() as patch:
+        patch.setattr("sweeps.service.notify.notifier.send", lambda *_: "it answered 503")
+        told.step()
+    clock.time -= 30 * 86400
+    told.step()
+    assert states(engine) == ["sent"]
+
+
+@pytest.mark.usefixtures("_no_process")
 def test_a_record_that_cannot_be_read_holds_up_no_other_message(engine: Engine, uri: str, box: Mailbox) -> None:
     from mlflow import MlflowClient
 

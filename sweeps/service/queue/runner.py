@@ -386,7 +386,7 @@ class JobRunner(Poller):
             subprocesses.send(self.control_folder(job), signal.SIGTERM)
 
     def _end(self, job: Job, state: str, error: str | None = None, *, has_sweep: bool = True) -> None:
-        now, service = self._clock.now(), self._heartbeat.service
+        now, service = self._time.now(), self._heartbeat.service
         with writing(self._engine) as connection:
             ended = claims.end(connection, job, service, state, now, error, has_sweep=has_sweep)
         self._state(job).reset()
