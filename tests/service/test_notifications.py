@@ -23,7 +23,7 @@ import sweeps
 from sweeps.config.nights import Nights
 from sweeps.config.notifications import Channel
 from sweeps.config.service import Service
-from sweeps.constants import TAG_ENDED, TAG_STAGES
+from sweeps.constants import TAG_ACCOUNT, TAG_ENDED
 from sweeps.driver.terminal_view import PlainView
 from sweeps.errors import ConfigError
 from sweeps.plan.plan import make_plan
@@ -237,7 +237,7 @@ def test_a_record_that_cannot_be_read_holds_up_no_other_message(engine: Engine, 
     for sweep in ("digits-1", "digits-2"):
         record_small_sweep(uri, sweep)
         add_job(engine, sweep)
-    MlflowClient(uri).set_tag(load_sweep(uri, "digits-1").mlflow.run_id, TAG_STAGES, "edited by hand")
+    MlflowClient(uri).set_tag(load_sweep(uri, "digits-1").trials[0].run_id, TAG_ACCOUNT, "edited by hand")
     clock = StandingClock()
     told = notifier(engine, uri, clock, team=f"http://127.0.0.1:{box.port}")
     told.step()
