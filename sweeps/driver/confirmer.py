@@ -13,7 +13,7 @@ from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.plan.plan import Plan
 from sweeps.search.confirmation_race import MAX_RUNS, MIN_RUNS, Race, race
-from sweeps.tracking.confirmation_record import Confirmation, Contender
+from sweeps.tracking.confirmation_record import Confirmation, Contender, to_text
 
 CONFIDENCE = 0.95
 
@@ -188,4 +188,4 @@ def end_confirmation(session: Session, confirmer: Confirmer) -> None:
 
 def record(session: Session, result: Confirmation) -> None:
     """Record the result or the progress of a confirmation."""
-    session.recorder.attach({}, {TAG_CONFIRMATION: json.dumps(result.as_json())})
+    session.recorder.attach({}, {TAG_CONFIRMATION: to_text(result)})

@@ -163,13 +163,19 @@ def _heartbeats(file: _DriverFile, sweep: str, machine: str, is_stalled: Callabl
     file.write({**me, "beat": 0})
 
     def beat() -> None:
-        count = 0
+        count, was_missing = 0, False
         while not closed.wait(BEAT_S):
             with contextlib.suppress(OSError):  # a disk that is full or cannot be reached is tried again
                 count += 1
                 other = file.read()
-                if other is not None and other["id"] not in (me["id"], None):
-                    _leave(sweep, other)
+                if other is None:
+                    if was_missing:
+                        _leave(sweep, "another driver, which has ended")
+                    was_missing = True
+                    continue
+                was_missing = False
+                if other["id"] not in (me["id"], None):
+                    _leave(sweep, _host(other))
                 if not is_stalled():
                     file.write({**me, "beat": count})
 
@@ -184,9 +190,9 @@ def _heartbeats(file: _DriverFile, sweep: str, machine: str, is_stalled: Callabl
             file.remove()
 
 
-def _leave(sweep: str, other: dict[str, Any]) -> None:
+def _leave(sweep: str, other: str) -> None:
     """End this process immediately, without writing: another driver has taken over while it was suspended."""
-    logger.error("%s was taken over by %s, since this process sent no heartbeat", sweep, _host(other))
+    logger.error("%s was taken over by %s, since this process sent no heartbeat", sweep, other)
     os._exit(LEFT)
 
 

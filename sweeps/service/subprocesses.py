@@ -95,7 +95,6 @@ def start(
             return None
         (folder / OUTCOME_FILE).unlink(missing_ok=True)
         write_json(folder / REQUEST_FILE, {"commands": commands, "sweep_folder": str(sweep_folder)})
-        variables = (environment or os.environ).items()
         with open(folder / LOG_FILE, "ab", opener=private_opener) as log:
             process = spawn(
                 ENTRY,
@@ -104,10 +103,15 @@ def start(
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={name: value for name, value in variables if name not in CLIENT_VARIABLES},
+                env=without_client_variables(environment or os.environ),
             )
         (folder / LOCK_FILE).write_text(str(process.pid), encoding="ascii")  # for `send`, while it still imports
         return process
+
+
+def without_client_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for a command line that works on this machine."""
+    return {name: value for name, value in environment.items() if name not in CLIENT_VARIABLES}
 
 
 def is_running(folder: Path) -> bool:

@@ -70,6 +70,8 @@ class StateMirror:
         self._session = ""
         self._files: dict[str, _Copied] = {}
         self._sequence = self._parts = 0
+        self._is_committed = False
+        """Whether the last copy succeeded; parts of one that failed are in no manifest yet."""
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._follow, name="state-mirror", daemon=True)
         self._warned = False
@@ -108,7 +110,8 @@ class StateMirror:
         """
         with self._lock:
             seen = _snapshot(self._folder)
-            changed = self._sequence == 0 or self._files.keys() != seen.keys()
+            changed = not self._is_committed or self._files.keys() != seen.keys()
+            self._is_committed = False
             before = _part_names(self._files)
             for name, status in seen.items():
                 changed |= self._copy_file(name, status)
@@ -118,6 +121,7 @@ class StateMirror:
                 self._commit()
                 for part in before - _part_names(self._files):
                     self._store.remove(part)
+            self._is_committed = True
 
     def _copy_file(self, name: str, status: os.stat_result) -> bool:
         """Upload the part of a file that the store lacks; return whether there was one."""

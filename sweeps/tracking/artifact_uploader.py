@@ -22,6 +22,7 @@ from sweeps.storage.location import is_remote
 from sweeps.storage.object_store import ObjectStore
 from sweeps.tracking.held_checkpoints import is_held, release
 from sweeps.tracking.journal import Artifact
+from sweeps.tracking.mlflow_names import storable
 from sweeps.tracking.retry import GaveUp, Refused, Retrier, Superseded
 from sweeps.tracking.uris import local_path
 
@@ -33,6 +34,9 @@ logger = logging.getLogger(__name__)
 CheckpointKind = Literal["best", "last"]
 UPLOAD_AFTER_S = 2.0
 """Seconds that a checkpoint waits for a newer one, which then replaces it, as often happens in a short trial."""
+TURN_S, LONGEST_TURN_S = 10.0, 600.0
+"""Seconds for which a failing upload is repeated while others wait, and the most that it then waits for its next turn:
+a file that cannot be read, or that the server refuses, must not keep all other artifacts out."""
 ANSWER_WITHIN_S = 120
 """Maximum seconds for a server to store a file."""
 
@@ -64,6 +68,10 @@ class ArtifactUploader:
         """Time at which each artifact is uploaded, by ``time.monotonic``."""
         self._condition = threading.Condition()
         self._busy: Artifact | None = None
+        self._began = 0.0
+        """Time at which the present upload began, by ``time.monotonic``."""
+        self._turns: dict[tuple[str, str], int] = {}
+        """Number of turns in which the upload of an artifact has failed."""
         self._closing = False
         self._warned = False
         self._thread = threading.Thread(target=self._run, name="sweeps-artifacts", daemon=True)
@@ -131,14 +139,13 @@ class ArtifactUploader:
     def _upload(self, artifact: Artifact) -> None:
         key = artifact.key, artifact.name
         uri: str | None = None
+        self._began = time.monotonic()
         try:
             run_id = self._wait_for_run(artifact.key, 1.0)
             if run_id is None:
                 if self._retrier.time_left() <= 0:
                     raise GaveUp
-                with self._condition:  # later: runs cannot be created at the moment
-                    self._queue.setdefault(key, artifact)
-                    self._due.setdefault(key, time.monotonic())
+                self._put_back(artifact, 0.0)  # runs cannot be created at the moment
                 return
             if self._retrier.call(partial(self._attempt, run_id, artifact), ANSWER_WITHIN_S):
                 uri = f"runs:/{run_id}/{artifact.name}"
@@ -152,16 +159,28 @@ class ArtifactUploader:
             self._warn(f"MLflow refuses {_named(artifact)}: {error}")
         self._done(artifact, uri)
 
+    def _put_back(self, artifact: Artifact, after_s: float) -> None:
+        """Upload an artifact later, unless a newer version of it waits."""
+        key = artifact.key, artifact.name
+        with self._condition:
+            self._queue.setdefault(key, artifact)
+            self._due.setdefault(key, time.monotonic() + after_s)
+
     def _attempt(self, run_id: str, artifact: Artifact) -> bool:
         """Upload an artifact; return whether it was complete.
 
         Raises:
-            Superseded: A newer version of the artifact waits.
+            Superseded: A newer version of the artifact waits, or it is the turn of others.
         """
-        if (artifact.key, artifact.name) in self._queue:
+        key = artifact.key, artifact.name
+        if key in self._queue:
+            raise Superseded
+        if self._queue and time.monotonic() - self._began > TURN_S:
+            self._turns[key] = self._turns.get(key, 0) + 1
+            self._put_back(artifact, min(TURN_S * 2 ** self._turns[key], LONGEST_TURN_S))
             raise Superseded
         if artifact.text is not None:
-            self._client.log_text(run_id, artifact.text, artifact.name)
+            self._client.log_text(run_id, storable(artifact.text), artifact.name)
             return True
         assert artifact.folder is not None
         if artifact.name == LOGS:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from sweeps.tracking.values import short
+from sweeps.tracking.values import LONGEST_TAG, short
+
+LONGEST_REASON = 700
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +85,19 @@ class Confirmation:
         return cls(**{**values, "contenders": tuple(Contender(**each) for each in document["contenders"])})
 
 
+def to_text(result: Confirmation) -> str:
+    """Return the text of a result, with as many of the best contenders as fit into a tag, and short reasons."""
+    contenders = [replace(each, failed=each.failed and each.failed[:LONGEST_REASON]) for each in result.contenders]
+    while True:
+        text = json.dumps(replace(result, contenders=tuple(contenders)).as_json())
+        if len(text) <= LONGEST_TAG or not contenders:
+            return text
+        contenders.pop()
+
+
 def from_text(text: str | None) -> Confirmation | None:
-    """Return the result in a tag; None if there is none."""
-    return Confirmation.from_json(json.loads(text)) if text else None
+    """Return the result in a tag; None if there is none, or the tag has other content, such as a text that was cut."""
+    try:
+        return Confirmation.from_json(json.loads(text)) if text else None
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None

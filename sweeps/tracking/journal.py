@@ -134,7 +134,7 @@ def is_delivered(folder: Path) -> bool:
         return True
     if _position(folder) < path.stat().st_size:
         return False
-    waiting: set[tuple[str, str]] = set()
+    waiting: dict[tuple[str, str], str | None] = {}
     versions, end = _versions(path), 0
     with path.open("rb") as lines:
         for line in lines:
@@ -142,10 +142,10 @@ def is_delivered(folder: Path) -> bool:
             if line.startswith(_ARTIFACT_PREFIXES):
                 for entry in _entries(line, start, versions):
                     match entry:
-                        case Artifact(key, name):
-                            waiting.add((key, name))
-                        case Stored(key, name):
-                            waiting.discard((key, name))
+                        case Artifact(key, name, folder=waits):
+                            waiting[key, name] = waits
+                        case Stored(key, name, stored) if waiting.get((key, name)) == stored:  # else it was older
+                            waiting.pop((key, name), None)
     return not waiting
 
 

@@ -24,6 +24,7 @@ WHOLE_PARAMETERS = "sweeps.params."
 _PART = 7500
 _REFUSED = re.compile(r"[^\w.\-: /]|_(?=x[0-9A-F]{4,6}_)")
 _ESCAPED = re.compile(r"_x([0-9A-F]{4,6})_")
+_NOT_STORED = re.compile("[\0\ud800-\udfff]")
 _EMPTY = "_"
 
 
@@ -58,6 +59,13 @@ def from_name(name: str) -> str:
     return "" if name == _EMPTY else _ESCAPED.sub(lambda match: chr(int(match[1], 16)), name)
 
 
+def storable(text: str) -> str:
+    """Return a text without the characters that a store of MLflow cannot hold: NUL, which PostgreSQL refuses, and
+    halves of surrogate pairs, as which Python reads bytes that are no UTF-8. The store's error would look temporary.
+    """
+    return _NOT_STORED.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
 def fit_parameters(params: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Return parameters as MLflow accepts them, and tags with the full text of those that are too long.
 
@@ -65,9 +73,9 @@ def fit_parameters(params: Mapping[str, str]) -> tuple[dict[str, str], dict[str,
         params: Texts by path.
     """
     named = {path: to_name(path) for path in params}
-    fitting = {named[path]: text[:LONGEST_PARAMETER] for path, text in params.items()}
+    fitting = {named[path]: storable(text[:LONGEST_PARAMETER]) for path, text in params.items()}
     whole = {
-        path: text for path, text in params.items() if len(text) > LONGEST_PARAMETER or from_name(named[path]) != path
+        path: text for path, text in params.items() if fitting[named[path]] != text or from_name(named[path]) != path
     }
     text = json.dumps(whole) if whole else ""
     parts = [text[start : start + _PART] for start in range(0, len(text), _PART)]

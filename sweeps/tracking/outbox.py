@@ -21,7 +21,7 @@ from sweeps.errors import StorageFailed
 from sweeps.tracking.batch import MetricValue, log_batch
 from sweeps.tracking.client import CALLS_AT_ONCE
 from sweeps.tracking.journal import PARENT, Entry, Journal, NewRun, Points, Status, Tags
-from sweeps.tracking.mlflow_names import fit_parameters, to_name
+from sweeps.tracking.mlflow_names import fit_parameters, storable, to_name
 from sweeps.tracking.record import MlflowIds
 from sweeps.tracking.retry import GaveUp, Refused, Retrier
 from sweeps.tracking.store import tag_filter
@@ -222,11 +222,12 @@ class Outbox:
 
     def _create(self, key: str, new: NewRun, *, may_exist: bool) -> None:
         client, parent = self._client, {PARENT_RUN: self._ids.run_id}
-        experiment, where, tags = self._ids.experiment_id, tag_filter(new.identity | parent), new.tags | parent
+        experiment, where = self._ids.experiment_id, tag_filter(new.identity | parent)
+        tags = {name: storable(text) for name, text in (new.tags | parent).items()}
         try:
             run = self._retrier.create_once(
                 find=lambda: next(iter(client.search_runs([experiment], where, max_results=1)), None),
-                create=lambda: client.create_run(experiment, new.started_ms, tags, new.name),
+                create=lambda: client.create_run(experiment, new.started_ms, tags, storable(new.name)),
                 may_exist=may_exist,
             )
         except Refused as error:
@@ -243,7 +244,7 @@ class Outbox:
         """Write the last metric values of a batch and everything else in it."""
         batch, points = last
         params, whole = fit_parameters(batch.new.params) if batch.new is not None else ({}, {})
-        tags = {to_name(name): text for name, text in batch.tags.items() if text is not None} | whole
+        tags = {to_name(name): storable(text) for name, text in batch.tags.items() if text is not None} | whole
         if max(len(params), len(tags)) <= PAIRS_PER_CALL and len(points) + len(params) + len(tags) <= POINTS_PER_CALL:
             self._log(key, params=params, points=points, tags=tags)
         else:

@@ -19,6 +19,7 @@ from sweeps.files.whole_files import write_json
 from sweeps.provenance.machine import user
 from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.client import artifact_location
+from sweeps.tracking.mlflow_names import storable
 from sweeps.tracking.mlflow_texts import page_links
 from sweeps.tracking.record import MlflowIds
 from sweeps.tracking.retry import Retrier
@@ -125,6 +126,7 @@ def create_parent_run(
         **commit,
         **sweep.tags,
     }
+    tags = {name: storable(text) for name, text in tags.items()}
     if sweep.uri is not None:
         write_parent(sweep.folder, experiment, sweep.name, tags)
     create = partial(client.create_run, experiment_id, now_ms(), tags, run_name=sweep.name)

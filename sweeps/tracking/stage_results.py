@@ -92,5 +92,8 @@ def describe_stages(results: tuple[StageResult, ...]) -> list[str]:
 
 
 def from_text(text: str | None) -> tuple[StageResult, ...]:
-    """Return the results in a tag; empty if there is no tag."""
-    return tuple(map(StageResult.from_json, json.loads(text))) if text else ()
+    """Return the results in a tag; empty if there is no tag, or it has other content, such as a text that was cut."""
+    try:
+        return tuple(map(StageResult.from_json, json.loads(text))) if text else ()
+    except (ValueError, TypeError, KeyError):
+        return ()

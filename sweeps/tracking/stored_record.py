@@ -21,6 +21,7 @@ from sweeps.storage.state_mirror import newer_files
 from sweeps.tracking.client import connect
 from sweeps.tracking.delivery import Delivery
 from sweeps.tracking.journal import JOURNAL_FILE, Artifact, Journal
+from sweeps.tracking.mlflow_names import storable
 from sweeps.tracking.parent_run import PARENT_FILE, create_again
 from sweeps.tracking.store import fetch_runs
 from sweeps.tracking.uris import sqlite_path, sqlite_uri
@@ -108,7 +109,7 @@ def _deliver(client: MlflowClient, uri: str, store: ObjectStore, folder: Path, p
         delivery.adopt(known)
         delivery.deliver_earlier()
         for (key, name), text in texts.items():
-            client.log_text(delivery.run_id(key), text, name)
+            client.log_text(delivery.run_id(key), storable(text), name)
     finally:
         journal.close()
     if (beat := store.modified(DRIVER_FILE)) is not None:

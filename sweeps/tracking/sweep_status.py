@@ -16,7 +16,7 @@ from sweeps.tracking.logged_steps import LoggedSteps
 from sweeps.tracking.mlflow_names import LONGEST_TAG, from_name
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.time_account import TimeAccount
-from sweeps.tracking.values import now_ms, to_text, written
+from sweeps.tracking.values import first_as_json, now_ms, to_text, written
 
 WRITE_EVERY_S = 1.0
 """Minimum seconds between two entries."""
@@ -77,7 +77,7 @@ class StatusWriter:
             trials = [trial for trial, _, _ in front]
             _, values, params = front[0]
             several = len(values) > 1
-            now[constants.TAG_BEST_TRIAL] = json.dumps(trials) if several else trials[0]
+            now[constants.TAG_BEST_TRIAL] = first_as_json(trials) if several else trials[0]
             now[constants.TAG_BEST_VALUE] = written(values)
             metrics = self._best_metrics([values for _, values, _ in front])
             if several:

@@ -61,6 +61,15 @@ def latest_as_json(texts: Sequence[str]) -> str:
     return f"[{','.join(texts)}]"
 
 
+def first_as_json(names: Sequence[str]) -> str:
+    """Return a JSON list of the first of some names, as many as fit into a tag."""
+    text = json.dumps(list(names))
+    while len(text) > LONGEST_TAG:
+        names = names[: len(names) * LONGEST_TAG // len(text)]
+        text = json.dumps(list(names))
+    return text
+
+
 def finite(value: float | None) -> float | None:
     """Return a value for JSON, which has neither NaN nor infinity; both become None."""
     return value if value is not None and math.isfinite(value) else None

@@ -164,6 +164,19 @@ def test_a_driver_that_slept_while_another_took_over_leaves(tmp_path: Path, othe
     assert "mine was taken over by" in err
 
 
+def test_a_driver_that_slept_while_another_took_over_and_ended_leaves(
+    tmp_path: Path, other: subprocess.Popen[str]
+) -> None:
+    other.send_signal(signal.SIGSTOP)
+    blind(tmp_path)
+    with only_driver(tmp_path, "mine"):
+        pass
+    other.send_signal(signal.SIGCONT)
+    _, err = outputs(other, 30)
+    assert other.returncode == driver.LEFT
+    assert "mine was taken over by another driver, which has ended" in err
+
+
 def test_a_sweep_in_an_object_store_has_one_driver_among_machines_that_share_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,7 @@ import sweeps
 from sweeps.config.nights import Nights
 from sweeps.config.notifications import Channel
 from sweeps.config.service import Service
-from sweeps.constants import TAG_ENDED
+from sweeps.constants import TAG_ACCOUNT, TAG_ENDED
 from sweeps.driver.terminal_view import PlainView
 from sweeps.errors import ConfigError
 from sweeps.plan.plan import make_plan
@@ -36,7 +36,7 @@ from sweeps.service.notify import sending
 from sweeps.service.notify.address import addresses
 from sweeps.service.notify.cli_notify import run_and_notify
 from sweeps.service.notify.deliveries import MAX_ATTEMPTS
-from sweeps.service.notify.notifier import Notifier
+from sweeps.service.notify.notifier import MAX_WAIT_S, Notifier
 from sweeps.service.surroundings import Surroundings
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
@@ -212,6 +212,39 @@ def test_a_job_that_left_no_record_is_told_with_its_error(engine: Engine, uri: s
         "*digits-9 has failed*",
         "scaling.num_workers=64: only 2 CPUs",
     ]
+
+
+@pytest.mark.usefixtures("_no_process")
+def test_a_message_that_failed_while_the_clock_was_a_month_ahead_is_sent_when_it_is_right(
+    engine: Engine, uri: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_job(engine, "digits-9", state="failed", error="no")
+    clock = StandingClock()
+    told = notifier(engine, uri, clock, team=f"http://127.0.0.1:{box.port}")
+    clock.time += 30 * 86400
+    with monkeypatch.context() as patch:
+        patch.setattr("sweeps.service.notify.notifier.send", lambda *_: "it answered 503")
+        told.step()
+    clock.time -= 30 * 86400
+    told.step()
+    assert states(engine) == ["sent"]
+
+
+@pytest.mark.usefixtures("_no_process")
+def test_a_record_that_cannot_be_read_holds_up_no_other_message(engine: Engine, uri: str, box: Mailbox) -> None:
+    from mlflow import MlflowClient
+
+    for sweep in ("digits-1", "digits-2"):
+        record_small_sweep(uri, sweep)
+        add_job(engine, sweep)
+    MlflowClient(uri).set_tag(load_sweep(uri, "digits-1").trials[0].run_id, TAG_ACCOUNT, "edited by hand")
+    clock = StandingClock()
+    told = notifier(engine, uri, clock, team=f"http://127.0.0.1:{box.port}")
+    told.step()
+    assert [each["text"].split("\n")[0] for each in box.received] == ["*digits-2 has ended*"]
+    clock.time += MAX_WAIT_S
+    told.step()
+    assert box.received[1]["text"].split("\n")[:2] == ["*digits-1 has failed*", "Its record cannot be read."]
 
 
 def test_what_was_cancelled_and_what_others_watch_is_not_told(engine: Engine, uri: str, box: Mailbox) -> None:

@@ -19,6 +19,7 @@ from sweeps.config.nights import Champion, Nights
 from sweeps.config.objectives import Objectives
 from sweeps.config.service import Service
 from sweeps.constants import NIGHTS_ARTIFACT, TAG_SWEEP, TAG_TRIAL
+from sweeps.errors import SweepsError
 from sweeps.plan.plan import make_plan
 from sweeps.service.clock import Clock
 from sweeps.service.database.engine import open_database, writing
@@ -446,3 +447,11 @@ def test_a_service_that_dies_before_any_statement_loses_and_doubles_nothing(
         registered.clear()
         served.dispose()
     assert died > 20
+
+
+def test_the_command_lines_of_a_night_work_here_even_if_the_operators_environment_names_a_service(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWEEPS_SERVER", "http://127.0.0.1:1")
+    with pytest.raises(SweepsError, match="there is no sweep 'none'"):
+        CommandLines(uri, tmp_path)._run(["report", "none"], 120)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -224,6 +225,20 @@ def test_who_asks_for_the_end_cancels_what_waits_and_is_remembered_for_what_runs
         assert jobs.request_stop(connection, first.id, 30.0).stop_asked == 30.0
         assert jobs.request_stop(connection, first.id, 40.0).stop_asked == 30.0
         assert jobs.request_stop(connection, second.id, 30.0).state == "cancelled"
+
+
+@on_both_databases
+def test_what_is_cancelled_while_a_service_claims_it_does_not_start(engine: Engine) -> None:
+    job, claimed = submit(engine, "a"), list[str | None]()
+    service = threading.Thread(target=lambda: claimed.append(claim(engine)))
+    with writing(engine) as connection:
+        assert jobs.request_stop(connection, job.id, 5.0).state == "cancelled"
+        service.start()
+        time.sleep(0.3)  # it has read that the job waits
+    service.join()
+    assert claimed == [None]
+    with engine.connect() as connection:
+        assert jobs.find(connection, job.id).state == "cancelled"
 
 
 def test_jobs_are_listed_by_state_user_and_project(engine: Engine) -> None:

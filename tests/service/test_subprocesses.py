@@ -71,13 +71,16 @@ print(subprocesses.start(Path({str(tmp_path / "one")!r}), [{LASTING!r} + ["publi
 
 
 class Ahead(Clock):
-    """A clock that can be put forward."""
+    """A clock that goes on at once, as while the machine sleeps, and that can be set wrong."""
 
     def __init__(self) -> None:
-        self.ahead_s = 0.0
+        self.ahead_s = self.set_by = 0.0
 
     def now(self) -> float:
-        return super().now() + self.ahead_s
+        return super().now() + self.ahead_s + self.set_by
+
+    def steady(self) -> float:
+        return super().steady() + self.ahead_s
 
 
 class Running:
@@ -152,6 +155,8 @@ def test_a_job_whose_name_was_taken_while_it_waited_says_so(running: Running, ur
         taken.close("finished")
     assert (job.state, job.attempts) == ("failed", 0)
     assert "a sweep mine already exists, which this job has not started; submit it again" in str(job.error)
+    with running.engine.connect() as connection:
+        assert jobs.creator(connection, "mine") is None  # who submitted the job may not see somebody else's sweep
 
 
 def test_what_comes_before_a_start_adds_overrides_once_and_can_refuse_it(running: Running) -> None:
@@ -222,6 +227,17 @@ def test_a_driver_that_dies_is_started_again_so_many_times(uri: str, tmp_path: P
     assert "its process has died 3 times; `python -m sweeps resume mine`" in str(running.find(number).error)
     running.runner.close()
     running.engine.dispose()
+
+
+def test_a_sweep_that_mlflow_has_lost_keeps_its_folder_when_its_driver_dies(running: Running, tmp_path: Path) -> None:
+    number = _started(running)  # in a store that knows nothing of it
+    checkpoint = tmp_path / "outputs" / "mine" / "trials" / "0001" / "step-00000010" / "model"
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.write_text("weights")
+    subprocesses.send(running.runner.control_folder(running.find(number)), signal.SIGKILL)
+    job = running.until(number, "failed")
+    assert "there is no sweep 'mine'" in str(job.error)
+    assert checkpoint.read_text() == "weights"
 
 
 def test_a_job_that_was_claimed_and_not_started_is_started_by_the_next_service(uri: str, tmp_path: Path) -> None:
@@ -300,6 +316,42 @@ def test_a_job_that_hangs_is_ended_by_its_limit_of_time_and_says_so(
     job = running.until(number, *jobs.ENDED)
     assert job.state == "cancelled"  # nothing was recorded yet
     assert "its time limit was reached, 2 h after its start (queue.max_hours, max_hours" in str(job.error)
+
+
+def test_a_clock_that_is_wrong_for_a_moment_ends_no_job_before_its_limit_and_kills_none_that_is_stopping(
+    running: Running,
+) -> None:
+    number = _started(running, max_hours=2)
+    running.clock.set_by = 30 * 86400.0
+    running.runner.poll()
+    assert running.find(number).stop_asked is None
+    running.clock.set_by = 0.0
+    _ask_to_stop(running, number)
+    running.runner.poll()
+    running.clock.set_by = 86400.0
+    wait_until(lambda: not any(state.is_busy for state in running.runner._states.values()))
+    running.runner.poll()
+    assert subprocesses.is_running(running.runner.control_folder(running.find(number)))
+    running.clock.set_by = 0.0
+    subprocesses.send(running.runner.control_folder(running.find(number)), signal.SIGKILL)
+    assert running.until(number, *jobs.ENDED).state == "cancelled"
+
+
+def test_a_start_that_waits_while_the_clock_is_a_month_ahead_is_tried_again_when_it_is_right(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise TrackingUnreachable("MLflow does not answer")
+
+    running.clock.set_by = 30 * 86400.0
+    number = running.submit("mine", "search.num_trials=none")
+    with monkeypatch.context() as patch:
+        patch.setattr("sweeps.tracking.reader.load_sweep", away)
+        running.runner.poll()
+        wait_until(lambda: not any(state.is_busy for state in running.runner._states.values()))
+    running.clock.set_by = 0.0
+    running.clock.ahead_s = runner.STORE_AWAY_S
+    assert running.until(number, "failed").attempts == 1
 
 
 def test_a_driver_that_lives_and_does_not_go_on_is_killed_and_started_again(
@@ -381,6 +433,14 @@ def test_what_a_lost_machine_ran_ends_where_nobody_else_sees_its_storage(uri: st
     job = both.look_later(31)
     assert job.state == "failed"
     assert "its machine lost has sent no heartbeat for 600 s (queue.lost_after_s)" in str(job.error)
+    both.close()
+
+
+def test_a_clock_that_is_set_forward_takes_no_machine_for_lost(uri: str, tmp_path: Path) -> None:
+    both = Elsewhere(tmp_path, uri, shared=False)
+    both.look_later(40)
+    both.here.clock.set_by = 86400.0
+    assert [both.look_later(31).state for _ in range(4)] == ["running"] * 4
     both.close()
 
 

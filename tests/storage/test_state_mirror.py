@@ -161,3 +161,30 @@ def test_a_manifest_that_is_cut_off_does_not_count(store: ObjectStore, folder: P
     assert json.loads(content.partition(b"\n")[2])["files"]["study.log"]["size"] == 4
     store.write(newest.replace("000000001", "000000002"), content[:-5])
     assert elsewhere(store, tmp_path / "there") == {"study.log": "one\n"}
+
+
+class Refusing(ObjectStore):
+    """A store that refuses the next manifest, as one that answers 503 for a moment."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri)
+        self.refuses = False
+
+    def write(self, name: str, content: bytes) -> None:
+        if self.refuses and name.endswith(".json"):
+            self.refuses = False
+            raise OSError("503: slow down")
+        super().write(name, content)
+
+
+def test_a_change_whose_manifest_the_store_refused_is_committed_by_the_next_copy(folder: Path, tmp_path: Path) -> None:
+    store = Refusing(f"file://{tmp_path}/bucket/sweeps/first")
+    (folder / "sweep.json").write_text("{}")
+    mirror = StateMirror(store, folder)
+    mirror.start()
+    (folder / "study.log").write_text("one\n")
+    store.refuses = True
+    with pytest.raises(OSError, match="503"):
+        mirror.copy()
+    mirror.close()
+    assert elsewhere(store, tmp_path / "there") == {"sweep.json": "{}", "study.log": "one\n"}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from pathlib import Path
 
 import pytest
 from recording import CONFIG, POINT, artifact_files, open_recorder
+from waiting import wait_until
 
+from sweeps.tracking import artifact_uploader
 from sweeps.tracking.artifact_uploader import CheckpointKind
 from sweeps.tracking.held_checkpoints import hold
 from sweeps.tracking.reader import load_sweep
@@ -61,6 +64,22 @@ def test_a_reported_checkpoint_is_copied_also_when_the_training_has_removed_it(
     assert not (root / "uploads").exists()
     assert (root / "step-00000004").is_dir()
     assert not caplog.messages
+
+
+def test_a_checkpoint_that_cannot_be_copied_does_not_keep_the_others_out(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(artifact_uploader, "TURN_S", 0.2)
+    recorder = open_recorder(uri)
+    for trial in ("0", "1", "2"):
+        recorder.trials.start(trial, POINT, CONFIG, 1)
+        checkpoint = make_checkpoint(tmp_path / trial / "step-00000001", "model.bin")
+        if trial == "0":
+            os.mkfifo(checkpoint / "pipe")  # as a program of the user has left it
+        recorder.trials.record_checkpoint(trial, str(checkpoint), "best")
+    uploaded = [False, True, True]
+    wait_until(lambda: [trial.checkpoint is not None for trial in load_sweep(uri, "digits-1").trials] == uploaded)
+    assert recorder.close("finished", patience_s=1).artifacts == 1
 
 
 def test_only_the_newest_of_the_checkpoints_that_wait_is_copied(

@@ -33,6 +33,7 @@ from sweeps.tracking.journal import (
     Status,
     Stored,
     Tags,
+    is_delivered,
 )
 from sweeps.tracking.outbox import _by_run
 from sweeps.tracking.reader import load_sweep
@@ -111,6 +112,19 @@ def test_half_a_line_of_a_killed_driver_is_no_entry(tmp_path: Path) -> None:
     journal.append(ENTRIES[1])
     assert list(journal.entries()) == ENTRIES[:2]
     assert list(journal.entries(journal.position)) == ENTRIES[1:2]
+    journal.close()
+
+
+def test_a_checkpoint_that_replaced_one_while_that_was_uploaded_is_not_delivered_with_it(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for folder in ("/step-10", "/step-20"):
+        journal.append(Artifact("0", "checkpoints/best", folder=folder))
+    journal.append(Stored("0", "checkpoints/best", "/step-10"))
+    journal.advance(journal.end)
+    assert not is_delivered(tmp_path)
+    journal.append(Stored("0", "checkpoints/best", "/step-20"))
+    journal.advance(journal.end)
+    assert is_delivered(tmp_path)
     journal.close()
 
 

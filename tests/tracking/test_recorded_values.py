@@ -9,11 +9,13 @@ import pytest
 from records import trial_record
 
 from sweeps.texts.uri_passwords import redact_uri
+from sweeps.tracking import confirmation_record, forecast_record, stage_results
+from sweeps.tracking.confirmation_record import Confirmation, Contender
 from sweeps.tracking.logged_steps import StepSet
 from sweeps.tracking.mlflow_names import fit_parameters, from_name, to_name, whole_parameters
 from sweeps.tracking.mlflow_texts import run_name
 from sweeps.tracking.uris import sqlite_path
-from sweeps.tracking.values import from_text, to_text
+from sweeps.tracking.values import LONGEST_TAG, first_as_json, from_text, to_text
 
 # --- the small parts ---------------------------------------------------------------------------------------------
 
@@ -70,6 +72,37 @@ def test_parameters_that_do_not_fit_come_back_whole() -> None:
     assert max(map(len, tags.values())) <= 8000
     assert whole_parameters(fitting, tags) == params
     assert fit_parameters({"train.lr": "0.1"}) == ({"train.lr": "0.1"}, {})
+
+
+@pytest.mark.parametrize(("count", "failed"), [(5, "CUDA error: " + 3000 * "x"), (100, None)])
+def test_a_confirmation_of_many_contenders_or_with_long_errors_fits_into_a_tag(count: int, failed: str | None) -> None:
+    """MLflow would cut it, and the sweep could not be read any more."""
+    contenders = [
+        Contender(trial=f"{number:04}", runs=10, mean=0.1234567890123, low=-0.1234567890123, high=1 / 3, failed=failed)
+        for number in range(count)
+    ]
+    text = confirmation_record.to_text(Confirmation(contenders=tuple(contenders), winner="0000"))
+    assert len(text) <= LONGEST_TAG
+    read = confirmation_record.from_text(text)
+    assert read is not None
+    assert (read.winner, len(read.contenders)) == ("0000", min(count, len(read.contenders)))
+    assert len(read.contenders) >= 5
+
+
+def test_a_front_of_thousands_of_trials_fits_into_a_tag() -> None:
+    trials = [f"{number:04}" for number in range(3000)]
+    text = first_as_json(trials)
+    assert len(text) <= LONGEST_TAG
+    assert from_text(text) == trials[: len(from_text(text))]
+    assert len(from_text(text)) > 900
+    assert from_text(first_as_json(trials[:3])) == trials[:3]
+
+
+def test_a_tag_that_was_cut_or_edited_does_not_hide_the_sweep() -> None:
+    for text in ('{"contenders": [{"tri', "[1]", "{}", "edited"):
+        assert confirmation_record.from_text(text) is None
+        assert stage_results.from_text(text) == ()
+        assert forecast_record.from_text(text) is None
 
 
 def test_a_step_is_new_once() -> None:

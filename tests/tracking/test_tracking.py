@@ -33,6 +33,7 @@ from sweeps.report.terminal_tables import print_best, print_outcome, print_sweep
 from sweeps.report.trial_details import print_trial, trial_document
 from sweeps.report.watch import changes
 from sweeps.service.notify.message import of_sweep
+from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.checkpoint_weights import Weights
 from sweeps.tracking.delivery import Delivery
 from sweeps.tracking.journal import Journal, NewRun, Points
@@ -120,6 +121,22 @@ def test_names_and_values_that_mlflow_cannot_hold_survive_whole(uri: str) -> Non
     }
     tags = fetch_tags(uri, sweep.mlflow.run_id)
     assert tags["best.betas_x005B_0_x005D_"] == "0.9"
+
+
+def test_texts_with_bytes_that_are_no_characters_do_not_hold_up_the_record(uri: str) -> None:
+    """As in the name of a file that is not UTF-8, or in one half of an emoji; PostgreSQL refuses a NUL, too."""
+    text = "caf\udce9\0.txt"
+    recorder = open_recorder(uri, command=f"python -m sweeps run conf=digits data.path={text}")
+    recorder.trials.start("0", {"data.path": text}, f"data:\n  path: {text}\n", 1)
+    recorder.trials.log("0", 1, {"eval/loss": 1.0})
+    recorder.trials.end("0", "failed", 1, 1, f"FileNotFoundError: {text}")
+    assert not recorder.close("failed", patience_s=3)
+    sweep = load_sweep(uri, "digits-1")
+    (trial,) = sweep.trials
+    assert (trial.state, trial.value, trial.params) == ("failed", 1.0, {"data.path": text})
+    assert trial.error == "FileNotFoundError: caf\ufffd\ufffd.txt"
+    assert sweep.command.endswith("data.path=caf\ufffd\ufffd.txt")
+    assert read_text(uri, trial.run_id, "config.yaml") == "data:\n  path: caf\ufffd\ufffd.txt\n"
 
 
 def test_a_parameter_that_mlflow_refuses_leaves_the_others(uri: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 
 from sweeps.errors import SweepsError
-from sweeps.service.subprocesses import lock_file, spawn
+from sweeps.service.subprocesses import lock_file, spawn, without_client_variables
 
 REGISTER_TIMEOUT_S = 600.0
 REPORT_TIMEOUT_S = 300.0
@@ -55,7 +55,7 @@ class CommandLines:
                 "sweeps",
                 arguments,
                 lock,
-                env={**os.environ, "MLFLOW_TRACKING_URI": self._uri},
+                env={**without_client_variables(os.environ), "MLFLOW_TRACKING_URI": self._uri},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Engine, select, update
+from sqlalchemy import Connection, Engine, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from sweeps.service.database.engine import writing
 from sweeps.service.database.tables import deliveries
-from sweeps.service.notify.sending import SEND_WITHIN_S, wait_after
+from sweeps.service.notify.sending import LONGEST_WAIT_S, SEND_WITHIN_S, wait_after
 
 MAX_ATTEMPTS = 8
 """Maximum number of attempts, over about two hours."""
@@ -42,9 +42,11 @@ def enqueue(connection: Connection, key: str, channels: Sequence[str], message: 
 
 
 def claim(engine: Engine, channel: str, now: float) -> Delivery | None:
-    """Claim the oldest due message for a channel; None if there is none."""
+    """Claim the oldest due message for a channel; None if there is none. A message that would be due later than the
+    longest wait from now was given its time by a clock that was wrong."""
     with writing(engine) as connection:
-        due = (deliveries.c.channel == channel, deliveries.c.state == "waiting", deliveries.c.next <= now)
+        is_due = or_(deliveries.c.next <= now, deliveries.c.next > now + 2 * LONGEST_WAIT_S)
+        due = (deliveries.c.channel == channel, deliveries.c.state == "waiting", is_due)
         row = connection.execute(select(deliveries).where(*due).order_by(deliveries.c.id).limit(1)).first()
         if row is None:
             return None

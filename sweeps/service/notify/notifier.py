@@ -92,18 +92,24 @@ class Notifier(Poller):
 
     def _of_record(self, job: Row[Any], night: Night | None) -> Message | str:
         page = self._page_of(job.sweep)
+        error = job.error if job.state == "failed" else None
+        limit = job.error if job.state == "stopped" else None
         try:
             record = load_sweep(self._uri, job.sweep)
             earlier = [] if night is not None else list_sweeps(self._uri)
+            return of_sweep(record, earlier, night=night, error=error, limit=limit, page=page)
         except UnknownName:
             return of_failure(job.sweep, job.error, page)
         except TrackingUnreachable:
             if self._clock.now() - job.ended < MAX_WAIT_S:
                 return "later"
             return of_failure(job.sweep, job.error or f"MLflow at {redact_uri(self._uri)} does not answer.", page)
-        error = job.error if job.state == "failed" else None
-        limit = job.error if job.state == "stopped" else None
-        return of_sweep(record, earlier, night=night, error=error, limit=limit, page=page)
+        except Exception:
+            # Any error, such as a tag that somebody has edited: one record must not hold up the other messages.
+            if self._clock.now() - job.ended < MAX_WAIT_S:
+                return "later"
+            logger.exception("the record of %s cannot be read for its message", job.sweep)
+            return of_failure(job.sweep, job.error or "Its record cannot be read.", page)
 
     # --- sending ------------------------------------------------------------------------------------------------
 

@@ -111,11 +111,30 @@ def begin_attempt(connection: Connection, job: Job, service: str, request: Reque
     return jobs.set_values(connection, job.id, attempts=job.attempts + 1, request=jobs.document_of(request))
 
 
-def end(connection: Connection, job: Job, service: str, state: str, now: float, error: str | None = None) -> Job | None:
-    """Record a job's final state; None if another service has taken the job over."""
+def end(
+    connection: Connection,
+    job: Job,
+    service: str,
+    state: str,
+    now: float,
+    error: str | None = None,
+    *,
+    has_sweep: bool = True,
+) -> Job | None:
+    """Record a job's final state; None if another service has taken the job over.
+
+    Args:
+        connection: A writing transaction.
+        job: The job.
+        service: This service.
+        state: The final state.
+        now: Current time.
+        error: Reason for a failure.
+        has_sweep: Whether the sweep of this name may be the job's, whose user then may see it.
+    """
     if not _is_held(jobs.find(connection, job.id), service):
         return None
-    freed = {"makes": None} if state == "cancelled" else {}  # the sweep has not begun: its name is free
+    freed = {} if has_sweep and state != "cancelled" else {"makes": None}  # its sweep has not begun
     return jobs.set_values(connection, job.id, state=state, ended=now, error=error, **freed)
 
 

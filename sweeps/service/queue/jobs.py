@@ -16,6 +16,7 @@ from sweeps.errors import UnknownName, UserError
 from sweeps.provenance.redaction import redacted
 from sweeps.service.auth.principal import Principal, visible
 from sweeps.service.database import tables
+from sweeps.service.database.engine import CLAIMING, lock
 from sweeps.service.queue.job_query import newest, seen_by
 from sweeps.service.queue.job_requests import Reproduce, Request, Retrain, Run, read_request
 from sweeps.texts.wording import counted
@@ -290,6 +291,7 @@ def cancel(connection: Connection, number: int, now: float, reason: str | None =
     Raises:
         UserError: The job is not queued.
     """
+    lock(connection, CLAIMING)  # otherwise a service that has read it as queued would start it nevertheless
     _check_queued(connection, number)
     return set_values(connection, number, state="cancelled", ended=now, error=reason, makes=None)
 
@@ -313,6 +315,7 @@ def prioritise(connection: Connection, number: int, priority: int) -> Job:
 
 def request_stop(connection: Connection, number: int, now: float) -> Job:
     """Cancel a queued job, or record that a running one must be stopped and not restarted."""
+    lock(connection, CLAIMING)
     job = find(connection, number)
     if job.state == QUEUED:
         return cancel(connection, number, now)

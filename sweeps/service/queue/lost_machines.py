@@ -17,8 +17,8 @@ Heartbeats = tuple[float | None, str | None, str | None]
 MLflow."""
 
 MIN_OBSERVATIONS = 3
-"""Successive equal observations before a machine counts as failed: a clock that is set forward must not be enough, and
-a living driver changes its heartbeat between two observations."""
+"""Successive equal observations before a machine counts as failed: time in which this machine was asleep must not be
+enough, and a living driver changes its heartbeat between two observations."""
 
 
 @dataclass
@@ -29,7 +29,7 @@ class _Observation:
 
 
 class FailureDetector:
-    """Observes whether heartbeats change, only by this machine's clock, since the clocks of machines differ."""
+    """Observes whether heartbeats change, only by this machine's steady clock, since the clocks of machines differ."""
 
     def __init__(self, service: Surroundings, record: Callable[[Job], SweepRecord | None]) -> None:
         """
@@ -58,7 +58,7 @@ class FailureDetector:
         except Exception:
             self._observed.pop(job.id, None)
             raise
-        now, observed = self._clock.now(), self._observed.get(job.id)
+        now, observed = self._clock.steady(), self._observed.get(job.id)
         if observed is None or observed.heartbeats != heartbeats:
             self._observed[job.id] = _Observation(heartbeats, now)
             return False

@@ -17,6 +17,7 @@ from sweeps.errors import AlreadyDone, SweepsError, TrackingUnreachable
 from sweeps.folders.driver_lock import last_heartbeat
 from sweeps.folders.sweep_folder import LOG_FILE
 from sweeps.service import subprocesses
+from sweeps.service.clock import SteadyTime
 from sweeps.service.database.engine import writing
 from sweeps.service.database.storage_errors import is_unavailable, outage
 from sweeps.service.notify.cli_notify import VARIABLE
@@ -78,9 +79,9 @@ class _JobState:
     process: subprocess.Popen[bytes] | None = None
     """The driver, if this process has started it."""
     stop_sent: float | None = None
-    """Time when the driver was told to stop."""
+    """Time when the driver was told to stop, by the steady clock."""
     not_before: float = 0.0
-    """Time before which no further step is taken."""
+    """Time before which no further step is taken, by the steady clock."""
     heartbeat: str | None = None
     """The driver's last heartbeat."""
     beat_at: float = 0.0
@@ -116,6 +117,8 @@ class JobRunner(Poller):
         super().__init__("runner", service.clock, self.poll, POLL_EVERY_S)
         self.listeners = Listeners()
         self._engine, self._clock, self._limits = service.database, service.clock, service.config.queue
+        self._time = SteadyTime(service.clock)
+        """The time by which jobs have deadlines."""
         self._output_dir, self._uri = service.config.folder, service.config.tracking_uri
         self._config_dirs, self._heartbeat = service.config_dirs, heartbeat
         environment = os.environ if environment is None else environment
@@ -163,11 +166,11 @@ class JobRunner(Poller):
         for job in filter(self._is_due, own):
             self._advance(job)
         for job in filter(self._is_due, elsewhere):
-            self._state(job).not_before = self._clock.now() + self._detector.every_s
+            self._state(job).not_before = self._clock.steady() + self._detector.every_s
             self._submit(job, self._adopt_if_lost)
         while has_queued and not self.is_stopping:
             with writing(self._engine) as connection:
-                claimed = claims.claim(connection, self._limits, beat.service, beat.host, self._clock.now())
+                claimed = claims.claim(connection, self._limits, beat.service, beat.host, self._time.now())
             if claimed is None:
                 break
             self._submit(claimed, self._begin)
@@ -177,7 +180,7 @@ class JobRunner(Poller):
 
     def _is_due(self, job: Job) -> bool:
         state = self._state(job)
-        return not state.is_busy and self._clock.now() >= state.not_before
+        return not state.is_busy and self._clock.steady() >= state.not_before
 
     def _take_over(self) -> list[Job]:
         beat = self._heartbeat
@@ -195,10 +198,9 @@ class JobRunner(Poller):
         if not is_alive and not subprocesses.is_running(folder):
             self._submit(job, self._restart_or_end)
             return
-        now = self._clock.now()
-        if job.stop_asked is None and job.end_by is not None and now >= job.end_by:
+        if job.stop_asked is None and self._is_over(job):
             with writing(self._engine) as connection:
-                job = jobs.request_stop(connection, job.id, now)
+                job = jobs.request_stop(connection, job.id, self._time.now())
         if job.stop_asked is None:
             if self._has_stalled(job):
                 logger.error(
@@ -208,6 +210,7 @@ class JobRunner(Poller):
                 )
                 subprocesses.send(folder, signal.SIGKILL)
             return
+        now = self._clock.steady()
         if state.stop_sent is None:
             state.stop_sent = now
             self._submit(job, self._tell_to_stop)
@@ -215,6 +218,10 @@ class JobRunner(Poller):
             subprocesses.send(folder, signal.SIGKILL)
         elif now - state.stop_sent > TERMINATE_AFTER_S:
             subprocesses.send(folder, signal.SIGTERM)
+
+    def _is_over(self, job: Job) -> bool:
+        """Whether a job's deadline has passed."""
+        return job.end_by is not None and self._time.now() >= job.end_by
 
     def _has_stalled(self, job: Job) -> bool:
         """Whether a sweep's process is alive, but has made no progress for longer than a machine may be silent."""
@@ -240,7 +247,7 @@ class JobRunner(Poller):
                 step(job)
             except TrackingUnreachable as error:
                 logger.warning("job %d (%s) waits: %s", job.id, job.sweep, error)
-                state.not_before = self._clock.now() + STORE_AWAY_S
+                state.not_before = self._clock.steady() + STORE_AWAY_S
             except AlreadyDone:  # an extension that the backup of the database does not know
                 self._end(job, "finished")
             except SweepsError as error:
@@ -259,7 +266,7 @@ class JobRunner(Poller):
         request, record = job.parsed_request, self._record(job)
         if record is not None and not isinstance(request, Resume | Extend):
             if job.attempts == 0 and not self.control_folder(job).is_dir():
-                self._end(job, "failed", NAME_TAKEN.format(job.sweep))
+                self._end(job, "failed", NAME_TAKEN.format(job.sweep), has_sweep=False)
             elif record.status in jobs.ENDED:
                 logger.warning(
                     "job %d (%s): its sweep has already ended; the database may have been restored from a backup",
@@ -268,7 +275,7 @@ class JobRunner(Poller):
                 )
                 self._end(job, record.status)
             elif record.status == "running":  # until its driver is done, or known to be dead
-                self._state(job).not_before = self._clock.now() + STORE_AWAY_S
+                self._state(job).not_before = self._clock.steady() + STORE_AWAY_S
             else:
                 self._start(job, request, self._restart_commands(job))
             return
@@ -288,7 +295,7 @@ class JobRunner(Poller):
     def _restart_or_end(self, job: Job) -> None:
         """Handle a job without a running process: it has ended, died, or was never started."""
         outcome = subprocesses.outcome(self.control_folder(job))
-        is_to_end = job.stop_asked is not None or (job.end_by is not None and self._clock.now() >= job.end_by)
+        is_to_end = job.stop_asked is not None or self._is_over(job)
         if is_to_end and (outcome is None or outcome.status != 0) and self._record(job) is None:
             self._end(job, "cancelled", _limit_reached(job))  # regardless of its output: it was stopped at its start
         elif outcome is not None and outcome.status not in (INTERRUPTED, STORE_AWAY):
@@ -334,16 +341,19 @@ class JobRunner(Poller):
 
     def _restart_commands(self, job: Job) -> list[list[str]]:
         """Return the commands for a job whose process has died."""
-        request = job.parsed_request
+        from sweeps.plan.unstarted import is_unstarted
+
+        request, folder = job.parsed_request, self._output_dir / job.sweep
         if isinstance(request, Extend):
             return [self._command(request.arguments())]
         record = self._record(job)
-        if record is None:
+        if record is None and (is_unstarted(folder) or not folder.exists()):
             # The name is this job's alone, so nobody else has made this folder.
-            shutil.rmtree(self._output_dir / job.sweep, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
             return [self._command(request.arguments())]
+        # A sweep that has begun and that MLflow does not know keeps its folder: its resumption fails, and says why.
         commands = [self._command(["resume", job.sweep])]
-        if isinstance(request, Retrain) and not request.no_register:
+        if record is not None and isinstance(request, Retrain) and not request.no_register:
             named = request.model_copy(update={"register_as": request.register_as or record.conf})
             commands.append(self._command(["best", job.sweep, *named.registering()]))
         return commands
@@ -375,9 +385,10 @@ class JobRunner(Poller):
             logger.warning("job %d (%s): %s; sending SIGTERM", job.id, job.sweep, error)
             subprocesses.send(self.control_folder(job), signal.SIGTERM)
 
-    def _end(self, job: Job, state: str, error: str | None = None) -> None:
+    def _end(self, job: Job, state: str, error: str | None = None, *, has_sweep: bool = True) -> None:
+        now, service = self._time.now(), self._heartbeat.service
         with writing(self._engine) as connection:
-            ended = claims.end(connection, job, self._heartbeat.service, state, self._clock.now(), error)
+            ended = claims.end(connection, job, service, state, now, error, has_sweep=has_sweep)
         self._state(job).reset()
         self.wake()
         if ended is None:
