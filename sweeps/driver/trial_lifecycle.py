@@ -135,7 +135,7 @@ class TrialLifecycle:
         with self._state.lock:
             status = self._state.trials[trial]
             if status.state == "waiting" and state in ("pruned", "stopped"):  # paused since an earlier session
-                if state == "pruned":
+                if state == "pruned" or status.is_unwanted:
                     self.catch_up(trial, status.parameters, state, None, None, status.stage)
                 return
             status.ending = True
@@ -182,6 +182,7 @@ class TrialLifecycle:
             if status is None or status.state not in ("running", "waiting") or status.ending:
                 known = f": it is {status.state}" if status else ""
                 raise UserError(f"trial {trial} of {self._state.sweep} is not running{known}")
+            status.is_unwanted = True
         self._broker.stop_for_good(trial)
 
     def catch_up(
