@@ -206,9 +206,9 @@ class Driver:
             if events == stop_after:
                 self._interrupt(running)
                 return
-            if running:
-                events += 1
-                self._hear(_next(running))
+            assert running, "no trial goes on, and the search has not ended"
+            events += 1
+            self._hear(_next(running))
 
     def _settle(self) -> None:
         """Start all trials that may start before any trial reports, which takes longer."""

@@ -165,7 +165,7 @@ def begin_confirmation(plan: Plan, session: Session) -> Confirmer:
     session.wait_for_ends()  # ends that never arrive do not count
     with state.lock:
         for status in state.repeats:
-            if status.state == "stopped":  # with an earlier end of the sweep in this session
+            if status.state == "stopped" and not status.is_unwanted:  # with an earlier end in this session
                 state.reopen(status.trial)
         confirmer = Confirmer(state, plan.config.search.confirm)
     if not confirmer.is_over() and not state.shutdown.interrupts_trials():

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sweeps.tracking.record import SweepRecord, TrialRecord
 
 UNFINISHED = ("running", "stopped")
-"""Recorded states of trials that continue when their sweep is resumed."""
+"""Recorded states of trials that continue when their sweep is resumed, unless a person has stopped them for good."""
 
 
 class View(Protocol):
@@ -146,6 +146,11 @@ class SweepState:
         if status is not None and status.state not in ("waiting", "running"):
             status.earlier_attempts, status.attempt, status.retries = status.attempt, 0, 0
             status.state = "waiting"
+
+    def is_unwanted(self, trial: str) -> bool:
+        """Whether a person has asked to stop a trial for good."""
+        status = self.trials.get(trial)
+        return status is not None and status.is_unwanted
 
     def extend(self, composition: Composition, num_trials: int) -> None:
         """Continue with a longer plan."""
@@ -286,7 +291,7 @@ class SweepState:
 
 def _status_of(trial: TrialRecord) -> TrialStatus:
     """Status of a trial of an earlier session."""
-    unfinished = trial.state in UNFINISHED
+    unfinished = trial.state in UNFINISHED and not trial.stopped_for_good
     return TrialStatus(
         trial.trial,
         trial.params,
@@ -304,6 +309,7 @@ def _status_of(trial: TrialRecord) -> TrialStatus:
         spans=list(trial.spans),
         failures=list(trial.failures),
         notes=list(trial.notes),
+        is_unwanted=trial.stopped_for_good,
     )
 
 

@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sweeps.compose.composition import config_as_yaml
-from sweeps.constants import COMPLETED, LAST_DELIVERED, PARAMETERS, POOL, REPEAT_OF, STAGE, STEP, STOPPED, TRIAL
+from sweeps.constants import (
+    COMPLETED,
+    LAST_DELIVERED,
+    MAY_PAUSE,
+    PARAMETERS,
+    POOL,
+    REPEAT_OF,
+    STAGE,
+    STEP,
+    STOPPED,
+    TRIAL,
+)
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import State, TrialStatus
 from sweeps.driver.worker_events import WorkerEvents
@@ -105,8 +116,10 @@ class TrialLifecycle:
             self._recorder.trials.start(trial, parameters, config_as_yaml(own), attempt, pool, repeat_of, stage)
             self._worker_events.take_early(trial)
         if state.earlier is not None and status.attempt == 1:
-            # Where a scheduler may stop it, workers post again the reports on which it has not decided.
-            is_judged = repeat_of is None and state.composition.config.search.judges_trials
+            # Where a scheduler may stop it, workers post again the reports on which it has not decided. One that may
+            # be paused waits for each decision, and its workers only repeat the last report.
+            may_pause = config.get(MAY_PAUSE) is True
+            is_judged = repeat_of is None and not may_pause and state.composition.config.search.judges_trials
             self._worker_events.take_report_log(trial, config.get(LAST_DELIVERED) if is_judged else None)
         again = f", attempt {attempt}" if attempt > 1 else ""
         where = f" in pool {pool}" if pool is not None else ""
@@ -122,7 +135,7 @@ class TrialLifecycle:
         with self._state.lock:
             status = self._state.trials[trial]
             if status.state == "waiting" and state in ("pruned", "stopped"):  # paused since an earlier session
-                if state == "pruned":
+                if state == "pruned" or status.is_unwanted:
                     self.catch_up(trial, status.parameters, state, None, None, status.stage)
                 return
             status.ending = True
@@ -169,6 +182,7 @@ class TrialLifecycle:
             if status is None or status.state not in ("running", "waiting") or status.ending:
                 known = f": it is {status.state}" if status else ""
                 raise UserError(f"trial {trial} of {self._state.sweep} is not running{known}")
+            status.is_unwanted = True
         self._broker.stop_for_good(trial)
 
     def catch_up(

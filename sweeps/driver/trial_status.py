@@ -82,6 +82,8 @@ class TrialStatus:
     """Number of the attempt that trained last in this session, as its workers count."""
     lost_after: int | None = None
     """Step after which the trial's events are lost unless its workers post them again; None if none are lost."""
+    is_unwanted: bool = False
+    """Whether a person has asked to stop the trial for good."""
     ending: bool = False
     """Whether Tune has ended the trial while events of its workers are still being recorded."""
     repeat_of: str | None = None

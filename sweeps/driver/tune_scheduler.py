@@ -10,7 +10,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
 from sweeps.compat import ray_tune
-from sweeps.constants import COMPLETED, FAILED, LAST_DELIVERED, MAY_PAUSE, ORIGIN, PARAMETERS, STEP, TRIAL
+from sweeps.constants import COMPLETED, FAILED, LAST_DELIVERED, MAY_PAUSE, ORIGIN, PARAMETERS, STEP, STOPPED, TRIAL
 from sweeps.driver.not_pickled import NotPickled
 from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
 from sweeps.search.schedulers.pausing import PausingScheduler
@@ -73,6 +73,7 @@ class TuneScheduler(NotPickled, FIFOScheduler):
         exploited: Callable[[Exploit], None],
         done: Callable[[str], None],
         interrupted: Callable[[], bool],
+        is_unwanted: Callable[[str], bool],
         lock: AbstractContextManager[Any],
     ):
         """
@@ -82,11 +83,13 @@ class TuneScheduler(NotPickled, FIFOScheduler):
             exploited: Called with every trial that continues from another trial's state.
             done: Called with a trial when Tune executes the decision about it.
             interrupted: Whether the search was interrupted, to be resumed later.
+            is_unwanted: Whether a person has asked to stop a trial for good.
             lock: Held during each call of the scheduler, since several threads of the driver call it.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self._scheduler, self._limiter, self._places = scheduler, limiter, limiter.places
         self._exploited, self._done, self._interrupted, self._lock = exploited, done, interrupted, lock
+        self._is_unwanted = is_unwanted
         self._trials: dict[str, TuneTrial] = {}
 
     def decide(self, number: str, result: Mapping[str, Any]) -> Verdict | Exploit:
@@ -162,6 +165,9 @@ class TuneScheduler(NotPickled, FIFOScheduler):
                 if paused.trial.status == Trial.PAUSED:
                     tune_controller.stop_trial(paused.trial)
             return None
+        for unwanted in [each for each in live if each.trial.status == Trial.PAUSED and self._is_unwanted(each.id)]:
+            self._stop_unwanted(tune_controller, unwanted)
+            live.remove(unwanted)
         with self._lock:
             if any(each.decided is not Verdict.CONTINUE for each in live):
                 return None  # Tune asks again when it has done that
@@ -173,6 +179,15 @@ class TuneScheduler(NotPickled, FIFOScheduler):
         resumed = self._trials[turn.resumed.id].trial
         self._set_may_pause(resumed)
         return resumed
+
+    def _stop_unwanted(self, tune_controller: Any, paused: TuneTrial) -> None:
+        """Stop a paused trial, which has no workers that would hear of a person's request."""
+        trial = paused.trial
+        trial.update_last_result({**trial.last_result, STOPPED: True})  # type: ignore[no-untyped-call]
+        self.on_trial_remove(tune_controller, trial)
+        # Tune would tell the searcher without the result.
+        self._limiter.on_trial_complete(trial.trial_id, dict(trial.last_result))
+        tune_controller.stop_trial(trial)
 
     def debug_string(self) -> str:
         return type(self._scheduler).__name__

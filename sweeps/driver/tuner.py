@@ -57,6 +57,7 @@ def build_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter, contex
         exploited=searcher.exploited,
         done=session.decisions.done,
         interrupted=session.state.shutdown.interrupts_trials,
+        is_unwanted=session.state.is_unwanted,
         lock=session.state.lock,
     )
     session.decisions.begin(in_tune.decide)

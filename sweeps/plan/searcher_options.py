@@ -74,7 +74,9 @@ def stop_rule(plan: Plan, stop: Callable[[], Stop]) -> Callable[[optuna.Study], 
         plan: The sweep's plan.
         stop: Returns the rules, which may change while the sweep runs.
     """
-    mode = plan.config.search.modes[0]
+    mode, last_counts = plan.config.search.modes[0], plan.config.search.value == "last"
     points = plan.points
     improvement = ExpectedImprovement(plan.space, points.lookup, mode, plan.config.seed, points.constraints.allows)
-    return lambda study: stop_reason(stop(), mode, study) or too_little_improvement(stop(), improvement, study)
+    return lambda study: (
+        stop_reason(stop(), mode, study, last_counts=last_counts) or too_little_improvement(stop(), improvement, study)
+    )

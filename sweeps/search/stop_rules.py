@@ -14,24 +14,27 @@ from sweeps.search.expected_improvement import ExpectedImprovement
 ENDED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
 
-def stop_reason(stop: Stop, mode: Mode, study: optuna.Study) -> str | None:
+def stop_reason(stop: Stop, mode: Mode, study: optuna.Study, *, last_counts: bool = False) -> str | None:
     """Message about the target or the plateau that was reached; None if neither was. For one objective.
 
     Args:
         stop: The rules.
         mode: Whether a smaller or a larger value is better.
         study: The searcher's study; running trials have their intermediate values.
+        last_counts: Whether a trial's value is that of its last report, so that a running trial has none yet.
     """
     if stop.target is None and stop.plateau is None:
         return None
     trials = [trial for trial in study.get_trials(deepcopy=False) if NUMBER in trial.user_attrs]
     sign = 1 if mode == "min" else -1
+    losses = [_loss(trial, sign, last_counts=last_counts) for trial in trials]
     if stop.target is not None:
-        losses = [loss for trial in trials if (loss := _loss(trial, sign)) is not None]
-        if losses and min(losses) <= sign * stop.target:
+        best = min((loss for loss in losses if loss is not None), default=None)
+        if best is not None and best <= sign * stop.target:
             return f"search.stop.target={stop.target:g} is reached"
-    if stop.plateau is not None and _since_improvement(trials, sign, stop.plateau.min_change) >= stop.plateau.trials:
-        return f"{stop.plateau.trials} trials have not improved on the best (search.stop.plateau)"
+    plateau = stop.plateau
+    if plateau is not None and _since_improvement(trials, losses, plateau.min_change) >= plateau.trials:
+        return f"{plateau.trials} trials have not improved on the best (search.stop.plateau)"
     return None
 
 
@@ -45,14 +48,17 @@ def too_little_improvement(stop: Stop, improvement: ExpectedImprovement, study: 
     return f"no point is expected to improve on the best by more than {largest:.3g} (search.stop.expected_improvement)"
 
 
-def _since_improvement(trials: Sequence[FrozenTrial], sign: int, min_change: float) -> int:
+def _since_improvement(trials: Sequence[FrozenTrial], losses: Sequence[float | None], min_change: float) -> int:
     """Number of trials that ended since the best value last improved by more than ``min_change``; 0 before any
     value."""
     best: float | None = None
     since = 0
-    ended = [trial for trial in trials if trial.state in ENDED and trial.datetime_complete is not None]
-    for trial in sorted(ended, key=lambda each: (each.datetime_complete, each.number)):
-        loss = _loss(trial, sign)
+    ended = [
+        (trial.datetime_complete, trial.number, loss)
+        for trial, loss in zip(trials, losses, strict=True)
+        if trial.state in ENDED and trial.datetime_complete is not None
+    ]
+    for _, _, loss in sorted(ended, key=lambda each: each[:2]):
         if loss is not None and (best is None or loss < best - min_change):
             best, since = loss, 0
         elif best is not None:
@@ -60,9 +66,15 @@ def _since_improvement(trials: Sequence[FrozenTrial], sign: int, min_change: flo
     return since
 
 
-def _loss(trial: FrozenTrial, sign: int) -> float | None:
-    """Best value that a trial reported, as a loss; None if it failed, violated a limit, or reported nothing."""
+def _loss(trial: FrozenTrial, sign: int, *, last_counts: bool) -> float | None:
+    """Value of a trial, as a loss; None if it failed, violated a limit, or has none yet."""
     if trial.state == TrialState.FAIL or any(excess > 0 for excess in trial.constraints.values()):
         return None
-    values = [trial.value] if trial.state == TrialState.COMPLETE else trial.intermediate_values.values()
+    if trial.state == TrialState.COMPLETE:
+        values = [trial.value]
+    elif last_counts:
+        steps = sorted(trial.intermediate_values) if trial.state == TrialState.PRUNED else []
+        values = [trial.intermediate_values[step] for step in steps[-1:]]
+    else:
+        values = [*trial.intermediate_values.values()]
     return min((sign * value for value in values if value is not None), default=None)

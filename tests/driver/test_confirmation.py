@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.driver.confirmer import Confirmer
+from sweeps.driver.confirmer import Confirmer, begin_confirmation
 from sweeps.driver.shutdown import Shutdown
-from sweeps.driver.sweep_state import SweepState
+from sweeps.driver.sweep_state import SweepState, _status_of
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.tracking.confirmation_record import Confirmation
+from sweeps.tracking.record import TrialRecord
 
 
 @pytest.fixture
@@ -132,6 +135,32 @@ def test_a_trial_with_a_repeat_that_does_not_count_cannot_win(
     result = confirmer.result()
     assert result.winner == "0003"
     assert [each.failed for each in result.contenders] == [None, words]
+
+
+def test_a_repeat_that_a_person_stopped_is_not_trained_again_and_one_that_ended_with_the_sweep_is(
+    state: SweepState,
+) -> None:
+    for name, for_good in (("0001r1", True), ("0003r1", False)):
+        state.trials[name] = _status_of(
+            TrialRecord(
+                trial=name,
+                state="stopped",
+                stopped_for_good=for_good,
+                repeat_of=name[:4],
+                value=None,
+                params={},
+                run_id="",
+                steps=0,
+                attempts=1,
+            )
+        )
+    repeat(state, "0003r2", None, "stopped")
+    state.view = MagicMock()
+    plan: Any = SimpleNamespace(config=SimpleNamespace(search=SimpleNamespace(confirm=2)))
+    session: Any = SimpleNamespace(state=state, wait_for_ends=lambda: True)
+    confirmer = begin_confirmation(plan, session)
+    assert missing(confirmer) == ["0003r1", "0003r2"]
+    assert state.trials["0001r1"].state == "stopped"
 
 
 def test_a_repeat_that_an_earlier_session_left_is_given_again_and_one_that_ended_is_not(state: SweepState) -> None:

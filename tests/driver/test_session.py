@@ -14,10 +14,11 @@ from waiting import wait_until
 
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.constants import COMPLETED, PARAMETERS, STEP, TRIAL
+from sweeps.constants import COMPLETED, LAST_DELIVERED, MAY_PAUSE, PARAMETERS, STEP, STOPPED, TRIAL
 from sweeps.driver.session import Session
 from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.sweep_state import SweepState
+from sweeps.driver.trial_status import TrialStatus
 from sweeps.errors import StorageFailed
 from sweeps.runtime.attachment import TrialSoFar
 from sweeps.runtime.checkpoint_layout import checkpoint_folder
@@ -153,6 +154,36 @@ def test_an_unexpected_error_while_a_trials_end_is_recorded_ends_the_driver() ->
     with pytest.raises(TypeError, match="a mistake of ours"):
         session.close()
     assert session.state.shutdown.interrupts_trials()
+
+
+def test_a_trial_that_waits_since_an_earlier_session_is_recorded_as_stopped_if_a_person_stops_it() -> None:
+    told, session = new_session()
+    told.exploits = lambda trial: 0  # type: ignore[attr-defined]
+    session.state.trials["0000"] = TrialStatus("0000", {"train.lr": 0.01}, earlier_attempts=1)
+    session.lifecycle.ended({TRIAL: "0000"}, {STOPPED: True})
+    assert session.state.trials["0000"].state == "waiting", "it was interrupted, and continues in the next session"
+    session.lifecycle.stop("0000")
+    assert session.state.is_unwanted("0000")
+    session.lifecycle.ended({TRIAL: "0000"}, {STOPPED: True})
+    assert session.state.trials["0000"].state == "stopped"
+    assert [named["for_good"] for name, _, named in told.named if name == "end"] == [True]
+
+
+@pytest.mark.parametrize(("may_pause", "steps"), [(True, [5, 10, 15, 20]), (False, [5, 10])])
+def test_a_trial_that_continues_brings_all_metrics_that_its_workers_do_not_post_again(
+    tmp_path: Path, may_pause: bool, steps: list[int]
+) -> None:
+    told, session = new_session()
+    session.state.folder, session.state.earlier = tmp_path, MagicMock()
+    log = ReportLog(str(checkpoint_folder(tmp_path / "trials", "0000", 0)))
+    for step in (10, 20):
+        log.write(Log("0000", 1, step - 5, {"train/loss": 1.0}, 1000))
+        log.write(Report("0000", 1, step, {"eval/accuracy": 0.5}, 1000))
+    log.close()
+    told.exploits = lambda trial: 0  # type: ignore[attr-defined]
+    config = {TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}, LAST_DELIVERED: 10, MAY_PAUSE: may_pause}
+    session.lifecycle.started(config, 1)
+    assert [arguments[1] for name, arguments in told.calls if name == "log"] == steps
 
 
 def test_what_the_broker_had_not_passed_on_when_it_died_is_taken_from_the_report_log(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
 from sweeps.config.objectives import Objectives
-from sweeps.constants import COMPLETED, ORIGIN, PARAMETERS, STEP, TRIAL
+from sweeps.constants import COMPLETED, ORIGIN, PARAMETERS, STEP, STOPPED, TRIAL
 from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
 from sweeps.driver.tune_scheduler import TuneScheduler
 from sweeps.runtime.checkpoint_layout import Origin
@@ -35,7 +35,8 @@ class Told(Searcher):
         self._order.append("the study has the report")
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        pass
+        if result is not None and result.get(STOPPED):
+            self._order.append("the study knows that a person has stopped it")
 
 
 class Fixed(PausingScheduler):
@@ -84,6 +85,7 @@ class Scene:
         self.order: list[str] = []
         self.exploits: list[Exploit] = []
         self.done: list[str] = []
+        self.is_unwanted = False
         self.trial = Trial("trainable", config={TRIAL: "0000", PARAMETERS: {"lr": 1.0}}, stub=True)
         self.controller = Controller(self.trial)
         limiter = PauseAwareLimiter(Told(self.order), 2)
@@ -93,6 +95,7 @@ class Scene:
             exploited=self.exploits.append,
             done=self.done.append,
             interrupted=lambda: interrupted,
+            is_unwanted=lambda trial: self.is_unwanted,
             lock=threading.RLock(),
         )
         self.scheduler.on_trial_add(self.controller, self.trial)
@@ -153,3 +156,15 @@ def test_without_an_interruption_a_paused_trial_goes_on_once_tune_has_paused_it(
     scene.returned()
     scene.trial.set_status(Trial.PAUSED)
     assert scene.scheduler.choose_trial_to_run(scene.controller) is scene.trial
+
+
+def test_a_paused_trial_that_a_person_stops_ends_without_workers() -> None:
+    scene = Scene(Verdict.PAUSE)
+    scene.decide()
+    scene.returned()
+    scene.trial.set_status(Trial.PAUSED)
+    scene.is_unwanted = True
+    assert scene.scheduler.choose_trial_to_run(scene.controller) is None
+    assert scene.controller.stopped == 1
+    assert scene.order[2:] == ["left", "the study knows that a person has stopped it"]
+    assert scene.trial.last_result[STOPPED], "so that its record tells it as well"

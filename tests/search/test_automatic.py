@@ -94,6 +94,18 @@ def test_the_first_report_after_a_failure_tells_nothing_about_the_time_between_t
     assert cost.share == pytest.approx((10 * 1 + 0) / (10 * 9))
 
 
+def test_the_length_of_a_training_is_that_of_the_first_whole_one_also_if_it_began_in_an_earlier_session() -> None:
+    cost = PauseCost(None)
+    for trial in "abc":
+        cost.begin(trial, counts=True)
+        cost.report(trial, {TIME_OF_REPORT: 12.0})
+    for _ in range(4):
+        cost.report("a", {TIME_OF_REPORT: 10.0})
+    assert cost.share is None
+    cost.complete({"evaluations": 20})
+    assert cost.share == pytest.approx(2 / (10 * 20))
+
+
 # --- what is chosen ----------------------------------------------------------------------------------------------
 
 

@@ -84,4 +84,4 @@ def test_tune_may_pickle_a_scheduler_that_asks_the_driver() -> None:
     limiter = PauseAwareLimiter(Names("a"), 1)
     scheduler = Scheduler(Objectives(("loss",), ("min",)))
     told = {"exploited": lambda exploit: None, "done": lambda trial: None, "interrupted": interrupted}
-    cloudpickle.dumps(TuneScheduler(scheduler, limiter, **told, lock=lock))
+    cloudpickle.dumps(TuneScheduler(scheduler, limiter, **told, is_unwanted=lambda trial: False, lock=lock))

@@ -10,24 +10,31 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import optuna
 import pytest
 from dying_drivers import LOSS, SPACE, Disk, Driver, DriverDied, outcome
+from optuna.trial import TrialState
+from scheduling import CurveTrial
 
 from sweeps.compat.ray_tune import explore_by_pb2
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
+from sweeps.config.objectives import Objectives
+from sweeps.config.search import Limit
 from sweeps.config.space import FloatDistribution
+from sweeps.constants import COMPLETED, NUMBER
 from sweeps.driver.pinned_states import PinnedStates
 from sweeps.errors import ConfigError
 from sweeps.plan.extend import extended
 from sweeps.search.schedulers.asha import Asha
-from sweeps.search.schedulers.decisions import DecisionLog
+from sweeps.search.schedulers.decisions import DecisionLog, decisions_if_longer
 from sweeps.search.schedulers.freeze_thaw import FreezeThaw
 from sweeps.search.schedulers.hyperband import Hyperband
 from sweeps.search.schedulers.mutation import Mutation
 from sweeps.search.schedulers.pb2 import PopulationBasedBandits
 from sweeps.search.schedulers.pbt import PopulationBasedTraining
-from sweeps.search.schedulers.scheduler import Scheduler
+from sweeps.search.schedulers.places import Places
+from sweeps.search.schedulers.scheduler import Scheduler, Verdict
 
 TRIALS = 6
 
@@ -146,6 +153,81 @@ def test_a_scheduler_whose_driver_dies_again_and_again_decides_as_if_it_had_not(
                 continue
             break
         assert outcome(disk) == expected, f"it died before every write number {every}"
+
+
+class DiskOfOneStop(Disk):
+    """A disk whose driver dies when it has recorded that a trial is to be stopped for a violated limit, if asked to."""
+
+    def __init__(self, folder: Path, *, dies: bool) -> None:
+        self._dies = dies
+        super().__init__(folder)
+
+    def _counted(self, write: Callable[..., Any]) -> Callable[..., Any]:
+        counted = super()._counted(write)
+
+        def watched(*arguments: Any, **named: Any) -> Any:
+            written = counted(*arguments, **named)
+            decision = arguments[-1] if arguments else None
+            if self._dies and isinstance(decision, dict) and "above its limit" in str(decision) and decision["stops"]:
+                self.dies_at, self._dies = self.writes + 1, False
+            return written
+
+        return watched
+
+
+@pytest.mark.parametrize("places", [1, 3])
+@pytest.mark.parametrize("kind", ["hyperband", "freeze_thaw"])
+def test_no_trial_waits_for_one_whose_driver_died_before_it_was_stopped_for_a_violated_limit(
+    kind: str, places: int, tmp_path: Path
+) -> None:
+    limited = Objectives(("loss",), ("min",), {"loss": Limit(max=0.97)})
+
+    def build(decisions: DecisionLog, states: PinnedStates) -> Scheduler:
+        if kind == "hyperband":
+            return Hyperband("steps", 1, 4, 2, limited, decisions)
+        return FreezeThaw("steps", 1, 6, 2, SPACE, limited, decisions)
+
+    def driver_on(disk: Disk) -> Driver:
+        return Driver(disk, build, trials=8, length=6, places=places)
+
+    undisturbed = DiskOfOneStop(tmp_path / "undisturbed", dies=False)
+    driver_on(undisturbed).run()
+    disk = DiskOfOneStop(tmp_path / "died", dies=True)
+    with pytest.raises(DriverDied):
+        driver_on(disk).run()
+    driver_on(disk).run()
+    assert outcome(disk) == outcome(undisturbed)
+
+
+def test_a_finished_trial_that_becomes_longer_waits_and_ends_like_any_other_where_the_length_is_learned() -> None:
+    study = optuna.create_study(directions=["minimize"])
+    for number in range(2):
+        study.ask().set_user_attr(NUMBER, number)
+    losses = {"0000": 0.1, "0001": 0.9}
+    trials = [CurveTrial(name, [(step, loss) for step in (1, 2, 3)]) for name, loss in losses.items()]
+    scheduler, places = FreezeThaw("steps", 1, None, 2, SPACE, LOSS, DecisionLog(study)), Places(2)
+    for trial in trials:
+        scheduler.add(trial, places)
+    for reached in (1, 2):
+        for trial in trials:
+            scheduler.report(trial, {"steps": reached, "loss": losses[trial.id]}, places)
+    for trial in trials:
+        scheduler.complete(trial, {"steps": 3, "loss": losses[trial.id], COMPLETED: True}, places)
+
+    extended = optuna.create_study(directions=["minimize"])
+    for trial in study.get_trials():
+        attributes = decisions_if_longer(trial.user_attrs)
+        extended.add_trial(optuna.trial.create_trial(state=TrialState.RUNNING, user_attrs=attributes))
+    scheduler = FreezeThaw("steps", 1, None, 2, SPACE, LOSS, DecisionLog(extended))
+    for trial in trials:
+        places.begin(trial.id)
+        scheduler.add(trial, places)
+    verdicts = [scheduler.report(each, {"steps": 4, "loss": losses[each.id]}, places) for each in trials]
+    assert verdicts == [Verdict.CONTINUE, Verdict.PAUSE]
+    trials[1].status = "paused"
+    scheduler.complete(trials[0], {"steps": 6, "loss": 0.1, COMPLETED: True}, places)
+    places.end("0000")
+    assert scheduler.next(trials[1:], places, is_over=True).stopped == [trials[1]]
 
 
 @with_places

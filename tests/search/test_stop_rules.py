@@ -70,6 +70,21 @@ def test_a_target_is_reached_by_any_report(mode: Any, values: list[float], is_re
     assert (stop_reason(Stop(target=0.3), mode, study) is not None) == is_reached
 
 
+def test_where_the_last_report_counts_neither_an_earlier_one_nor_one_of_a_running_trial_reaches_a_target() -> None:
+    """As with ``task.folds``, whose first fold may be a lucky one."""
+    stop, plateau = Stop(target=0.3), Stop(plateau=Plateau(trials=1))
+    for state, values, is_reached in (
+        (None, [0.3], False),
+        (PRUNED, [0.2, 0.5], False),
+        (PRUNED, [0.5, 0.3], True),
+        (FINISHED, [0.3], True),
+    ):
+        study = study_of((FINISHED, [0.9]), (state, values))
+        assert (stop_reason(stop, "min", study, last_counts=True) is not None) == is_reached, (state, values)
+    worse = study_of((FINISHED, [0.4]), (PRUNED, [0.2, 0.5]))
+    assert stop_reason(plateau, "min", worse, last_counts=True) is not None
+
+
 def test_a_failed_trial_and_one_beyond_a_limit_reach_no_target() -> None:
     study = study_of((FAILED, [0.1]))
     assert stop_reason(Stop(target=0.3), "min", study) is None

@@ -73,7 +73,7 @@ class Automatic(FreezeThaw):
 
     def complete(self, trial: ScheduledTrial, result: Result, places: Places) -> None:
         if result.get(COMPLETED):
-            self._cost.complete(trial.id)
+            self._cost.complete(result)
         super().complete(trial, result, places)
 
     def _choose(self, reason: str, *, pauses: bool) -> None:

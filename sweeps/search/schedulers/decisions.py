@@ -20,6 +20,8 @@ from sweeps.search.trial_ids import trial_id
 ORDER, STOPS, STOPS_IF_LONGER, PAUSES = "order", "stops", "stops_if_longer", "pauses"
 """Keys of a decision: its position among all decisions of the sweep, whether it stops its trial, whether it would have
 stopped the trial if that had not been complete, and whether it pauses the trial."""
+LONGER = "longer"
+"""Key of a record that a trial has trained to its end: true if the trial became longer afterwards."""
 MOST_SUMMARIES = 2**14
 """Maximum number of trials whose summarised decisions are cached."""
 
@@ -164,9 +166,9 @@ def _summarised(key: _SameAttributes) -> _Summary:
 def decisions_if_longer(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Adapt the attributes of a complete trial to the longer trial that it becomes when its sweep is extended."""
     longer = {
-        f"{DECISION_PREFIX}{order}": {**event, STOPS: True}
+        f"{DECISION_PREFIX}{order}": {**event, STOPS: True} if event.get(STOPS_IF_LONGER) else {**event, LONGER: True}
         for order, event in _decisions(attributes)
-        if event.get(STOPS_IF_LONGER)
+        if event.get(STOPS_IF_LONGER) or event.get("event") == "done"
     }
     return {**attributes, **longer}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sweeps.config.objectives import Objectives
 from sweeps.constants import COMPLETED, SECONDS, STEP
-from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog
+from sweeps.search.schedulers.decisions import LONGER, PAUSES, STOPS, DecisionLog
 from sweeps.search.schedulers.pausing import PausingScheduler
 from sweeps.search.schedulers.places import Places
 from sweeps.search.schedulers.rung_positions import Rungs
@@ -108,12 +108,14 @@ class FreezeThaw(PausingScheduler):
                 self._model.arrive(trial, rung, values, event.get(SECONDS))
                 self._left_s = float(event.get("left_s", math.inf))
                 # A finished trial is unfinished again if its sweep was extended to longer trials.
-                if self._is_end(rung) or (event["event"] == "done" and self._given_longest is None):
+                is_whole = event["event"] == "done" and self._given_longest is None and not event.get(LONGER)
+                if self._is_end(rung) or is_whole:
                     self._model.finish(trial, rung, values)
                 elif event.get(PAUSES):
                     self._paused.add(trial)
             case "bad":
                 self._model.spoil(trial)
+                self._live.discard(trial)  # also if its driver dies before it has stopped the trial
             case "dropped" | "left":
                 self._live.discard(trial)
 
@@ -214,7 +216,7 @@ class FreezeThaw(PausingScheduler):
         name = trial.id
         rung = self._new_rung(name, result)
         if (reason := self._why_bad(result, rung)) is not None:
-            return self._stop(name, reason)
+            return self._stop(name, reason, places)
         if rung is None or self._is_end(rung):
             return Verdict.CONTINUE  # the end of a training is recorded when it comes
         event = self._report("arrived", rung, result) | {PAUSES: False}
@@ -254,10 +256,11 @@ class FreezeThaw(PausingScheduler):
             return f"{', '.join([self._objective, *self._further])} had a value that is not finite"
         return None
 
-    def _stop(self, name: str, reason: str) -> Verdict:
+    def _stop(self, name: str, reason: str, places: Places) -> Verdict:
         """Stop a bad trial."""
         if name not in self._model.bad:
             self._decide(name, {"event": "bad", "reason": reason, STOPS: True})
+            self._let_paused_go_first(places)
         return Verdict.STOP
 
     def _report(self, kind: str, rung: float, result: Result) -> dict[str, Any]:
@@ -322,7 +325,7 @@ class FreezeThaw(PausingScheduler):
         chosen = sorted(by_name.keys() - self._paused) + [name for name in self._worth_going_on() if name in by_name]
         waiting = sorted(by_name.keys() - set(chosen), key=self._priority)
         kept = PAUSED_BY_WORKER * places.max_concurrent if self._pauses else 0
-        if complete and waiting and not chosen and len(paused) == len(self._live):
+        if complete and waiting and not chosen and places.capacity == places.max_concurrent:
             # Before the others are stopped, the best one has to be finished.
             leaders = self._leaders()
             chosen = [name for name in waiting if name in leaders]

@@ -172,7 +172,8 @@ class Hyperband(PausingScheduler):
                 if decision == Verdict.PAUSE:
                     self._paused.add(trial)
                 return decision
-            case "broken":
+            case "broken":  # its bracket does not wait for it, even if its driver dies before it has stopped the trial
+                self._bracket_of[trial].values.pop(trial, None)
                 return Verdict.STOP
             case "left" | "done":
                 self._bracket_of[trial].values.pop(trial, None)
@@ -207,6 +208,7 @@ class Hyperband(PausingScheduler):
 
     def report(self, trial: ScheduledTrial, result: Result, places: Places) -> Verdict:
         if (broken := self._violation(result)) is not None:  # it cannot be the best any more
+            places.holds_new = True
             return self._decide(trial.id, {"event": BROKEN, BROKEN: broken})
         if self._resource not in result or self._objective not in result:
             return Verdict.CONTINUE

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from sweeps.constants import CHECKPOINT_TIME, RESTARTED, SAVED, TIME_OF_REPORT
+from sweeps.constants import CHECKPOINT_TIME, EVALUATIONS, RESTARTED, SAVED, TIME_OF_REPORT
 
 MOST = 0.05
 """Maximum part of a training that saving at each evaluation and one restart may take."""
@@ -23,7 +23,6 @@ class PauseCost:
             evaluations: Number of evaluations of a whole training; None to learn it from the first trial that ends.
         """
         self._evaluations = evaluations
-        self._reports: dict[str, int] = {}
         self._begins: set[str] = set()
         """Trials that have not reported since they began or continued."""
         self._saved_s: dict[str, float] = {}
@@ -54,7 +53,6 @@ class PauseCost:
         seconds = result.get(TIME_OF_REPORT)
         if seconds is None:  # in a simulation
             return None
-        self._reports[trial] = self._reports.get(trial, 0) + 1
         before, now = self._saved_s.get(trial), float(result.get(CHECKPOINT_TIME, 0.0))
         self._saved_s[trial] = now
         if trial in self._begins:
@@ -69,9 +67,9 @@ class PauseCost:
             return None
         return f"saving and restarting would take {share:.0%} of a training, more than {MOST:.0%}"
 
-    def complete(self, trial: str) -> None:
-        """Record that a training has reached its end."""
-        self._evaluations = self._evaluations or self._reports.get(trial)
+    def complete(self, result: Mapping[str, Any]) -> None:
+        """Record that a training has reached its end with this report."""
+        self._evaluations = self._evaluations or result.get(EVALUATIONS)
 
     @property
     def share(self) -> float | None:
