@@ -163,21 +163,18 @@ def _heartbeats(file: _DriverFile, sweep: str, machine: str, is_stalled: Callabl
     file.write({**me, "beat": 0})
 
     def beat() -> None:
-        count, was_missing = 0, False
+        count, beaten = 0, time.time()
         while not closed.wait(BEAT_S):
             with contextlib.suppress(OSError):  # a disk that is full or cannot be reached is tried again
                 count += 1
                 other = file.read()
-                if other is None:
-                    if was_missing:
-                        _leave(sweep, "another driver, which has ended")
-                    was_missing = True
-                    continue
-                was_missing = False
-                if other["id"] not in (me["id"], None):
+                if other is None and time.time() - beaten > SILENCE_S:  # else somebody has only removed the file
+                    _leave(sweep, "another driver, which has ended")
+                if other is not None and other["id"] not in (me["id"], None):
                     _leave(sweep, _host(other))
                 if not is_stalled():
                     file.write({**me, "beat": count})
+                    beaten = time.time()
 
     thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
     thread.start()
@@ -187,7 +184,8 @@ def _heartbeats(file: _DriverFile, sweep: str, machine: str, is_stalled: Callabl
         closed.set()
         thread.join()
         with contextlib.suppress(OSError):
-            file.remove()
+            if (last := file.read()) is None or last["id"] in (me["id"], None):  # else another driver has taken over
+                file.remove()
 
 
 def _leave(sweep: str, other: str) -> None:

@@ -177,7 +177,7 @@ class ArtifactUploader:
             raise Superseded
         if self._queue and time.monotonic() - self._began > TURN_S:
             self._turns[key] = self._turns.get(key, 0) + 1
-            self._put_back(artifact, min(TURN_S * 2 ** self._turns[key], LONGEST_TURN_S))
+            self._put_back(artifact, min(TURN_S * 2 ** min(self._turns[key], 10), LONGEST_TURN_S))
             raise Superseded
         if artifact.text is not None:
             self._client.log_text(run_id, storable(artifact.text), artifact.name)

@@ -16,6 +16,7 @@ from typing import Any
 import optuna
 import pytest
 from processes import outputs
+from waiting import wait_until
 
 from sweeps.constants import NUMBER, ORIGIN_PREFIX
 from sweeps.driver.folder_access import bring_reports, held, make_folder
@@ -33,7 +34,7 @@ import sys, time
 from pathlib import Path
 from sweeps.folders import driver_lock as folder
 from sweeps.folders.driver_lock import only_driver
-folder.BEAT_S = 0.3
+folder.BEAT_S, folder.SILENCE_S = 0.3, 2.5
 with only_driver(Path(sys.argv[1]), "mine", machine=sys.argv[2] or None):
     print("holds", flush=True)
     time.sleep(60)
@@ -175,6 +176,19 @@ def test_a_driver_that_slept_while_another_took_over_and_ended_leaves(
     _, err = outputs(other, 30)
     assert other.returncode == driver.LEFT
     assert "mine was taken over by another driver, which has ended" in err
+
+
+def test_a_driver_whose_file_somebody_removes_writes_it_again(tmp_path: Path, other: subprocess.Popen[str]) -> None:
+    (tmp_path / DRIVER_FILE).unlink()
+    wait_until((tmp_path / DRIVER_FILE).exists, 30)
+    assert other.poll() is None
+
+
+def test_a_driver_that_ends_leaves_the_file_of_one_that_has_taken_over(tmp_path: Path) -> None:
+    with only_driver(tmp_path, "mine"):
+        taken = {"id": "theirs", "machine": "far/1", "pid": 1, "beat": 0}
+        driver._DriverFile(tmp_path).write(taken)
+    assert driver._DriverFile(tmp_path).read() == taken
 
 
 def test_a_sweep_in_an_object_store_has_one_driver_among_machines_that_share_nothing_else(
