@@ -34,7 +34,8 @@ class ConfFolders:
         parts = name.split("/")
         if {"", ".", ".."} & set(parts) or parts[0] == "hydra":
             return False
-        return any(os.path.isdir(folder / name) for folder in self.folders) and bool(self.options(name))
+        folders = (folder for folder in self.folders if os.path.isdir(folder / name))  # noqa: PTH112 - of any length
+        return any(folders) and bool(self.options(name))
 
     def groups(self) -> list[str]:
         """Return the names of the config groups; nested ones have a slash (``search/sampler``)."""

@@ -34,7 +34,7 @@ from sweeps.tracking.sqlite_file import check_sqlite_file
 from sweeps.tracking.uris import sqlite_path
 from sweeps.validate.argument_checks import check_arguments, configs_of_trials
 from sweeps.validate.command_checks import check_command, command_notes
-from sweeps.validate.config_checks import Approve, check_sweep, lookup_in
+from sweeps.validate.config_checks import Approve, check_sweep, check_training, lookup_in
 from sweeps.validate.data_checks import check_data
 from sweeps.validate.hub_checks import HubName, check_hub, hub_names
 from sweeps.validate.search_checks import search_notes
@@ -221,7 +221,7 @@ class Plan:
         Raises:
             ConfigError: The values are not a valid trial; ``Forbidden`` if a constraint excludes it.
         """
-        self.composition.trial(point)
+        check_training(self.composition.trial(point))
         self.points.constraints.check(point)
 
     @property
@@ -290,7 +290,7 @@ def make_plan(
         UserError: The request has mistakes that this machine can detect; the message has all of them.
     """
     confs = [token.removeprefix("conf=") for token in tokens if token.startswith("conf=")]
-    if len(confs) == 1 and (file := Path(confs[0])).suffix == ".yaml":
+    if len(confs) == 1 and (file := Path(confs[0]).expanduser()).suffix == ".yaml":
         if not file.is_file():
             raise UnknownName(
                 f"conf={file}: there is no such file; give the name of a config, or a YAML file that exists"

@@ -60,6 +60,7 @@ def check_sweep(composition: Composition, approve: Approve | None = None) -> Spa
             points = InitialPoints(composition, space, Constraints(composition), lookup)
             for line in (*lane_mistakes(composition, space, lookup), *points.mistakes()):
                 mistakes.add(line)
+            _check_points(composition, points, mistakes)
         if not mistakes.lines:  # which every stage would have, too
             mistakes.collect(_check_stages, composition)
     raise_mistakes(mistakes.lines)
@@ -256,3 +257,16 @@ def _check_values(composition: Composition, space: Space, mistakes: _Mistakes) -
         except ConfigError as error:
             for line in str(error).split("\n"):
                 mistakes.add(line if line.startswith(f"{path}=") else f"space.{path} reaches {value!r}: {line}")
+
+
+def _check_points(composition: Composition, points: InitialPoints, mistakes: _Mistakes) -> None:
+    """Check that each of the user's points makes a valid trial, unless some of its values will be sampled."""
+    if mistakes.lines:
+        return
+    for index, point in enumerate(composition.config.search.points):
+        if points.is_complete(point):
+            try:
+                check_training(composition.trial(point))
+            except ConfigError as error:
+                for line in str(error).split("\n"):
+                    mistakes.add(f"search.points.{index}: {line}")
