@@ -15,7 +15,7 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config import SweepConfig
 from sweeps.config.samplers import CustomSampler
 from sweeps.config.scaling import Scaling
-from sweeps.errors import ConfigError, UnknownName, UserError
+from sweeps.errors import ConfigError, UnknownName, UserError, mistakes_of, raise_mistakes
 from sweeps.folders.shadowing_file import check_working_folder
 from sweeps.plan.automatic_choices import with_chosen_scheduler, with_lanes
 from sweeps.plan.stage import PlannedStage, planned_stages, rescaled
@@ -315,10 +315,12 @@ def new_plan(
 ) -> Plan:
     """Make the plan of a new sweep; see ``make_plan``."""
     plan = _planned(composition, name, command, tags or {}, approve)
+    lines: list[str] = []
     for each in plan.compositions:
-        check_all_targets(each, plan.space, lookup_in(each))
-        check_arguments(each, plan.space, lookup_in(each))
-        check_command(each, plan.space, lookup_in(each))
+        lines += mistakes_of(_check_code, each, plan.space)
+        if where != "elsewhere":
+            lines += mistakes_of(check_data, each.config)
+    raise_mistakes(lines)
     if where != "elsewhere":
         _check_here(plan, where, is_queued=approve is not None)
     return plan
@@ -350,8 +352,16 @@ def _planned(
     )
 
 
+def _check_code(composition: Composition, space: Space) -> None:
+    """Check the code and the programs that trials run, in the order in which one check relies on another."""
+    lookup = lookup_in(composition)
+    check_all_targets(composition, space, lookup)
+    check_arguments(composition, space, lookup)
+    check_command(composition, space, lookup)
+
+
 def _check_here(plan: Plan, where: Where, *, is_queued: bool) -> None:
-    """Check everything that this machine can check.
+    """Check everything else that this machine can check.
 
     Args:
         plan: The plan of a sweep that will run here.
@@ -359,8 +369,6 @@ def _check_here(plan: Plan, where: Where, *, is_queued: bool) -> None:
         is_queued: Whether a service plans it for a user. Their code runs only in a process of its own, and a queued
             sweep may learn from one that has not ended yet.
     """
-    for each in plan.compositions:
-        check_data(each.config)
     if not is_queued:
         _check_sampler(plan.config)
     _check_address(plan.config.cluster.address)

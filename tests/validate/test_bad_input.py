@@ -91,6 +91,13 @@ def test_the_file_of_a_config_may_be_below_the_home_folder(
     assert "serach=3" in refused(capsys, "run", "conf=~/far.yaml")
 
 
+def test_mistakes_in_code_and_in_data_are_told_together(capsys: pytest.CaptureFixture[str]) -> None:
+    mistakes = ("model.path=./no-model", "data=text", "data.path=./no.jsonl")
+    model, data = refused(capsys, "run", "conf=llm_lora", *mistakes).splitlines()
+    assert "model.path=./no-model: there is no such folder" in model
+    assert "data.path=./no.jsonl" in data
+
+
 def test_a_mistake_in_an_option_of_a_group_names_that_file(capsys: pytest.CaptureFixture[str]) -> None:
     Path("own/model").mkdir(parents=True)
     Path("own/model/net.yaml").write_bytes(b"\xff")
