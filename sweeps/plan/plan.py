@@ -290,11 +290,13 @@ def make_plan(
         UserError: The request has mistakes that this machine can detect; the message has all of them.
     """
     confs = [token.removeprefix("conf=") for token in tokens if token.startswith("conf=")]
-    if len(confs) == 1 and (file := Path(confs[0]).expanduser()).suffix == ".yaml":
+    if len(confs) == 1 and (file := Path(confs[0]).expanduser()).suffix in (".yaml", ".yml"):
         if not file.is_file():
             raise UnknownName(
                 f"conf={file}: there is no such file; give the name of a config, or a YAML file that exists"
             )
+        if file.suffix == ".yml":
+            raise UnknownName(f"conf={file}: only files that end in .yaml are read; rename it to {file.stem}.yaml")
         confs, config_dirs = [file.stem], [file.parent, *config_dirs]
     search_path = ConfSearchPath(config_dirs)
     if len(confs) != 1:

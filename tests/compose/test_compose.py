@@ -133,6 +133,11 @@ def test_a_trial_is_composed_anew_where_a_group_is_sampled() -> None:
     assert composition.trial({}).model.kind == "conv_net"
 
 
+def test_a_config_without_self_in_its_defaults_comes_last_without_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("defaults: [digits]\ntrain: {max_steps: 66}\n", encoding="utf-8")
+    assert composed("mine", folders=(tmp_path,)).config.train.max_steps == 66  # type: ignore[union-attr]
+
+
 def test_a_folder_of_configs_may_have_links_that_lead_back_to_it(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "wide.yaml").write_text("# Wide.\nkind: conv_net\nchannels: 99\n", encoding="utf-8")
