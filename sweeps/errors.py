@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import ParamSpec
+
+Arguments = ParamSpec("Arguments")
 
 
 class SweepsError(Exception):
@@ -30,6 +33,15 @@ def raise_mistakes(mistakes: Iterable[str]) -> None:
     """Raise one ``ConfigError`` that has every mistake, each once and one a line; do nothing if there are none."""
     if lines := list(dict.fromkeys(mistakes)):
         raise ConfigError("\n".join(lines))
+
+
+def mistakes_of(check: Callable[Arguments, object], *args: Arguments.args, **kwargs: Arguments.kwargs) -> list[str]:
+    """Return the lines of the ``ConfigError`` that a check raises; none if it raises none."""
+    try:
+        check(*args, **kwargs)
+    except ConfigError as error:
+        return str(error).split("\n")
+    return []
 
 
 class ConstraintViolated(ConfigError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,9 @@ def compose_without_hydra(conf: str, overrides: Sequence[str]) -> tuple[DictConf
     loader: Any = GlobalHydra.instance().config_loader()
     parsed, repository = override_parser().parse_overrides(list(overrides)), _Files(loader.repository)
     loader._process_config_searchpath(conf, parsed, repository)
-    found = create_defaults_list(repository, conf, parsed, prepend_hydra=False, skip_missing=False)
+    with warnings.catch_warnings():  # about a behaviour that changed in Hydra 1.1
+        warnings.filterwarnings("ignore", ".*Defaults list is missing `_self_`", UserWarning)
+        found = create_defaults_list(repository, conf, parsed, prepend_hydra=False, skip_missing=False)
     config: DictConfig = loader._compose_config_from_defaults_list(defaults=found.defaults, repo=repository)
     OmegaConf.set_struct(config, value=True)
     loader._apply_overrides_to_config(found.config_overrides, config)

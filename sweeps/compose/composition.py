@@ -193,6 +193,9 @@ def resolve(container: Mapping[str, Any] | DictConfig) -> dict[str, Any]:
             reason = f"the config does not set {unset[1]}, and its default is not read; add the line {unset[1]}: VALUE"
         if "HydraConfig was not set" in reason:
             reason = "only Hydra's own program has ${hydra:...}; write the value itself, or ${name} and ${output_dir}"
+        if (unset := re.search(r"Environment variable '(.+)' not found", reason)) is not None:
+            name = unset[1]
+            reason = f"the environment has no {name}; set it, or write a default, as in ${{oc.env:{name},VALUE}}"
         if (unknown := re.fullmatch(r"Unsupported interpolation type (.+)", reason)) is not None:
             reason = (
                 f"there is no resolver {unknown[1]}; ${{calc:'...'}} computes, and {CONFIG_MODULES}=MODULE imports a "

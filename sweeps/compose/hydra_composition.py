@@ -59,18 +59,18 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
         if conf not in confs:
             raise UnknownName(f"conf={conf}: there is no such conf{did_you_mean(conf, confs)}")
         composed = _Conf(conf, overrides, search_path)
-        base, groups = composed.container, composed.groups
+        base = composed.container
         space = composed.space(overrides)
         fixed = [each.key_or_group for each in composed.plain if space.pop(each.key_or_group, None) is not None]
         composed.change_space(space, overrides)
         _give_searched(base, space)
         base["space"] = space
         config = read_config(resolve(base))
-        check_group_conditions(config, search_path, groups)
-        searched = {path: options_of(config, path) for path in space if path in groups}
+        check_group_conditions(config, search_path)
+        searched = {path: options_of(config, path) for path in space if search_path.is_group(path)}
         variants = composed.variants(searched)
         stages = [
-            stage_changes(f"search.stages.{index}", stage, base, groups, search_path.options, composed.with_options)
+            stage_changes(f"search.stages.{index}", stage, base, search_path, composed.with_options)
             for index, stage in enumerate(config.search.stages)
         ]
     return Composition(
@@ -88,12 +88,11 @@ class _Conf:
     """A conf with the overrides outside of its space, which can be composed with other options of its groups."""
 
     def __init__(self, conf: str, overrides: Sequence[Override], search_path: ConfSearchPath) -> None:
-        self.groups = set(search_path.groups())
         self.plain = [each for each in overrides if not _is_of_space(each)]
         for each in self.plain:
-            check_option(each, self.groups, search_path.options)
+            check_option(each, search_path)
         self._conf, self._search_path = conf, search_path
-        self._arguments = [hydra_token(each, self.groups) for each in self.plain]
+        self._arguments = [hydra_token(each, search_path) for each in self.plain]
         self.container, self.choices = _compose(conf, self._arguments, search_path)
         self._variant = cache(self._composed_variant)
 
@@ -106,7 +105,7 @@ class _Conf:
         if any(map(_removes_space, overrides)):
             return {}
         space = flatten_space(self.container.get("space") or {})
-        searched = _searched_options(space, overrides, self.groups, self._search_path)
+        searched = _searched_options(space, overrides, self._search_path)
         if not searched or math.prod(map(len, searched.values())) > MAX_GROUP_COMBINATIONS:
             return space
         spaces = {each: flatten_space(self._variant(each).get("space") or {}) for each in _combinations(searched)}
@@ -119,7 +118,7 @@ class _Conf:
             if path.startswith("space."):
                 change_space(space, each)
             elif each.is_sweep_override():
-                options = self._search_path.options(path) if path in self.groups else None
+                options = self._search_path.options(path) if self._search_path.is_group(path) else None
                 space[path] = distribution_of_range(each, options, partial(is_integer, self.container, path))
 
     def variants(self, searched: Mapping[str, Sequence[str]]) -> dict[Variant, dict[str, Any]]:
@@ -160,20 +159,21 @@ def _combinations(searched: Mapping[str, Sequence[str]]) -> list[Variant]:
 
 
 def _searched_options(
-    space: Mapping[str, Any], overrides: Sequence[Override], groups: set[str], search_path: ConfSearchPath
+    space: Mapping[str, Any], overrides: Sequence[Override], search_path: ConfSearchPath
 ) -> dict[str, list[str]]:
     """Return the searched options of groups; mistakes are reported later, by the checks of the whole config."""
-    chosen = {path: each for path, each in space.items() if path in groups}
+    is_group = search_path.is_group
+    chosen = {path: each for path, each in space.items() if is_group(path)}
     for each in overrides:
         path = each.key_or_group
         with suppress(UserError):
-            if path in groups and each.is_sweep_override():
+            if is_group(path) and each.is_sweep_override():
                 chosen[path] = distribution_of_range(each, search_path.options(path), lambda: False)
-            elif path in groups:
+            elif is_group(path):
                 chosen.pop(path, None)
-            elif path.startswith("space.") and any(f"{path}.".startswith(f"space.{group}.") for group in groups):
+            elif path.startswith("space.") and is_group(path.split(".")[1]):
                 change_space(chosen, each)
-    options = {path: _options(each) for path, each in chosen.items() if path in groups}
+    options = {path: _options(each) for path, each in chosen.items() if is_group(path)}
     return {
         path: names
         for path, names in options.items()

@@ -46,7 +46,7 @@ def _of_lines(conf: str, text: str, error: Exception, search_path: ConfSearchPat
     if (found := re.search(r"Could not override '([^']*)'|'\+{0,2}([\w/]+)=", message)) is not None and (
         "Could not override" in message or "force-add" in message
     ):
-        return ConfigError(where + _of_group(found[1] or found[2], search_path.groups()))
+        return ConfigError(where + _of_group(found[1] or found[2], search_path))
     if (found := re.match(r"(\S+) appears more than once in the final defaults list", message)) is not None:
         return ConfigError(
             f"{where}chooses the group {found[1]} twice; write `override {found[1]}: OPTION` in the defaults of the "
@@ -60,7 +60,7 @@ def _of_lines(conf: str, text: str, error: Exception, search_path: ConfSearchPat
     return ConfigError(f"{where}{message}{f' ({advice})' if advice else ''}")
 
 
-def _of_group(group: str, groups: list[str]) -> str:
+def _of_group(group: str, search_path: ConfSearchPath) -> str:
     """Explain why the option of a group cannot be replaced."""
     name = group.partition("@")[0]
     if group == "space":
@@ -68,11 +68,11 @@ def _of_group(group: str, groups: list[str]) -> str:
             "its space is written in the config itself, so that there is no option of the group space to replace; "
             "~space on the command line removes it, and `PATH: null` below `space:` one of its paths"
         )
-    if group in groups:
+    if search_path.is_group(group):
         return f"has no option of the group {group} to replace; +{group}=OPTION adds one"
-    if name in groups:
+    if search_path.is_group(name):
         return f"puts no option of {name} at {group.partition('@')[2]}; write {name}=OPTION"
-    return f"there is no group {group}{did_you_mean(group, groups, listed=0)}"
+    return f"there is no group {group}{did_you_mean(group, search_path.groups(), listed=0)}"
 
 
 def _nearest(name: str, search_path: ConfSearchPath) -> str:

@@ -7,7 +7,7 @@ import numbers
 import os
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from sweeps.compat.hydra import override_parser
 from sweeps.compose.composition import first_line
 from sweeps.compose.other_tools import hint_for_override
 from sweeps.errors import ConfigError, raise_mistakes
+from sweeps.folders.conf_folders import ConfFolders
 
 Overrides = Sequence[str] | Mapping[str, Any]
 """Overrides as Python functions accept them: ``["train.lr=0.01"]`` or ``{"train.lr": 0.01}``."""
@@ -209,22 +210,23 @@ def _written(value: Any) -> str:
     return repr(value)
 
 
-def check_option(override: Override, groups: set[str], options_of: Callable[[str], Collection[str]]) -> None:
+def check_option(override: Override, folders: ConfFolders) -> None:
     """
     Args:
         override: A plain value.
-        groups: All groups.
-        options_of: Returns the names of a group's options.
+        folders: Folders of configs, which know the groups.
 
     Raises:
         ConfigError: The value of a group cannot be the name of an option; Hydra would fail on it.
     """
     value = override.value()
-    if override.key_or_group not in groups or override.is_delete() or isinstance(value, str | dict | QuotedString):
+    if override.is_delete() or isinstance(value, str | dict | QuotedString):
+        return
+    group = override.key_or_group
+    if not folders.is_group(group):
         return
     if not isinstance(value, list) or not value or not all(isinstance(each, str | QuotedString) for each in value):
-        group = override.key_or_group
-        has_empty = value is None and "none" in options_of(group)
+        has_empty = value is None and "none" in folders.options(group)
         fix = f"write {group}=none, or the name of another" if has_empty else "give the name of one"
         raise ConfigError(
             f"{override.input_line}: {group} is a group; {fix} of its options "
@@ -232,11 +234,11 @@ def check_option(override: Override, groups: set[str], options_of: Callable[[str
         )
 
 
-def hydra_token(override: Override, groups: set[str]) -> str:
+def hydra_token(override: Override, folders: ConfFolders) -> str:
     """Return an override for Hydra, with ``++``, so that it may set keys that the YAML does not list. The schema
     rejects unknown ones."""
     text: str = override.input_line or ""
-    is_group = override.key_or_group in groups and not isinstance(override.value(), dict)
+    is_group = not isinstance(override.value(), dict) and folders.is_group(override.key_or_group)
     if is_group or override.is_delete():
         return text
     return "++" + text.lstrip("+")

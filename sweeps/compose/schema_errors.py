@@ -108,7 +108,8 @@ def describe(schema: type, detail: Mapping[str, Any], container: Any) -> str:
     key, value = ".".join(path), detail["input"]
     match detail["type"]:
         case "unexpected_keyword_argument":
-            return f"{key}={_short(value)}: there is no such key{_nearest_key(path, _fields(schema, parent))}"
+            hint = _of_other_kinds(schema, path, parent) or _nearest_key(path, _fields(schema, parent))
+            return f"{key}={_short(value)}: there is no such key{hint}"
         case "missing" | "missing_keyword_only_argument":
             return f"{key}: is required and has no default; give it a value"
         case "union_tag_invalid" | "union_tag_not_found":
@@ -178,6 +179,20 @@ def _nearest_key(path: Sequence[str], known: Sequence[str]) -> str:
     if not close:
         return did_you_mean(name, [".".join([*owner, each]) for each in known])
     return f"; did you mean {', '.join('.'.join([*owner, each]) for each in close)}?"
+
+
+def _of_other_kinds(schema: type, path: Sequence[str], parent: Sequence[str]) -> str:
+    """Explain that a key belongs to sections of another kind; empty if it belongs to none."""
+    annotation: Any = schema
+    for part in parent[:-1]:
+        annotation = _step(annotation, part)
+    fields = [getattr(member, "__pydantic_fields__", {}) for member in members(annotation)]
+    kinds = [typing.get_args(each["kind"].annotation)[0] for each in fields if {"kind", path[-1]} <= each.keys()]
+    if not kinds:
+        return ""
+    is_group = not any(part.isdigit() for part in path)
+    fix = f", or choose a kind with its own keys: {'/'.join(path[:-1])}=OPTION" if is_group else ""
+    return f" in kind={parent[-1]}, only in kind={' or '.join(kinds)}; remove it{fix}"
 
 
 def _meant(value: Any, words: str) -> str:

@@ -110,14 +110,14 @@ def options_of(config: SweepConfig, group: str) -> list[str]:
     return list(choices)
 
 
-def check_group_conditions(config: SweepConfig, folders: ConfFolders, groups: set[str]) -> None:
+def check_group_conditions(config: SweepConfig, folders: ConfFolders) -> None:
     """
     Raises:
         UnknownName: The condition of a parameter names an unknown option of a group.
     """
     for path, distribution in config.space.items():
         for group, wanted in distribution.when.items():
-            if group not in groups:
+            if not folders.is_group(group):
                 continue
             options = folders.options(group)
             for option in (wanted or [""]) if isinstance(wanted, list) else [wanted]:

@@ -13,6 +13,7 @@ from sweeps.compose.overrides import check_option, hydra_token, parse_overrides
 from sweeps.compose.schema_errors import read_config
 from sweeps.config.stages import Stage
 from sweeps.errors import ConfigError, UnknownName
+from sweeps.folders.conf_folders import ConfFolders
 
 SECTIONS = ("task", "model", "data", "train", "strategy", "checkpoint")
 """Sections that a stage may change; the others belong to the whole sweep."""
@@ -25,8 +26,7 @@ def stage_changes(
     key: str,
     stage: Stage,
     base: Mapping[str, Any],
-    groups: set[str],
-    options_of: Callable[[str], Collection[str]],
+    folders: ConfFolders,
     compose: Compose,
 ) -> dict[str, Any]:
     """Return the unresolved values by dotted path in which a stage differs from its sweep.
@@ -35,8 +35,7 @@ def stage_changes(
         key: Key of the stage, such as ``search.stages.0``.
         stage: The stage.
         base: The sweep's unresolved config.
-        groups: All config groups.
-        options_of: Returns the names of a group's options.
+        folders: Folders of configs, which know the groups.
         compose: Composes the sweep with the stage's overrides.
 
     Raises:
@@ -46,13 +45,13 @@ def stage_changes(
     values: list[str] = []
     for index, text in enumerate(stage.overrides):
         try:
-            override = _checked(text, base["space"], groups, options_of)
+            override = _checked(text, base["space"], folders)
         except ConfigError as error:
             raise ConfigError(f"{key}.overrides.{index}={text}: {error}") from None
-        if override.key_or_group in groups and isinstance(override.value(), str):
+        if folders.is_group(override.key_or_group) and isinstance(override.value(), str):
             options[override.key_or_group] = str(override.value())
         else:
-            values.append(hydra_token(override, groups))
+            values.append(hydra_token(override, folders))
     try:
         changed = compose(options, values)
         read_config(resolve({**changed, "space": base["space"]}))
@@ -67,9 +66,7 @@ def stage_changes(
     return changes
 
 
-def _checked(
-    text: str, space: Collection[str], groups: set[str], options_of: Callable[[str], Collection[str]]
-) -> Override:
+def _checked(text: str, space: Collection[str], folders: ConfFolders) -> Override:
     """Return the parsed override.
 
     Raises:
@@ -89,7 +86,7 @@ def _checked(
         raise ConfigError(
             f"{path} holds for the whole sweep; a stage can change {', '.join(SECTIONS[:-1])} and {SECTIONS[-1]}"
         )
-    check_option(override, groups, options_of)
+    check_option(override, folders)
     return override
 
 

@@ -28,11 +28,21 @@ class ConfFolders:
         """Return the names that ``conf=`` accepts."""
         return [name for name in self.options("") if not name.startswith("_")]
 
+    def is_group(self, name: str) -> bool:
+        """Whether a name is that of a config group. Unlike ``groups``, this reads no other folders: a config may be in
+        a home folder, or in one with millions of files."""
+        parts = name.split("/")
+        if {"", ".", ".."} & set(parts) or parts[0] == "hydra":
+            return False
+        folders = (folder for folder in self.folders if os.path.isdir(folder / name))  # noqa: PTH112 - of any length
+        return any(folders) and bool(self.options(name))
+
     def groups(self) -> list[str]:
         """Return the names of the config groups; nested ones have a slash (``search/sampler``)."""
         found: set[str] = set()
         for folder in self.folders:
-            for inner, _, files in os.walk(folder, followlinks=True):
+            for inner, names, files in os.walk(folder, followlinks=True):
+                names[:] = [each for each in names if not _leads_back(Path(inner, each))]
                 if any(file.endswith(".yaml") for file in files):
                     found.add(Path(inner).relative_to(folder).as_posix())
         return sorted(name for name in found if name != "." and name.partition("/")[0] != "hydra")
@@ -55,3 +65,8 @@ class ConfFolders:
         except OSError:
             return ""
         return first.removeprefix("#").strip() if first.startswith("#") else ""
+
+
+def _leads_back(folder: Path) -> bool:
+    """Whether a folder is a link to one that contains it."""
+    return folder.is_symlink() and any(folder.samefile(above) for above in folder.parents)

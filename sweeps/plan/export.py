@@ -136,11 +136,11 @@ def plan_alone(
     """
     config = alone(record, trial)
     config["tracking"]["uri"] = DEFAULT_URI
-    groups = set(ConfSearchPath(config_dirs).groups())
+    folders = ConfSearchPath(config_dirs)
     texts = []
     for each in parse_overrides(tokens):
         path, value = each.key_or_group, each.value()
-        if path in groups and isinstance(value, str) and not each.is_sweep_override():
+        if folders.is_group(path) and isinstance(value, str) and not each.is_sweep_override():
             _remove(config, path.replace("/", "."))
             texts.append(f"+{path}={value}")
         else:

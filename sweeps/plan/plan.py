@@ -15,7 +15,7 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config import SweepConfig
 from sweeps.config.samplers import CustomSampler
 from sweeps.config.scaling import Scaling
-from sweeps.errors import ConfigError, UnknownName, UserError
+from sweeps.errors import ConfigError, UnknownName, UserError, mistakes_of, raise_mistakes
 from sweeps.folders.shadowing_file import check_working_folder
 from sweeps.plan.automatic_choices import with_chosen_scheduler, with_lanes
 from sweeps.plan.stage import PlannedStage, planned_stages, rescaled
@@ -34,7 +34,7 @@ from sweeps.tracking.sqlite_file import check_sqlite_file
 from sweeps.tracking.uris import sqlite_path
 from sweeps.validate.argument_checks import check_arguments, configs_of_trials
 from sweeps.validate.command_checks import check_command, command_notes
-from sweeps.validate.config_checks import Approve, check_sweep, lookup_in
+from sweeps.validate.config_checks import Approve, check_sweep, check_training, lookup_in
 from sweeps.validate.data_checks import check_data
 from sweeps.validate.hub_checks import HubName, check_hub, hub_names
 from sweeps.validate.search_checks import search_notes
@@ -221,7 +221,7 @@ class Plan:
         Raises:
             ConfigError: The values are not a valid trial; ``Forbidden`` if a constraint excludes it.
         """
-        self.composition.trial(point)
+        check_training(self.composition.trial(point))
         self.points.constraints.check(point)
 
     @property
@@ -290,11 +290,13 @@ def make_plan(
         UserError: The request has mistakes that this machine can detect; the message has all of them.
     """
     confs = [token.removeprefix("conf=") for token in tokens if token.startswith("conf=")]
-    if len(confs) == 1 and (file := Path(confs[0])).suffix == ".yaml":
+    if len(confs) == 1 and (file := Path(confs[0]).expanduser()).suffix in (".yaml", ".yml"):
         if not file.is_file():
             raise UnknownName(
                 f"conf={file}: there is no such file; give the name of a config, or a YAML file that exists"
             )
+        if file.suffix == ".yml":
+            raise UnknownName(f"conf={file}: only files that end in .yaml are read; rename it to {file.stem}.yaml")
         confs, config_dirs = [file.stem], [file.parent, *config_dirs]
     search_path = ConfSearchPath(config_dirs)
     if len(confs) != 1:
@@ -315,10 +317,12 @@ def new_plan(
 ) -> Plan:
     """Make the plan of a new sweep; see ``make_plan``."""
     plan = _planned(composition, name, command, tags or {}, approve)
+    lines: list[str] = []
     for each in plan.compositions:
-        check_all_targets(each, plan.space, lookup_in(each))
-        check_arguments(each, plan.space, lookup_in(each))
-        check_command(each, plan.space, lookup_in(each))
+        lines += mistakes_of(_check_code, each, plan.space)
+        if where != "elsewhere":
+            lines += mistakes_of(check_data, each.config)
+    raise_mistakes(lines)
     if where != "elsewhere":
         _check_here(plan, where, is_queued=approve is not None)
     return plan
@@ -350,8 +354,16 @@ def _planned(
     )
 
 
+def _check_code(composition: Composition, space: Space) -> None:
+    """Check the code and the programs that trials run, in the order in which one check relies on another."""
+    lookup = lookup_in(composition)
+    check_all_targets(composition, space, lookup)
+    check_arguments(composition, space, lookup)
+    check_command(composition, space, lookup)
+
+
 def _check_here(plan: Plan, where: Where, *, is_queued: bool) -> None:
-    """Check everything that this machine can check.
+    """Check everything else that this machine can check.
 
     Args:
         plan: The plan of a sweep that will run here.
@@ -359,8 +371,6 @@ def _check_here(plan: Plan, where: Where, *, is_queued: bool) -> None:
         is_queued: Whether a service plans it for a user. Their code runs only in a process of its own, and a queued
             sweep may learn from one that has not ended yet.
     """
-    for each in plan.compositions:
-        check_data(each.config)
     if not is_queued:
         _check_sampler(plan.config)
     _check_address(plan.config.cluster.address)

@@ -116,7 +116,7 @@ class InitialPoints:
                 yield f"{name}: {error}; change the point or the constraint"
             except ConfigError as error:
                 yield str(error)
-            if point in search.points[:index] and not self._missing(point) and not search.duplicates:
+            if point in search.points[:index] and self.is_complete(point) and not search.duplicates:
                 yield (
                     f"{name}: is the same as search.points.{search.points.index(point)}; drop one, or set "
                     "search.duplicates=true"
@@ -136,6 +136,10 @@ class InitialPoints:
             yield f"search.num_trials={search.num_trials}: not all of the {first} points that come first are tried"
         if search.sampler.kind == "grid" and (count := len(self.grid())) > search.num_trials:
             yield f"search.num_trials={search.num_trials}: not all of the grid's {count:,} points are tried"
+
+    def is_complete(self, point: Mapping[str, Any]) -> bool:
+        """Whether a user's point has all its values, so that none will be sampled."""
+        return not self._missing(point)
 
     def _missing(self, point: Mapping[str, Any]) -> frozenset[str]:
         """Searched paths that a user's point omits and that will be sampled."""

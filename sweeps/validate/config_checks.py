@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 from sweeps.compose import Composition, Variant
 from sweeps.compose.dotted import MISSING, find, leaves
 from sweeps.config import IGNORED_SECTIONS, SWEEP_CONFIG, SweepConfig
-from sweeps.errors import ConfigError, raise_mistakes
+from sweeps.errors import ConfigError, mistakes_of, raise_mistakes
 from sweeps.space.constraints import Constraints
 from sweeps.space.initial_points import InitialPoints
 from sweeps.space.space import Lookup, Space
@@ -60,6 +60,7 @@ def check_sweep(composition: Composition, approve: Approve | None = None) -> Spa
             points = InitialPoints(composition, space, Constraints(composition), lookup)
             for line in (*lane_mistakes(composition, space, lookup), *points.mistakes()):
                 mistakes.add(line)
+            _check_points(composition, points, mistakes)
         if not mistakes.lines:  # which every stage would have, too
             mistakes.collect(_check_stages, composition)
     raise_mistakes(mistakes.lines)
@@ -86,13 +87,11 @@ def _check_stages(composition: Composition) -> None:
     Raises:
         ConfigError: With every mistake that the sweep itself does not have, one a line.
     """
-    lines: list[str] = []
-    for index in range(len(composition.stages)):
-        try:
-            check_sweep(composition.in_stage(index + 1))
-        except ConfigError as error:
-            lines += [f"search.stages.{index}: {line}" for line in str(error).split("\n")]
-    raise_mistakes(lines)
+    raise_mistakes(
+        f"search.stages.{index}: {line}"
+        for index in range(len(composition.stages))
+        for line in mistakes_of(check_sweep, composition.in_stage(index + 1))
+    )
 
 
 def check_training(config: SweepConfig) -> None:
@@ -256,3 +255,17 @@ def _check_values(composition: Composition, space: Space, mistakes: _Mistakes) -
         except ConfigError as error:
             for line in str(error).split("\n"):
                 mistakes.add(line if line.startswith(f"{path}=") else f"space.{path} reaches {value!r}: {line}")
+
+
+def _check_points(composition: Composition, points: InitialPoints, mistakes: _Mistakes) -> None:
+    """Check that each of the user's points makes a valid trial, unless some of its values will be sampled."""
+    if mistakes.lines:
+        return
+    for index, point in enumerate(composition.config.search.points):
+        if points.is_complete(point):
+            for line in mistakes_of(_check_point, composition, point):
+                mistakes.add(f"search.points.{index}: {line}")
+
+
+def _check_point(composition: Composition, point: Mapping[str, Any]) -> None:
+    check_training(composition.trial(point))

@@ -133,6 +133,21 @@ def test_a_trial_is_composed_anew_where_a_group_is_sampled() -> None:
     assert composition.trial({}).model.kind == "conv_net"
 
 
+def test_a_config_without_self_in_its_defaults_comes_last_without_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("defaults: [digits]\ntrain: {max_steps: 66}\n", encoding="utf-8")
+    assert composed("mine", folders=(tmp_path,)).config.train.max_steps == 66  # type: ignore[union-attr]
+
+
+def test_a_folder_of_configs_may_have_links_that_lead_back_to_it(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "wide.yaml").write_text("# Wide.\nkind: conv_net\nchannels: 99\n", encoding="utf-8")
+    (tmp_path / "model" / "back").symlink_to(tmp_path)
+    (tmp_path / "alias").symlink_to(tmp_path / "model")
+    assert set(ConfSearchPath([tmp_path]).groups()) == {*ConfSearchPath().groups(), "alias"}
+    config = composed("digits", "space=none", "model=wide", folders=(tmp_path,)).config
+    assert config.model.channels == 99  # type: ignore[union-attr]
+
+
 def test_interpolations_follow_sampled_values(tmp_path: Path) -> None:
     text = (conf_folder() / "digits.yaml").read_text(encoding="utf-8")
     (tmp_path / "derived.yaml").write_text(text + "\ntrain:\n  weight_decay: ${train.lr}\n", encoding="utf-8")

@@ -58,6 +58,14 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 2
         (WITH_DIGITS.encode() + b"train: {lr: 1e400}\n", ["train.lr=inf", "finite"]),
         (WITH_DIGITS.encode() + b"search: {num_trials: 99999999999999999999}\n", ["search.num_trials"]),
         (WITH_DIGITS.encode() + b"train: [1, 2]\n", ["mine", "merge"]),
+        (
+            WITH_DIGITS.encode() + b"search: {sampler: {kind: random}}\n",
+            ["search.sampler.startup_trials=8: there is no such key in kind=random, only in", "search/sampler=OPTION"],
+        ),
+        (
+            WITH_DIGITS.encode() + b"train: {lr: '${oc.env:NOT_SET}'}\n",
+            ["train.lr=${oc.env:NOT_SET}: the environment has no NOT_SET; set it", "${oc.env:NOT_SET,VALUE}"],
+        ),
         (WITH_DIGITS.encode() + b"space: {train.lr: {type: loguniform}}\n", ["loguniform", "log: true"]),
         (
             WITH_DIGITS.encode() + b"space: {train.lr: {min: 1, max: 2}}\n",
@@ -73,6 +81,26 @@ def test_a_mistake_in_a_yaml_file_is_told_with_its_file_and_line(
     err = refused(capsys, "run", "conf=mine.yaml")
     for word in words:
         assert word in err
+
+
+def test_the_file_of_a_config_may_be_below_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "far.yaml").write_text(WITH_DIGITS + "serach: 3\n")
+    assert "serach=3" in refused(capsys, "run", "conf=~/far.yaml")
+
+
+def test_a_config_that_ends_in_yml_is_told_to_be_renamed(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.yml").write_text(WITH_DIGITS)
+    assert "rename it to mine.yaml" in refused(capsys, "run", "conf=mine.yml")
+
+
+def test_mistakes_in_code_and_in_data_are_told_together(capsys: pytest.CaptureFixture[str]) -> None:
+    mistakes = ("model.path=./no-model", "data=text", "data.path=./no.jsonl")
+    model, data = refused(capsys, "run", "conf=llm_lora", *mistakes).splitlines()
+    assert "model.path=./no-model: there is no such folder" in model
+    assert "data.path=./no.jsonl" in data
 
 
 def test_a_mistake_in_an_option_of_a_group_names_that_file(capsys: pytest.CaptureFixture[str]) -> None:

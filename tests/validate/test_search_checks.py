@@ -118,6 +118,10 @@ def mistakes(*tokens: str, conf: str = "digits") -> list[str]:
             ["search.points.1", "same as search.points.0", "search.duplicates=true"],
         ),
         (
+            (*NO_SPACE, "train.global_batch_size=interval(2, 64)", "search.points=[{train.global_batch_size: 3}]"),
+            ["search.points.0: train.global_batch_size=3 cannot be split over 2 workers", "use 2 or 4"],
+        ),
+        (
             ("search.points=[{train.optimizer: adamw, train.momentum: 0.9}]",),
             ["search.points.0.train.momentum=0.9", "only while train.optimizer is 'sgd'"],
         ),
@@ -302,3 +306,10 @@ def test_memory_and_speed_can_be_objectives_of_a_built_in_task(metric: str) -> N
 def test_a_plan_says_that_each_trial_of_a_function_starts_new_processes(tokens: list[str], is_noted: bool) -> None:
     notes = make_plan(tokens, [], None, "").notes
     assert any("scaling.isolation=auto: each trial" in note for note in notes) is is_noted
+
+
+def test_a_sampled_point_that_cannot_be_trained_is_refused_before_a_worker_starts() -> None:
+    plan = make_plan(["conf=digits", *NO_SPACE, "train.global_batch_size=interval(2, 64)"], [], None, "sweeps run")
+    plan.check_point({"train.global_batch_size": 4})
+    with pytest.raises(ConfigError, match=r"train\.global_batch_size=3 cannot be split over 2 workers"):
+        plan.check_point({"train.global_batch_size": 3})
