@@ -163,9 +163,8 @@ def test_an_interrupted_sweep_goes_on_where_its_lanes_were_also_alone(
 def test_the_number_of_trials_at_a_time_is_found_while_they_train(tmp_path: Path) -> None:
     tried = ("search=random", "search.default_first=false", "search.num_trials=24", "train.global_batch_size=2")
     length = ("train.max_steps=150", "train.eval_every=75", "train.log_every=75", "tracking.report=false")
-    done = run(
-        tmp_path, "conf=llm_lora", *tried, *length, "scaling.trials_per_group=auto", "cluster.num_cpus=2", NO_PREFLIGHT
-    )
+    found_while = ("scaling.trials_per_group=auto", "cluster.num_cpus=2", NO_PREFLIGHT)
+    done = run(tmp_path, "conf=llm_lora", *tried, *length, *found_while, within_s=WITHIN_S)
     assert done.document["counts"]["finished"] == 24
     found = done.parent().data.tags["sweeps.trials_per_group"]
     assert re.fullmatch(r"\d+ trials? a worker group: 1 trains [\d,]+; 2 train .* tokens a second", found)
