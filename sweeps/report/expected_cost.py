@@ -64,6 +64,7 @@ class PastSweep:
     trial_s: float
     """Mean seconds of a trial, including pruned ones."""
     wall_s: float
+    """Seconds of the search, without its stages and the repeats that confirmed its winner."""
     steps: int
     """Optimizer steps of the sweep's longest trial; 0 if they were not counted."""
     whole_s: float | None = None
@@ -132,14 +133,14 @@ def past_of(record: SweepRecord) -> PastSweep | None:
     ended = [trial for trial in record.trials if trial.ended is not None]
     took = [seconds for trial in ended if (seconds := record.took(trial)) is not None]
     whole = [seconds for trial in ended if trial.state == "finished" and (seconds := record.took(trial)) is not None]
-    staged = sum(record.took(trial) or 0.0 for trial in record.staged)
+    others = sum(record.took(trial) or 0.0 for trial in [*record.staged, *record.repeats])
     if not took or record.time.wall_s <= 0:
         return None
     return PastSweep(
         sweep=record.sweep,
         trials=len(took),
         trial_s=sum(took) / len(took),
-        wall_s=record.time.wall_s * (sum(took) / (sum(took) + staged) if staged else 1.0),
+        wall_s=record.time.wall_s * (sum(took) / (sum(took) + others) if others else 1.0),
         steps=max(trial.steps for trial in ended),
         whole_s=fmean(whole) if whole else None,
     )
