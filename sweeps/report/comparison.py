@@ -16,12 +16,12 @@ from sweeps.config.objectives import as_loss
 from sweeps.constants import CONFIG_ARTIFACT
 from sweeps.errors import UserError
 from sweeps.report.formatting import duration
+from sweeps.report.held_workers import worker_hours
 from sweeps.report.plain_console import plain_table
 from sweeps.report.report_data import best_values
 from sweeps.texts.wording import counted
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.record import SweepRecord, TrialRecord
-from sweeps.tracking.spans import Span
 from sweeps.tracking.values import finite, short
 
 NOT_COMPARED = ("name", "output_dir", "tracking")
@@ -194,22 +194,6 @@ def compare_sweeps(
         raise UserError(f"compare: the sweeps must have the same metric and mode; {theirs}")
     unique = {record.sweep: record for record in records}.values()
     return Comparison([Compared(record, _config((config_text or recorded_config)(record))) for record in unique])
-
-
-def worker_hours(record: SweepRecord, trial: TrialRecord) -> float:
-    """Hours that a trial held workers, summed over the workers."""
-    held = [_end(record, trial, span) - span.held for span in trial.spans]
-    return sum(seconds * len(span.workers) for seconds, span in zip(held, trial.spans, strict=True)) / 3600
-
-
-def _end(record: SweepRecord, trial: TrialRecord, span: Span) -> float:
-    """Unix time at which workers finished a trial. Where none was left to report it: when the attempt failed, the trial
-    ended or got its next workers, or else at the last sign of life of the driver."""
-    sessions = [ended for began, ended in record.time.sessions if began <= span.held <= ended]
-    if span.ended is not None or not sessions:
-        return span.ended or span.trained
-    later = [*(each.ended for each in trial.failures), *(each.held for each in trial.spans), trial.ended]
-    return max(span.trained, min([*sessions, *(each for each in later if each is not None and each > span.held)]))
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:

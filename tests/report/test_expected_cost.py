@@ -19,6 +19,7 @@ from sweeps.report.expected_cost import (
     workload_of,
 )
 from sweeps.tracking.record import SweepTime
+from sweeps.tracking.spans import Span
 
 WORK = Workload(
     trials=12,
@@ -117,6 +118,14 @@ def test_the_repeats_of_an_earlier_sweep_are_not_also_time_of_its_search() -> No
     again = expected_cost(replace(WORK, trials=4, steps=None, concurrent=None, repeats=(6, 15)), [past])
     assert again is not None
     assert again.wall_s == pytest.approx((100.0, 190.0))
+
+
+def test_a_trial_does_not_cost_the_time_in_which_its_scheduler_paused_it() -> None:
+    spans = tuple(Span(held=at, trained=at + 1, ended=at + 10, workers=("a",)) for at in (0.0, 90.0))
+    paused = trial_record(0, 0.5, started=0.0, ended=100.0, spans=spans)
+    past = past_of(sweep_record(trials=[paused], time=SweepTime(wall_s=100.0)))
+    assert past is not None
+    assert (past.trial_s, past.whole_s) == (20.0, 20.0)
 
 
 def test_an_estimate_in_words_names_the_sweeps_it_is_from() -> None:
