@@ -110,8 +110,9 @@ def test_repeats_of_the_best_are_whole_trainings_after_the_search() -> None:
 
 def test_the_repeats_of_an_earlier_sweep_are_not_also_time_of_its_search() -> None:
     trials = [trial_record(number, 0.5, started=10.0 * number, ended=10.0 * (number + 1)) for number in range(4)]
-    times = [{"started": 40.0 + 10 * number, "ended": 50.0 + 10 * number} for number in range(6)]
-    repeats = [trial_record(f"0000r{number}", 0.5, repeat_of="0000", **each) for number, each in enumerate(times)]
+    repeats = [
+        trial_record(f"0000r{n}", 0.5, repeat_of="0000", started=40.0 + 10 * n, ended=50.0 + 10 * n) for n in range(6)
+    ]
     past = past_of(sweep_record(trials=trials, repeats=repeats, time=SweepTime(wall_s=100.0)))
     assert past is not None
     assert past.wall_s == pytest.approx(40.0)
