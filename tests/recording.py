@@ -59,7 +59,7 @@ def open_recorder(
     return Recorder.open(uri, experiment, info, **more)
 
 
-def record_small_sweep(uri: str, sweep: str = "digits-1", config: str = CONFIG) -> None:
+def record_small_sweep(uri: str, sweep: str = "digits-1", config: str = CONFIG, status: str = "finished") -> None:
     recorder = open_recorder(uri, sweep, config=config)
     for trial, state in enumerate(["finished", "pruned", "failed", "stopped"]):
         point = POINT | {"train.lr": 0.001 * (trial + 1)}
@@ -72,7 +72,7 @@ def record_small_sweep(uri: str, sweep: str = "digits-1", config: str = CONFIG) 
     recorder.update(
         counts, [("0", (0.2,), POINT | {"train.lr": 0.001})], {"wall_s": 7.0, "train_s": 5.0, "goodput": 0.7}
     )
-    assert not recorder.close("finished")
+    assert not recorder.close(status)
 
 
 def record_with_checkpoints(uri: str, *names: str, experiment: str = "digits") -> None:

@@ -47,7 +47,7 @@ class CheckpointStorage:
         remote = 0
         if local is not None:
             folders += [local / CHECKPOINT_ARTIFACTS] if (local / CHECKPOINT_ARTIFACTS).is_dir() else []
-        else:
+        elif repository is not None:
             remote = _remote_size(repository)
         if not folders and not remote and not stored:
             return None
@@ -72,7 +72,7 @@ class CheckpointStorage:
         repository, local = self._artifacts(record, trial)
         if local is not None:
             shutil.rmtree(local / CHECKPOINT_ARTIFACTS, ignore_errors=True)
-        elif _remote_size(repository):
+        elif repository is not None and _remote_size(repository):
             repository.delete_artifacts(CHECKPOINT_ARTIFACTS)
         for folder in folders:
             # A half removed folder must not have a checkpoint's name.
@@ -85,10 +85,13 @@ class CheckpointStorage:
             self._client.delete_run(trial.run_id)
 
     def _artifacts(self, record: SweepRecord, trial: TrialRecord) -> tuple[Any, Path | None]:
-        """Return MLflow's interface to a run's artifacts, or their folder if it is on this machine."""
+        """Return MLflow's interface to a run's artifacts, or their folder if it is on this machine; neither for a run
+        that a user has deleted in MLflow."""
         if trial.run_id not in self._artifact_uris:
             self._look_up(record)
-        uri = self._artifact_uris[trial.run_id]
+        uri = self._artifact_uris.get(trial.run_id)
+        if uri is None:
+            return None, None
         if (folder := local_path(uri)) is not None:
             return None, folder
         return artifact_repository(uri, self._client.tracking_uri), None

@@ -72,7 +72,7 @@ def ended_at(record: SweepRecord) -> float:
 def best_trials(record: SweepRecord, count: int) -> list[TrialRecord]:
     """Return the recorded best trial or Pareto front, and the trials with the best values."""
     ranked = [trial for trial in reversed(_by_goodness(record)) if finite(trial.value) is not None]
-    valid = [trial for trial in ranked if trial.state != "failed" and trial.violation is None]
+    valid = [trial for trial in ranked if trial.may_be_best]
     # If no trial is valid, the best of the others are kept.
     return [*record.front, *(valid or ranked)[: max(1, count)]]
 

@@ -71,7 +71,7 @@ class Remote(Operations, Schedules):
         return read_record(self._request("GET", f"{_path(sweep)}/record").content)
 
     def trial(self, sweep: str, trial: str, *, settled: bool = False) -> dict[str, Any]:
-        document: dict[str, Any] = self.get(_path(sweep, trial))
+        document: dict[str, Any] = self.get(_path(sweep, trial), settled=settled)
         return document
 
     def log_workers(self, record: SweepRecord, trial: TrialRecord) -> list[int]:

@@ -29,7 +29,7 @@ from sweeps.tracking.values import short
 from sweeps.validate.config_checks import Approve
 
 DEFAULT_URI = '${oc.env:MLFLOW_TRACKING_URI,"sqlite:///mlflow.db"}'
-KEPT_OF_SEARCH = ("metric", "mode", "limits", "max_retries")
+KEPT_OF_SEARCH = ("metric", "mode", "value", "limits", "max_retries")
 
 
 def choose(record: SweepRecord, trial: str | None) -> TrialRecord:

@@ -16,6 +16,7 @@ from sweeps.config.objectives import as_loss
 from sweeps.constants import CONFIG_ARTIFACT
 from sweeps.errors import UserError
 from sweeps.report.formatting import duration
+from sweeps.report.held_workers import worker_hours
 from sweeps.report.plain_console import plain_table
 from sweeps.report.report_data import best_values
 from sweeps.texts.wording import counted
@@ -58,17 +59,24 @@ class Compared:
     @cached_property
     def curve(self) -> list[BestSoFar]:
         """Best value so far, at the end of each trial."""
-        ended = sorted(
-            (trial for trial in self.record.trials if trial.ended is not None), key=lambda each: each.ended or 0.0
-        )
+        ended = self._ended(self.record.trials)
+        others = self._ended([*self.record.staged, *self.record.repeats])
         hours, known = 0.0, True
         curve = []
         for count, (trial, best) in enumerate(zip(ended, best_values(ended, self.record.mode), strict=True), 1):
+            at = trial.ended or 0.0
+            while others and (others[0].ended or 0.0) <= at:
+                hours += worker_hours(self.record, others.pop(0))
             known &= bool(trial.spans) or trial.steps == 0
-            hours += worker_hours(trial)
+            hours += worker_hours(self.record, trial)
             if best is not None:
-                curve.append(BestSoFar(count, self.record.elapsed(trial.ended or 0.0), hours if known else None, best))
+                curve.append(BestSoFar(count, self.record.elapsed(at), hours if known else None, best))
         return curve
+
+    @staticmethod
+    def _ended(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
+        """Return the trials that have ended, in the order of their ends."""
+        return sorted((trial for trial in trials if trial.ended is not None), key=lambda each: each.ended or 0.0)
 
     @property
     def value(self) -> float | None:
@@ -78,8 +86,8 @@ class Compared:
     @property
     def hours(self) -> float | None:
         """Hours of all workers of the whole sweep; None if not recorded."""
-        spans = all(trial.spans for trial in self.record.trials if trial.steps)
-        return sum(map(worker_hours, self.record.trials)) if spans else None
+        spans = all(trial.spans for trial in self.record.all_trials if trial.steps)
+        return sum(worker_hours(self.record, trial) for trial in self.record.all_trials) if spans else None
 
     def reached(self, target: float) -> BestSoFar | None:
         """First point at which the best value was at least as good as the target."""
@@ -110,7 +118,7 @@ class Comparison:
         workers = {
             worker
             for each in self.sweeps
-            for trial in each.record.trials
+            for trial in each.record.all_trials
             for span in trial.spans
             for worker in span.workers
         }
@@ -186,12 +194,6 @@ def compare_sweeps(
         raise UserError(f"compare: the sweeps must have the same metric and mode; {theirs}")
     unique = {record.sweep: record for record in records}.values()
     return Comparison([Compared(record, _config((config_text or recorded_config)(record))) for record in unique])
-
-
-def worker_hours(trial: TrialRecord) -> float:
-    """Hours that a trial held workers, summed over the workers."""
-    held = [(span.ended or span.trained) - span.held for span in trial.spans]
-    return sum(seconds * len(span.workers) for seconds, span in zip(held, trial.spans, strict=True)) / 3600
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:

@@ -21,16 +21,17 @@ def curve_table(record: SweepRecord) -> pd.DataFrame:
 
     Returns:
         A row for each report of a trial, with the columns ``config_id`` (the trial), ``step``, ``elapsed_s`` (seconds
-        that it had held its workers), one for each searched path and one for each metric. Failed trials are left out. A
-        parameter that a trial does not have, and a metric that a report does not have, is missing; a list or a mapping
-        among choices is JSON.
+        that it had held its workers), one for each searched path and one for each metric. Failed trials are left out,
+        and so are evaluations at step 0, which are no reports. A parameter that a trial does not have, and a metric
+        that a report does not have, is missing; a list or a mapping among choices is JSON.
 
     Raises:
         UserError: No trial has reported the first objective.
     """
     uri, trials = record.mlflow.tracking_uri, [trial for trial in record.trials if trial.state != "failed"]
     runs = [trial.run_id for trial in trials]
-    objective = fetch_histories(uri, runs, record.metric)
+    reported = fetch_histories(uri, runs, record.metric).items()
+    objective = {run: kept for run, points in reported if (kept := [each for each in points if each.step > 0])}
     if not objective:
         raise UserError(f"{record.sweep}: every trial has failed or not reported {record.metric}; there are no curves")
     names = sorted(fetch_metric_names(uri, runs) - {*record.metrics})

@@ -14,6 +14,7 @@ from sweeps.config.search import Stop
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan
 from sweeps.report.formatting import duration
+from sweeps.report.held_workers import held_s
 from sweeps.runtime.reservation import reserved_per_trial
 from sweeps.search.confirmation_race import MAX_RUNS, MIN_RUNS
 from sweeps.search.schedulers.trial_length import trial_length
@@ -62,8 +63,9 @@ class PastSweep:
     trials: int
     """Trials that have ended."""
     trial_s: float
-    """Mean seconds of a trial, including pruned ones."""
+    """Mean seconds for which a trial held its workers, including pruned ones."""
     wall_s: float
+    """Seconds of the search, without its stages and the repeats that confirmed its winner."""
     steps: int
     """Optimizer steps of the sweep's longest trial; 0 if they were not counted."""
     whole_s: float | None = None
@@ -130,16 +132,16 @@ def workload_of(plan: Plan) -> Workload:
 def past_of(record: SweepRecord) -> PastSweep | None:
     """Return the work of an earlier sweep; None if none of its trials has ended."""
     ended = [trial for trial in record.trials if trial.ended is not None]
-    took = [seconds for trial in ended if (seconds := record.took(trial)) is not None]
-    whole = [seconds for trial in ended if trial.state == "finished" and (seconds := record.took(trial)) is not None]
-    staged = sum(record.took(trial) or 0.0 for trial in record.staged)
+    held = {trial.trial: seconds for trial in ended if (seconds := held_s(record, trial)) is not None}
+    whole = [held[trial.trial] for trial in ended if trial.state == "finished" and trial.trial in held]
+    took, others = [*held.values()], sum(held_s(record, trial) or 0.0 for trial in [*record.staged, *record.repeats])
     if not took or record.time.wall_s <= 0:
         return None
     return PastSweep(
         sweep=record.sweep,
         trials=len(took),
         trial_s=sum(took) / len(took),
-        wall_s=record.time.wall_s * (sum(took) / (sum(took) + staged) if staged else 1.0),
+        wall_s=record.time.wall_s * (sum(took) / (sum(took) + others) if others else 1.0),
         steps=max(trial.steps for trial in ended),
         whole_s=fmean(whole) if whole else None,
     )
@@ -197,7 +199,7 @@ def expected_cost(work: Workload, past: Sequence[PastSweep]) -> ExpectedCost | N
         searched, whole_s = trials * each.trial_s, (each.whole_s or each.trial_s) * longer
         # As many trials at a time as in the earlier sweep, if only the cluster determines the number.
         search_s = each.wall_s / each.trials * trials
-        concurrent = work.concurrent or max(1.0, searched / search_s)
+        concurrent = work.concurrent or (max(1.0, searched / search_s) if search_s else 1.0)
         for repeats in work.repeats:
             totals.append(searched + repeats * whole_s)
             walls.append(

@@ -77,8 +77,10 @@ class ReportData:
 
     @cached_property
     def ranked(self) -> list[TrialRecord]:
-        """Trials with values, from the best to the worst by the first objective."""
-        return sorted(self.valued, key=lambda trial: as_loss(trial.all_values()[0], self.record.mode))
+        """Trials with values, from the best to the worst by the first objective; those that cannot be the best are
+        last."""
+        loss = {trial.trial: as_loss(trial.all_values()[0], self.record.mode) for trial in self.valued}
+        return sorted(self.valued, key=lambda trial: (not trial.may_be_best, loss[trial.trial]))
 
     def thinned(self, most: int) -> list[TrialRecord]:
         """Select up to ``most`` trials with values, in their order: a tenth are the best, the others evenly spaced."""
@@ -137,7 +139,7 @@ def fetch_curves(
         TrackingUnreachable: The server does not answer.
     """
     record, selected = data.record, {trial.trial for trial in chosen_for_curves(data, most)} | set(always)
-    chosen = [trial for trial in record.trials if trial.trial in selected]
+    chosen = [trial for trial in record.all_trials if trial.trial in selected]
     runs = [trial.run_id for trial in chosen]
     histories = fetch_histories(record.mlflow.tracking_uri, runs, metric or record.metric)
     return {trial.trial: _thinned(histories[trial.run_id], points) for trial in chosen if trial.run_id in histories}
@@ -149,8 +151,8 @@ def best_values(trials: Iterable[TrialRecord], mode: str, objective: int = 0) ->
 
     def value(trial: TrialRecord) -> float | None:
         values = trial.all_values()
-        is_result = trial.state != "failed" and trial.violation is None
-        return values[objective] if is_result and len(values) > objective and math.isfinite(values[objective]) else None
+        is_known = len(values) > objective and math.isfinite(values[objective])
+        return values[objective] if is_known and trial.may_be_best else None
 
     def best(one: float | None, other: float | None) -> float | None:
         return other if one is None else one if other is None else better(one, other)

@@ -33,6 +33,7 @@ def trial_document(record: SweepRecord, trial: TrialRecord) -> dict[str, Any]:
         "metric": list(record.metrics),
         "started": trial.started,
         "ended": trial.ended,
+        "took_s": record.took(trial),
         "error": trial.error,
         "violation": trial.violation,
         "pool": trial.pool,
@@ -123,9 +124,8 @@ def _facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _times(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if document["started"] is not None:
-        end = document["ended"] or time.time()
-        took = f", took {duration(max(0.0, end - document['started']))}"
-        yield "started", f"{_moment(document['started'])}{took}"
+        took = document.get("took_s")  # a service of an earlier release does not tell it
+        yield "started", _moment(document["started"]) + ("" if took is None else f", took {duration(took)}")
     if document["time_account"] is not None:
         account = TimeAccount.from_json(document["time_account"])
         yield "goodput", f"{account.goodput:.0%}; the rest: {describe_rest(account) or 'nothing'}"

@@ -31,10 +31,16 @@ def describe(params: Mapping[str, Any]) -> str:
 
 
 def short_names(paths: Mapping[str, Any]) -> dict[str, str]:
-    """Return the last part of each dotted path, or the last two parts if the last is not unique."""
-    parts = {path: path.split(".") for path in paths}
-    often = Counter(part[-1] for part in parts.values())
-    return {path: part[-1] if often[part[-1]] == 1 else ".".join(part[-2:]) for path, part in parts.items()}
+    """Return the last part of each dotted path, or as many of its last parts as make it unique."""
+    ends = {path: _ends(path) for path in paths}
+    often = Counter(end for each in ends.values() for end in each)
+    return {path: next((end for end in each if often[end] == 1), path) for path, each in ends.items()}
+
+
+def _ends(path: str) -> list[str]:
+    """Return the last part of a dotted path, the last two parts, and so on."""
+    parts = path.split(".")
+    return [".".join(parts[start:]) for start in reversed(range(len(parts)))]
 
 
 def parameter_names(params: Iterable[Mapping[str, Any]]) -> dict[str, str]:

@@ -101,6 +101,11 @@ class TrialRecord:
         measured_again = saved.values not in ((), self.all_values())
         return saved if saved.step != self.best_step or measured_again else None
 
+    @property
+    def may_be_best(self) -> bool:
+        """Whether the trial's value counts: it has not failed, and has exceeded no limit."""
+        return self.state != "failed" and self.violation is None
+
     def all_values(self) -> tuple[float, ...]:
         """Return the value of each objective; empty if the trial has reported none."""
         return self.values or (() if self.value is None else (self.value,))

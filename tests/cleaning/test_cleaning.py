@@ -162,6 +162,19 @@ def test_a_registered_models_run_stays_and_runs_are_deleted_softly(store: str) -
     assert held(store, "old") == {"0000": ALL, "0002": ALL}
 
 
+@pytest.mark.parametrize("removed", [False, True], ids=["deleted", "removed by mlflow gc"])
+def test_a_best_run_that_a_user_has_deleted_in_mlflow_does_not_end_the_cleaning(store: str, removed: bool) -> None:
+    best = load_sweep(store, "old").best
+    assert best is not None
+    client = MlflowClient(store)
+    client.delete_run(best.run_id)
+    if removed:
+        client._tracking_client.store._hard_delete_run(best.run_id)  # as `mlflow gc` does
+    assert len(clean(store, plan_cleaning(store, ["old"], Policy()))) == 3
+    assert len(clean(store, plan_cleaning(store, [], Policy(max_size=0)))) == 3
+    assert (Path("outputs") / "old" / "trials" / "0002" / "step-00000010").is_dir()
+
+
 def test_a_sweep_that_has_come_to_run_meanwhile_stays(store: str) -> None:
     planned = plan_cleaning(store, ["old"], Policy())
     parent = load_sweep(store, "old").mlflow.run_id

@@ -30,8 +30,9 @@ Run = pytest.CaptureFixture[str]
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedStore:
     def record(uri: str) -> None:
-        for name in ("digits-1", "digits-2"):
-            record_small_sweep(uri, name, compose_sweep("digits", [], ConfSearchPath()).as_yaml())
+        config = compose_sweep("digits", [], ConfSearchPath()).as_yaml()
+        for name, status in (("digits-1", "finished"), ("digits-2", "finished"), ("digits-3", "interrupted")):
+            record_small_sweep(uri, name, config, status)
 
     return RecordedStore(tmp_path_factory.mktemp("sweeps"), record)
 
@@ -66,6 +67,7 @@ def test_a_verb_prints_the_same_through_a_server(serving: WebServer, capsys: Run
         ["show", "digits-1", "--watch"],
         ["best", "digits-1"],
         ["best", "digits-1", "--trial", "3"],
+        ["show", "digits-3", "--trial", "3"],
         ["compare", "digits-1", "digits-2"],
         ["clean", "digits-1", "--dry-run"],
         ["run", "conf=digits", "search.num_trials=3", "--name=mine", "--dry-run"],
@@ -150,8 +152,8 @@ def test_the_token_comes_from_the_environment_or_a_file(
     assert (status, "the command line takes it from SWEEPS_TOKEN" in str(error)) == (2, True)
     monkeypatch.setenv("SWEEPS_TOKEN", secret)
     monkeypatch.setenv("SWEEPS_SERVER", serving.url)
-    assert len(json.loads(printed(capsys, "list", "--json"))) == 2
+    assert len(json.loads(printed(capsys, "list", "--json"))) == 3
     monkeypatch.delenv("SWEEPS_TOKEN")
     (tmp_path / "token").write_text(f"{secret}\n")
     monkeypatch.setenv("SWEEPS_TOKEN_FILE", str(tmp_path / "token"))
-    assert len(json.loads(printed(capsys, "list", "--json"))) == 2
+    assert len(json.loads(printed(capsys, "list", "--json"))) == 3

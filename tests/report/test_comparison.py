@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,23 @@ def test_what_all_have_reached_is_the_target_and_its_price_is_told() -> None:
         "train.lr",
     ):
         assert words in printed
+
+
+def test_the_hours_of_a_sweep_are_also_those_of_its_stages_and_repeats() -> None:
+    staged = [replace(trial(0, 0.9, 1800), trial="s1-0000", stage=1)]
+    repeats = [replace(trial(0, 0.6, 7200), trial="0000r1", repeat_of="0000")]
+    (each,) = compared(replace(sweep("staged", [trial(0, 0.5, 3600)]), staged=staged, repeats=repeats)).sweeps
+    assert each.hours == 3.0
+    assert [(point.trials, point.hours) for point in each.curve] == [(1, 2.0)]
+
+
+def test_an_attempt_whose_driver_was_killed_held_its_workers_until_then() -> None:
+    killed = Span(held=0, trained=100, workers=("host",))
+    again = Span(held=10_000, trained=10_100, ended=13_600, workers=("host",))
+    record = sweep("resumed", [trial_record(0, 0.5, steps=10, started=0.0, ended=13_600.0, spans=(killed, again))])
+    sessions = ((0.0, 1800.0), (9_900.0, 13_600.0))
+    (each,) = compared(replace(record, time=SweepTime(wall_s=5500, sessions=sessions))).sweeps
+    assert each.hours == 1.5
 
 
 def test_other_metrics_and_a_sweep_alone_are_refused() -> None:

@@ -6,10 +6,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from records import sweep_record, trial_record
 
 from sweeps.config.search import Cost, Stop
 from sweeps.plan.plan import make_plan
-from sweeps.report.expected_cost import PastSweep, Workload, cost_by_earlier_sweeps, expected_cost, workload_of
+from sweeps.report.expected_cost import (
+    PastSweep,
+    Workload,
+    cost_by_earlier_sweeps,
+    expected_cost,
+    past_of,
+    workload_of,
+)
+from sweeps.tracking.record import SweepTime
+from sweeps.tracking.spans import Span
 
 WORK = Workload(
     trials=12,
@@ -96,6 +106,27 @@ def test_repeats_of_the_best_are_whole_trainings_after_the_search() -> None:
     assert confirmed.gpu_hours == pytest.approx(((360 + 360) / 3600, (360 + 900) / 3600))
     plan = make_plan(["conf=digits", "cluster.num_cpus=4", "search.confirm=3"], [], None, "")
     assert workload_of(plan).repeats == (6, 15)
+
+
+def test_the_repeats_of_an_earlier_sweep_are_not_also_time_of_its_search() -> None:
+    trials = [trial_record(number, 0.5, started=10.0 * number, ended=10.0 * (number + 1)) for number in range(4)]
+    repeats = [
+        trial_record(f"0000r{n}", 0.5, repeat_of="0000", started=40.0 + 10 * n, ended=50.0 + 10 * n) for n in range(6)
+    ]
+    past = past_of(sweep_record(trials=trials, repeats=repeats, time=SweepTime(wall_s=100.0)))
+    assert past is not None
+    assert past.wall_s == pytest.approx(40.0)
+    again = expected_cost(replace(WORK, trials=4, steps=None, concurrent=None, repeats=(6, 15)), [past])
+    assert again is not None
+    assert again.wall_s == pytest.approx((100.0, 190.0))
+
+
+def test_a_trial_does_not_cost_the_time_in_which_its_scheduler_paused_it() -> None:
+    spans = tuple(Span(held=at, trained=at + 1, ended=at + 10, workers=("a",)) for at in (0.0, 90.0))
+    paused = trial_record(0, 0.5, started=0.0, ended=100.0, spans=spans)
+    past = past_of(sweep_record(trials=[paused], time=SweepTime(wall_s=100.0)))
+    assert past is not None
+    assert (past.trial_s, past.whole_s) == (20.0, 20.0)
 
 
 def test_an_estimate_in_words_names_the_sweeps_it_is_from() -> None:

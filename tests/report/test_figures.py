@@ -271,6 +271,20 @@ def test_importance_finds_the_parameter_that_matters() -> None:
     assert slices(few, few.paths) is not None
 
 
+def test_the_importance_for_being_among_the_best_is_that_of_the_highest_values_where_the_metric_is_maximised() -> None:
+    rng = random.Random(0)
+    trials = []
+    for number in range(80):
+        params = {"decides_best": rng.random(), "decides_worst": rng.random()}
+        value = (2.0 if params["decides_best"] > 0.8 else 1.0) if params["decides_worst"] > 0.2 else 0.0
+        trials.append(trial(number, value + 0.01 * rng.random(), params=params))
+    highest, lowest = report_data(trials), report_data([replace(each, value=-(each.value or 0.0)) for each in trials])
+    highest = replace(highest, record=replace(highest.record, modes=("max",)))
+    for made in (highest, lowest):
+        shares = importances(made, 0)["PED-ANOVA"]
+        assert shares["decides_best"] > shares["decides_worst"]
+
+
 def conditional(number_of_trials: int, with_momentum: int) -> ReportData:
     """``lr`` decides; ``momentum`` does nothing, and few trials have it."""
     rng = random.Random(1)
@@ -316,8 +330,21 @@ def test_two_parameters_with_one_short_name_keep_their_own_ranges() -> None:
         for number in range(20)
     ]
     made = report_data([trial(number, rng.random(), params=point) for number, point in enumerate(points)])
-    assert len({made.names[path] for path in made.paths}) == 1
+    assert sorted(made.names.values()) == ["model.arguments.lr", "task.arguments.lr"]
     assert slices(made, made.paths) is not None
+
+
+def test_parameters_that_differ_only_in_the_beginning_of_their_paths_have_an_importance_and_a_slice_each() -> None:
+    rng = random.Random(4)
+    points = [{"model.lora.r": rng.random(), "teacher.lora.r": rng.random()} for _ in range(40)]
+    trials = [trial(number, point["model.lora.r"], params=point) for number, point in enumerate(points)]
+    made = report_data(trials)
+    for shares in importances(made, 0).values():
+        assert shares[made.names["model.lora.r"]] > 0.8
+        assert sum(shares.values()) == pytest.approx(1)
+    section = slices(made, ["model.lora.r"])
+    assert section is not None
+    assert sorted(section.figures[0].figure.data[0].x) == pytest.approx(sorted(each["model.lora.r"] for each in points))
 
 
 def test_workers_of_one_host_have_rows_of_their_own_and_gpus_are_named() -> None:
@@ -345,6 +372,27 @@ def test_a_span_that_nobody_saw_the_end_of_ends_where_the_next_one_begins() -> N
 def test_a_record_without_spans_shows_trials_from_their_start_to_their_end() -> None:
     found = bars(report_data([trial(0, 1.0, started=START + 2, ended=START + 9)]))
     assert [(bar.row, bar.held, bar.trained, bar.ended) for bar in found] == [("worker 1", 2.0, 2.0, 9.0)]
+
+
+def test_the_timeline_has_the_trials_of_stages_and_the_repeats() -> None:
+    made = report_data([trial(0, 1.0, spans=spans(50, 10, ("a",)))])
+    staged = [trial_record("s1-0000", 2.0, stage=1, spans=spans(0, 50, ("a",)))]
+    repeats = [trial_record("0000r1", 1.0, repeat_of="0000", spans=spans(60, 40, ("a",)))]
+    made = replace(made, record=replace(made.record, staged=staged, repeats=repeats))
+    assert [bar.trial for bar in bars(made)] == ["s1-0000", "0000", "0000r1"]
+    section = timeline(made)
+    assert section is not None
+    assert "held their workers for 100% of the time" in section.text
+
+
+def test_a_failed_trial_and_one_beyond_a_limit_are_ranked_after_those_that_count() -> None:
+    trials = [trial(0, 0.5), trial(1, 0.1, "failed"), trial(2, 0.2, violation="too large"), trial(3, 0.6)]
+    made = report_data(trials)
+    assert [each.trial for each in made.ranked] == ["0000", "0003", "0001", "0002"]
+    section = parallel_lines(made, ["lr"])
+    assert section is not None
+    (best,) = [trace for trace in section.figures[0].figure.data if trace.name == "best"]
+    assert {each for each in best.customdata if each} == {"0000"}
 
 
 def test_many_short_trials_on_a_worker_are_drawn_as_one_bar() -> None:

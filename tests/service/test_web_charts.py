@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from processes import run_python
-from recording import record_small_sweep
+from pydantic import TypeAdapter, ValidationError
+from recording import open_recorder, record_small_sweep
 from records import sweep_record, trial_record
 
 from sweeps.constants import TAG_ENDED
@@ -19,18 +20,25 @@ from sweeps.report.figures.nights import NightsRecord, nights_section
 from sweeps.report.figures.parallel_coordinates import parallel_lines
 from sweeps.report.figures.section import Section
 from sweeps.report.report_data import ReportData
+from sweeps.service.api.depends import Trial as QueriedTrial
+from sweeps.service.api.sweeps import TrialId as PathTrialId
+from sweeps.service.queue.job_requests import TrialId
 from sweeps.service.queue.jobs import Job
 from sweeps.service.record_cache import SweepLine
 from sweeps.service.web import figure_cache
 from sweeps.service.web.figure_cache import FigureCache
-from sweeps.service.web.figures import NOTHING, Choices, as_json, read_choices
+from sweeps.service.web.figures import NOTHING, Choices, as_json, make_section, read_choices
 from sweeps.service.web.paging import page_of
 from sweeps.service.web.rendering import moment
 from sweeps.service.web.sweep_rows import rows_of
 from sweeps.service.web.sweep_view import further_change
+from sweeps.service.web.trial_view import attempts
 from sweeps.service.web.trials_table import TrialsTable, trials_table
+from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.metric_history import HistoryPoint
+from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
+from sweeps.tracking.spans import Span
 
 
 def trial(number: int, value: float | None, state: str = "finished", **params: Any) -> TrialRecord:
@@ -149,10 +157,54 @@ def test_while_the_store_is_away_the_last_figure_is_shown(monkeypatch: pytest.Mo
     assert cache.get(record(trial(0, 0.1)), "curves", away) == "figure"
 
 
+def test_a_figure_of_a_sweep_that_ended_in_an_outage_is_made_once_the_store_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def away() -> str:
+        raise TrackingUnreachable("MLflow does not answer")
+
+    monkeypatch.setattr(figure_cache, "MAX_LOAD", math.inf)
+    cache, ended = FigureCache(), record(trial(0, 0.1))
+    cache.get(record(trial(0, 0.2)), "curves", lambda: "old")
+    assert cache.get(ended, "curves", away) == "old"
+    assert cache.get(ended, "curves", lambda: "new") == "new"
+
+
+def test_an_attempt_that_moved_to_other_workers_has_not_failed() -> None:
+    spans = tuple(Span(held=at, trained=at + 1.0, ended=at + 8.0, workers=("a",)) for at in (0.0, 10.0))
+    moved = FailedAttempt(attempt=1, ended=8.0, error="its node leaves", moved=True)
+    first, second = attempts(trial_record(0, 0.5, spans=spans, failures=(moved,)))
+    assert (first.outcome, first.why) == ("interrupted", "moved to other workers: its node leaves")
+    assert second.outcome == "finished"
+
+
+@pytest.mark.parametrize("pattern", [TrialId, PathTrialId, QueriedTrial], ids=["body", "path", "query"])
+def test_the_service_accepts_the_ids_of_trials_of_every_kind(pattern: Any) -> None:
+    known = TypeAdapter(pattern)
+    for name in ("7", "0007", "0007r1", "s1-0007", "s10-0007"):
+        assert known.validate_python(name) == name
+    for name in ("-0007", "s1-", "../0007", "s1-0007/x", ""):
+        with pytest.raises(ValidationError):
+            known.validate_python(name)
+
+
 def test_what_a_viewer_chooses_and_does_not_exist_is_left_out() -> None:
     choices = read_choices(record(trial(0, 0.2), trial(7, 0.1)), "", "sideways", ["7", "0000", "99", "0007"])
     assert choices == Choices(metric="eval/loss", axis="good", trials=("0007", "0000"))
     assert read_choices(record(trial(0, 0.2)), "train/lr", "log", []).axis == "log"
+
+
+def test_the_page_of_a_repeat_shows_the_curve_of_the_repeat(uri: str) -> None:
+    recorder = open_recorder(uri)
+    recorder.trials.start("0000", {"train.lr": 0.1}, "train: {lr: 0.1}", 1)
+    recorder.trials.start("0000r1", {"train.lr": 0.1, "seed": 1}, "train: {lr: 0.1}", 1, repeat_of="0000")
+    for name, loss in (("0000", 0.5), ("0000r1", 0.6)):
+        recorder.trials.log(name, 1, {"eval/loss": loss})
+    assert not recorder.close("finished")
+    sweep = load_sweep(uri, "digits-1")
+    choices = read_choices(sweep, "", "all", ["0000r1"])
+    section = make_section(FigureCache(), sweep, "curves", choices)
+    assert {each for trace in drawn(section) for each in trace.get("customdata", []) if each} == {"0000", "0000r1"}
 
 
 # --- the list ---------------------------------------------------------------------------------------------------

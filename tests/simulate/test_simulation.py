@@ -304,6 +304,7 @@ def test_the_curves_of_a_sweep_are_written_with_the_time_that_trials_held_worker
     for number in range(3):
         trial = f"{number:04}"
         recorder.trials.start(trial, {"train.lr": 0.1 * (number + 1), "kind": [1, 2]}, "train: {lr: 0.01}", 1)
+        recorder.trials.log(trial, 0, {"eval/loss": 9.0}, 1_000_000, competes=False)  # a table has steps from 1 on
         for step in (1, 2):
             now = 1000.0 + 10 * step
             recorder.trials.log(trial, step, {"eval/loss": 1.0 / step, "train/loss": float(step)}, round(now * 1000))

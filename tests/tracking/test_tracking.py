@@ -27,6 +27,7 @@ from waiting import wait_until
 from sweeps import constants
 from sweeps.config.objectives import Objectives
 from sweeps.config.search import Limit
+from sweeps.plan.export import alone
 from sweeps.registry.best_checkpoint import fetch_checkpoint, weights_note
 from sweeps.report.notebook_html import sweep_html, sweep_text
 from sweeps.report.terminal_tables import print_best, print_outcome, print_sweep
@@ -197,6 +198,23 @@ def test_the_best_trial_is_known_after_its_run_is_deleted_in_mlflow(
     assert (after.best.trial, after.best.value, after.best.params) == ("0002", 0.1, {"train.lr": 0.1})
     assert [trial.trial for trial in after.trials] == ["0000", "0001", "0002", "0003"]
     assert fetch_checkpoint(after, after.best, Path("found")).is_dir()
+
+
+def test_a_trial_whose_last_report_counts_is_trained_again_so_that_its_last_report_counts(uri: str) -> None:
+    config = "name: s\nsearch: {metric: eval/loss, mode: min, value: last, num_trials: 4}\ntracking: {uri: x}\n"
+    record_small_sweep(uri, config=config)
+    sweep = load_sweep(uri, "digits-1")
+    assert alone(sweep, sweep.trials[0])["search"]["value"] == "last"
+
+
+def test_a_trial_that_was_resumed_took_no_time_while_its_sweep_paused(uri: str) -> None:
+    record_small_sweep(uri)
+    sweep = load_sweep(uri, "digits-1")
+    resumed = replace(sweep.trials[0], started=1005.0, ended=91005.0)
+    sweep = replace(sweep, time=replace(sweep.time, sessions=((1000.0, 1010.0), (91000.0, 91010.0))))
+    shown = Console(record=True, width=200, file=io.StringIO())
+    print_trial(trial_document(sweep, resumed), shown)
+    assert ", took 10s" in shown.export_text()
 
 
 def test_where_the_saved_weights_are_not_those_of_the_best_value_everything_says_so(uri: str, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import optuna
 import plotly.graph_objects as go
 from optuna.importance import FanovaImportanceEvaluator, PedAnovaImportanceEvaluator, get_param_importances
+from optuna.study import StudyDirection
 
 from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
 from sweeps.report.figures.study_in_memory import build_study
@@ -62,11 +63,13 @@ def _by_group(data: ReportData, evaluator: Any, objective: int, most: int) -> Im
 
 
 def _evaluate(study: optuna.Study, evaluator: Any, objective: int, names: list[str]) -> Importance:
+    # Given a target, Optuna takes its lowest values for the best, whatever the study's direction.
+    sign = -1.0 if study.directions[objective] == StudyDirection.MAXIMIZE else 1.0
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Optuna warns of parameters that few trials have
+        warnings.simplefilter("ignore")  # Optuna warns of parameters that few trials have, and of the above
         try:
             found = get_param_importances(
-                study, evaluator=evaluator, params=names, target=lambda trial: trial.values[objective]
+                study, evaluator=evaluator, params=names, target=lambda trial: sign * trial.values[objective]
             )
         except (ValueError, RuntimeError):  # all trials are equal, or share no parameter
             return {}

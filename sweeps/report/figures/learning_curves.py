@@ -56,7 +56,7 @@ class LearningCurves:
     @cached_property
     def trials(self) -> list[TrialRecord]:
         """Trials with a curve; the best trial comes last, so that it is drawn above the others."""
-        found = [trial for trial in self.record.trials if self.histories.get(trial.trial)]
+        found = [trial for trial in self.record.all_trials if self.histories.get(trial.trial)]
         return sorted(found, key=lambda trial: trial.trial == self.best)
 
     @cached_property

@@ -31,7 +31,7 @@ def build_study(data: ReportData, trials: Sequence[TrialRecord]) -> optuna.Study
     minimize, maximize = StudyDirection.MINIMIZE, StudyDirection.MAXIMIZE
     optuna.logging.set_verbosity(optuna.logging.WARNING)  # otherwise it logs a line for each study
     study = optuna.create_study(directions=[minimize if mode == "min" else maximize for mode in data.record.modes])
-    distributions = {path: distribution_of(data, path) for path in data.paths}  # two paths may have one short name
+    distributions = {path: distribution_of(data, path) for path in data.paths}
     made = []
     for trial in trials:
         known = {path: value for path, value in trial.params.items() if path in distributions}

@@ -63,8 +63,8 @@ def bars(data: ReportData) -> list[Bar]:
     host had at the same time."""
     record = data.record
     last = record.time.sessions[-1][1] if record.time.sessions else record.started + record.time.wall_s
-    end = max(last, *(trial.ended or 0.0 for trial in record.trials), record.started)
-    spans = [(trial, span) for trial in record.trials for span in _spans(trial, end)]
+    end = max(last, *(trial.ended or 0.0 for trial in record.all_trials), record.started)
+    spans = [(trial, span) for trial in record.all_trials for span in _spans(trial, end)]
     spans.sort(key=lambda each: each[1].held)
     workers = {worker for _, span in spans for worker in span.workers}
     by_trial = sum(len(span.workers) for _, span in spans) > 4 * MOST_BARS
@@ -254,7 +254,7 @@ def time_shares(data: ReportData) -> go.Figure | None:
     account = data.record.time.account
     if account is None or not account.total:
         return None
-    trials = [(trial.trial, trial.account) for trial in data.record.trials if trial.account is not None]
+    trials = [(trial.trial, trial.account) for trial in data.record.all_trials if trial.account is not None]
     trials.sort(key=lambda each: each[1].total, reverse=True)
     rows = [("sweep", account), *((f"trial {trial}", each) for trial, each in sorted(trials[:MOST_TRIALS]))]
     figure = go.Figure()

@@ -9,6 +9,7 @@ from fastapi import Depends, Path, Query, Request
 from sweeps.service.api.schema import Document
 from sweeps.service.app_context import AppContext
 from sweeps.service.auth.auth import Reader, Runner
+from sweeps.service.queue.job_requests import TRIAL
 from sweeps.service.user_operations import UserOperations
 
 
@@ -44,9 +45,7 @@ Metric = Annotated[
 Limit = Annotated[int, Query(description="Maximum number of items.", ge=1, le=1000)]
 Offset = Annotated[int, Query(description="Number of items to skip.", ge=0, lt=2**31)]
 Before = Annotated[int | None, Query(description="Only jobs with a lower number, for the next page.", ge=1, lt=2**31)]
-Trial = Annotated[
-    str | None, Query(description="Number of a trial; default: the best.", pattern=r"^[0-9]{1,9}(r[0-9]{1,2})?$")
-]
+Trial = Annotated[str | None, Query(description="Number of a trial; default: the best.", pattern=TRIAL)]
 
 
 class Problem(Document):

@@ -26,6 +26,7 @@ from sweeps.service.api.schema import Body, Document
 from sweeps.service.auth.auth import expensive
 from sweeps.service.queue import jobs
 from sweeps.service.queue.job_requests import (
+    TRIAL,
     Alias,
     ConfName,
     Extend,
@@ -48,7 +49,10 @@ router = APIRouter(tags=["sweeps"])
 
 Tokens = Annotated[list[Token], Field(max_length=1000)]
 """Overrides; ``access.max_overrides`` may allow fewer, with a separate message."""
-TrialId = Annotated[str, Path(description="Number of a trial.", pattern=r"^[0-9]{1,9}(r[0-9]{1,2})?$")]
+TrialId = Annotated[str, Path(description="Number of a trial.", pattern=TRIAL)]
+Settled = Annotated[
+    bool, Query(description="Whether a trial that `resume` would continue is `interrupted`, as on a terminal.")
+]
 Worker = Annotated[int, Path(description="Rank of a worker.", ge=0, lt=1_000_000)]
 Position = Annotated[int, Query(description="Start: 0, or `position` of the previous part.", ge=0, lt=2**60)]
 
@@ -278,9 +282,9 @@ class LogWorkers(Document):
 
 
 @router.get("/sweeps/{name}/trials/{trial}")
-def show(operations: Reads, name: Name, trial: TrialId) -> dict[str, Any]:
+def show(operations: Reads, name: Name, trial: TrialId, *, settled: Settled = False) -> dict[str, Any]:
     """A trial with the end of its logs: the document of ``show --trial --json``."""
-    return operations.trial(name, trial)
+    return operations.trial(name, trial, settled=settled)
 
 
 @router.get("/sweeps/{name}/trials/{trial}/logs")

@@ -31,8 +31,10 @@ T = TypeVar("T")
 class _Entry:
     lock: threading.Lock = field(default_factory=threading.Lock)
     record: SweepRecord | None = None
+    """Record that the value was made from; None: it was not made yet."""
     value: Any = None
     made: float = 0.0
+    """Time of the last attempt to make the value, by the monotonic clock."""
     took: float = 0.0
 
 
@@ -66,10 +68,11 @@ class FigureCache:
             if entry.record is None or not (is_young or entry.record is record or entry.record == record):
                 try:
                     entry.value = make()
+                    entry.record = record
                 except TrackingUnreachable:
                     if entry.record is None:
                         raise
-                entry.record, entry.made = record, time.monotonic()
+                entry.made = time.monotonic()
                 entry.took = entry.made - started
             value: T = entry.value
             return value

@@ -108,7 +108,7 @@ def read_choices(record: SweepRecord, metric: str, axis: str, trials: Sequence[s
         axis: Range of the value axis.
         trials: Ids of trials; ``7`` is ``0007``.
     """
-    known = {trial.trial for trial in record.trials}
+    known = {trial.trial for trial in record.all_trials}
     chosen = dict.fromkeys(each if each in known else each.zfill(4) for each in trials)
     axes: dict[str, ValueAxis] = {each: each for each in get_args(ValueAxis)}
     return Choices(

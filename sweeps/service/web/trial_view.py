@@ -121,7 +121,9 @@ def attempts(trial: TrialRecord) -> list[Attempt]:
         following = trial.spans[number].held if number < len(trial.spans) else math.inf
         failure = next((each for each in trial.failures if span.held <= each.ended < following), None)
         ended = span.ended if span.ended is not None else failure.ended if failure is not None else None
-        if failure is not None:
+        if failure is not None and failure.moved:
+            outcome, why = "interrupted", f"moved to other workers: {failure.error}"
+        elif failure is not None:
             outcome, why = "failed", failure.error
         elif number < len(trial.spans):
             outcome, why = "interrupted", "paused, or its driver ended; it continued in the next one"

@@ -142,7 +142,7 @@
   // A point leads to its trial, and a night to its sweep.
   function open(customdata, leadsTo) {
     const text = String(customdata ?? "");
-    const name = leadsTo.endsWith("/trials/") ? /^(?:trial )?(\d+)(?:,|$)/.exec(text)?.[1] : text;
+    const name = leadsTo.endsWith("/trials/") ? /^(?:trial )?((?:s\d+-)?\d+(?:r\d+)?)(?:,|$)/.exec(text)?.[1] : text;
     if (name) location.assign(leadsTo + encodeURIComponent(name));
   }
 
