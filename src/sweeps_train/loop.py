@@ -116,6 +116,7 @@ def live(lane: Lane, times_restored: int = 0) -> Life:
     Raises:
         Diverged: The training must return to its last checkpoint.
     """
+    lane.resume_evaluations()
     stop = Stop.NO if times_restored else (yield from lane.repeat_last_report())
     while stop is Stop.NO and not lane.is_done:
         yield None

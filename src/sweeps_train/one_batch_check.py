@@ -20,7 +20,7 @@ from sweeps_train.config import (
     TableTask,
     TrainingConfig,
 )
-from sweeps_train.data.images import ImageSamples
+from sweeps_train.data.images import IGNORED_LABEL, ImageSamples
 from sweeps_train.data.sampler import Batch
 from sweeps_train.reports.progress import check_enough_samples
 from sweeps_train.steps.random_state import seed_all
@@ -37,8 +37,6 @@ ALL_VALUES = 2**26
 """Number of values in a data set of tensors up to which all samples are read."""
 BATCH = 8
 """Samples in the forward pass."""
-IGNORED_LABEL = -100
-"""Label that ``cross_entropy`` ignores."""
 
 
 @dataclass(frozen=True)

@@ -160,6 +160,31 @@ def test_the_learning_rate_of_a_resumed_training_is_that_of_its_config(tmp_path:
     assert recorder.final["train/lr"] == 1e-4
 
 
+class Estimating(torch.optim.SGD):
+    """A user's own optimizer that keeps its estimate of the distance to the solution in its groups, as Prodigy does."""
+
+    def __init__(self, params: Any, lr: float, growth: float = 2.0):
+        super().__init__(params, lr)
+        for group in self.param_groups:
+            group |= {"distance": 1e-3, "growth": growth}
+
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            group["distance"] *= group["growth"]
+            for parameter in group["params"]:
+                parameter.data.add_(parameter.grad, alpha=-group["lr"] * group["distance"])
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_what_an_optimizer_has_learned_about_its_groups_is_resumed(background: bool, tmp_path: Path) -> None:
+    own = {"_target_": f"{__name__}.Estimating"}
+    changes: dict[str, Any] = {"train": {"optimizer": own, "lr": 1.0}, "checkpoint": {"background": background}}
+    config = configured(IMAGES, **changes)
+    unbroken = run(config)
+    run(config, tmp_path, stop_when_asked=STOP_AT_STEP_5)
+    assert run(config, tmp_path).final["eval/loss"] == unbroken.final["eval/loss"]
+
+
 def test_an_earlier_training_in_the_folder_is_an_error_unless_it_is_resumed(tmp_path: Path) -> None:
     run(configured(IMAGES), tmp_path)
     with pytest.raises(ValueError, match="holds checkpoints of an earlier training"):

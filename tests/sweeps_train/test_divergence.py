@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from test_checkpoint_evaluation import Late
 from torch import nn
 from training_runs import IMAGES, Recorder, configured, on_two_workers, run
 
@@ -86,6 +87,15 @@ def test_a_training_goes_back_and_leaves_out_the_samples(tmp_path: Path, monkeyp
     assert [progress.samples for progress in recorder.progress] == [4 * 400, (4 + 2 + 4) * 400]
     (note,) = recorder.notes
     assert note.endswith("not finite; the training goes back to its last checkpoint and leaves these samples out")
+
+
+def test_a_training_that_goes_back_makes_the_evaluations_that_it_had_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poisoned(monkeypatch, [6])
+    train = {"on_divergence": "restore", "eval_every": 2, "log_every": 2}
+    recorder = run(configured(IMAGES, train=train), tmp_path, evaluator=Late(times=6))
+    assert [(step, done) for step, *_, done in recorder.reports] == [(2, False), (4, False), (6, False), (8, True)]
 
 
 def test_a_training_that_always_diverges_ends_after_three_returns(

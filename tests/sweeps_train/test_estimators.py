@@ -145,6 +145,12 @@ def test_boosting_in_pieces_is_boosting_at_once(target: str, worker: Worker) -> 
     assert pieces["eval/r2"] > 0.2
 
 
+def test_rounds_by_another_name_of_the_library_are_as_many(worker: Worker) -> None:
+    fit(configured("lightgbm.LGBMClassifier", arguments={"num_iterations": 6}, report_every=3))
+    assert [each["step"] for each in worker.reports] == [3, 6]
+    assert load_model(worker.newest).estimator.booster_.current_iteration() == 6
+
+
 @pytest.fixture(scope="module")
 def cities(tmp_path_factory: pytest.TempPathFactory) -> Path:
     draw = np.random.default_rng(0)
@@ -230,6 +236,8 @@ def test_each_fold_reports_the_mean_so_far_and_the_last_one_keeps_a_model_of_all
         ("sklearn.ensemble.ExtraTreesRegressor", {"n_estimators": 9}, WarmStart(9, "n_estimators")),
         ("sklearn.ensemble.HistGradientBoostingRegressor", {}, WarmStart(100, "max_iter")),
         ("sklearn.neural_network.MLPClassifier", {"max_iter": 5}, Passes(5)),
+        ("sklearn.neural_network.MLPClassifier", {"early_stopping": True}, AtOnce()),
+        ("sklearn.linear_model.SGDClassifier", {"class_weight": "balanced"}, AtOnce()),
         ("sklearn.linear_model.LogisticRegression", {}, AtOnce()),
         ("sklearn.naive_bayes.GaussianNB", {}, AtOnce()),
     ],

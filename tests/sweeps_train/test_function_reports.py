@@ -107,6 +107,15 @@ def test_a_training_that_continues_from_step_0_repeats_no_report(tmp_path: Path)
     assert steps(recorder) == [(10, 0.5)]
 
 
+def test_a_training_that_continues_from_step_0_may_report_it_again(tmp_path: Path) -> None:
+    for attempt in ("first", "again"):
+        utils, recorder = worker(tmp_path / "trial")
+        utils.report({"loss": 0.1, "step": 0}, checkpoint=checkpoint(tmp_path / attempt))
+    utils.report({"loss": 0.5, "step": 10})
+    assert steps(recorder) == [(10, 0.5)]
+    assert [path.name for path in (tmp_path / "trial").glob("step-*")] == ["step-00000000"]
+
+
 def test_a_training_whose_only_report_is_of_step_0_has_it_as_its_result(tmp_path: Path) -> None:
     utils, recorder = worker(tmp_path)
     utils.report({"loss": 0.1, "step": 0})

@@ -143,6 +143,36 @@ def test_a_users_own_model_and_data_are_trained(tmp_path: Path) -> None:
     assert (load_model(tmp_path / "step-00000030")(inputs).argmax(dim=1) == labels).all()
 
 
+def partly_labelled() -> tuple[TensorDataset, TensorDataset]:
+    train, held_out = vectors(3)
+    inputs, labels = held_out.tensors
+    return train, TensorDataset(inputs, torch.where(torch.arange(len(labels)) < 14, -100, labels))
+
+
+def labelled_part() -> tuple[TensorDataset, TensorDataset]:
+    train, held_out = vectors(3)
+    return train, TensorDataset(*(each[14:] for each in held_out.tensors))
+
+
+def test_held_out_samples_with_the_label_that_the_loss_ignores_do_not_count() -> None:
+    some, whole = (
+        run(configured(custom(), data={"_target_": f"{__name__}.{each}", "arguments": {}}, train={"max_steps": 2}))
+        for each in ("partly_labelled", "labelled_part")
+    )
+    assert some.final["eval/accuracy"] == whole.final["eval/accuracy"]
+    assert some.final["eval/loss"] == pytest.approx(whole.final["eval/loss"])
+
+
+def without_labels() -> tuple[TensorDataset, TensorDataset]:
+    train, held_out = vectors(3)
+    return train, TensorDataset(held_out.tensors[0], torch.full((21,), -100))
+
+
+def test_held_out_samples_that_all_have_the_label_that_the_loss_ignores_are_an_error() -> None:
+    with pytest.raises(ValueError, match="all held-out labels are -100, which the loss ignores"):
+        run(configured(custom(), data={"_target_": f"{__name__}.without_labels", "arguments": {}}))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -461,6 +461,15 @@ def test_a_regression_has_the_mean_and_scale_of_its_target() -> None:
     assert encoding.num_outputs == 1
 
 
+@pytest.mark.parametrize("number", [0.1, 19.99, -0.3])
+def test_a_number_that_all_training_rows_share_is_not_scaled_by_its_rounding_error(number: float) -> None:
+    table = pa.table({"x": [number] * 1000, "y": range(1000), "label": [number] * 1000})
+    encoding = learn_encoding(data(drop=[]), "regression", table)
+    other = encoding.encode(pa.table({"x": [number, number + 1], "y": [0, 1]}))
+    assert encoding.matrix(other.numbers)[:, 0].tolist() == pytest.approx([0, 1], abs=1e-6)
+    assert encoding.output == Amount("amount", number, 1.0)
+
+
 def test_the_split_of_few_rows_says_what_is_wrong() -> None:
     table = pa.table({"x": range(6), "label": [*"aabbcc"]})
     with pytest.raises(ValueError, match=r"data.eval_fraction=0.2: with 6 rows, a class .* change it"):

@@ -211,6 +211,7 @@ def test_a_data_set_of_the_hub_is_read_through_datasets(monkeypatch: pytest.Monk
         ({"path": "owner/name"}, r"data.path: the data set owner/name \(split train\) cannot be loaded from the hub"),
         ({"sequence_length": 101}, "data.sequence_length=101 is longer than the 100 positions of the model; use at"),
         ({"sequence_length": 1}, "nothing to learn from within data.sequence_length=1; raise it"),
+        ({"eval_path": "blank.jsonl", "isolate_documents": True}, "data.eval_path=blank.jsonl: nothing to learn from"),
         ({"text_field": None, "messages_field": "text", "packing": False}, "set model.tokenizer to one of a chat"),
     ],
 )  # fmt: skip
@@ -220,6 +221,7 @@ def test_a_mistake_names_key_value_and_fix(options: dict[str, Any], message: str
     with (working_folder / "broken.jsonl").open("a") as file:
         file.write("\n{")
     (working_folder / "empty.jsonl").touch()
+    write(working_folder / "blank.jsonl", {"text": ""}, {"text": ""})
     (working_folder / "notes.md").write_text("abc")
     (working_folder / "cells.csv").write_text("text,n\nabc,1\ndef,2,3\n")
     (working_folder / "latin.txt").write_text("größer", encoding="latin-1")

@@ -15,6 +15,9 @@ from sweeps_train.data.sampler import Batch
 from sweeps_train.tables.train_part import train_part
 from sweeps_train.targets import call_target
 
+IGNORED_LABEL = -100
+"""Label that ``cross_entropy`` ignores."""
+
 
 class ImageSamples:
     """Samples of input and label; each counts as one unit of the loss."""

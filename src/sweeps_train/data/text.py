@@ -76,9 +76,12 @@ def _samples(
                 "and are left out",
                 samples.num_left_out, samples.num_left_out + len(samples), config.sequence_length,
             )  # fmt: skip
-    if len(samples) == 0:
+    # The end of an isolated document that is empty cannot be predicted from another document.
+    if len(samples) == 0 or (is_held_out and samples.units(range(len(samples))) == 0):
+        has_own = is_held_out and config.eval_path is not None
+        source = f"data.eval_path={config.eval_path}" if has_own else f"data.path={config.path}"
         raise ValueError(
-            f"data.path={config.path}: nothing to learn from within data.sequence_length={config.sequence_length}; "
+            f"{source}: nothing to learn from within data.sequence_length={config.sequence_length}; "
             "raise it, or check whether the text is empty"
         )
     return samples

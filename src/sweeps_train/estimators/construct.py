@@ -25,6 +25,12 @@ FIT_AT_ONCE = {
 }
 """Arguments that are not supported, and the reasons."""
 
+ROUNDS_OF_LIGHTGBM = (
+    *("num_iterations", "num_iteration", "n_iter", "num_tree", "num_trees", "num_round", "num_rounds", "nrounds"),
+    *("num_boost_round", "max_iter"),
+)
+"""Other names of LightGBM for ``n_estimators``. It would fit this number in each piece."""
+
 
 def estimator_class(task: EstimatorTask) -> type[Any]:
     """Import the class of an estimator.
@@ -99,9 +105,14 @@ def make_estimator(task: EstimatorTask, seed: int, num_cpus: int, *, has_categor
         ValueError: The class does not take these arguments.
     """
     found = estimator_class(task)
+    is_lightgbm = library_of(found) == "lightgbm"
+    arguments = {
+        "n_estimators" if is_lightgbm and name in ROUNDS_OF_LIGHTGBM else name: value
+        for name, value in task.arguments.items()
+    }
     try:
-        known = found(**task.arguments).get_params()
-        estimator = found(**{**_defaults(found, known, seed, num_cpus, has_categories), **task.arguments})
+        known = found(**arguments).get_params()
+        estimator = found(**{**_defaults(found, known, seed, num_cpus, has_categories), **arguments})
     except TypeError as error:
         raise ValueError(f"task.arguments={task.arguments} do not fit task._target_={task.target}: {error}") from error
     return estimator

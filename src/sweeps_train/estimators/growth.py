@@ -50,7 +50,9 @@ def growth_of(estimator: Any) -> Growth:
         return WarmStart(parameters["n_estimators"], "n_estimators")
     if "warm_start" in parameters and name.startswith("HistGradientBoosting"):
         return WarmStart(parameters["max_iter"], "max_iter")
-    if hasattr(estimator, "partial_fit") and isinstance(parameters.get("max_iter"), int):
+    # partial_fit refuses what it would have to count over all of its calls.
+    is_refused = parameters.get("early_stopping") is True or parameters.get("class_weight") == "balanced"
+    if hasattr(estimator, "partial_fit") and isinstance(parameters.get("max_iter"), int) and not is_refused:
         return Passes(parameters["max_iter"])
     return AtOnce()
 

@@ -340,6 +340,8 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
     def _complete(self, folder: Path, path: Path, progress: FunctionProgress, metrics: dict[str, float] | None) -> None:
         write_json(folder / METRICS_FILE, metrics)
         write_json(folder / PROGRESS_FILE, asdict(progress))
+        if path.exists():  # renamed first: a half removed folder would look like a checkpoint
+            shutil.rmtree(path.rename(unfinished(path.with_name(f"{path.name}-replaced"))))
         finish(folder, path)
 
     @property
@@ -387,8 +389,6 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         path = self._root / f"step-{progress.step:08d}"
         folder = unfinished(path)
         save(folder / FILES)
-        if path.exists():  # renamed first: a half removed folder would look like a checkpoint
-            shutil.rmtree(path.rename(unfinished(path.with_name(f"{path.name}-replaced"))))
         self._complete(folder, path, progress, metrics)
         if self._newest is None or self._newest.name < path.name:
             self._newest = path

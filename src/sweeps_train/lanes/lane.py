@@ -168,12 +168,16 @@ class Lane:
         saving and reporting it. A checkpoint that another training has reported is left out."""
         if self.resumed_from is None:
             return Stop.NO
-        if self.pending is not None:
-            self.pending.resume(self._evaluates_at, lambda step: step >= self.total_steps)
         metrics = read_metrics(self.resumed_from)
         if not metrics and self.is_done and self.evaluates:
             metrics, _ = self.evaluate()  # stopped between two evaluations, and now shortened to that step
         return (yield from self._report(metrics, str(self.resumed_from))) if metrics else Stop.NO
+
+    def resume_evaluations(self) -> None:
+        """Start the evaluations on other nodes that an earlier attempt, or this training before it went back to a
+        checkpoint, has not completed."""
+        if self.pending is not None:
+            self.pending.resume(self._evaluates_at, lambda step: step >= self.total_steps)
 
     def begin_step(self) -> GlobalBatch:
         """Read the batch of the next optimizer step, and set its learning rate."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 # Types of an optimizer's state beside tensors, which `torch.load` reads without running code.
 _PLAIN = (bool, int, float, str)
+_OF_GROUP = "group:"
+"""Prefix, in a parameter's state, of the values that the optimizer has changed in the parameter's group."""
+_first_groups: WeakKeyDictionary[torch.optim.Optimizer, list[dict[str, Any]]] = WeakKeyDictionary()
+"""Groups of users' own optimizers as they were built. Some, such as Prodigy, keep in them what they learn."""
 
 
 def build_optimizer(parameters: Iterable[nn.Parameter], config: Train) -> torch.optim.Optimizer:
@@ -66,6 +71,7 @@ def _custom(config: CustomOptimizer, settings: list[dict[str, Any]], lr: float) 
         raise ValueError(  # noqa: TRY004 - a mistake in the config
             f"train.optimizer._target_={config.target} returned {type(made).__name__}; it must be a torch Optimizer"
         )
+    _first_groups[made] = [dict(group) for group in made.param_groups]
     return made
 
 
@@ -106,7 +112,10 @@ def own_state(
     """
     tensors: dict[tuple[str, str], torch.Tensor] = {}
     plain: OptimizerState = {}
+    changed = _changed_in_groups(optimizer)
     for name, parameter in strategy.parameters.items():
+        if parameter in changed:
+            plain[name] = changed[parameter]
         for key, value in optimizer.state[parameter].items():
             _check_can_be_saved(optimizer, key, value, parameter)
             if isinstance(value, torch.Tensor) and can_be_stored(value):
@@ -114,6 +123,20 @@ def own_state(
             elif value is not None:  # as sgd's without momentum
                 plain.setdefault(name, {})[key] = value
     return tensors, plain
+
+
+def _changed_in_groups(optimizer: torch.optim.Optimizer) -> dict[nn.Parameter, dict[str, Any]]:
+    """Values that a user's own optimizer has changed in its groups, for each of their parameters."""
+    changed: dict[nn.Parameter, dict[str, Any]] = {}
+    for first, group in zip(_first_groups.get(optimizer, ()), optimizer.param_groups, strict=False):
+        values = {
+            f"{_OF_GROUP}{key}": value
+            for key, value in group.items()
+            if key != "lr" and type(value) in _PLAIN and (key not in first or first[key] != value)
+        }
+        if values:
+            changed |= {each: dict(values) for each in group["params"]}
+    return changed
 
 
 def _check_can_be_saved(optimizer: torch.optim.Optimizer, key: str, value: Any, parameter: nn.Parameter) -> None:
@@ -133,7 +156,7 @@ def load_optimizer_state(
     optimizer: torch.optim.Optimizer, state: Mapping[str, Mapping[str, Any]], strategy: Strategy
 ) -> None:
     """Load this worker's shard of the state. Learning rate, weight decay and momentum keep the values of the current
-    config."""
+    config, unlike values that the optimizer itself has changed in its groups."""
     names = {parameter: name for name, parameter in strategy.parameters.items()}
     order = [names[each] for group in optimizer.param_groups for each in group["params"]]
     shards = {
@@ -141,11 +164,16 @@ def load_optimizer_state(
             # Others, such as the number of steps, are not sharded.
             key: _own(strategy.shard_like(name, value) if _is_like(value, strategy.parameters[name]) else value)
             for key, value in state[name].items()
+            if not key.startswith(_OF_GROUP)
         }
         for index, name in enumerate(order)
         if name in state
     }
-    optimizer.load_state_dict({"state": shards, "param_groups": optimizer.state_dict()["param_groups"]})
+    groups = optimizer.state_dict()["param_groups"]
+    for group in groups:
+        of_first = state.get(order[group["params"][0]], {}) if group["params"] else {}
+        group |= {key.removeprefix(_OF_GROUP): each for key, each in of_first.items() if key.startswith(_OF_GROUP)}
+    optimizer.load_state_dict({"state": shards, "param_groups": groups})
 
 
 def _own(value: Any) -> Any:

@@ -269,16 +269,24 @@ def _learn_number(config: TableData, name: str, part: Any, kind: ColumnKind, col
     if not len(known):
         return feature  # nothing but infinite values
     fill = {"median": np.median(known), "mean": known.mean(), "zero": 0.0}[config.imputation]
-    mean, scale = (known.mean(), known.std()) if config.standardize else (0.0, 1.0)
+    mean, scale = _mean_and_scale(known) if config.standardize else (0.0, 1.0)
     has_missing = part in ("value", "days") and len(known) < len(values)
-    return NumberFeature(name, part, float(mean), float(scale) or 1.0, float(fill), has_missing)
+    return NumberFeature(name, part, mean, scale, float(fill), has_missing)
+
+
+def _mean_and_scale(values: Floats) -> tuple[float, float]:
+    """Mean and standard deviation of some numbers; 1 instead of the latter if all are equal, whose computed standard
+    deviation may be a rounding error."""
+    if values.min() == values.max():
+        return float(values[0]), 1.0
+    return float(values.mean()), float(values.std()) or 1.0
 
 
 def _learn_output(config: TableData, goal: Goal, table: pa.Table) -> Classes | Amount:
     column = table[config.target]
     if goal == "regression":
         values = _target_numbers(config.target, column)
-        return Amount("amount", float(values.mean()), float(values.std()) or 1.0)
+        return Amount("amount", *_mean_and_scale(values))
     classes = sorted(set(class_values(config.target, column)))
     if len(classes) < 2:
         raise ValueError(

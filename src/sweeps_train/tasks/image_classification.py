@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from sweeps_train.config import CustomData, CustomModel, DigitsData, TrainingConfig
-from sweeps_train.data.images import ImageSamples, build_image_samples, image_shape
+from sweeps_train.data.images import IGNORED_LABEL, ImageSamples, build_image_samples, image_shape
 from sweeps_train.data.sampler import Batch
 from sweeps_train.models.image import ImageModel, build_image_model, load_image_model, save_image_model
 from sweeps_train.steps.random_state import seed_all
@@ -19,7 +19,8 @@ from sweeps_train.workers.worker_cache import cached
 
 
 class ImageClassification:
-    """Cross-entropy over classes; the unit of the loss is an image.
+    """Cross-entropy over classes; the unit of the loss is an image. Held-out images with the label -100, which
+    ``cross_entropy`` ignores, do not count.
 
     Batches have ``inputs`` of shape (samples, channels, height, width), or of the data set's own shape after the first
     dimension, and ``labels`` of shape (samples,); logits have shape (samples, classes).
@@ -28,7 +29,7 @@ class ImageClassification:
     unit: Literal["samples"] = "samples"
     frozen = ()
     stored_types: Mapping[str, torch.dtype] = MappingProxyType({})
-    num_scores = 2  # loss, number of correct answers
+    num_scores = 3  # loss, number of correct answers, and of labels that are not ignored
     scores_each_sample = False
 
     def __init__(self, config: TrainingConfig, weights: Path | None):
@@ -54,12 +55,18 @@ class ImageClassification:
         return functional.cross_entropy(logits.float(), batch["labels"], reduction="sum")
 
     def score(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
-        correct = (logits.argmax(dim=-1) == batch["labels"]).sum()
-        return torch.stack([self.loss(logits, batch), correct])
+        labels = batch["labels"]
+        correct, counted = (logits.argmax(dim=-1) == labels).sum(), (labels != IGNORED_LABEL).sum()
+        return torch.stack([self.loss(logits, batch), correct, counted])
 
     def metrics(self, scores: torch.Tensor, units: int) -> dict[str, float]:
-        loss, correct = scores.tolist()
-        return {"eval/loss": loss / units, "eval/accuracy": correct / units}
+        loss, correct, counted = scores.tolist()
+        if not counted:
+            raise ValueError(
+                f"data: all held-out labels are {IGNORED_LABEL}, which the loss ignores; give some held-out samples a "
+                "class"
+            )
+        return {"eval/loss": loss / counted, "eval/accuracy": correct / counted}
 
     def save(self, folder: Path, weights: Mapping[str, torch.Tensor] | None) -> None:
         save_image_model(self.model, self._shape, folder, weights)
