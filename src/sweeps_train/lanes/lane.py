@@ -67,9 +67,7 @@ class Lane:
         self.evaluates, self.pending = request.evaluator is None, self._pending_reports(folder)
 
         seed_all(config.seed)  # equally on all workers, so that they build the same weights
-        self.task = group.build_task(config, found.state)
-        request.on_prepared()
-        self.workers.meet()  # another node may still download or tokenize
+        self.task = group.prepare(request, found.state)
         check_same_samples(
             self.workers,
             self.task.train_samples,
@@ -145,7 +143,8 @@ class Lane:
 
     def finish(self) -> None:
         """End a successful training: wait until its last checkpoint is on the storage."""
-        self.checkpoints.finish()
+        with self._group.clock.stopped():
+            self.checkpoints.finish()
 
     def close(self) -> None:
         """End the processes that read ahead, and restore what this training changed in the process."""
