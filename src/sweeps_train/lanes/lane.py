@@ -33,7 +33,7 @@ from sweeps_train.steps.optimizer import build_optimizer, learning_rate, named_i
 from sweeps_train.steps.precision import Precision
 from sweeps_train.steps.random_state import seed_all
 from sweeps_train.steps.stop_schedule import StopSchedule
-from sweeps_train.strategies.layers import compile_layers
+from sweeps_train.strategies.layers import compile_layers, forget_compiled
 from sweeps_train.training_request import TrainingRequest
 from sweeps_train.workers.exchange import Exchange
 
@@ -151,11 +151,12 @@ class Lane:
         self.checkpoints.close()
         self.batches.close()
         self.strategy.close()
+        if self.config.train.compile:
+            forget_compiled(self.task.model)
+            torch.compiler.reset()
         self.task.close()
         if self.pending is not None:
             self.pending.close()
-        if self.config.train.compile:
-            torch.compiler.reset()
 
     @property
     def is_done(self) -> bool:
