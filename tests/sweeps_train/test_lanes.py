@@ -260,17 +260,15 @@ def with_a_damaged_file() -> tuple[Recorder, list[Exception | None]]:
     """Train beside a training whose data is damaged on the second worker; run on each worker."""
     from torch import distributed
 
-    from sweeps_train.lanes import shared_group
-
-    build = shared_group.CausalLMTraining
+    from sweeps_train.tasks.causal_lm import CausalLMTraining
 
     def builds(config: TrainingConfig, *arguments: Any) -> Any:
         if config.seed == BAD_BATCH.seed and distributed.get_rank() == 1:
             json.loads("{")
-        return build(config, *arguments)
+        return CausalLMTraining(config, *arguments)
 
     recorder = Recorder()
-    with mock.patch.object(shared_group, "CausalLMTraining", builds):
+    with mock.patch("sweeps_train.lanes.shared_group.CausalLMTraining", builds):
         feed = together(2, {"damaged": (BAD_BATCH, Recorder(), None), "trains": (TRAININGS["short"], recorder, None)})
     return recorder, feed.ends
 
@@ -320,18 +318,18 @@ def test_a_training_for_which_memory_is_too_small_alone_has_smaller_micro_batche
 def test_time_in_which_another_training_is_prepared_is_none_of_a_trainings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sweeps_train.lanes import shared_group
     from sweeps_train.steps import step_clock
+    from sweeps_train.tasks.causal_lm import CausalLMTraining
 
     monkeypatch.chdir(tmp_path)
     write_prompts(tmp_path)
-    build, built = shared_group.CausalLMTraining, []
+    built: list[int] = []
 
     def builds(*arguments: Any) -> Any:
         built.append(1)
-        return build(*arguments)
+        return CausalLMTraining(*arguments)
 
-    monkeypatch.setattr(shared_group, "CausalLMTraining", builds)
+    monkeypatch.setattr("sweeps_train.lanes.shared_group.CausalLMTraining", builds)
     clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + 1e6 * len(built))  # preparing takes days
     monkeypatch.setattr(step_clock, "time", clock)
     seldom = text(LORA, {"max_steps": 8, "log_every": 8, "eval_every": 8}, seed=10)

@@ -195,7 +195,8 @@ def test_a_trial_that_shares_its_workers_has_sizes_of_its_own(gpu: Gpu) -> None:
     class LaneStrategy(SimpleNamespace):
         pass
 
-    alone, beside_others = on_gpu(), LaneStrategy(**vars(on_gpu()))
+    alone = on_gpu()
+    beside_others: Any = LaneStrategy(**vars(alone))
     remember(auto(), beside_others, 2)
     assert recall(auto(), alone) is None
     remember(auto(), alone, 16)

@@ -78,7 +78,8 @@ class SharedGroup(Group):
         Raises:
             PreparationFailed: A worker could not, so that all of them leave the training out.
         """
-        task, error = None, None
+        task: Task | None = None
+        error: Exception | None = None
         try:
             task = self.build_task(request.config, state)
         except Exception as raised:  # noqa: BLE001 - such as of a damaged file on this node
