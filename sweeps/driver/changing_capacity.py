@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -125,7 +126,8 @@ class Capacity:
         self._broker.set_lanes(number, reason)
         with state.lock:
             state.lanes_found, state.has_found_lanes = number, reason is not None
-        self.refit()
+        with contextlib.suppress(DoesNotFit):  # nodes have just left, and ``_changed`` announces that
+            self.refit()
         if reason is not None:
             found = f"{number} trial{'s'[: number > 1]} a worker group: {reason}"
             state.announce(f"scaling.trials_per_group=auto: {found}; {self._at_once}")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from sweeps.constants import TAG_LANES
 from sweeps.doctor.finding import Finding
 from sweeps.driver import changing_capacity as capacity
 from sweeps.driver import leaving_nodes
@@ -174,3 +175,17 @@ def test_the_sweep_knows_how_many_trials_share_their_workers(cluster: Cluster) -
         wait_until(asked.is_set, "the next process is asked")
     assert cluster.state.lanes_found == 4
     assert told == [(4, None)]
+
+
+def test_the_number_of_trials_that_share_workers_is_announced_even_if_no_trial_fits_then(cluster: Cluster) -> None:
+    broker: Any = cluster.capacity._broker
+    broker.lanes, broker.set_lanes = lambda: (4, "measured"), lambda *_: None
+    tags: dict[str, str] = {}
+    recorder: Any = SimpleNamespace(attach=lambda _, added: tags.update(added))
+    cluster.capacity._recorder = recorder
+    cluster.state.fit = replace(cluster.state.fit, finds_lanes=True)
+    cluster.nodes = [node("small", 1)]
+    with cluster.capacity:
+        cluster.hears("1 node joined and 2 nodes left: no trial can be placed now")
+    assert tags == {TAG_LANES: "4 trials a worker group: measured"}
+    assert any("4 trials a worker group: measured" in line for line in cluster.said)

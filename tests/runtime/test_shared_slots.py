@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import ray
 
+from sweeps.constants import TRIAL
+from sweeps.driver.callbacks import LifecycleCallback
 from sweeps.runtime import hang, slot_queue
 from sweeps.runtime.attempt import StopRequest
 from sweeps.runtime.broker import Broker
@@ -17,6 +20,9 @@ from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.trials_at_once import Workers
 from sweeps.runtime.worker_group_spec import Lanes, WorkerGroupSpec
 from sweeps.worker_error import WorkerError
+
+if TYPE_CHECKING:
+    from sweeps.driver.sweep_searcher import SweepSearcher
 
 pytestmark = pytest.mark.anyio
 
@@ -393,3 +399,30 @@ async def test_a_lane_that_ends_leaves_the_others_alone() -> None:
     assert not groups.owners[slot].is_closed
     await groups.begin("2")
     assert await groups.take(slot) == ["2"]
+
+
+async def test_a_trial_whose_actor_has_died_for_good_leaves_its_lane() -> None:
+    groups, asked = Groups(), list[Any]()
+    await groups.begin("0", "1", "2")
+    (slot,) = groups.owners
+    assert await groups.take(slot) == ["0", "1"]
+    ends: list[str] = []
+    session: Any = SimpleNamespace(
+        state=SimpleNamespace(
+            composition=SimpleNamespace(config=SimpleNamespace(scaling=SimpleNamespace(is_elastic=False))),
+            fit=SimpleNamespace(lanes=2),
+        ),
+        broker=SimpleNamespace(stop=lambda trial: asked.append(groups.broker.stop(trial))),
+        lifecycle=SimpleNamespace(ended=lambda config, result, error: ends.append(error)),
+    )
+    callback = LifecycleCallback(session, searcher=cast("SweepSearcher", None))
+    for trial in ("0", "2"):
+        died: Any = SimpleNamespace(
+            config={TRIAL: trial}, last_result={}, error_file=None, get_error=lambda: "The actor died"
+        )
+        callback.on_trial_error(0, [], died)
+    await asyncio.gather(*asked)
+    assert ends == ["The actor died", "The actor died"]
+    assert await groups.broker.wait_for_stop("0", 1) is StopRequest.SAVE, "its workers hear it"
+    assert (await groups.end("2")).error is None, "it no longer waits for a lane"
+    assert await groups.take(slot) == []

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -250,7 +252,91 @@ def test_a_fault_of_one_training_ends_that_one(results: Results) -> None:
     assert by_kind.pop(type(None)) == "None"
     assert by_kind.pop(ArithmeticError) == "in a metric of the user's"
     assert by_kind.pop(ValueError) == "train.precision: this training cannot share its workers with others"
-    assert list(by_kind.values()) in (["a disk"], ["another worker could not read its batch"])
+    (reason,) = by_kind.values()
+    assert reason == "a disk" or reason.startswith("another worker could not read its batch")
+
+
+def with_a_damaged_file() -> tuple[Recorder, list[Exception | None]]:
+    """Train beside a training whose data is damaged on the second worker; run on each worker."""
+    from torch import distributed
+
+    from sweeps_train.tasks.causal_lm import CausalLMTraining
+
+    def builds(config: TrainingConfig, *arguments: Any) -> Any:
+        if config.seed == BAD_BATCH.seed and distributed.get_rank() == 1:
+            json.loads("{")
+        return CausalLMTraining(config, *arguments)
+
+    recorder = Recorder()
+    with mock.patch("sweeps_train.lanes.shared_group.CausalLMTraining", builds):
+        feed = together(2, {"damaged": (BAD_BATCH, Recorder(), None), "trains": (TRAININGS["short"], recorder, None)})
+    return recorder, feed.ends
+
+
+def test_a_file_that_is_damaged_on_one_worker_ends_the_training_that_needs_it(tmp_path: Path) -> None:
+    write_prompts(tmp_path)
+    recorder, ends = on_two_workers(with_a_damaged_file, tmp_path)[0]
+    assert recorder.final
+    assert "could not be prepared by worker 1: JSONDecodeError: Expecting property name" in str(ends[0])
+    assert ends[1:] == [None]
+
+
+def test_a_training_for_which_memory_is_too_small_alone_has_smaller_micro_batches_or_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from sweeps_train.lanes.joint_passes import JointPasses
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SWEEPS_CACHE", str(tmp_path))
+    write_prompts(tmp_path)
+    compute, too_large = JointPasses._compute, text({"r": 5, "target_modules": "attention"}, {}, seed=9)
+
+    def computes_or_fails(self: JointPasses, strategies: Sequence[Any], parts: Any, *batch: Any) -> Any:
+        if parts[-1].rows.stop > 1 or any(each.task.model.peft_config["default"].r == 5 for each in strategies):
+            raise torch.OutOfMemoryError("full")
+        return compute(self, strategies, parts, *batch)
+
+    fits = {name: Recorder() for name in ("short", "sgd, two rows, mlp")}
+    with monkeypatch.context() as patched:
+        patched.setattr(JointPasses, "_compute", computes_or_fails)
+        feed = together(
+            3,
+            {
+                **{name: (TRAININGS[name], each, None) for name, each in fits.items()},
+                "ends": (too_large, Recorder(), None),
+            },
+        )
+    for name, recorder in fits.items():
+        assert_same(recorder, run(TRAININGS[name]))
+    assert "micro batches have 1 samples from now on, instead of 2" in fits["short"].notes[-1]
+    assert [type(each) for each in feed.ends] == [torch.OutOfMemoryError, type(None), type(None)]
+    assert "train.micro_batch_size=1 does not fit" in str(feed.ends[0])
+
+
+def test_time_in_which_another_training_is_prepared_is_none_of_a_trainings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sweeps_train.steps import step_clock
+    from sweeps_train.tasks.causal_lm import CausalLMTraining
+
+    monkeypatch.chdir(tmp_path)
+    write_prompts(tmp_path)
+    built: list[int] = []
+
+    def builds(*arguments: Any) -> Any:
+        built.append(1)
+        return CausalLMTraining(*arguments)
+
+    monkeypatch.setattr("sweeps_train.lanes.shared_group.CausalLMTraining", builds)
+    clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + 1e6 * len(built))  # preparing takes days
+    monkeypatch.setattr(step_clock, "time", clock)
+    seldom = text(LORA, {"max_steps": 8, "log_every": 8, "eval_every": 8}, seed=10)
+    recorders = {name: Recorder() for name in ("long", "short", "sgd, two rows, mlp")}
+    together(2, {name: (TRAININGS.get(name, seldom), each, None) for name, each in recorders.items()})
+    assert len(built) == 3
+    assert all(0 < each.progress[-1].seconds < 1e5 for each in recorders.values())
 
 
 def test_positions_and_speeds_are_reported_for_each_lane(results: Results) -> None:

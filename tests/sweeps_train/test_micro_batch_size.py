@@ -191,6 +191,18 @@ def test_neighbours_that_keep_to_their_share_are_none_of_the_causes(gpu: Gpu) ->
     assert not is_crowded(CUDA)
 
 
+def test_a_trial_that_shares_its_workers_has_sizes_of_its_own(gpu: Gpu) -> None:
+    class LaneStrategy(SimpleNamespace):
+        pass
+
+    alone = on_gpu()
+    beside_others: Any = LaneStrategy(**vars(alone))
+    remember(auto(), beside_others, 2)
+    assert recall(auto(), alone) is None
+    remember(auto(), alone, 16)
+    assert recall(auto(), beside_others) == 2
+
+
 def test_sizes_age(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     config, strategy = auto(), on_gpu()
     remember(config, strategy, 16)

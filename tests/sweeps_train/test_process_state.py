@@ -14,6 +14,7 @@ import torch
 from sweeps_train.workers.process_state import process_state_restored
 
 Settings = dict[str, Any]
+CUDA: Any = torch.backends.cuda
 
 
 def settings() -> Settings:
@@ -28,6 +29,7 @@ def settings() -> Settings:
         "float32": torch.backends.fp32_precision,  # type: ignore[attr-defined]
         "matrices": torch.get_float32_matmul_precision(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "attention": CUDA.flash_sdp_enabled(),
     }
 
 
@@ -54,6 +56,7 @@ def take_newer_names() -> None:
         lambda: torch.autograd.set_detect_anomaly(True),
         lambda: torch.set_float32_matmul_precision("high"),
         lambda: torch.use_deterministic_algorithms(True),
+        lambda: CUDA.enable_flash_sdp(not CUDA.flash_sdp_enabled()),
     ],
 )
 def test_settings_are_as_before_also_after_an_error(

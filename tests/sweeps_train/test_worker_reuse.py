@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from training_runs import IMAGES, TEXT, configured, on_two_workers, run, write_prompts
 
 from sweeps_train.devices import system
@@ -23,6 +24,24 @@ def test_a_trial_that_cannot_use_the_cached_base_model_frees_it(changed: Any, wo
     assert base() is not None
     run(configured(TEXT, train={"max_steps": 1}, **changed))
     assert base() is None
+
+
+def test_the_next_trial_does_not_train_a_base_model_that_stays_compiled(
+    working_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_prompts(working_folder)
+    compiled: list[Any] = []
+
+    def remembered(function: Any, **_: Any) -> Any:
+        compiled.append(function)
+        return function
+
+    monkeypatch.setattr(torch, "compile", remembered)
+    monkeypatch.setattr(torch.compiler, "reset", lambda: None)
+    run(configured(TEXT, train={"max_steps": 1, "compile": True}))
+    base = worker_cache._cache["base model"][1]._model
+    assert compiled
+    assert not any(each._compiled_call_impl for each in base.modules())
 
 
 def size_of_base() -> int:

@@ -30,6 +30,11 @@ def local_shard(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to_local() if is_dtensor(tensor) else tensor
 
 
+def uncompile(module: nn.Module) -> None:
+    """Undo ``module.compile()``, for which torch has no method."""
+    module._compiled_call_impl = None
+
+
 def multiply_in_place(tensors: list[torch.Tensor], factor: float | torch.Tensor) -> None:
     """Multiply tensors of one device by a number, using few kernels on a GPU."""
     torch._foreach_mul_(tensors, factor)

@@ -10,6 +10,15 @@ import torch
 
 from sweeps_train.config import Train
 
+_cuda = torch.backends.cuda
+_ATTENTION: list[tuple[Callable[[bool], None], Callable[[], bool]]] = [
+    (_cuda.enable_flash_sdp, _cuda.flash_sdp_enabled),
+    (_cuda.enable_mem_efficient_sdp, _cuda.mem_efficient_sdp_enabled),
+    (_cuda.enable_cudnn_sdp, _cuda.cudnn_sdp_enabled),
+    (_cuda.enable_math_sdp, _cuda.math_sdp_enabled),
+]
+"""Setter and getter for each kind of kernels of scaled dot product attention."""
+
 
 @contextmanager
 def numerics(train: Train) -> Iterator[None]:
@@ -69,12 +78,16 @@ def _read(older: Callable[[], Any]) -> Any:
 
 @contextmanager
 def algorithms_restored() -> Iterator[None]:
-    """Restore torch's settings for deterministic algorithms and cuDNN benchmarking after a ``with`` block."""
+    """Restore torch's settings for deterministic algorithms, cuDNN benchmarking and kernels of attention after a
+    ``with`` block."""
     cudnn = torch.backends.cudnn
     algorithms = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     kernels = cudnn.deterministic, cudnn.benchmark
+    attention = [(enable, is_enabled()) for enable, is_enabled in _ATTENTION]
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(algorithms[0], warn_only=algorithms[1])
         cudnn.deterministic, cudnn.benchmark = kernels
+        for enable, was_enabled in attention:
+            enable(was_enabled)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -92,9 +93,11 @@ class FeedOfAll:
             self._feed.stepped(lanes, tokens, time.perf_counter() - began)
 
     def ended(self, request: TrainingRequest, error: Exception | None) -> None:
-        """Pass a training's end on to rank 0's feed."""
+        """Pass a training's end on to rank 0's feed; other workers print their errors, which rank 0 may not know."""
         if self._feed is not None:
             self._feed.ended(request, error)
+        elif error is not None:
+            traceback.print_exception(error)
 
 
 def _nothing() -> None:

@@ -47,3 +47,11 @@ class Group:
     def build_task(self, config: TrainingConfig, state: Path | None) -> Task:
         """Build model and data of a lane, from scratch or from a checkpoint."""
         return build_task(config, state)
+
+    def prepare(self, request: TrainingRequest, state: Path | None) -> Task:
+        """Build model and data of a lane, and wait until all workers have, since another node may still download or
+        tokenize."""
+        task = self.build_task(request.config, state)
+        request.on_prepared()
+        self.workers.meet()
+        return task

@@ -15,7 +15,9 @@ from sweeps_train.errors import is_out_of_memory
 from sweeps_train.lanes.joint_linear import Part
 from sweeps_train.lanes.joint_model import JointModel, draws, join, parts_of
 from sweeps_train.lanes.lane_strategy import LaneStrategy
+from sweeps_train.memory.out_of_memory import OutOfMemoryHandler
 from sweeps_train.steps.captured_passes import CapturedPasses, Pass
+from sweeps_train.steps.gradient_accumulation import num_rows, split_batches
 from sweeps_train.strategies.all_reduce import average_in_chunks
 from sweeps_train.strategies.strategy import on_device
 from sweeps_train.workers.distributed import Workers
@@ -29,10 +31,20 @@ class Work:
     """One lane's input to a step."""
 
     strategy: LaneStrategy
+    memory: OutOfMemoryHandler
+    """The largest size of the lane's micro batches, which it halves after running out of memory."""
     micro_batches: Sequence[Batch]
     """Micro batches of this worker, on the CPU."""
     scale: float
     """Factor by which the losses are multiplied."""
+
+
+class _OutOfMemory(Exception):
+    """A pass that did not fit into memory, and the places of its lanes in the step."""
+
+    def __init__(self, error: RuntimeError, lanes: Sequence[int], rows: int):
+        super().__init__(error)
+        self.error, self.lanes, self.rows = error.with_traceback(None), lanes, rows  # its frames hold tensors
 
 
 class JointPasses:
@@ -67,7 +79,9 @@ class JointPasses:
         self._draws = [draws(each.task.model) for each in strategies]
         self._graphs.clear()
 
-    def backward(self, work: Sequence[Work], flags: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
+    def backward(
+        self, work: Sequence[Work], flags: torch.Tensor
+    ) -> tuple[list[torch.Tensor], torch.Tensor, dict[int, Exception]]:
         """Add the gradients of the lanes' losses, averaged over all workers.
 
         Args:
@@ -77,7 +91,8 @@ class JointPasses:
                 parts that failed.
 
         Returns:
-            This worker's part of the summed loss of each, a scalar on the device; and the mean of all workers' flags.
+            This worker's part of the summed loss of each, a scalar on the device; the mean of all workers' flags; and
+            the errors of parts, by their place, of which not even one sample fits into this worker's memory.
         """
         if self._workers.size > 1:
             flags = flags.to(self._workers.device, non_blocking=True)
@@ -85,10 +100,12 @@ class JointPasses:
             average_in_chunks([flags], self._workers.size)
             has_failed = flags[: len(work)].tolist()
             work = [replace(each, micro_batches=[]) if n else each for each, n in zip(work, has_failed, strict=True)]
-        losses = self._passes_that_fit(work)
+        losses, too_large = self._passes_that_fit(work)
+        for index in too_large:
+            flags[index] = 1.0
         if self._workers.size > 1:
             self._average(work, [] if self._is_sharded else [flags])
-        return losses, flags
+        return losses, flags, too_large
 
     def logits(self, strategy: LaneStrategy, batch: Batch) -> torch.Tensor:
         """Logits or hidden states of a single lane.
@@ -109,17 +126,27 @@ class JointPasses:
         finally:
             self._model.model.train()
 
-    def _passes_that_fit(self, work: Sequence[Work]) -> list[torch.Tensor]:
-        """Compute with fewer lanes at a time after running out of memory; other workers are not affected."""
-        states = [each.strategy.random_numbers.state() for each in work]
+    def _passes_that_fit(self, work: Sequence[Work]) -> tuple[list[torch.Tensor], dict[int, Exception]]:
+        """Compute with fewer lanes at a time after running out of memory, and with smaller micro batches of a lane that
+        does so without others; other workers are not affected.
+
+        Returns:
+            Losses, and the errors of lanes that have been left out, since not even one sample fits.
+        """
+        states, too_large = [each.strategy.random_numbers.state() for each in work], dict[int, Exception]()
         while True:
             try:
-                return self._passes(work)
-            except RuntimeError as error:
-                present = min(len(work), self._most_lanes or len(work))
-                if present == 1 or self._is_sharded or not is_out_of_memory(error):
-                    raise
-                self._most_lanes = (present + 1) // 2
+                return self._passes(work), too_large
+            except _OutOfMemory as full:
+                if len(full.lanes) > 1:
+                    self._most_lanes = (len(full.lanes) + 1) // 2
+                else:
+                    (index,) = full.lanes
+                    try:
+                        work[index].memory.halve(full.rows, full.error)
+                    except torch.OutOfMemoryError as error:
+                        too_large[index] = error.with_traceback(None)
+                        work = [replace(each, micro_batches=[]) if n == index else each for n, each in enumerate(work)]
             # Outside of the except clause: the error's frames hold tensors that are to be freed.
             for each, state in zip(work, states, strict=True):
                 each.strategy.discard_gradients()
@@ -128,6 +155,10 @@ class JointPasses:
 
     def _passes(self, work: Sequence[Work]) -> list[torch.Tensor]:
         device = self._workers.device
+        work = [
+            replace(each, micro_batches=split_batches(each.micro_batches, each.memory.micro_batch_size))
+            for each in work
+        ]
         losses = [torch.zeros((), dtype=sum_type(device), device=device) for _ in work]
         most = self._most_lanes or len(work)
         self._begun.clear()
@@ -135,7 +166,14 @@ class JointPasses:
             present = [index for index, each in enumerate(work) if number < len(each.micro_batches)]
             for start in range(0, len(present), most):
                 chosen = present[start : start + most]
-                for index, loss in zip(chosen, self._pass([work[each] for each in chosen], number), strict=True):
+                try:
+                    of_lanes = self._pass([work[each] for each in chosen], number)
+                except RuntimeError as error:
+                    if self._is_sharded or not is_out_of_memory(error):  # all workers take part in each pass
+                        raise
+                    rows = sum(num_rows(work[each].micro_batches[number]) for each in chosen)
+                    raise _OutOfMemory(error, chosen, rows) from None
+                for index, loss in zip(chosen, of_lanes, strict=True):
                     losses[index] += loss
         return losses
 

@@ -33,7 +33,7 @@ from sweeps_train.steps.optimizer import build_optimizer, learning_rate, named_i
 from sweeps_train.steps.precision import Precision
 from sweeps_train.steps.random_state import seed_all
 from sweeps_train.steps.stop_schedule import StopSchedule
-from sweeps_train.strategies.layers import compile_layers
+from sweeps_train.strategies.layers import compile_layers, forget_compiled
 from sweeps_train.training_request import TrainingRequest
 from sweeps_train.workers.exchange import Exchange
 
@@ -67,9 +67,7 @@ class Lane:
         self.evaluates, self.pending = request.evaluator is None, self._pending_reports(folder)
 
         seed_all(config.seed)  # equally on all workers, so that they build the same weights
-        self.task = group.build_task(config, found.state)
-        request.on_prepared()
-        self.workers.meet()  # another node may still download or tokenize
+        self.task = group.prepare(request, found.state)
         check_same_samples(
             self.workers,
             self.task.train_samples,
@@ -145,18 +143,20 @@ class Lane:
 
     def finish(self) -> None:
         """End a successful training: wait until its last checkpoint is on the storage."""
-        self.checkpoints.finish()
+        with self._group.clock.stopped():
+            self.checkpoints.finish()
 
     def close(self) -> None:
         """End the processes that read ahead, and restore what this training changed in the process."""
         self.checkpoints.close()
         self.batches.close()
         self.strategy.close()
+        if self.config.train.compile:
+            forget_compiled(self.task.model)
+            torch.compiler.reset()
         self.task.close()
         if self.pending is not None:
             self.pending.close()
-        if self.config.train.compile:
-            torch.compiler.reset()
 
     @property
     def is_done(self) -> bool:

@@ -13,8 +13,18 @@ from sweeps_train.lanes.lane_strategy import LaneStrategy
 from sweeps_train.lanes.sharded_lane_strategy import ShardedLaneStrategy
 from sweeps_train.steps.precision import Precision
 from sweeps_train.strategies.layers import checkpoint_activations
+from sweeps_train.tasks import Task
 from sweeps_train.tasks.causal_lm import CausalLMTraining, shared_base
 from sweeps_train.training_request import TrainingRequest
+
+
+class PreparationFailed(Exception):
+    """Some workers could not build model or data of a training; raised on all workers."""
+
+    def __init__(self, error: Exception):
+        super().__init__(error)
+        self.error = error
+        """This worker's error, or one that names the worker that has one."""
 
 
 class SharedGroup(Group):
@@ -61,3 +71,26 @@ class SharedGroup(Group):
         if self._sharding is not None:
             task.head_of_loss = self._model.head
         return task
+
+    def prepare(self, request: TrainingRequest, state: Path | None) -> Task:
+        """Build model and data of a lane on all workers.
+
+        Raises:
+            PreparationFailed: A worker could not, so that all of them leave the training out.
+        """
+        task: Task | None = None
+        error: Exception | None = None
+        try:
+            task = self.build_task(request.config, state)
+        except Exception as raised:  # noqa: BLE001 - such as of a damaged file on this node
+            error = raised
+        request.on_prepared()
+        self.workers.meet()
+        (failed,) = self.workers.sum([float(error is not None)])
+        if not failed:
+            assert task is not None
+            return task
+        own = None if error is None else f"{type(error).__name__}: {error}"
+        told = [f"worker {rank}: {text}" for rank, text in enumerate(self.workers.gather(own)) if text is not None]
+        elsewhere = OSError(f"model or data could not be prepared by {next(iter(told), 'another worker')}")
+        raise PreparationFailed(error or elsewhere) from error

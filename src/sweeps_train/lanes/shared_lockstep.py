@@ -16,11 +16,13 @@ from sweeps_train.lanes.joint_passes import Work
 from sweeps_train.lanes.lane import Lane
 from sweeps_train.lanes.lane_strategy import LaneStrategy
 from sweeps_train.lanes.lockstep import Lockstep
-from sweeps_train.lanes.shared_group import SharedGroup
+from sweeps_train.lanes.shared_group import PreparationFailed, SharedGroup
 from sweeps_train.loop import live
 from sweeps_train.steps.divergence import Diverged
 from sweeps_train.training_request import TrainingRequest
 from sweeps_train.workers.exchange import Rows
+
+_ELSEWHERE = "another worker could not read its batch, or has too little memory for one sample; see the workers' log"
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,8 @@ class SharedLockstep(Lockstep):
                 self.advance()
             free = self._num_lanes - len(self._lives)
             if not self._lives or (free and self._asks):
-                requests, self._asks = self._feed.next(free), False
+                with self.group.clock.stopped():
+                    requests, self._asks = self._feed.next(free), False
 
     def close(self) -> None:
         """Close all lanes after a failure of their group; their next attempts continue from checkpoints."""
@@ -80,12 +83,15 @@ class SharedLockstep(Lockstep):
         """
         reporter = None if request.reporter is None else GuardedReporter(request.reporter)
         try:
-            lane = Lane(replace(request, reporter=reporter, resume=request.resume or times_restored > 0), self.group)
+            with self.group.clock.stopped():  # the other lanes wait
+                resume = request.resume or times_restored > 0
+                lane = Lane(replace(request, reporter=reporter, resume=resume), self.group)
+        except PreparationFailed as failed:
+            self._not_begun(request, failed.error)
+            return
         except Exception as error:  # noqa: BLE001 - whatever keeps it from beginning, the others train on
             self._raise_unless_shared(error)
-            self._use_lanes()
-            self._asks = True
-            self._feed.ended(request, error)
+            self._not_begun(request, error)
             return
         if samples is not None:
             lane.continue_at(samples)
@@ -93,10 +99,15 @@ class SharedLockstep(Lockstep):
         self._use_lanes(lane)
         self.begin(lane, live(lane, times_restored))
 
+    def _not_begun(self, request: TrainingRequest, error: Exception) -> None:
+        self._use_lanes()
+        self._asks = True
+        self._feed.ended(request, error)
+
     def _raise_unless_shared(self, error: Exception) -> None:
         """Raise an error that other workers may not have, since the group then cannot continue. Config mistakes occur
-        on all workers."""
-        if self.group.workers.size > 1 and not isinstance(error, ValueError):
+        on all workers; they are plain ``ValueError``s, whereas a damaged file raises a class derived from it."""
+        if self.group.workers.size > 1 and type(error) is not ValueError:
             raise error
 
     def _resume(self, lane: Lane, reply: Rows | None) -> None:
@@ -141,9 +152,9 @@ class SharedLockstep(Lockstep):
             except Exception as error:  # noqa: BLE001 - whatever a data set raises, the other lanes train on
                 failed[lane] = error
         work = [
-            Work(_strategy(lane), batches[lane].micro_batches, lane.loss_scale(batches[lane]))
+            Work(_strategy(lane), lane.memory, batches[lane].micro_batches, lane.loss_scale(batches[lane]))
             if lane in batches
-            else Work(_strategy(lane), [], 0.0)
+            else Work(_strategy(lane), lane.memory, [], 0.0)
             for lane in lanes
         ]
         # Told along with the gradients: which lanes have failed on this worker, and whether others wait for a lane.
@@ -151,12 +162,13 @@ class SharedLockstep(Lockstep):
         flags = torch.tensor([*(float(lane in failed) for lane in lanes), float(waits)])
         group, first, size = self.group, lanes[0], sum(each.size for each in batches.values())
         with group.communication.watching(first.progress.step), group.flops.counting(first.strategy, size):
-            losses, flags = group.passes.backward(work, flags)
+            losses, flags, too_large = group.passes.backward(work, flags)
+            failed |= {lanes[index]: error for index, error in too_large.items()}
             *have_failed, waits = (each > 0 for each in flags.tolist())
             self._asks |= waits
             for lane, loss, has_failed in zip(lanes, losses, have_failed, strict=True):
                 if has_failed:
-                    self._end(lane, failed.get(lane, OSError("another worker could not read its batch")))
+                    self._end(lane, failed.get(lane, OSError(_ELSEWHERE)))
                 else:
                     self._end_step(lane, batches[lane], loss)
         self._feed.stepped(len(lanes), sum(each.size for each in batches.values()), began)

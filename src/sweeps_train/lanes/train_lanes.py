@@ -13,9 +13,9 @@ from sweeps_train.workers.distributed import Workers
 def train_lanes(feed: Feed | None, num_lanes: int) -> None:
     """Train until the feed is empty. Every worker calls it.
 
-    Each training gets the values that ``train`` gives it alone. An error in one, such as a mistake in its config, a
-    batch that cannot be read or an exception of its reporter, ends that one; others that only some workers may have,
-    such as a full disk, end all, which continue from their checkpoints.
+    Each training gets the values that ``train`` gives it alone. An error in one, such as a mistake in its config, data
+    that cannot be read or an exception of its reporter, ends that one; others that only some workers may have, such as
+    a full disk, end all, which continue from their checkpoints.
 
     Args:
         feed: Gives the trainings, on rank 0. They share the base of the first one if ``sweeps_train.config.sharing``

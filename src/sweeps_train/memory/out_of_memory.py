@@ -67,7 +67,7 @@ class OutOfMemoryHandler:
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
-                self._halve(max(map(num_rows, micro_batches)), error)
+                self.halve(max(map(num_rows, micro_batches)), error)
             # Outside of the except clause: the error's frames hold tensors that are to be freed.
             strategy.discard_gradients()
             empty_cache(strategy.workers.device)
@@ -90,7 +90,17 @@ class OutOfMemoryHandler:
             remember_halved(self._config, self._strategy, half)
             raise MicroBatchHalved(size, half) from error
 
-    def _halve(self, size: int, error: RuntimeError) -> None:
+    def halve(self, size: int, error: RuntimeError) -> None:
+        """Halve the size of later micro batches, and tell the user.
+
+        Args:
+            size: Samples of the micro batch for which the memory was too small.
+            error: Error of the device.
+
+        Raises:
+            MicroBatchHalved: See ``backward``.
+            torch.OutOfMemoryError: Not even one sample fits.
+        """
         strategy, half = self._strategy, math.ceil(size / 2)
         remember_halved(self._config, self._strategy, half)
         if size == 1:

@@ -7,6 +7,8 @@ from typing import Any
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from sweeps_train.compat.torch import uncompile
+
 
 def bare_model(model: nn.Module) -> Any:
     """The model without the wrapper that peft puts around it."""
@@ -31,6 +33,12 @@ def compile_layers(model: nn.Module) -> None:
     the whole model."""
     for each in repeated_layers(model) or [model]:
         each.compile()
+
+
+def forget_compiled(model: nn.Module) -> None:
+    """Undo ``compile_layers``, since another training may use the same base model."""
+    for each in repeated_layers(model) or [model]:
+        uncompile(each)
 
 
 def mixes_tokens(module: nn.Module) -> bool:
