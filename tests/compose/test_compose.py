@@ -535,3 +535,27 @@ def test_sections_and_resolvers_and_stored_configs_of_ones_own_can_be_used(
     monkeypatch.setenv("SWEEPS_CONFIG_MODULES", "not_there")
     with pytest.raises(UserError, match="SWEEPS_CONFIG_MODULES=not_there: cannot be imported"):
         composed("mine", folders=(working_folder,))
+
+
+def test_a_boolean_is_no_number_and_each_one_is_named_with_the_other_mistakes() -> None:
+    tokens = ["train.lr=false", "train.max_steps=true", "search.num_trials=true", "train.momentum=2"]
+    with pytest.raises(ConfigError) as caught:
+        compose_sweep("digits", tokens, ConfSearchPath())
+    lines = str(caught.value).split("\n")
+    assert [line.partition(":")[0] for line in sorted(lines)] == sorted(
+        ["train.lr=false", "train.max_steps=true", "search.num_trials=true", "train.momentum=2"]
+    )
+    assert sum("not a boolean; write the number itself" in line for line in lines) == 3
+
+
+def test_a_searched_boolean_is_no_number() -> None:
+    composition = compose_sweep("digits", ["space=none", "train.lr=choice(0.1,true)"], ConfSearchPath())
+    with pytest.raises(ConfigError, match="^train.lr=true: must be a valid number, not a boolean"):
+        check_sweep(composition)
+
+
+def test_a_number_in_the_environment_is_text_and_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEPS", "20")
+    tokens = ["train.max_steps=${oc.env:STEPS}", "scaling.use_gpu=false"]
+    config = compose_sweep("digits", tokens, ConfSearchPath()).config
+    assert (config.train and config.train.max_steps, config.scaling.use_gpu) == (20, False)
