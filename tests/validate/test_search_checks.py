@@ -191,6 +191,10 @@ def test_what_goes_together_passes(tokens: tuple[str, ...]) -> None:
         ),
         (("space.model.dropout.step=5",), ["space.model.dropout.step=5", "range from 0 to 0.3", "only 0 can occur"]),
         (("space.model.choices=[conv_net]",), ["model.depth is never searched"]),
+        (
+            ("space.train.lr.when={train.max_steps: 5}",),
+            ["train.lr is never searched", "occur with train.max_steps=198"],
+        ),
         (("search.metric=eval/accuracy", "search.mode=min"), ["mode=min", "lowest eval/accuracy", "search.mode=max"]),
     ],
 )
