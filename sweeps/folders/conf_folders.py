@@ -80,11 +80,18 @@ def _folders_of_yaml(folder: Path) -> Iterator[Path]:
                 entries = list(islice(listed, MAX_ENTRIES))
         except OSError:  # such as a folder of another user
             continue
-        folders = [each for each in entries if each.is_dir()]
+        folders = [each for each in entries if _is_folder(each)]
         below = (Path(each) for each in folders if each.name[0] != "." and not _leads_back(Path(each)))
         waiting.extend(islice(below, MAX_FOLDERS - len(waiting)))
         if any(each.name.endswith(".yaml") and each not in folders for each in entries):
             yield inner
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # such as a link into a folder of another user
+        return False
 
 
 def _leads_back(folder: Path) -> bool:

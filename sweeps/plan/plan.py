@@ -288,7 +288,7 @@ def make_plan(
 
     Raises:
         UserError: The request has mistakes that this machine can detect; the message has all of the first step that
-            finds any: the schema, the sweep as a whole, code and data, folder and cluster.
+            finds any: keys and values, the sweep as a whole, code and data. Folder and cluster come last, one by one.
     """
     confs = [token.removeprefix("conf=") for token in tokens if token.startswith("conf=")]
     if len(confs) == 1 and (file := Path(confs[0]).expanduser()).suffix in (".yaml", ".yml"):
