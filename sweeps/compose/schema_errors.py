@@ -52,9 +52,10 @@ def read_as(schema: type[Schema], container: Mapping[str, Any]) -> Schema:
         keys = [_locate(each, container)[0] for each in details]
         others = error.errors(include_url=False)
         details += [each for each in others if _locate(each, container)[0] not in keys]
-    if details:
-        raise ConfigError("\n".join(dict.fromkeys(_lines(schema, details, container))))
-    return read
+    else:
+        if not details:
+            return read
+    raise ConfigError("\n".join(dict.fromkeys(_lines(schema, details, container))))
 
 
 class _BooleanText(str):
