@@ -79,7 +79,7 @@ def _values(key: str, value: str, names: ConfNames) -> list[Candidate]:
             folder = Path(value) if value.endswith("/") else folder
             files = {str(file): "" for file in sorted(folder.glob(f"{begun}*.yaml"))} if folder.is_dir() else {}
         return _starting({**names.described(), **files}, value)
-    if key in names.groups():
+    if names.is_group(key):
         return _starting(names.described(key), value)
     from sweeps.completion.config_keys import complete_value
     from sweeps.config import SweepConfig

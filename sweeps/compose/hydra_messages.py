@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import fields
+from typing import Any
 
 from hydra.errors import MissingConfigException
+from omegaconf import DictConfig, OmegaConf
 
 from sweeps.compose.hydra_settings import is_of_hydra, refusal
 from sweeps.compose.search_path import ConfSearchPath
@@ -56,8 +59,32 @@ def _of_lines(conf: str, text: str, error: Exception, search_path: ConfSearchPat
         return ConfigError(
             f"{where}~{found[1]}: there is nothing of this name to remove{_nearest(found[1], search_path)}"
         )
+    if "Cannot merge" in message and (mistakes := list(_of_file(inside or conf, error, search_path))):
+        return ConfigError("\n".join(where + each for each in mistakes))
     advice = next((line for line in lines[1:] if line.startswith("To append")), "")
     return ConfigError(f"{where}{message}{f' ({advice})' if advice else ''}")
+
+
+def _of_file(name: str, error: Exception, search_path: ConfSearchPath) -> Iterator[str]:
+    """Yield the keys of a file that could not be merged into what was composed before it."""
+    file, composed = search_path.file(name), getattr(error.__context__, "parent_node", None)
+    if file is not None and isinstance(composed, DictConfig):
+        given: Any = OmegaConf.to_container(OmegaConf.load(file))
+        for group in reversed(name.split("/")[:-1]):
+            given = {group: given}
+        yield from _of_other_form(OmegaConf.to_container(composed), given)
+
+
+def _of_other_form(composed: Any, given: Any, owner: str = "") -> Iterator[str]:
+    """Yield the mistakes of giving a list for a section, or a section for a list."""
+    for key in given.keys() & composed.keys():
+        path, before, value = f"{owner}{key}", composed[key], given[key]
+        if isinstance(before, dict) and isinstance(value, dict):
+            yield from _of_other_form(before, value, f"{path}.")
+        elif isinstance(before, dict) and isinstance(value, list):
+            yield f"{path}={value}: must have keys of its own, as in {{key: value}}"
+        elif isinstance(before, list) and isinstance(value, dict):
+            yield f"{path}={value}: must be a list, as in [VALUE, VALUE]"
 
 
 def _of_group(group: str, search_path: ConfSearchPath) -> str:

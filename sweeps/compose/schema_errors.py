@@ -45,12 +45,51 @@ def read_as(schema: type[Schema], container: Mapping[str, Any]) -> Schema:
     Raises:
         ConfigError: With every mistake, one a line.
     """
+    details = _booleans_as_numbers(schema, container)
     try:
         read: Schema = TypeAdapter(schema).validate_python(container)
     except ValidationError as error:
-        lines = _lines(schema, error.errors(include_url=False), container)
-        raise ConfigError("\n".join(dict.fromkeys(lines))) from None
-    return read
+        keys = [_locate(each, container)[0] for each in details]
+        others = error.errors(include_url=False)
+        details += [each for each in others if _locate(each, container)[0] not in keys]
+    else:
+        if not details:
+            return read
+    raise ConfigError("\n".join(dict.fromkeys(_lines(schema, details, container))))
+
+
+class _BooleanText(str):
+    """A boolean as text, which pydantic accepts for a boolean, but not for a number, unlike a boolean."""
+
+    __slots__ = ()
+
+
+def _booleans_as_numbers(schema: type, container: Any) -> list[Any]:
+    """Return pydantic's mistakes for the booleans that are given instead of numbers: it would take true for 1."""
+    try:
+        TypeAdapter(schema).validate_python(_with_boolean_texts(container))
+    except ValidationError as error:
+        return [
+            {
+                **detail,
+                "input": detail["input"] == "true",
+                "msg": f"{detail['msg'].partition(', unable')[0]}, not a boolean; write the number itself",
+            }
+            for detail in error.errors(include_url=False)
+            if detail["type"] in ("int_parsing", "float_parsing") and isinstance(detail["input"], _BooleanText)
+        ]
+    return []
+
+
+def _with_boolean_texts(value: Any) -> Any:
+    match value:
+        case bool():
+            return _BooleanText(value_text(value))
+        case Mapping():
+            return {key: _with_boolean_texts(each) for key, each in value.items()}
+        case list():
+            return [_with_boolean_texts(each) for each in value]
+    return value
 
 
 def _lines(schema: type, details: Sequence[Any], container: Any) -> Iterator[str]:

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
+
+MAX_FOLDERS = 300
+"""Maximum number of folders that are read to find the groups in a folder of configs, which may be a home folder."""
+MAX_ENTRIES = 1000
+"""Maximum number of files and folders that are read of each of these."""
 
 
 def conf_folder() -> Path:
@@ -38,13 +44,11 @@ class ConfFolders:
         return any(folders) and bool(self.options(name))
 
     def groups(self) -> list[str]:
-        """Return the names of the config groups; nested ones have a slash (``search/sampler``)."""
+        """Return the names of the config groups, for lists and suggestions; nested ones have a slash
+        (``search/sampler``). Those in or behind very many files or folders may be missing."""
         found: set[str] = set()
         for folder in self.folders:
-            for inner, names, files in os.walk(folder, followlinks=True):
-                names[:] = [each for each in names if not _leads_back(Path(inner, each))]
-                if any(file.endswith(".yaml") for file in files):
-                    found.add(Path(inner).relative_to(folder).as_posix())
+            found.update(each.relative_to(folder).as_posix() for each in _folders_of_yaml(folder))
         return sorted(name for name in found if name != "." and name.partition("/")[0] != "hydra")
 
     def options(self, group: str) -> list[str]:
@@ -65,6 +69,29 @@ class ConfFolders:
         except OSError:
             return ""
         return first.removeprefix("#").strip() if first.startswith("#") else ""
+
+
+def _folders_of_yaml(folder: Path) -> Iterator[Path]:
+    """Yield the folders with YAML files in a folder and below it, nearest first, within ``MAX_FOLDERS`` folders."""
+    waiting = [folder]
+    for inner in waiting:  # grows
+        try:
+            with os.scandir(inner) as listed:
+                entries = list(islice(listed, MAX_ENTRIES))
+        except OSError:  # such as a folder of another user
+            continue
+        folders = [each for each in entries if _is_folder(each)]
+        below = (Path(each) for each in folders if each.name[0] != "." and not _leads_back(Path(each)))
+        waiting.extend(islice(below, MAX_FOLDERS - len(waiting)))
+        if any(each.name.endswith(".yaml") and each not in folders for each in entries):
+            yield inner
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # such as a link into a folder of another user
+        return False
 
 
 def _leads_back(folder: Path) -> bool:

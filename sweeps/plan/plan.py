@@ -287,7 +287,8 @@ def make_plan(
         where: Place where the sweep will run; for ``elsewhere``, its folder and its data files are not checked.
 
     Raises:
-        UserError: The request has mistakes that this machine can detect; the message has all of them.
+        UserError: The request has mistakes that this machine can detect; the message has all of the first step that
+            finds any: keys and values, the sweep as a whole, code and data. Folder and cluster come last, one by one.
     """
     confs = [token.removeprefix("conf=") for token in tokens if token.startswith("conf=")]
     if len(confs) == 1 and (file := Path(confs[0]).expanduser()).suffix in (".yaml", ".yml"):
@@ -378,6 +379,12 @@ def _check_here(plan: Plan, where: Where, *, is_queued: bool) -> None:
     if plan.uri is None and (where == "here" or not plan.folder.exists()):
         _check_folder(plan.folder)
     if (store := sqlite_path(plan.config.tracking.uri)) is not None:
+        folder = store.absolute().parent
+        if not folder.is_dir() or not os.access(folder, os.W_OK):
+            raise UserError(
+                f"tracking.uri={plan.config.tracking.uri}: there is no folder {folder} that can be written to; "
+                "make it, or use another file"
+            )
         check_sqlite_file(store)
     if not is_queued and where == "here":
         plan.check_warm_start()

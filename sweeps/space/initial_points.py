@@ -98,6 +98,14 @@ class InitialPoints:
         for _ in range(count if len(self.space) else 1):
             yield self.space.sample(draws, self.lookup)
 
+    def allowed_with(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
+        """A random point with these values that the constraints allow; None if none of many is."""
+        draws = RandomDraws(self.composition.config.seed)
+        points = (self.space.sample(draws, self.lookup, given) for _ in range(NUM_DRAWS_OF_SHARE))
+        return next(
+            (point for point in points if given.items() <= point.items() and self.constraints.allows(point)), None
+        )
+
     def mistakes(self) -> Iterator[str]:
         """Mistakes in ``search.points`` and ``search.constraints``: one line each, with key, value and fix."""
         search = self.composition.config.search

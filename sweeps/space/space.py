@@ -55,6 +55,9 @@ class Space:
         """
         self.distributions = {path: distributions[path] for path in _order(distributions)}
         """Distribution of each path, in the order in which values are chosen."""
+        self.replaced_corners: list[tuple[Point, Point | None]] = []
+        """Corners that are no valid trial because the constraints exclude them, each with an allowed point that has its
+        value; None if there is none."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.distributions)
@@ -75,12 +78,13 @@ class Space:
                 return False
         return True
 
-    def sample(self, trial: Suggester, lookup: Lookup) -> dict[str, Any]:
+    def sample(self, trial: Suggester, lookup: Lookup, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Sample a point, one parameter after another (define-by-run).
 
         Args:
             trial: Makes the suggestions.
             lookup: Returns the config's own value at a path.
+            given: Values that are not sampled.
 
         Returns:
             The point.
@@ -88,7 +92,7 @@ class Space:
         point: dict[str, Any] = {}
         for path, distribution in self.distributions.items():
             if self.active(path, point, lookup):
-                point[path] = suggest(trial, path, distribution)
+                point[path] = given[path] if given and path in given else suggest(trial, path, distribution)
         return point
 
     def grid(self, lookup: Lookup) -> list[dict[str, Any]]:
@@ -162,7 +166,10 @@ class Space:
             context = self.context(path, lookup)
             if context is not None:
                 for value in boundary_values(distribution):
-                    yield path, value, {**context, path: value}
+                    corner: Point | None = {**context, path: value}
+                    corner = next((point for replaced, point in self.replaced_corners if replaced == corner), corner)
+                    if corner is not None:
+                        yield path, value, dict(corner)
 
     def context(self, path: str, lookup: Lookup) -> dict[str, Any] | None:
         """Values of other searched parameters under which this parameter is active; None if it never is."""

@@ -23,7 +23,7 @@ from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.folder_lock import folder_locked
 from sweeps.tracking.new_store import made_from_copy
 from sweeps.tracking.sqlite_file import check_sqlite_file
-from sweeps.tracking.uris import absolute, decodes_paths, sqlite_path
+from sweeps.tracking.uris import DEFAULT, OF_FILES, SCHEMES, absolute, decodes_paths, sqlite_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -38,9 +38,6 @@ MAKE_TABLES_WITHIN_S = 60
 """Maximum seconds to wait for another process that creates the tables of a store."""
 CALLS_AT_ONCE = 32
 """Maximum number of concurrent calls to a tracking server; a database is written by one thread."""
-
-DEFAULT = "tracking.uri=sqlite:///mlflow.db"
-SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql")
 
 _DEFAULT_PORTS = {"postgresql": 5432, "postgres": 5432, "mysql": 3306, "mssql": 1433}
 _limits = threading.local()
@@ -111,7 +108,7 @@ def _explained(uri: str, error: Exception) -> str:
         return f"is not a tracking store: there is no scheme {scheme}; use {', '.join(SCHEMES)}, as in {DEFAULT}"
     why = first_cause(error)
     if "filesystem tracking backend" in why:
-        return f"is a folder of files, which MLflow no longer supports as a store; use a database, as in {DEFAULT}"
+        return OF_FILES
     return f"does not answer: {why}; {_advice(uri, why)}"
 
 

@@ -5,16 +5,33 @@ from __future__ import annotations
 import os
 import re
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import entry_points, version
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from sweeps.errors import UserError
 
+DEFAULT = "tracking.uri=sqlite:///mlflow.db"
+SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql")
+OF_FILES = f"is a folder of files, which MLflow no longer supports as a store; use a database, as in {DEFAULT}"
+
 
 def default_uri() -> str:
     """Return the tracking URI in ``MLFLOW_TRACKING_URI``, else that of the SQLite file in the working folder."""
     return os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
+
+
+def why_no_store(uri: str) -> str | None:
+    """Return the reason why a URI is that of no tracking store of MLflow, which is not imported; None if it is one."""
+    scheme = "databricks" if uri.startswith("databricks") else re.split(r"[:+]", uri)[0] if ":" in uri else ""
+    if scheme in (*SCHEMES, "databricks", "uc"):
+        return None
+    if scheme in ("", "file"):
+        is_allowed = os.environ.get("MLFLOW_ALLOW_FILE_STORE", "").lower() in ("true", "1")
+        return None if is_allowed else OF_FILES
+    if any(each.name == scheme for each in entry_points(group="mlflow.tracking_store")):
+        return None
+    return f"is not a tracking store: there is no scheme {scheme}; use {', '.join(SCHEMES)}, as in {DEFAULT}"
 
 
 def sqlite_path(uri: str) -> Path | None:

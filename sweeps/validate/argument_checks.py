@@ -172,9 +172,9 @@ def _mistakes_of_function(task: FunctionTask, found: inspect.Signature, space: C
         return
     if not parameters and (task.arguments or task.framework != "ray_train"):
         yield (
-            f"task.arguments={task.arguments}: task._target_={task.target} takes no arguments; "
-            "write `def train(config)`, or "
-            "remove the arguments (~task.arguments ~space)"
+            f"task._target_={task.target}: takes no arguments, and is called with one mapping "
+            f"({', '.join(task.arguments) or 'empty'}); write `def train(config)`, or remove the arguments "
+            "(~task.arguments ~space)"
         )
         return
     yield from _unused_arguments(task, keys, space)

@@ -51,13 +51,13 @@ def check_sweep(composition: Composition, approve: Approve | None = None) -> Spa
     space = mistakes.collect(Space, config.space)
     if space is not None:
         mistakes.collect(_check_paths, composition, space, mistakes)
-        mistakes.collect(_check_values, composition, space, mistakes)
+        points = InitialPoints(composition, space, Constraints(composition), lookup)
+        mistakes.collect(_check_values, points, mistakes)
         for line in search_mistakes(composition, space, lookup):
             mistakes.add(line)
         for line in (*_rescaling(composition, space), *storage_mistakes(composition)):
             mistakes.add(line)
         if not mistakes.lines:  # a constraint is computed with valid trials
-            points = InitialPoints(composition, space, Constraints(composition), lookup)
             for line in (*lane_mistakes(composition, space, lookup), *points.mistakes()):
                 mistakes.add(line)
             _check_points(composition, points, mistakes)
@@ -245,16 +245,27 @@ def _condition_hint(path: str, variants: Mapping[Variant, Any]) -> str:
     return f"; add when: {{{group}: {option}}} to it"
 
 
-def _check_values(composition: Composition, space: Space, mistakes: _Mistakes) -> None:
-    """Check that both ends of every range and every choice make a valid trial."""
+def _check_values(points: InitialPoints, mistakes: _Mistakes) -> None:
+    """Check that both ends of every range and every choice make a valid trial, where the constraints allow one."""
     if mistakes.lines:
         return  # each of them would be repeated for every value
-    for path, value, point in space.corners(lookup_in(composition)):
-        try:
-            check_training(composition.trial(point))
-        except ConfigError as error:
-            for line in str(error).split("\n"):
-                mistakes.add(line if line.startswith(f"{path}=") else f"space.{path} reaches {value!r}: {line}")
+    composition, space = points.composition, points.space
+    for path, value, corner in space.corners(points.lookup):
+        lines = mistakes_of(_check_point, composition, corner)
+        if lines and not _allows(points, corner):
+            point = points.allowed_with(corner)
+            space.replaced_corners.append((corner, point))
+            lines = [] if point is None else mistakes_of(_check_point, composition, point)
+        for line in lines:
+            mistakes.add(line if line.startswith(f"{path}=") else f"space.{path} reaches {value!r}: {line}")
+
+
+def _allows(points: InitialPoints, corner: Mapping[str, Any]) -> bool:
+    """Whether the constraints allow a corner; also if they cannot be computed."""
+    try:
+        return points.constraints.allows(corner)
+    except ConfigError:
+        return True
 
 
 def _check_points(composition: Composition, points: InitialPoints, mistakes: _Mistakes) -> None:

@@ -25,7 +25,7 @@ from sweeps.errors import ConfigError
 from sweeps.runtime.node_resources import local_resources
 from sweeps.search.schedulers.mutable_params import MUTABLE, is_mutable, mutated_paths
 from sweeps.search.schedulers.trial_length import hyperband_range, longest_trial
-from sweeps.space.distributions import boundary_values, contains, expected, grid_values
+from sweeps.space.distributions import boundary_values, contains, expected, grid_values, satisfies
 from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.texts.wording import amount
@@ -124,7 +124,12 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
     for path in space:
         distribution = space[path]
         if space.context(path, lookup) is None:
-            yield f"{path} is never searched, since the values in its `when` cannot occur"
+            fixed = {other: lookup(other) for other in distribution.when if other not in space.distributions}
+            given = [
+                f"{each}={value!r}" for each, value in fixed.items() if not satisfies(value, distribution.when[each])
+            ]
+            whose = f" with {', '.join(given)}" if given else ""
+            yield f"{path} is never searched, since the values in its `when` cannot occur{whose}"
         elif isinstance(distribution, FloatDistribution | IntDistribution) and distribution.low < distribution.high:
             yield from _single_value(path, distribution)
 

@@ -168,6 +168,14 @@ def _bindings(tree: ast.Module, name: str) -> Iterator[ast.stmt]:
         nodes += ast.iter_child_nodes(node)
 
 
+def is_plain_value(tree: ast.Module, name: str) -> bool:
+    """Whether a module assigns a number, text, list or mapping to a name, and nothing else."""
+    match list(_bindings(tree, name)):
+        case [ast.Assign(value=value) | ast.AnnAssign(value=value)] as bindings if bindings[0] in tree.body:
+            return isinstance(value, ast.Constant | ast.JoinedStr | ast.List | ast.Tuple | ast.Set | ast.Dict)
+    return False
+
+
 def _signature(arguments: ast.arguments, bound: int = 0) -> inspect.Signature:
     """
     Args:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 
 from sweeps.compose import Composition
 from sweeps.config import SweepConfig
 from sweeps.storage.location import is_remote
 from sweeps.texts.uri_passwords import holds_password, redact_uri
+from sweeps.tracking.uris import why_no_store
 
 
 def storage_mistakes(composition: Composition) -> Iterator[str]:
@@ -20,6 +22,13 @@ def storage_mistakes(composition: Composition) -> Iterator[str]:
             f"tracking.uri={redact_uri(config.tracking.uri)}: everybody who can list processes or read the config "
             "sees the password; set the environment variable MLFLOW_TRACKING_URI to the whole URI, or, for a server, "
             "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+        )
+    if (reason := why_no_store(config.tracking.uri)) is not None:
+        yield f"tracking.uri={redact_uri(config.tracking.uri)}: {reason}"
+    if (address := re.fullmatch(r"([a-z][a-z0-9+.-]*):/([^/].*)", output_dir)) is not None:
+        yield (
+            f"output_dir={output_dir}: would be a folder of this machine named {address[1]}:; write "
+            f"{address[1]}://{address[2]} for an object store, or ./{output_dir} for the folder"
         )
     if config.tracking.checkpoints == "reference" and not config.checkpoint.keep:
         yield (

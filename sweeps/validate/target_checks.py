@@ -15,7 +15,7 @@ from sweeps.errors import ConfigError, raise_mistakes
 from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.validate.estimator_checks import check_installed
-from sweeps.validate.source_checks import find_module
+from sweeps.validate.source_checks import find_module, is_plain_value
 from sweeps_train.config import CausalLM, CustomData, CustomModel, CustomOptimizer, EstimatorTask, FunctionTask
 
 SEARCHED = ("_target_", "model.path")
@@ -84,6 +84,8 @@ def check_target(key: str, target: str) -> None:
     defined, assigned = _names(tree)
     if not {name, "*"} & (defined | assigned):
         raise ConfigError(f"{key}={target}: the module {module_name} has no {name!r}{did_you_mean(name, defined)}")
+    if is_plain_value(tree, name):
+        raise ConfigError(f"{key}={target}: is a plain value in {spec.origin}; give the path of a function or class")
 
 
 def _names(tree: ast.Module) -> tuple[set[str], set[str]]:

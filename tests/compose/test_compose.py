@@ -14,7 +14,7 @@ from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.overrides import parse_values, written_override
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import ConfigError, UnknownName, UserError
-from sweeps.folders.conf_folders import conf_folder
+from sweeps.folders.conf_folders import MAX_FOLDERS, conf_folder
 from sweeps.validate.config_checks import check_sweep
 
 
@@ -136,6 +136,19 @@ def test_a_trial_is_composed_anew_where_a_group_is_sampled() -> None:
 def test_a_config_without_self_in_its_defaults_comes_last_without_a_warning(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("defaults: [digits]\ntrain: {max_steps: 66}\n", encoding="utf-8")
     assert composed("mine", folders=(tmp_path,)).config.train.max_steps == 66  # type: ignore[union-attr]
+
+
+def test_the_groups_of_a_folder_with_very_many_folders_are_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "near").mkdir()
+    (tmp_path / "near" / "wide.yaml").touch()
+    far = tmp_path / "many" / "by" / "far"
+    far.mkdir(parents=True)
+    (far / "deep.yaml").touch()
+    shipped = ConfSearchPath().groups()
+    assert set(ConfSearchPath([tmp_path]).groups()) == {*shipped, "near", "many/by/far"}
+    for number in range(MAX_FOLDERS):
+        (tmp_path / "many" / str(number)).mkdir()
+    assert set(ConfSearchPath([tmp_path]).groups()) == {*shipped, "near"}
 
 
 def test_a_folder_of_configs_may_have_links_that_lead_back_to_it(tmp_path: Path) -> None:
@@ -535,3 +548,27 @@ def test_sections_and_resolvers_and_stored_configs_of_ones_own_can_be_used(
     monkeypatch.setenv("SWEEPS_CONFIG_MODULES", "not_there")
     with pytest.raises(UserError, match="SWEEPS_CONFIG_MODULES=not_there: cannot be imported"):
         composed("mine", folders=(working_folder,))
+
+
+def test_a_boolean_is_no_number_and_each_one_is_named_with_the_other_mistakes() -> None:
+    tokens = ["train.lr=false", "train.max_steps=true", "search.num_trials=true", "train.momentum=2"]
+    with pytest.raises(ConfigError) as caught:
+        compose_sweep("digits", tokens, ConfSearchPath())
+    lines = str(caught.value).split("\n")
+    assert [line.partition(":")[0] for line in sorted(lines)] == sorted(
+        ["train.lr=false", "train.max_steps=true", "search.num_trials=true", "train.momentum=2"]
+    )
+    assert sum("not a boolean; write the number itself" in line for line in lines) == 3
+
+
+def test_a_searched_boolean_is_no_number() -> None:
+    composition = compose_sweep("digits", ["space=none", "train.lr=choice(0.1,true)"], ConfSearchPath())
+    with pytest.raises(ConfigError, match=r"^train.lr=true: must be a valid number, not a boolean"):
+        check_sweep(composition)
+
+
+def test_a_number_in_the_environment_is_text_and_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEPS", "20")
+    tokens = ["train.max_steps=${oc.env:STEPS}", "scaling.use_gpu=false"]
+    config = compose_sweep("digits", tokens, ConfSearchPath()).config
+    assert (config.train and config.train.max_steps, config.scaling.use_gpu) == (20, False)

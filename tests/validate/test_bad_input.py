@@ -57,7 +57,9 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 2
         (b"defaults: [digits, override modle: conv_net, _self_]\n", ["modle", "did you mean model"]),
         (WITH_DIGITS.encode() + b"train: {lr: 1e400}\n", ["train.lr=inf", "finite"]),
         (WITH_DIGITS.encode() + b"search: {num_trials: 99999999999999999999}\n", ["search.num_trials"]),
-        (WITH_DIGITS.encode() + b"train: [1, 2]\n", ["mine", "merge"]),
+        (WITH_DIGITS.encode() + b"train: [1, 2]\n", ["conf=mine: train=[1, 2]: must have keys of its own"]),
+        (WITH_DIGITS.encode() + b"space: [train.lr]\n", ["conf=mine: space=['train.lr']: must have keys of its own"]),
+        (WITH_DIGITS.encode() + b"checkpoint: {keep: {a: 1}}\n", ["checkpoint.keep={'a': 1}: must be a list"]),
         (
             WITH_DIGITS.encode() + b"search: {sampler: {kind: random}}\n",
             ["search.sampler.startup_trials=8: there is no such key in kind=random, only in", "search/sampler=OPTION"],

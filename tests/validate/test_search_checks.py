@@ -13,6 +13,7 @@ from sweeps.folders.conf_folders import conf_folder
 from sweeps.plan.plan import make_plan
 from sweeps.search.schedulers.mutable_params import mutated_paths
 from sweeps.search.schedulers.trial_length import longest_trial, trial_length
+from sweeps.validate.argument_checks import configs_of_trials
 from sweeps.validate.config_checks import check_sweep, lookup_in
 from sweeps.validate.search_checks import SYSTEM_METRICS, search_notes
 
@@ -190,6 +191,10 @@ def test_what_goes_together_passes(tokens: tuple[str, ...]) -> None:
         ),
         (("space.model.dropout.step=5",), ["space.model.dropout.step=5", "range from 0 to 0.3", "only 0 can occur"]),
         (("space.model.choices=[conv_net]",), ["model.depth is never searched"]),
+        (
+            ("space.train.lr.when={train.max_steps: 5}",),
+            ["train.lr is never searched", "occur with train.max_steps=198"],
+        ),
         (("search.metric=eval/accuracy", "search.mode=min"), ["mode=min", "lowest eval/accuracy", "search.mode=max"]),
     ],
 )
@@ -313,3 +318,24 @@ def test_a_sampled_point_that_cannot_be_trained_is_refused_before_a_worker_start
     plan.check_point({"train.global_batch_size": 4})
     with pytest.raises(ConfigError, match=r"train\.global_batch_size=3 cannot be split over 2 workers"):
         plan.check_point({"train.global_batch_size": 3})
+
+
+HEADS = ("model=vision_transformer", "space=none", "search.constraints=['model.width % model.heads == 0']")
+
+
+@pytest.mark.parametrize("widths", ["30,32", "31,32"])
+def test_a_value_that_the_constraints_exclude_beside_the_config_own_values_is_no_mistake(widths: str) -> None:
+    assert mistakes(*HEADS, "model.heads=choice(3,4)", f"model.width=choice({widths})") == []
+
+
+def test_a_value_that_no_allowed_combination_makes_valid_is_a_mistake_under_constraints() -> None:
+    lines = mistakes(*HEADS, "model.heads=choice(3,4)", "model.width=choice(-30,32)")
+    assert "model.width=-30: must be greater than 0" in lines
+
+
+def test_the_configs_of_a_checked_space_are_those_of_allowed_points() -> None:
+    tokens = (*HEADS, "model.heads=choice(3,4)", "model.width=choice(30,32)")
+    composition = compose_sweep("digits", tokens, ConfSearchPath())
+    lookup = lookup_in(composition)
+    points = [point for point, _ in configs_of_trials(composition, check_sweep(composition), lookup)]
+    assert {"model.heads": 3, "model.width": 30} in points

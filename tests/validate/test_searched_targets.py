@@ -55,3 +55,17 @@ def test_a_value_that_must_be_given_is_given_by_its_choices() -> None:
 
 def test_choices_that_exist_pass() -> None:
     assert len(make_plan([*MODEL, "model._target_=choice(net.A, net.Another)"], [], None, "").space) == 1
+
+
+def test_a_plain_value_is_no_target() -> None:
+    Path("net.py").write_text("x = 3\nA = make = lambda config: None\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"^task._target_=net.x: is a plain value in \S+net.py; give the path of a"):
+        make_plan([*FUNCTION, "task._target_=net.x"], [], None, "")
+    make_plan(FUNCTION, [], None, "")
+
+
+def test_a_function_without_arguments_is_one_mistake_for_all_values_of_the_space() -> None:
+    Path("net.py").write_text("def A(): ...\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"^task._target_=net.A: takes no arguments.*") as caught:
+        make_plan([*FUNCTION, "task.arguments.lr=choice(0.1, 0.2, 0.3)"], [], None, "")
+    assert "\n" not in str(caught.value)

@@ -8,6 +8,8 @@ from test_search_checks import mistakes
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config.service import Service
+from sweeps.errors import UserError
+from sweeps.plan.plan import make_plan
 from sweeps.validate.storage_checks import storage_notes
 
 
@@ -27,3 +29,24 @@ def test_the_credentials_that_nodes_need_are_noted() -> None:
 def test_a_service_needs_a_folder() -> None:
     with pytest.raises(ValueError, match="output_dir=s3://bucket/sweeps: a service needs a folder on its own machine"):
         Service(output_dir="s3://bucket/sweeps")
+
+
+def test_a_store_of_an_unknown_kind_is_a_mistake() -> None:
+    (line,) = mistakes("tracking.uri=foo://bar")
+    assert line.startswith("tracking.uri=foo://bar: is not a tracking store: there is no scheme foo; use http")
+    (line,) = mistakes("tracking.uri=mlflow.db")
+    assert line.startswith("tracking.uri=mlflow.db: is a folder of files")
+    assert line.endswith("as in tracking.uri=sqlite:///mlflow.db")
+    for uri in ("http://127.0.0.1:1", "postgresql+psycopg://me@db/mlflow", "databricks", "databricks://profile"):
+        assert mistakes(f"tracking.uri={uri}") == []
+
+
+def test_a_store_in_a_missing_folder_is_a_mistake() -> None:
+    with pytest.raises(UserError, match=r"tracking.uri=sqlite:///nowhere/mlflow.db: there is no folder \S+/nowhere"):
+        make_plan(["conf=digits", "tracking.uri=sqlite:///nowhere/mlflow.db"], [], "mine", "")
+
+
+def test_an_address_with_one_slash_is_no_folder() -> None:
+    (line,) = mistakes("output_dir=s3:/bucket/sweeps")
+    assert "write s3://bucket/sweeps for an object store, or ./s3:/bucket/sweeps for the folder" in line
+    assert mistakes("output_dir=./s3:/bucket/sweeps") == []
