@@ -280,6 +280,24 @@ def test_who_cancels_a_sweep_while_it_starts_gets_that_and_its_name(running: Run
     assert running.until(again, *jobs.ENDED).sweep == "mine"
 
 
+def test_a_sweep_whose_files_cannot_be_read_does_not_keep_other_jobs_from_going_on(running: Running) -> None:
+    first, other = running.submit("mine"), running.submit("other")
+    own, limits = running.heartbeat, Queue(running=2)
+    own.beat()
+    with writing(running.engine) as connection:
+        for _ in (first, other):
+            assert claims.claim(connection, limits, own.service, own.host, 1.0) is not None
+    for number in (first, other):
+        _ask_to_stop(running, number)
+    unreadable = running.runner.control_folder(running.find(first)) / subprocesses.LOCK_FILE
+    unreadable.mkdir(parents=True)  # it cannot be opened, like a file on a failing disk
+    assert running.until(other, *jobs.ENDED).state == "cancelled"
+    assert running.find(first).state == "running"
+    unreadable.rmdir()
+    running.clock.ahead_s = runner.LOOK_EVERY_S
+    assert running.until(first, *jobs.ENDED).state == "cancelled"
+
+
 @pytest.mark.parametrize(("status", "error"), [(15, None), (2, "Ray did not start on this machine"), (1, "died")])
 def test_what_a_driver_says_that_is_stopped_while_it_starts_is_no_failure(
     running: Running, status: int, error: str | None

@@ -164,7 +164,11 @@ class JobRunner(Poller):
         known = {job.id for job in [*own, *elsewhere]}
         self._states = {number: state for number, state in self._states.items() if state.is_busy or number in known}
         for job in filter(self._is_due, own):
-            self._advance(job)
+            try:
+                self._advance(job)
+            except OSError as error:  # of this job's files; others must not wait for them
+                logger.warning("job %d (%s): its files cannot be read: %s; trying again", job.id, job.sweep, error)
+                self._state(job).not_before = self._clock.steady() + LOOK_EVERY_S
         for job in filter(self._is_due, elsewhere):
             self._state(job).not_before = self._clock.steady() + self._detector.every_s
             self._submit(job, self._adopt_if_lost)
