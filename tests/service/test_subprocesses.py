@@ -175,6 +175,17 @@ def test_what_comes_before_a_start_adds_overrides_once_and_can_refuse_it(running
     assert broken.error == "preparing its start failed: ZeroDivisionError()"
 
 
+def test_a_job_that_fails_before_its_start_gives_its_name_up(running: Running) -> None:
+    def refuse(job: Job) -> list[str]:
+        raise SweepsError("no champion")
+
+    running.runner.listeners.before_start.append(refuse)
+    assert running.until(running.submit("mine"), *jobs.ENDED).error == "no champion"
+    with running.engine.connect() as connection:
+        assert jobs.creator(connection, "mine") is None  # a later sweep of this name may be somebody else's
+    assert running.find(running.submit("mine")).sweep == "mine"
+
+
 def test_what_is_not_allowed_any_more_does_not_start_and_does_not_go_on(running: Running) -> None:
     def judge(job: Job) -> dict[str, str]:
         if forbidden:

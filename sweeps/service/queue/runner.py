@@ -238,6 +238,10 @@ class JobRunner(Poller):
             state.heartbeat, state.beat_at = heartbeat, now
         return now - state.beat_at >= self._limits.lost_after_s
 
+    def _has_begun(self, job: Job) -> bool:
+        """Whether a job's process was ever started; a database that was restored from a backup may not know."""
+        return job.attempts > 0 or self.control_folder(job).is_dir()
+
     def _submit(self, job: Job, step: Callable[[Job], None]) -> None:
         """Run a step on a worker thread."""
         state = self._state(job)
@@ -255,7 +259,7 @@ class JobRunner(Poller):
             except AlreadyDone:  # an extension that the backup of the database does not know
                 self._end(job, "finished")
             except SweepsError as error:
-                self._end(job, "failed", str(error))
+                self._end(job, "failed", str(error), has_sweep=self._has_begun(job))
             except Exception as error:
                 if is_unavailable(error):
                     outage.report(error, f"job {job.id}")
@@ -269,7 +273,7 @@ class JobRunner(Poller):
     def _begin(self, job: Job) -> None:
         request, record = job.parsed_request, self._record(job)
         if record is not None and not isinstance(request, Resume | Extend):
-            if job.attempts == 0 and not self.control_folder(job).is_dir():
+            if not self._has_begun(job):
                 self._end(job, "failed", NAME_TAKEN.format(job.sweep), has_sweep=False)
             elif record.status in jobs.ENDED:
                 logger.warning(
