@@ -13,6 +13,7 @@ from stores import make_store
 from sweeps.storage.location import record_copy
 from sweeps.storage.object_store import ObjectStore
 from sweeps.storage.state_mirror import StateMirror
+from sweeps.tracking import stored_record
 from sweeps.tracking.client import connect
 from sweeps.tracking.parent_run import SweepInfo
 from sweeps.tracking.reader import list_sweeps, load_sweep
@@ -135,7 +136,7 @@ def test_a_text_is_stored_also_if_the_reader_is_killed_after_the_metrics(
         raise Killed
 
     with monkeypatch.context() as killing:
-        killing.setattr("mlflow.MlflowClient.log_text", kill)
+        killing.setattr(stored_record, "storable", kill)  # of the first text
         with pytest.raises(Killed):
             recorded_here(bucket)
     here = recorded_here(bucket)
