@@ -31,21 +31,24 @@ def reconcile(searcher: StudySearch, lookup: Lookup, session: Session, stage: Pl
     of_stage = None if stage is None else stage.number
     _restore(searcher, lookup, session, stage)
     for unfinished in searcher.unfinished:
-        session.state.reopen(trial_id(unfinished.number, of_stage))
+        trial = trial_id(unfinished.number, of_stage)
+        session.state.reopen(trial)
+        if session.state.is_unwanted(trial):  # its driver died before it told the study; it ends when it begins again
+            session.lifecycle.stop(trial)
     searcher.prune_unfinished(was_stopped)
-    for trial in searcher.study.get_trials(deepcopy=False):
-        for exploit in _exploits(trial, searcher.space, lookup):
+    for known in searcher.study.get_trials(deepcopy=False):
+        for exploit in _exploits(known, searcher.space, lookup):
             session.worker_events.exploited(exploit)
-    for trial in searcher.study.get_trials(deepcopy=False, states=tuple(STATES)):
-        if NUMBER in trial.user_attrs:
-            reason = trial.user_attrs.get(REASON)
-            point = searcher.space.sample(trial, lookup)
+    for ended in searcher.study.get_trials(deepcopy=False, states=tuple(STATES)):
+        if NUMBER in ended.user_attrs:
+            reason = ended.user_attrs.get(REASON)
+            point = searcher.space.sample(ended, lookup)
             session.lifecycle.catch_up(
-                trial_id(trial.user_attrs[NUMBER], of_stage),
+                trial_id(ended.user_attrs[NUMBER], of_stage),
                 point if stage is None else stage.parameters(point),
-                "stopped" if reason == STOPPED_BY_USER else STATES[trial.state],
+                "stopped" if reason == STOPPED_BY_USER else STATES[ended.state],
                 reason,
-                max(reported_values(trial), default=0) if trial.state == TrialState.PRUNED else None,
+                max(reported_values(ended), default=0) if ended.state == TrialState.PRUNED else None,
                 of_stage,
             )
 

@@ -31,7 +31,8 @@ def searcher_options(plan: Plan, memory: MemoryEstimate | None = None) -> dict[s
     seed = plan.config.seed if plan.stage is None else (plan.config.seed + plan.stage.number) % 2**32
     is_grid = search.sampler.kind == "grid"
     sources = [*plan.results_of_stages, *plan.warm_start]
-    earlier = EarlierTrials(sources, plan.space, search.modes[0], seed) if sources else None
+    last_counts = search.value == "last"
+    earlier = EarlierTrials(sources, plan.space, search.modes[0], seed, last_counts=last_counts) if sources else None
     return {
         "metric": search.metrics,
         "mode": search.modes,
@@ -49,7 +50,7 @@ def searcher_options(plan: Plan, memory: MemoryEstimate | None = None) -> dict[s
         "grid": shuffled(plan.points.grid(), seed) if is_grid else None,
         "duplicates": search.duplicates,
         "limits": search.limits,
-        "last_counts": search.value == "last",
+        "last_counts": last_counts,
         "lookup": plan.points.lookup,
         "validate": plan.check_point,
         "advisors": _advisors(plan, memory, seed),

@@ -56,6 +56,18 @@ class CurveTable:
         """The configurations that were trained to the end."""
         return [trial for trial in self.trials if trial.reports[-1].step == self.last_step]
 
+    def length(self, resource: str) -> float:
+        """Length of a whole training.
+
+        Args:
+            resource: ``evaluations``, ``steps`` or the name of a reported number.
+        """
+        if resource == "steps":
+            return self.last_step
+        if resource == "evaluations":
+            return max(len(trial.reports) for trial in self.whole)
+        return max(trial.reports[-1].metrics[resource] for trial in self.whole)
+
     def metric_names(self) -> set[str]:
         """Names of all reported numbers."""
         return set(self.trials[0].reports[0].metrics)

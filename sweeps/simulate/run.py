@@ -10,6 +10,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.config.objectives import Objectives, Values
+from sweeps.config.schedulers import AutomaticScheduler, FreezeThawScheduler, HyperbandScheduler
 from sweeps.constants import NUMBER, REASON
 from sweeps.plan.build_scheduler import build_scheduler
 from sweeps.plan.plan import Plan
@@ -18,6 +19,7 @@ from sweeps.runtime.reservation import reserved_per_trial
 from sweeps.search.budget import Usage, exhausted_budget, remaining_s
 from sweeps.search.reported_values import reported_values
 from sweeps.search.schedulers.decisions import DecisionLog
+from sweeps.search.schedulers.trial_length import longest_trial
 from sweeps.search.study_search import StudySearch
 from sweeps.search.trial_ids import trial_id
 from sweeps.simulate.inputs import Inputs
@@ -102,10 +104,10 @@ def simulate(
     wanted = plan.config.scaling.trials_per_group
     lanes = 1 if rates is None else rates.number(wanted)
     at_once = workers * lanes if workers else search.max_concurrent or WORKERS * lanes
-    groups, objectives = math.ceil(at_once / lanes), inputs.objectives
+    groups, objectives, longest = math.ceil(at_once / lanes), inputs.objectives, _longest(plan, curves)
     simulated = []
     for seed in range(plan.config.seed, plan.config.seed + seeds):
-        changes = {"seed": seed, **({"scaling.trials_per_group": lanes} if lanes != wanted else {})}
+        changes = {"seed": seed, **longest, **({"scaling.trials_per_group": lanes} if lanes != wanted else {})}
         seeded = replace(plan, composition=plan.composition.changed(changes))
         searcher, outcome = _search(seeded, source, at_once, groups, rates)
         record = _record(seeded, searcher.study, outcome, objectives, at_once)
@@ -114,6 +116,19 @@ def simulate(
     is_alone = rates is None and wanted != 1
     error = forest.error if forest else None
     return SimulationResult(curves, groups, lanes, is_alone, between, error, inputs.scale, simulated)
+
+
+def _longest(plan: Plan, curves: CurveTable) -> dict[str, float]:
+    """Set the scheduler's longest trial to that of the table, where the config's trainings have another length: a
+    simulated trial ends where its curve does."""
+    scheduler = plan.config.search.scheduler
+    if not isinstance(scheduler, AutomaticScheduler | FreezeThawScheduler | HyperbandScheduler) or scheduler.longest:
+        return {}
+    planned = longest_trial(plan.composition, plan.space, scheduler.resource, plan.points.lookup)
+    if planned is None:  # learned from the trials, or in seconds
+        return {}
+    recorded = curves.length(scheduler.resource)
+    return {} if math.isclose(planned, recorded) else {"search.scheduler.longest": recorded}
 
 
 def _search(

@@ -214,6 +214,7 @@ def newer_files(store: ObjectStore, names: Sequence[str], than: str) -> tuple[st
 
     Raises:
         OSError: The store does not answer.
+        DamagedCopy: The store answers, but a file is damaged.
     """
 
     def read(newest: _Manifest | None) -> tuple[str, dict[str, bytes]]:
@@ -241,7 +242,11 @@ def refresh(store: ObjectStore, folder: Path) -> None:
     _reading(store, bring)
 
 
-class _Superseded(OSError):
+class DamagedCopy(OSError):
+    """Raised when the store answers, but its copy of a sweep's file is damaged or incomplete."""
+
+
+class _Superseded(DamagedCopy):
     """Raised when a part is missing because the driver committed a newer manifest during the read."""
 
 
@@ -288,7 +293,7 @@ def _content(store: ObjectStore, manifest: _Manifest, name: str) -> bytes:
     file = manifest.files[name]
     content = b"".join(_part(store, part) for part in file["parts"])
     if (len(content), zlib.crc32(content)) != (file["size"], file["checksum"]):
-        raise OSError(f"{store}: its copy of {name} is damaged")
+        raise DamagedCopy(f"{store}: its copy of {name} is damaged")
     return content
 
 

@@ -4,6 +4,7 @@ store never delay metrics."""
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import threading
 import time
@@ -92,6 +93,11 @@ class ArtifactUploader:
         for older in skipped:
             self._release(older)
 
+    def is_waiting(self, key: str, name: str) -> bool:
+        """Whether an artifact of this run and name is still to be uploaded."""
+        with self._condition:
+            return (key, name) in self._queue
+
     def close(self) -> int:
         """Upload the waiting artifacts until the retrier gives up, and end the thread; return how many artifacts
         remain."""
@@ -156,7 +162,7 @@ class ArtifactUploader:
         except Superseded:
             return
         except Refused as error:
-            self._warn(f"MLflow refuses {_named(artifact)}: {error}")
+            self._warn(f"{_named(artifact)} cannot be copied to MLflow: {error}")
         self._done(artifact, uri)
 
     def _put_back(self, artifact: Artifact, after_s: float) -> None:
@@ -189,6 +195,8 @@ class ArtifactUploader:
         folder = Path(artifact.folder)
         if not folder.is_dir():
             return False
+        if (special := _special_file(folder)) is not None:
+            raise Refused(f"{special} is neither a file nor a folder, or a link to a file that is gone")
         files = [path for path in folder.rglob("*") if path.is_file()]
         try:
             artifacts = self._client.get_run(run_id).info.artifact_uri
@@ -236,6 +244,13 @@ class ArtifactUploader:
         if not self._warned:
             self._warned = True
             logger.warning("%s (logged once)", message)
+
+
+def _special_file(folder: Path) -> Path | None:
+    """Return a file of a checkpoint that can never be copied, such as a pipe or a dangling link; None if there is
+    none."""
+    special = (path for path in folder.rglob("*") if not path.is_file() and not path.is_dir())
+    return next((path for path in special if os.path.lexists(path)), None)  # else it was just removed
 
 
 def _logs(folder: str) -> Iterator[tuple[str, bytes]]:

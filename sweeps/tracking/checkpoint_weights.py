@@ -28,7 +28,10 @@ def to_text(weights: Weights) -> str:
     return json.dumps({"step": weights.step, "values": weights.values})
 
 
-def from_text(text: str) -> Weights:
-    """Return the weights in a tag."""
-    found = json.loads(text)
-    return Weights(int(found["step"]), tuple(float(value) for value in found["values"]))
+def from_text(text: str | None) -> Weights | None:
+    """Return the weights in a tag; None if there are none, or the tag has other content."""
+    try:
+        found = json.loads(text or "null")
+        return Weights(int(found["step"]), tuple(float(value) for value in found["values"]))
+    except (ValueError, TypeError, KeyError):
+        return None

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,7 @@ from sweeps.tracking.journal import Artifact, Entry, Journal, Stored, Tags
 from sweeps.tracking.outbox import Outbox
 from sweeps.tracking.parent_run import OPEN_WITHIN_S, heartbeat
 from sweeps.tracking.record import MlflowIds
-from sweeps.tracking.retry import Retrier
+from sweeps.tracking.retry import Refused, Retrier
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -50,6 +52,9 @@ class Delivery:
         self._earlier_end, self._is_started = journal.end, False
         """End of the entries that earlier sessions left in the journal, and whether they are being delivered while this
         session runs."""
+        self._order = Lock()
+        """Held while artifacts are written to the journal and submitted, or marked as stored: the mark of a text or of
+        logs would also apply to newer ones of the same name that precede it in the journal."""
         self.journal = journal
         self.retrier = Retrier(ids.tracking_uri, "writing to MLflow", self._beat)
         self.upload_retrier = Retrier(ids.tracking_uri, "writing artifacts to MLflow")
@@ -71,9 +76,10 @@ class Delivery:
         Raises:
             StorageFailed: The journal cannot be written.
         """
-        for artifact in artifacts:
-            self._outbox.put(artifact)
-        self._uploader.submit(*artifacts)
+        with self._order:
+            for artifact in artifacts:
+                self._outbox.put(artifact)
+            self._uploader.submit(*artifacts)
 
     def resume_upload(self, artifact: Artifact) -> None:
         """Upload an artifact from an earlier session's journal."""
@@ -98,11 +104,11 @@ class Delivery:
                 left = self.journal.end - self.journal.position
                 logger.warning("delivering the entries of an earlier session to MLflow: %.1f MB left", left / 1e6)
 
-    def run_id(self, key: str) -> str:
-        """Return MLflow's id of a run that was delivered."""
-        found = self._outbox.wait_for_run(key, 0)
-        assert found is not None
-        return found
+    def run_id(self, key: str) -> str | None:
+        """Return MLflow's id of a run that was delivered; None if MLflow refused it, or the journal has lost it."""
+        with suppress(Refused):
+            return self._outbox.wait_for_run(key, 0)
+        return None
 
     def start(self) -> None:
         """Start delivering entries continuously. From now on, calls are repeated without limit."""
@@ -149,4 +155,6 @@ class Delivery:
         tag = constants.CHECKPOINT_TAGS.get(artifact.name.removeprefix(f"{constants.CHECKPOINT_ARTIFACTS}/"))
         if uri is not None and tag is not None:
             self._outbox.put(Tags(artifact.key, {tag: uri}))
-        self._outbox.put(Stored(artifact.key, artifact.name, artifact.folder))
+        with self._order:
+            if not self._uploader.is_waiting(artifact.key, artifact.name):
+                self._outbox.put(Stored(artifact.key, artifact.name, artifact.folder))

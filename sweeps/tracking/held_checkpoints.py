@@ -23,17 +23,22 @@ def hold(checkpoint: str, root: str) -> str | None:
         root: Folder of the trial's checkpoints.
 
     Returns:
-        The folder of links, or None if the file system has no hard links.
+        The folder of links, or None if the file system has no hard links, or a file cannot be linked.
     """
     source = Path(checkpoint)
     name = next((part for part in reversed(source.parts) if part.startswith("step-")), source.name)
     target = Path(root) / UPLOADS / f"{name}-{uuid.uuid4().hex[:8]}"
     try:
-        shutil.copytree(source, target, copy_function=os.link)
+        shutil.copytree(source, target, copy_function=_link)
     except OSError:
         shutil.rmtree(target, ignore_errors=True)
         return None
     return str(target)
+
+
+def _link(source: str, target: str) -> None:
+    """Link a file; of a symbolic link, its target, to which a relative link would not lead from elsewhere."""
+    os.link(os.path.realpath(source), target)
 
 
 def is_held(folder: str) -> bool:

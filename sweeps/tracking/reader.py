@@ -7,6 +7,8 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from math import isfinite
+from typing import Any
 
 from sweeps import constants
 from sweeps.errors import UnknownName
@@ -27,6 +29,8 @@ HEARTBEAT_TIMEOUT_S = 60.0
 """Seconds without a heartbeat after which a running sweep counts as interrupted."""
 ENDED = ("finished", "failed")
 """Statuses of sweeps that have nothing left to do."""
+NOT_OURS = (ValueError, TypeError, AttributeError, KeyError)
+"""Errors of reading a tag that somebody has edited; it then counts as missing, so that the rest can be read."""
 
 
 def list_sweeps(uri: str) -> list[SweepSummary]:
@@ -149,7 +153,6 @@ def _deleted(uri: str, parent: RawRun, trials: Collection[str]) -> list[RawRun]:
 
 def _summary(parent: RawRun, now: float) -> SweepSummary:
     tags, time = parent.tags, _time(parent, now)
-    counts = json.loads(tags.get(constants.TAG_COUNTS, "{}"))
     return SweepSummary(
         sweep=tags.get(constants.TAG_SWEEP, ""),
         conf=tags.get(constants.TAG_CONF, ""),
@@ -159,7 +162,7 @@ def _summary(parent: RawRun, now: float) -> SweepSummary:
         metrics=_names(tags.get(constants.TAG_METRIC, "")),
         modes=_names(tags.get(constants.TAG_MODE, "")),
         best=next(iter(numbers(tags.get(constants.TAG_BEST_VALUE))), None),
-        counts={state: int(counts.get(state, 0)) for state in STATES},
+        counts=_counts(tags.get(constants.TAG_COUNTS, "{}")),
         started=parent.started / 1000,
         wall_s=time.wall_s,
         run_id=parent.run_id,
@@ -171,7 +174,17 @@ def _summary(parent: RawRun, now: float) -> SweepSummary:
 
 def _count(tags: Mapping[str, str], tag: str) -> int | None:
     """Return the whole number in a tag; None if there is none."""
-    return None if (count := number(tags.get(tag))) is None else int(count)
+    count = number(tags.get(tag))
+    return None if count is None or not isfinite(count) else int(count)
+
+
+def _counts(text: str) -> dict[str, int]:
+    """Return the number of trials in each state; 0 if the tag has other content."""
+    try:
+        counts = json.loads(text)
+        return {state: int(counts.get(state, 0)) for state in STATES}
+    except (*NOT_OURS, OverflowError):
+        return dict.fromkeys(STATES, 0)
 
 
 def _status(parent: RawRun, now: float) -> str:
@@ -181,13 +194,21 @@ def _status(parent: RawRun, now: float) -> str:
 
 
 def _time(parent: RawRun, now: float) -> SweepTime:
-    written = json.loads(parent.tags.get(constants.TAG_TIME, "{}"))
     heartbeat = number(parent.tags.get(constants.TAG_HEARTBEAT))
     running = _status(parent, now) == "running"
     # The driver's last update; before its first, the time until its last sign of life.
     until = now if running else (parent.ended / 1000 if parent.ended else heartbeat or parent.started / 1000)
+    wall_s = until - parent.started / 1000
+    try:
+        return _written_time(json.loads(parent.tags.get(constants.TAG_TIME, "{}")), wall_s)
+    except NOT_OURS:
+        return _written_time({}, wall_s)
+
+
+def _written_time(written: Mapping[str, Any], wall_s: float) -> SweepTime:
+    """Return the time in a tag; ``wall_s`` is used if the tag has none."""
     return SweepTime(
-        wall_s=float(written.get("wall_s", until - parent.started / 1000)),
+        wall_s=float(written.get("wall_s", wall_s)),
         train_s=float(written.get("train_s", 0.0)),
         goodput=float(written.get("goodput", 0.0)),
         account=TimeAccount.from_json(written["account"]) if "account" in written else None,
@@ -212,7 +233,7 @@ def one_each(runs: Iterable[RawRun]) -> dict[str, RawRun]:
 
 
 def _content(run: RawRun) -> tuple[int, bool]:
-    return int(number(run.tags.get(constants.TAG_STEPS)) or 0), run.tags.get(constants.TAG_STATE) != "running"
+    return _count(run.tags, constants.TAG_STEPS) or 0, run.tags.get(constants.TAG_STATE) != "running"
 
 
 def _trials(runs: Iterable[RawRun]) -> list[TrialRecord]:
@@ -232,23 +253,35 @@ def _trial(run: RawRun) -> TrialRecord:
         violation=tags.get(constants.TAG_VIOLATION),
         params={path: from_text(text) for path, text in sorted(whole_parameters(run.params, tags).items())},
         run_id=run.run_id,
-        steps=int(number(tags.get(constants.TAG_STEPS)) or 0),
-        attempts=int(number(tags.get(constants.TAG_ATTEMPT)) or 1),
+        steps=_count(tags, constants.TAG_STEPS) or 0,
+        attempts=_count(tags, constants.TAG_ATTEMPT) or 1,
         started=run.started / 1000,
         ended=None if state == "running" or run.ended is None else run.ended / 1000,
         checkpoint=tags.get(constants.TAG_CHECKPOINT_BEST) or tags.get(constants.TAG_CHECKPOINT_LAST),
         error=tags.get(constants.TAG_ERROR),
         pool=tags.get(constants.TAG_POOL),
         spans=spans.from_text(tags.get(constants.TAG_SPANS, "[]")),
-        account=TimeAccount.from_json(json.loads(account)) if (account := tags.get(constants.TAG_ACCOUNT)) else None,
+        account=_account(tags.get(constants.TAG_ACCOUNT)),
         failures=failed_attempts.from_text(tags.get(constants.TAG_FAILURES, "[]")),
         notes=notes.from_text(tags.get(constants.TAG_NOTES, "[]")),
         checkpoints={kind: tags[tag] for kind, tag in constants.CHECKPOINT_TAGS.items() if tag in tags},
-        weights={kind: weights.from_text(tags[tag]) for kind, tag in constants.WEIGHTS_TAGS.items() if tag in tags},
+        weights={
+            kind: found
+            for kind, tag in constants.WEIGHTS_TAGS.items()
+            if (found := weights.from_text(tags.get(tag))) is not None
+        },
         repeat_of=tags.get(constants.TAG_REPEAT_OF),
         stage=_count(tags, constants.TAG_STAGE),
         stopped_for_good=constants.TAG_STOPPED_FOR_GOOD in tags,
     )
+
+
+def _account(text: str | None) -> TimeAccount | None:
+    """Return the account in a tag; None if there is none, or the tag has other content."""
+    try:
+        return TimeAccount.from_json(json.loads(text)) if text else None
+    except NOT_OURS:
+        return None
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -92,7 +92,7 @@ class Retrier:
             try:
                 with request_limits(max(1.0, min(timeout_s, left))):
                     result = function()
-            except (GaveUp, Superseded):
+            except (Refused, GaveUp, Superseded):
                 raise
             except Exception as error:  # of MLflow, the database, requests or boto
                 if self._is_refusal(error):

@@ -6,7 +6,10 @@ cache, which is updated at each access.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,15 +17,17 @@ from filelock import FileLock
 
 from sweeps.constants import TAG_HEARTBEAT, TAG_SWEEP, TAG_TRIAL
 from sweeps.errors import UserError
+from sweeps.files.versions import NewerVersion
 from sweeps.folders.driver_lock import DRIVER_FILE
 from sweeps.storage.location import record_copy
 from sweeps.storage.object_store import ObjectStore
-from sweeps.storage.state_mirror import newer_files
+from sweeps.storage.state_mirror import DamagedCopy, newer_files
 from sweeps.tracking.client import connect
 from sweeps.tracking.delivery import Delivery
 from sweeps.tracking.journal import JOURNAL_FILE, Artifact, Journal
 from sweeps.tracking.mlflow_names import storable
 from sweeps.tracking.parent_run import PARENT_FILE, create_again
+from sweeps.tracking.retry import Refused
 from sweeps.tracking.store import fetch_runs
 from sweeps.tracking.uris import sqlite_path, sqlite_uri
 
@@ -33,7 +38,12 @@ SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "hdfs")
 SOURCE_FILE = "source"
 """File beside the MLflow store with the URI from which the store is made."""
 VERSION_FILE = "version"
+TEXTS_FILE = "texts.position"
+"""File with the number of bytes of the journal whose texts were stored. This process may be killed after the metrics
+were delivered, and before the texts were."""
 READS_AT_ONCE = 8
+
+logger = logging.getLogger(__name__)
 
 
 def local_store(uri: str) -> str:
@@ -73,18 +83,30 @@ def recorded_here(uri: str) -> str:
             client = connect(here)
             for name, parent in zip(names, changed, strict=True):
                 if parent is not None:
-                    _deliver(client, here, store / name, folder / name, parent)
+                    with _others_go_on(store / name):
+                        _deliver(client, here, store / name, folder / name, parent)
     except (OSError, ValueError, ImportError) as error:
         raise UserError(f"tracking.uri={uri}: cannot be read ({str(error).partition(chr(10))[0]})") from None
     return here
 
 
+@contextmanager
+def _others_go_on(sweep: ObjectStore) -> Iterator[None]:
+    """Log that one sweep is damaged, so that all others can still be read."""
+    try:
+        yield
+    except (DamagedCopy, NewerVersion, Refused, ValueError, TypeError, KeyError) as error:
+        logger.warning("%s cannot be read and is not updated: %s", sweep.uri, error)
+
+
 def _bring(store: ObjectStore, folder: Path) -> bytes | None:
-    """Download a sweep's journal if it has changed, and return the data of its parent run in that case."""
+    """Download a sweep's journal if it has changed, and return the data of its parent run; None if there is none."""
     folder.mkdir(exist_ok=True)
     version_file = folder / VERSION_FILE
     known = version_file.read_text(encoding="utf-8") if version_file.is_file() else ""
-    version, files = newer_files(store, (JOURNAL_FILE, PARENT_FILE), known)
+    version, files = known, dict[str, bytes]()
+    with _others_go_on(store):
+        version, files = newer_files(store, (JOURNAL_FILE, PARENT_FILE), known)
     if PARENT_FILE not in files:
         return (folder / PARENT_FILE).read_bytes() if known else None
     journal = files.get(JOURNAL_FILE, b"")
@@ -97,20 +119,32 @@ def _bring(store: ObjectStore, folder: Path) -> bytes | None:
 def _deliver(client: MlflowClient, uri: str, store: ObjectStore, folder: Path, parent: bytes) -> None:
     """Deliver the new entries of a sweep's journal."""
     ids, journal = create_again(client, uri, parent), Journal(folder)
+    texts_file = folder / TEXTS_FILE
     try:
         runs = fetch_runs(uri, {TAG_SWEEP: folder.name})
         known = {run.tags[TAG_TRIAL]: run.run_id for run in runs if TAG_TRIAL in run.tags}
         texts = {
             (entry.key, entry.name): entry.text
-            for entry in journal.entries(journal.position)
+            for entry in journal.entries(min(_number(texts_file), journal.end))
             if isinstance(entry, Artifact) and entry.text is not None
         }
         delivery = Delivery(client, journal, ids)
         delivery.adopt(known)
         delivery.deliver_earlier()
         for (key, name), text in texts.items():
-            client.log_text(delivery.run_id(key), storable(text), name)
+            if (run_id := delivery.run_id(key)) is not None:
+                client.log_text(run_id, storable(text), name)
+        if texts or not texts_file.exists():
+            texts_file.write_text(str(journal.end), encoding="ascii")
     finally:
         journal.close()
     if (beat := store.modified(DRIVER_FILE)) is not None:
         client.set_tag(ids.run_id, TAG_HEARTBEAT, f"{beat:.3f}")
+
+
+def _number(file: Path) -> int:
+    """Return the number in a file; 0 if it is missing or damaged, so that everything is done again."""
+    try:
+        return max(0, int(file.read_text(encoding="ascii")))
+    except (OSError, ValueError):
+        return 0

@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from sweeps.texts.wording import value_text
@@ -41,9 +42,10 @@ def number(text: str | None) -> float | None:
 
 
 def numbers(text: str | None) -> tuple[float, ...]:
-    """Return the number in a tag, or those in its JSON list; empty if there is no such tag."""
+    """Return the number in a tag, or those in its JSON list; empty if there is no such tag, or it has other content."""
     if text is not None and text.startswith("["):
-        return tuple(float(each) for each in json.loads(text))
+        with suppress(ValueError, TypeError):
+            return tuple(float(each) for each in json.loads(text))
     one = number(text)
     return () if one is None else (one,)
 

@@ -14,7 +14,9 @@ from waiting import wait_until
 
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
+from sweeps.config.space import FloatDistribution
 from sweeps.constants import COMPLETED, LAST_DELIVERED, MAY_PAUSE, PARAMETERS, STEP, STOPPED, TRIAL
+from sweeps.driver.reconcile import reconcile
 from sweeps.driver.session import Session
 from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.sweep_state import SweepState
@@ -25,6 +27,8 @@ from sweeps.runtime.checkpoint_layout import checkpoint_folder
 from sweeps.runtime.events import Ended, Log, Report, Saved, Started
 from sweeps.runtime.report_log import ReportLog
 from sweeps.search.schedulers.scheduler import Verdict
+from sweeps.search.study_search import StudySearch
+from sweeps.space.space import Space
 from sweeps.tracking.checkpoint_weights import Weights
 from sweeps.tracking.spans import Span
 from sweeps.worker_error import WorkerError
@@ -310,3 +314,19 @@ def test_a_hang_leaves_the_stacks_and_flight_records_of_its_workers_in_the_run()
     attached = {arguments[1]: arguments[2] for name, arguments in told.calls if name == "attach"}
     assert set(attached) == {"logs/attempt-1.traceback.txt", "logs/attempt-1.flight-record-0.json"}
     assert "--- worker 1 ---" in attached["logs/attempt-1.traceback.txt"]
+
+
+def test_a_trial_that_a_person_stopped_for_good_is_stopped_again_if_only_the_record_knows() -> None:
+    """Its driver died after it had recorded the end, and before it told the study."""
+    broker = MagicMock()
+    _, session = new_session(broker)
+    space = Space({"train.lr": FloatDistribution(type="float", low=0.001, high=0.1)})
+    study = StudySearch(space, metric="eval/accuracy", mode="max", num_trials=2)
+    for _ in range(2):
+        study.next_trial()
+    named = {"storage": study.study._storage, "study_name": study.study.study_name}
+    again = StudySearch(space, metric="eval/accuracy", mode="max", num_trials=2, **named)
+    for trial, is_unwanted in (("0000", True), ("0001", False)):
+        session.state.trials[trial] = TrialStatus(trial, {}, "stopped", is_unwanted=is_unwanted)
+    reconcile(again, lambda path: None, session)
+    assert [call.args for call in broker.stop_for_good.call_args_list] == [("0000",)]

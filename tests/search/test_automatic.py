@@ -17,11 +17,13 @@ from sweeps.constants import CHECKPOINT_TIME, RESTARTED, SAVED, TIME_OF_REPORT
 from sweeps.plan.build_scheduler import build_scheduler
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.plan.searcher_options import searcher_options
+from sweeps.search.schedulers.automatic import Automatic
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.pause_cost import PauseCost
+from sweeps.search.schedulers.places import Places
 from sweeps.search.study_search import StudySearch
 from sweeps.simulate.curve_source import Report
-from sweeps.simulate.simulation import Simulation
+from sweeps.simulate.simulation import SimulatedTrial, Simulation
 from sweeps.space.space import Point
 
 EVALUATIONS = 9
@@ -104,6 +106,27 @@ def test_the_length_of_a_training_is_that_of_the_first_whole_one_also_if_it_bega
     assert cost.share is None
     cost.complete({"evaluations": 20})
     assert cost.share == pytest.approx(2 / (10 * 20))
+
+
+def test_what_a_trial_of_an_earlier_session_reports_first_tells_nothing_about_its_start() -> None:
+    """It may only repeat the report of the checkpoint from which it continues."""
+    plan = planned(*ONE_LR)
+    searcher = StudySearch(plan.space, **searcher_options(plan))
+    suggested = [searcher.next_trial() for _ in range(3)]
+    trials = [SimulatedTrial(each.number, dict(each.point), [], 0.0) for each in suggested if each is not None]
+
+    def measured(*begun: SimulatedTrial) -> list[float]:
+        scheduler, places = build_scheduler(plan, DecisionLog(searcher.study)), Places(1)
+        assert isinstance(scheduler, Automatic)
+        for trial in begun:
+            scheduler.add(trial, places)
+        for trial in begun:
+            scheduler.report(trial, {TIME_OF_REPORT: 1.0, SAVED: True}, places)
+        return scheduler._cost._beginnings
+
+    assert len(measured(*trials[:2])) == 1  # the first one waited for the start of the workers
+    assert measured(*trials[:2]) == []
+    assert len(measured(*trials)) == 1
 
 
 # --- what is chosen ----------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import pytest
 from scheduling import LOSS
 
 from sweeps.config.objectives import Objectives
+from sweeps.config.search import Limit
 from sweeps.config.space import CategoricalDistribution, FloatDistribution
 from sweeps.constants import DECISION_PREFIX, NUMBER
 from sweeps.search import CurveSampler
@@ -85,6 +86,36 @@ def searched(
     ends: Callable[[Any], str | None] = lambda usage: "budget" if limit_s and usage.wall_s > limit_s else None  # noqa: E731
     simulation = Simulation(searcher, scheduler, source, workers, exhausted=ends)
     return Search(simulation.run(), simulation)
+
+
+@dataclass
+class Broken:
+    """Losses that tell the end early; the last report of good trainings has no value, or breaks a limit."""
+
+    last: dict[str, float]
+
+    def curve(self, point: Point) -> list[Report]:
+        reports = [Report(step, float(step), {"loss": point["end"] + 1 / step, "gb": 1.0}) for step in RUNGS]
+        if point["end"] < 0.3:
+            reports[-1] = Report(RUNGS[-1], float(RUNGS[-1]), {**reports[-1].metrics, **self.last})
+        return reports
+
+
+@pytest.mark.parametrize("last", [{"loss": float("nan")}, {"gb": 9.0}])
+def test_a_trial_whose_last_report_is_bad_does_not_look_like_a_good_unfinished_one(last: dict[str, float]) -> None:
+    limited = Objectives(("loss",), ("min",), {"gb": Limit(max=2.0)})
+    searcher = StudySearch(
+        SPACE, metric="loss", mode="min", sampler=optuna.samplers.RandomSampler(seed=0), num_trials=20
+    )
+    decisions = DecisionLog(searcher.study)
+    scheduler = FreezeThaw("steps", 1, 27, 3, SPACE, limited, decisions)
+    simulation = Simulation(searcher, scheduler, Broken(last), 3)
+    simulation.run()
+    broken = {each.id for each in simulation.trials if each.position == len(RUNGS) and each.parameters["end"] < 0.3}
+    assert broken
+    again = FreezeThaw("steps", 1, 27, 3, SPACE, limited, DecisionLog(searcher.study))
+    assert scheduler._model.bad == again._model.bad == broken
+    assert not broken & scheduler._model.done.keys()
 
 
 def test_where_early_values_tell_the_end_few_trials_go_on_and_the_best_finishes() -> None:

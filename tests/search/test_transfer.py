@@ -197,6 +197,23 @@ def test_trust_follows_from_how_well_earlier_trials_rank_todays() -> None:
     assert opposite.trials(study.trials) == []
 
 
+def test_where_the_last_report_counts_it_is_that_of_stopped_trials_too() -> None:
+    function = Hartmann(3)
+    space, earlier = Space(function.space), earlier_of(function, 0)
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0), pruner=optuna.pruners.NopPruner())
+    for _ in range(30):  # the mean of several folds, of which the first is easy
+        asked = study.ask()
+        point = space.sample(asked, today)
+        asked.report(-9.0, 1)
+        asked.report(function.regret(point), 2)
+        study.tell(asked, state=optuna.trial.TrialState.PRUNED)
+    trusts = [
+        EarlierTrials([earlier], space, "min", 0, last_counts=last).trusts(study.trials)[0] for last in (True, False)
+    ]
+    assert trusts[0] > 0.2
+    assert trusts[1] == 0.0
+
+
 def test_of_similar_points_the_best_is_taken_unless_there_are_too_few_others() -> None:
     space = Space({"x": FloatDistribution(type="float", low=0, high=1)})
     points = [{"x": x} for x in (0.5, 0.51, 0.5, 0.9, 0.52, 0.1)]

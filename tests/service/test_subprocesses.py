@@ -175,6 +175,17 @@ def test_what_comes_before_a_start_adds_overrides_once_and_can_refuse_it(running
     assert broken.error == "preparing its start failed: ZeroDivisionError()"
 
 
+def test_a_job_that_fails_before_its_start_gives_its_name_up(running: Running) -> None:
+    def refuse(job: Job) -> list[str]:
+        raise SweepsError("no champion")
+
+    running.runner.listeners.before_start.append(refuse)
+    assert running.until(running.submit("mine"), *jobs.ENDED).error == "no champion"
+    with running.engine.connect() as connection:
+        assert jobs.creator(connection, "mine") is None  # a later sweep of this name may be somebody else's
+    assert running.find(running.submit("mine")).sweep == "mine"
+
+
 def test_what_is_not_allowed_any_more_does_not_start_and_does_not_go_on(running: Running) -> None:
     def judge(job: Job) -> dict[str, str]:
         if forbidden:
@@ -278,6 +289,24 @@ def test_who_cancels_a_sweep_while_it_starts_gets_that_and_its_name(running: Run
     assert (job.state, job.error) == ("cancelled", None)
     again = running.submit("mine", "search.num_trials=none")
     assert running.until(again, *jobs.ENDED).sweep == "mine"
+
+
+def test_a_sweep_whose_files_cannot_be_read_does_not_keep_other_jobs_from_going_on(running: Running) -> None:
+    first, other = running.submit("mine"), running.submit("other")
+    own, limits = running.heartbeat, Queue(running=2)
+    own.beat()
+    with writing(running.engine) as connection:
+        for _ in (first, other):
+            assert claims.claim(connection, limits, own.service, own.host, 1.0) is not None
+    for number in (first, other):
+        _ask_to_stop(running, number)
+    unreadable = running.runner.control_folder(running.find(first)) / subprocesses.LOCK_FILE
+    unreadable.mkdir(parents=True)  # it cannot be opened, like a file on a failing disk
+    assert running.until(other, *jobs.ENDED).state == "cancelled"
+    assert running.find(first).state == "running"
+    unreadable.rmdir()
+    running.clock.ahead_s = runner.LOOK_EVERY_S
+    assert running.until(first, *jobs.ENDED).state == "cancelled"
 
 
 @pytest.mark.parametrize(("status", "error"), [(15, None), (2, "Ray did not start on this machine"), (1, "died")])

@@ -93,6 +93,17 @@ def test_schedulers_end_trials_early_and_the_best_trains_to_its_end(table: Path,
     assert result.sweeps[0].improvements[-1].value == record.best.value
 
 
+@pytest.mark.parametrize("steps", [100, 300, 900])
+def test_rungs_follow_the_length_of_the_tables_curves_whatever_the_configs_is(table: Path, steps: int) -> None:
+    own = ["search/scheduler=freeze_thaw", "search.scheduler.resource=steps", "search.scheduler.grace=25"]
+    sweeps = [
+        simulated(table, *own, f"train.max_steps={each}", "train.eval_every=25", workers=3).sweeps[0]
+        for each in (steps, STEPS[-1])
+    ]
+    assert sweeps[0].improvements == sweeps[1].improvements
+    assert sweeps[0].record.counts == sweeps[1].record.counts
+
+
 def test_our_own_search_is_simulated_and_finishes_within_a_budget_of_time(table: Path) -> None:
     overrides = ["search=sweeps", "search.num_trials=1000", f"search.stop.wall_hours={200 / 3600}"]
     sweep = simulate(read_inputs(planned(*overrides), table), workers=3, between="nearest").sweeps[0]

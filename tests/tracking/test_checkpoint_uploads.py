@@ -14,6 +14,7 @@ from waiting import wait_until
 from sweeps.tracking import artifact_uploader
 from sweeps.tracking.artifact_uploader import CheckpointKind
 from sweeps.tracking.held_checkpoints import hold
+from sweeps.tracking.journal import is_delivered
 from sweeps.tracking.reader import load_sweep
 
 # --- checkpoints -------------------------------------------------------------------------------------------------
@@ -75,11 +76,48 @@ def test_a_checkpoint_that_cannot_be_copied_does_not_keep_the_others_out(
         recorder.trials.start(trial, POINT, CONFIG, 1)
         checkpoint = make_checkpoint(tmp_path / trial / "step-00000001", "model.bin")
         if trial == "0":
-            os.mkfifo(checkpoint / "pipe")  # as a program of the user has left it
+            (checkpoint / "mine").symlink_to("/proc/self/mem")  # reading it fails, as on a bad disk
         recorder.trials.record_checkpoint(trial, str(checkpoint), "best")
     uploaded = [False, True, True]
     wait_until(lambda: [trial.checkpoint is not None for trial in load_sweep(uri, "digits-1").trials] == uploaded)
     assert recorder.close("finished", patience_s=1).artifacts == 1
+
+
+@pytest.mark.parametrize("special", ["pipe", "link"])
+def test_a_checkpoint_with_a_pipe_or_a_dangling_link_is_refused_once_and_not_tried_again(
+    uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, special: str
+) -> None:
+    recorder = open_recorder(uri)
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    checkpoint = make_checkpoint(tmp_path / "step-00000001", "model.bin")
+    if special == "pipe":
+        os.mkfifo(checkpoint / "mine")
+    else:
+        (checkpoint / "mine").symlink_to("gone")
+    held = hold(str(checkpoint), str(tmp_path / "trial"))
+    recorder.trials.record_checkpoint("0", str(checkpoint), "best", held=held)
+    assert not recorder.close("finished", patience_s=20)
+    assert is_delivered(Path("outputs", "digits-1"))
+    assert load_sweep(uri, "digits-1").trials[0].checkpoint is None
+    assert sum("mine is neither a file nor a folder" in message for message in caplog.messages) == 1
+
+
+def test_a_checkpoint_with_a_link_to_an_earlier_one_is_copied_whole(uri: str, tmp_path: Path) -> None:
+    recorder = open_recorder(uri)
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    root = tmp_path / "trial"
+    make_checkpoint(root / "step-00000001", "vocabulary")
+    checkpoint = make_checkpoint(root / "step-00000002", "model.bin")
+    (checkpoint / "vocabulary").symlink_to("../step-00000001/vocabulary")
+    held = hold(str(checkpoint), str(root))
+    shutil.rmtree(root / "step-00000001")
+    shutil.rmtree(checkpoint)
+    recorder.trials.record_checkpoint("0", str(checkpoint), "last", held=held)
+    assert not recorder.close("finished")
+    trial = load_sweep(uri, "digits-1").trials[0]
+    (tmp_path / "out").mkdir()
+    files = artifact_files(uri, trial.run_id, "checkpoints/last", tmp_path / "out")
+    assert files == {"model.bin": "step-00000002/model.bin", "vocabulary": "step-00000001/vocabulary"}
 
 
 def test_only_the_newest_of_the_checkpoints_that_wait_is_copied(

@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import textwrap
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -126,6 +127,26 @@ def test_a_checkpoint_that_replaced_one_while_that_was_uploaded_is_not_delivered
     journal.advance(journal.end)
     assert is_delivered(tmp_path)
     journal.close()
+
+
+def test_a_text_that_replaced_one_while_that_was_uploaded_is_uploaded_by_the_next_driver(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = open_recorder(uri)
+    delivery, replaced, upload = recorder._delivery, threading.Event(), recorder._client.log_text
+
+    def replace_meanwhile(run_id: str, text: str, name: str) -> None:
+        upload(run_id, text, name)
+        if text == "old":
+            delivery.upload(Artifact("", "mine.txt", text="new"))
+            replaced.set()
+
+    monkeypatch.setattr(recorder._client, "log_text", replace_meanwhile)
+    delivery.upload(Artifact("", "mine.txt", text="old"))
+    replaced.wait()
+    recorder.close("finished")
+    about = [each for each in Journal(Path("outputs/digits-1")).entries() if getattr(each, "name", "") == "mine.txt"]
+    assert about == [*(Artifact("", "mine.txt", text=text) for text in ("old", "new")), Stored("", "mine.txt")]
 
 
 @pytest.mark.parametrize("torn", [b"", b"1e9", b"99999999"])

@@ -39,6 +39,25 @@ def test_deleted_runs_are_left_out(uri: str) -> None:
     assert list_sweeps(uri) == []
 
 
+@pytest.mark.parametrize("edited", ["{", "[1]", "7", '{"wall_s": [], "account": 3, "running": "x"}', "nan", "[x]"])
+def test_tags_that_somebody_has_edited_hide_no_sweep(uri: str, edited: str) -> None:
+    from mlflow import MlflowClient
+
+    record_small_sweep(uri)
+    client, whole = MlflowClient(uri), load_sweep(uri, "digits-1")
+    for run, tags in (
+        (
+            whole.mlflow.run_id,
+            (constants.TAG_COUNTS, constants.TAG_TIME, constants.TAG_PLANNED, constants.TAG_BEST_VALUE),
+        ),
+        (whole.trials[0].run_id, (constants.TAG_ACCOUNT, constants.TAG_STEPS, *constants.WEIGHTS_TAGS.values())),
+    ):
+        for tag in tags:
+            client.set_tag(run, tag, edited)
+    assert [each.sweep for each in list_sweeps(uri)] == ["digits-1"]
+    assert len(load_sweep(uri, "digits-1").trials) == len(whole.trials)
+
+
 def test_an_unknown_name_is_answered_with_the_nearest(uri: str) -> None:
     record_small_sweep(uri)
     with pytest.raises(UnknownName, match="did you mean digits-1"):

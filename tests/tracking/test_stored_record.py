@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from stores import make_store
 from sweeps.storage.location import record_copy
 from sweeps.storage.object_store import ObjectStore
 from sweeps.storage.state_mirror import StateMirror
+from sweeps.tracking import stored_record
 from sweeps.tracking.client import connect
 from sweeps.tracking.parent_run import SweepInfo
 from sweeps.tracking.reader import list_sweeps, load_sweep
@@ -81,6 +83,65 @@ def test_a_sweep_is_read_from_its_store_while_it_runs_and_after_its_end(
     client, run = connect(here), there.trials[0].run_id
     assert [point.value for point in client.get_metric_history(run, "eval/loss")] == [0.5, 0.25]
     assert [each.path for each in client.list_artifacts(run)] == ["config.yaml"]
+
+
+def copy_to(store: str, folder: Path) -> None:
+    mirror = StateMirror(ObjectStore(store), folder)
+    mirror.start()
+    mirror.copy()
+    mirror.close()
+
+
+@pytest.mark.parametrize("damage", ["parts", "parent", "version"])
+def test_a_damaged_sweep_does_not_hide_the_others(
+    bucket: str, driver: tuple[Recorder, StateMirror], tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "another"
+    folder.mkdir()
+    for name in ("tracking.jsonl", "parent.json"):
+        shutil.copy(tmp_path / "driver" / name, folder)
+    if damage == "parent":
+        (folder / "parent.json").write_text("{}")
+    elif damage == "version":
+        with (folder / "tracking.jsonl").open("a") as journal:
+            journal.write('{"kind": "Version", "version": 99, "written_by": "9.0"}\n')
+    copy_to(f"{bucket}/another", folder)
+    if damage == "parts":
+        for part in (tmp_path / "bucket/sweeps/another/state").rglob("part-*"):
+            part.write_bytes(b"damaged")
+    assert [each.sweep for each in list_sweeps(recorded_here(bucket))] == ["first"]
+    assert sum("another cannot be read" in message for message in caplog.messages) == 1
+
+
+def test_a_sweep_whose_journal_has_lost_a_trials_beginning_is_read_without_that_trial(
+    bucket: str, driver: tuple[Recorder, StateMirror], tmp_path: Path
+) -> None:
+    folder = tmp_path / "damaged"
+    folder.mkdir()
+    shutil.copy(tmp_path / "driver" / "parent.json", folder)
+    lines = (tmp_path / "driver" / "tracking.jsonl").read_text().splitlines(keepends=True)
+    (folder / "tracking.jsonl").write_text("".join(line for line in lines if '"NewRun"' not in line))
+    shutil.rmtree(tmp_path / "bucket" / "sweeps" / "first")
+    copy_to(f"{bucket}/first", folder)
+    assert load_sweep(recorded_here(bucket), "first").trials == []
+
+
+def test_a_text_is_stored_also_if_the_reader_is_killed_after_the_metrics(
+    bucket: str, driver: tuple[Recorder, StateMirror], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(*args: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as killing:
+        killing.setattr(stored_record, "storable", kill)  # of the first text
+        with pytest.raises(Killed):
+            recorded_here(bucket)
+    here = recorded_here(bucket)
+    (trial,) = load_sweep(here, "first").trials
+    assert [each.path for each in connect(here).list_artifacts(trial.run_id)] == ["config.yaml"]
 
 
 def test_nothing_is_delivered_that_the_store_does_not_have(

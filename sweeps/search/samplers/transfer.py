@@ -134,15 +134,19 @@ class EarlierTrials:
         [0.0]
     """
 
-    def __init__(self, sweeps: Sequence[EarlierSweep], space: Space, mode: str, seed: int):
+    def __init__(
+        self, sweeps: Sequence[EarlierSweep], space: Space, mode: str, seed: int, *, last_counts: bool = False
+    ):
         """
         Args:
             sweeps: The earlier sweeps; their points lie in the space.
             space: This sweep's space.
             mode: Whether a smaller (``min``) or a larger value (``max``) is better.
             seed: Seed of the choice among earlier trials.
+            last_counts: Whether the value of a stopped trial of this sweep is that of its last report; default: that of
+                its best one.
         """
-        self._sign = 1.0 if mode == "min" else -1.0
+        self._sign, self._last_counts = 1.0 if mode == "min" else -1.0, last_counts
         unit, distributions = UnitCube(space), unconditional(space)
         self._models = [_Model(sweep, unit, space, distributions, self._sign, seed) for sweep in sweeps]
         self._unit, self._seed = unit, seed
@@ -186,7 +190,9 @@ class EarlierTrials:
         if trial.state is TrialState.COMPLETE:
             return None if len(trial.values) > 1 else self._sign * trial.values[0]
         if trial.state is TrialState.PRUNED and trial.intermediate_values:
-            return min(self._sign * value for value in trial.intermediate_values.values())
+            reports = trial.intermediate_values
+            steps = [max(reports)] if self._last_counts else reports
+            return min(self._sign * reports[step] for step in steps)
         return None
 
     def _vectors(self, numbers: Sequence[int], own: Sequence[FrozenTrial]) -> Vector:

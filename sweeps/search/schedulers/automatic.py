@@ -36,6 +36,9 @@ class Automatic(FreezeThaw):
         self._is_chosen, self._cost, self._announce = False, PauseCost(evaluations), announce
         self._num_begun = 0
         super().__init__(*args, **named)
+        self._earlier = {name for name, _ in self._decisions.events}
+        """Trials of earlier sessions that have not reported in this one. Their first report may repeat their last one,
+        without any training before it."""
 
     def _apply(self, trial: str | None, event: Mapping[str, Any]) -> None:
         if event["event"] == CHOSEN:
@@ -51,16 +54,17 @@ class Automatic(FreezeThaw):
         waits = super().add(trial, places)
         self._num_begun += 1
         # The first trials wait for the start of their workers.
-        self._cost.begin(trial.id, counts=self._num_begun > places.max_concurrent)
+        self._cost.begin(trial.id, counts=self._num_begun > places.max_concurrent and trial.id not in self._earlier)
         return waits
 
     def next(self, live: Sequence[ScheduledTrial], places: Places, *, is_over: bool) -> Turn:
         turn = super().next(live, places, is_over=is_over)
         if turn.resumed is not None:
-            self._cost.begin(turn.resumed.id, counts=True)
+            self._cost.begin(turn.resumed.id, counts=turn.resumed.id not in self._earlier)
         return turn
 
     def report(self, trial: ScheduledTrial, result: Result, places: Places) -> Verdict:
+        self._earlier.discard(trial.id)
         if not self._is_chosen:
             reason = self._cost.report(trial.id, result)
             if reason is not None:

@@ -282,11 +282,13 @@ class FreezeThaw(PausingScheduler):
 
     def complete(self, trial: ScheduledTrial, result: Result, places: Places) -> None:
         name = trial.id
-        is_whole = result.get(COMPLETED) and self._resource in result and not self._is_done(name)
-        is_bad = name in self._model.bad or self._violation(result) is not None
-        if is_whole and not is_bad and self._is_finite(result):
+        if result.get(COMPLETED) and self._resource in result and not self._is_done(name):
             end = self._given_longest or result[self._resource]
-            self._decide(name, self._report("done", end, result))
+            if name not in self._model.bad and (reason := self._why_bad(result, end)) is not None:
+                self._decide(name, {"event": "bad", "reason": reason, STOPS: False})  # it has ended by itself
+                self._let_paused_go_first(places)
+            elif name not in self._model.bad:
+                self._decide(name, self._report("done", end, result))
         self.leave(trial, places)
 
     def leave(self, trial: ScheduledTrial, places: Places) -> None:

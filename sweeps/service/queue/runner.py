@@ -164,7 +164,11 @@ class JobRunner(Poller):
         known = {job.id for job in [*own, *elsewhere]}
         self._states = {number: state for number, state in self._states.items() if state.is_busy or number in known}
         for job in filter(self._is_due, own):
-            self._advance(job)
+            try:
+                self._advance(job)
+            except OSError as error:  # of this job's files; others must not wait for them
+                logger.warning("job %d (%s): its files cannot be read: %s; trying again", job.id, job.sweep, error)
+                self._state(job).not_before = self._clock.steady() + LOOK_EVERY_S
         for job in filter(self._is_due, elsewhere):
             self._state(job).not_before = self._clock.steady() + self._detector.every_s
             self._submit(job, self._adopt_if_lost)
@@ -234,6 +238,10 @@ class JobRunner(Poller):
             state.heartbeat, state.beat_at = heartbeat, now
         return now - state.beat_at >= self._limits.lost_after_s
 
+    def _has_begun(self, job: Job) -> bool:
+        """Whether a job's process was ever started; a database that was restored from a backup may not know."""
+        return job.attempts > 0 or self.control_folder(job).is_dir()
+
     def _submit(self, job: Job, step: Callable[[Job], None]) -> None:
         """Run a step on a worker thread."""
         state = self._state(job)
@@ -251,7 +259,7 @@ class JobRunner(Poller):
             except AlreadyDone:  # an extension that the backup of the database does not know
                 self._end(job, "finished")
             except SweepsError as error:
-                self._end(job, "failed", str(error))
+                self._end(job, "failed", str(error), has_sweep=self._has_begun(job))
             except Exception as error:
                 if is_unavailable(error):
                     outage.report(error, f"job {job.id}")
@@ -265,7 +273,7 @@ class JobRunner(Poller):
     def _begin(self, job: Job) -> None:
         request, record = job.parsed_request, self._record(job)
         if record is not None and not isinstance(request, Resume | Extend):
-            if job.attempts == 0 and not self.control_folder(job).is_dir():
+            if not self._has_begun(job):
                 self._end(job, "failed", NAME_TAKEN.format(job.sweep), has_sweep=False)
             elif record.status in jobs.ENDED:
                 logger.warning(
