@@ -72,12 +72,13 @@ def _of_file(name: str, error: Exception, search_path: ConfSearchPath) -> Iterat
         given: Any = OmegaConf.to_container(OmegaConf.load(file))
         for group in reversed(name.split("/")[:-1]):
             given = {group: given}
-        yield from _of_other_form(OmegaConf.to_container(composed), given)
+        if isinstance(given, dict):
+            yield from _of_other_form(OmegaConf.to_container(composed), given)
 
 
 def _of_other_form(composed: Any, given: Any, owner: str = "") -> Iterator[str]:
     """Yield the mistakes of giving a list for a section, or a section for a list."""
-    for key in given.keys() & composed.keys():
+    for key in (each for each in given if each in composed):
         path, before, value = f"{owner}{key}", composed[key], given[key]
         if isinstance(before, dict) and isinstance(value, dict):
             yield from _of_other_form(before, value, f"{path}.")

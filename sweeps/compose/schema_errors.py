@@ -226,8 +226,9 @@ def _of_other_kinds(schema: type, path: Sequence[str], parent: Sequence[str]) ->
     for part in parent[:-1]:
         annotation = _step(annotation, part)
     fields = [getattr(member, "__pydantic_fields__", {}) for member in members(annotation)]
-    kinds = [typing.get_args(each["kind"].annotation)[0] for each in fields if {"kind", path[-1]} <= each.keys()]
-    if not kinds:
+    of_kind = {kind: each for each in fields if "kind" in each for kind in typing.get_args(each["kind"].annotation)}
+    kinds = [kind for kind, each in of_kind.items() if path[-1] in each]
+    if not kinds or not parent or parent[-1] not in of_kind:  # the last part may be the name of a section
         return ""
     is_group = not any(part.isdigit() for part in path)
     fix = f", or choose a kind with its own keys: {'/'.join(path[:-1])}=OPTION" if is_group else ""

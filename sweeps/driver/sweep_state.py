@@ -291,7 +291,8 @@ class SweepState:
 
 def _status_of(trial: TrialRecord) -> TrialStatus:
     """Status of a trial of an earlier session."""
-    unfinished = trial.state in UNFINISHED and not trial.stopped_for_good
+    # One that was to begin again only to stop runs, if its driver died at that.
+    unfinished = trial.state in UNFINISHED and (trial.state == "running" or not trial.stopped_for_good)
     return TrialStatus(
         trial.trial,
         trial.params,

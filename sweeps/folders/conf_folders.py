@@ -40,8 +40,8 @@ class ConfFolders:
         parts = name.split("/")
         if {"", ".", ".."} & set(parts) or parts[0] == "hydra":
             return False
-        folders = (folder for folder in self.folders if os.path.isdir(folder / name))  # noqa: PTH112 - of any length
-        return any(folders) and bool(self.options(name))
+        folders = (folder / name for folder in self.folders if os.path.isdir(folder / name))  # noqa: PTH112 - of any length
+        return any(next(folder.glob("*.yaml"), None) is not None for folder in folders)
 
     def groups(self) -> list[str]:
         """Return the names of the config groups, for lists and suggestions; nested ones have a slash

@@ -168,7 +168,7 @@ def _heartbeats(file: _DriverFile, sweep: str, machine: str, is_stalled: Callabl
             with contextlib.suppress(OSError):  # a disk that is full or cannot be reached is tried again
                 count += 1
                 other = file.read()
-                if other is None and time.time() - beaten > SILENCE_S:  # else somebody has only removed the file
+                if other is None and file.is_reachable and time.time() - beaten > SILENCE_S:  # else it was only removed
                     _leave(sweep, "another driver, which has ended")
                 if other is not None and other["id"] not in (me["id"], None):
                     _leave(sweep, _host(other))
@@ -216,6 +216,11 @@ class _DriverFile:
                     return content
             time.sleep(0.05)
         return {"id": None, "machine": "an unknown machine", "beat": str(text)}
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether the file's place exists; a network file system may be gone for a while."""
+        return isinstance(self._place, ObjectStore) or self._place.is_dir()
 
     def write(self, content: dict[str, Any]) -> None:
         # In place, and not by renaming: other machines may cache names for long.

@@ -379,11 +379,11 @@ def _check_here(plan: Plan, where: Where, *, is_queued: bool) -> None:
     if plan.uri is None and (where == "here" or not plan.folder.exists()):
         _check_folder(plan.folder)
     if (store := sqlite_path(plan.config.tracking.uri)) is not None:
-        folder = store.absolute().parent
-        if not folder.is_dir() or not os.access(folder, os.W_OK):
+        existing = next(parent for parent in store.absolute().parents if parent.exists())  # MLflow makes the others
+        if not existing.is_dir() or not os.access(existing, os.W_OK):
             raise UserError(
-                f"tracking.uri={plan.config.tracking.uri}: there is no folder {folder} that can be written to; "
-                "make it, or use another file"
+                f"tracking.uri={plan.config.tracking.uri}: {existing} is no folder that can be written to; use "
+                "another file"
             )
         check_sqlite_file(store)
     if not is_queued and where == "here":

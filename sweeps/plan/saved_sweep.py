@@ -92,7 +92,7 @@ def reopened(
     before = Composition.from_json(document["composition"])
     before = before.recorded_at(uri if working_folder == Path.cwd() else absolute(uri))
     composition = extended(before, changes, record) if changes else before
-    space = check_sweep(composition, approve)
+    space = check_sweep(composition, approve, is_new=False)
     plan = Plan(
         name=record.sweep,
         composition=composition,

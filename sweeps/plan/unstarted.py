@@ -35,7 +35,8 @@ def is_unstarted(folder: Path) -> bool:
     it."""
     if not folder.is_dir():
         return False
-    names = {path.name.removesuffix(UNFINISHED) for path in folder.iterdir()}
+    # On NFS a removed file that is still open has another name.
+    names = {path.name.removesuffix(UNFINISHED) for path in folder.iterdir() if not path.name.startswith(".nfs")}
     return names <= _BEFORE_THE_SEARCH and not is_held(folder)
 
 

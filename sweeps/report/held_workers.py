@@ -7,10 +7,14 @@ from sweeps.tracking.spans import Span
 
 
 def held_s(record: SweepRecord, trial: TrialRecord) -> float | None:
-    """Seconds for which a trial held its workers; for older records, from its start to its end. None if unknown."""
+    """Seconds for which a trial held its workers; for older records, from its start to its end. None if unknown.
+
+    Of a trial that was paused often only the latest periods are recorded; the others count as long as these.
+    """
     if not trial.spans:
         return record.took(trial)
-    return sum(span_end(record, trial, span) - span.held for span in trial.spans)
+    recorded = sum(span_end(record, trial, span) - span.held for span in trial.spans)
+    return recorded * max(1.0, trial.attempts / len(trial.spans))
 
 
 def worker_hours(record: SweepRecord, trial: TrialRecord) -> float:

@@ -300,6 +300,11 @@ class Attempt:
         stop."""
         await self._decided.wait()
 
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the workers' last event, also while a report waits for the driver."""
+        return self._silence.seconds
+
     def silence(self, hang_timeout_s: float, start_timeout_s: float = 0.0) -> tuple[float, float]:
         """Seconds since the workers' last event, and the maximum in this phase; no maximum while a report waits for the
         driver."""

@@ -26,6 +26,9 @@ from sweeps.worker_error import WorkerError
 
 LEAVES_WITHIN_S = 20.0
 """Minimum seconds for a trial whose actor has died to leave its lane before it begins again."""
+LONGEST_LEAVE_S = 900.0
+"""Maximum seconds for which a trial may take to leave its lane while its neighbours post something, such as during the
+evaluation of one of them."""
 StartGroup = Callable[[str, WorkerGroupSpec], Any]
 """Starts the worker group of the named slot, and returns the handle of its owner."""
 
@@ -66,9 +69,10 @@ class SharedSlots(ABC):
         it."""
         self._most_groups = most
         queues = self._open_groups()
-        starting = [name for name in queues if "workers" not in queues[name].handles]
-        for name in starting[::-1][: max(0, len(queues) - most)]:
-            queue, spec = queues[name], self._specs[name]
+        starting = [
+            (name, queue, self._specs[name]) for name, queue in queues.items() if "workers" not in queue.handles
+        ]
+        for name, queue, spec in starting[::-1][: max(0, len(queues) - most)]:
             await queue.close()
             for each in queue.withdraw_all():
                 await self.assign_lane(each, spec)
@@ -144,8 +148,11 @@ class SharedSlots(ABC):
         attempt.request_stop(StopRequest.SAVE)
         self._withdraw(attempt)
         asked = time.monotonic()
+        latest = asked + LONGEST_LEAVE_S
         while await attempt.wait_for_end(within_s) is None and self._silent_s(queue) < time.monotonic() - asked:
             asked = time.monotonic()  # its workers attend to other trials, which they may evaluate or prepare for long
+            if asked > latest:
+                break
         if (trial, number) in queue.occupied:
             await self._end_group(attempt.slot, f"trial {trial}, which shares its workers, did not stop")
 
@@ -256,10 +263,15 @@ class SharedSlots(ABC):
 
     def _silent_s(self, queue: LaneQueue) -> float:
         """Seconds since the workers of a slot last posted something about any trial in its lanes; 0 while one of these
-        waits for the driver, and with it the others."""
+        waits for the driver, and with it the others. One that is asked to stop waits for no decision."""
         attempts = [(self._attempts.get(trial), number) for trial, number in queue.occupied]
         current = [each for each, number in attempts if each is not None and each.number == number]
-        return min((each.silence(0.0)[0] for each in current if each.end is None), default=math.inf)
+        silent = (
+            each.silent_s if each.stop >= StopRequest.SAVE else each.silence(0.0)[0]
+            for each in current
+            if each.end is None
+        )
+        return min(silent, default=math.inf)
 
     def _attempts_of(self, slot: str) -> list[Attempt]:
         """The attempts that a slot's workers have not ended yet."""

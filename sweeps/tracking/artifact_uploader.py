@@ -35,9 +35,9 @@ logger = logging.getLogger(__name__)
 CheckpointKind = Literal["best", "last"]
 UPLOAD_AFTER_S = 2.0
 """Seconds that a checkpoint waits for a newer one, which then replaces it, as often happens in a short trial."""
-TURN_S, LONGEST_TURN_S = 10.0, 600.0
-"""Seconds for which a failing upload is repeated while others wait, and the most that it then waits for its next turn:
-a file that cannot be read, or that the server refuses, must not keep all other artifacts out."""
+TURN_S, NEXT_TURN_S = 10.0, 60.0
+"""Seconds for which a failing upload is repeated while others are due, and those that it then waits for its next turn:
+a file that cannot be read must not keep all other artifacts out."""
 ANSWER_WITHIN_S = 120
 """Maximum seconds for a server to store a file."""
 
@@ -71,8 +71,6 @@ class ArtifactUploader:
         self._busy: Artifact | None = None
         self._began = 0.0
         """Time at which the present upload began, by ``time.monotonic``."""
-        self._turns: dict[tuple[str, str], int] = {}
-        """Number of turns in which the upload of an artifact has failed."""
         self._closing = False
         self._warned = False
         self._thread = threading.Thread(target=self._run, name="sweeps-artifacts", daemon=True)
@@ -86,7 +84,8 @@ class ArtifactUploader:
                 key = artifact.key, artifact.name
                 skipped.append(self._queue.get(key))
                 self._queue[key] = artifact
-                self._due.setdefault(key, time.monotonic() + (UPLOAD_AFTER_S if artifact.text is None else 0.0))
+                due = time.monotonic() + (UPLOAD_AFTER_S if artifact.text is None else 0.0)
+                self._due[key] = min(due, self._due.get(key, due))
             if not self._thread.is_alive() and not self._closing and self._queue:
                 self._thread.start()
             self._condition.notify_all()
@@ -181,9 +180,9 @@ class ArtifactUploader:
         key = artifact.key, artifact.name
         if key in self._queue:
             raise Superseded
-        if self._queue and time.monotonic() - self._began > TURN_S:
-            self._turns[key] = self._turns.get(key, 0) + 1
-            self._put_back(artifact, min(TURN_S * 2 ** min(self._turns[key], 10), LONGEST_TURN_S))
+        now = time.monotonic()
+        if now - self._began > TURN_S and any(due <= now for due in self._due.copy().values()):
+            self._put_back(artifact, NEXT_TURN_S)
             raise Superseded
         if artifact.text is not None:
             self._client.log_text(run_id, storable(artifact.text), artifact.name)

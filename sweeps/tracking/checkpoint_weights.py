@@ -33,5 +33,5 @@ def from_text(text: str | None) -> Weights | None:
     try:
         found = json.loads(text or "null")
         return Weights(int(found["step"]), tuple(float(value) for value in found["values"]))
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None

@@ -35,5 +35,5 @@ def from_text(text: str) -> tuple[FailedAttempt, ...]:
     """Return the attempts in a text from ``to_text``; empty if the tag has other content."""
     try:
         return tuple(FailedAttempt(**each) for each in json.loads(text))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         return ()

@@ -77,5 +77,5 @@ def from_text(text: str | None) -> Forecast | None:
     """Return the forecast in a tag; None if there is none, or the tag has other content."""
     try:
         return Forecast.from_json(json.loads(text)) if text else None
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None

@@ -29,5 +29,5 @@ def from_text(text: str) -> tuple[TimedNote, ...]:
     """Return the notes in a text from ``to_text``; empty if the tag has other content."""
     try:
         return tuple(TimedNote(**each) for each in json.loads(text))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         return ()

@@ -33,5 +33,5 @@ def from_text(text: str) -> tuple[Span, ...]:
     """Return the spans in a text from ``to_text``; empty if the tag has other content."""
     try:
         return tuple(Span(**{**each, "workers": tuple(each["workers"])}) for each in json.loads(text))
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         return ()

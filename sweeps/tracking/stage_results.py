@@ -95,5 +95,5 @@ def from_text(text: str | None) -> tuple[StageResult, ...]:
     """Return the results in a tag; empty if there is no tag, or it has other content, such as a text that was cut."""
     try:
         return tuple(map(StageResult.from_json, json.loads(text))) if text else ()
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         return ()

@@ -120,12 +120,13 @@ def _deliver(client: MlflowClient, uri: str, store: ObjectStore, folder: Path, p
     """Deliver the new entries of a sweep's journal."""
     ids, journal = create_again(client, uri, parent), Journal(folder)
     texts_file = folder / TEXTS_FILE
+    stored = min(_number(texts_file), journal.end)
     try:
         runs = fetch_runs(uri, {TAG_SWEEP: folder.name})
         known = {run.tags[TAG_TRIAL]: run.run_id for run in runs if TAG_TRIAL in run.tags}
         texts = {
             (entry.key, entry.name): entry.text
-            for entry in journal.entries(min(_number(texts_file), journal.end))
+            for entry in journal.entries(stored)
             if isinstance(entry, Artifact) and entry.text is not None
         }
         delivery = Delivery(client, journal, ids)
@@ -134,7 +135,7 @@ def _deliver(client: MlflowClient, uri: str, store: ObjectStore, folder: Path, p
         for (key, name), text in texts.items():
             if (run_id := delivery.run_id(key)) is not None:
                 client.log_text(run_id, storable(text), name)
-        if texts or not texts_file.exists():
+        if journal.end != stored or not texts_file.exists():
             texts_file.write_text(str(journal.end), encoding="ascii")
     finally:
         journal.close()

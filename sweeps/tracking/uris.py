@@ -23,13 +23,14 @@ def default_uri() -> str:
 
 def why_no_store(uri: str) -> str | None:
     """Return the reason why a URI is that of no tracking store of MLflow, which is not imported; None if it is one."""
-    scheme = "databricks" if uri.startswith("databricks") else re.split(r"[:+]", uri)[0] if ":" in uri else ""
+    whole = "databricks" if uri.startswith("databricks") else uri.partition(":")[0].lower() if ":" in uri else ""
+    scheme = whole.partition("+")[0]
     if scheme in (*SCHEMES, "databricks", "uc"):
         return None
     if scheme in ("", "file"):
         is_allowed = os.environ.get("MLFLOW_ALLOW_FILE_STORE", "").lower() in ("true", "1")
         return None if is_allowed else OF_FILES
-    if any(each.name == scheme for each in entry_points(group="mlflow.tracking_store")):
+    if any(each.name in (scheme, whole) for each in entry_points(group="mlflow.tracking_store")):
         return None
     return f"is not a tracking store: there is no scheme {scheme}; use {', '.join(SCHEMES)}, as in {DEFAULT}"
 

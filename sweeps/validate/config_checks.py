@@ -32,12 +32,14 @@ Approve = Callable[[Composition], None]
 """Check of a sweep by whoever runs it for another user; raises a ``ConfigError`` to refuse it."""
 
 
-def check_sweep(composition: Composition, approve: Approve | None = None) -> Space:
+def check_sweep(composition: Composition, approve: Approve | None = None, *, is_new: bool = True) -> Space:
     """Check a whole sweep, and return its space.
 
     Args:
         composition: The sweep.
         approve: Called before anything else, so that a refused sweep accesses neither code nor files.
+        is_new: Whether the user may still change it. A point of an earlier release that cannot train starts no worker,
+            and is no reason to refuse its sweep.
 
     Raises:
         ConfigError: With every mistake, one a line.
@@ -60,9 +62,10 @@ def check_sweep(composition: Composition, approve: Approve | None = None) -> Spa
         if not mistakes.lines:  # a constraint is computed with valid trials
             for line in (*lane_mistakes(composition, space, lookup), *points.mistakes()):
                 mistakes.add(line)
-            _check_points(composition, points, mistakes)
+            if is_new:
+                _check_points(composition, points, mistakes)
         if not mistakes.lines:  # which every stage would have, too
-            mistakes.collect(_check_stages, composition)
+            mistakes.collect(_check_stages, composition, is_new)
     raise_mistakes(mistakes.lines)
     assert space is not None
     return space
@@ -81,7 +84,7 @@ def phases_of(composition: Composition) -> list[Mapping[str, Any]]:
     return [SWEEP_CONFIG.dump_python(each.config, by_alias=True) for each in phases]
 
 
-def _check_stages(composition: Composition) -> None:
+def _check_stages(composition: Composition, is_new: bool) -> None:
     """Check the sweeps of the stages' trials.
 
     Raises:
@@ -90,7 +93,7 @@ def _check_stages(composition: Composition) -> None:
     raise_mistakes(
         f"search.stages.{index}: {line}"
         for index in range(len(composition.stages))
-        for line in mistakes_of(check_sweep, composition.in_stage(index + 1))
+        for line in mistakes_of(check_sweep, composition.in_stage(index + 1), is_new=is_new)
     )
 
 

@@ -172,7 +172,9 @@ def is_plain_value(tree: ast.Module, name: str) -> bool:
     """Whether a module assigns a number, text, list or mapping to a name, and nothing else."""
     match list(_bindings(tree, name)):
         case [ast.Assign(value=value) | ast.AnnAssign(value=value)] as bindings if bindings[0] in tree.body:
-            return isinstance(value, ast.Constant | ast.JoinedStr | ast.List | ast.Tuple | ast.Set | ast.Dict)
+            is_none = isinstance(value, ast.Constant) and value.value is None  # a function may set it later
+            kinds = ast.Constant | ast.JoinedStr | ast.List | ast.Tuple | ast.Set | ast.Dict
+            return isinstance(value, kinds) and not is_none
     return False
 
 

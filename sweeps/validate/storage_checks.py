@@ -26,9 +26,10 @@ def storage_mistakes(composition: Composition) -> Iterator[str]:
     if (reason := why_no_store(config.tracking.uri)) is not None:
         yield f"tracking.uri={redact_uri(config.tracking.uri)}: {reason}"
     if (address := re.fullmatch(r"([a-z][a-z0-9+.-]*):/([^/].*)", output_dir)) is not None:
+        meant = f"/{address[2]}" if address[1] == "file" else f"{address[1]}://{address[2]} for an object store"
         yield (
-            f"output_dir={output_dir}: would be a folder of this machine named {address[1]}:; write "
-            f"{address[1]}://{address[2]} for an object store, or ./{output_dir} for the folder"
+            f"output_dir={output_dir}: would be a folder of this machine named {address[1]}:; write {meant}, or "
+            f"./{output_dir} for the folder"
         )
     if config.tracking.checkpoints == "reference" and not config.checkpoint.keep:
         yield (

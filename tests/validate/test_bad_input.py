@@ -61,6 +61,10 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 2
         (WITH_DIGITS.encode() + b"space: [train.lr]\n", ["conf=mine: space=['train.lr']: must have keys of its own"]),
         (WITH_DIGITS.encode() + b"checkpoint: {keep: {a: 1}}\n", ["checkpoint.keep={'a': 1}: must be a list"]),
         (
+            WITH_DIGITS.encode() + b"data: {loader: {path: x}}\n",
+            ["data.loader.path='x': there is no such key; use one of data.loader.num_workers"],
+        ),
+        (
             WITH_DIGITS.encode() + b"search: {sampler: {kind: random}}\n",
             ["search.sampler.startup_trials=8: there is no such key in kind=random, only in", "search/sampler=OPTION"],
         ),

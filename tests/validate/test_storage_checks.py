@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from test_search_checks import mistakes
 
@@ -41,9 +43,14 @@ def test_a_store_of_an_unknown_kind_is_a_mistake() -> None:
         assert mistakes(f"tracking.uri={uri}") == []
 
 
-def test_a_store_in_a_missing_folder_is_a_mistake() -> None:
-    with pytest.raises(UserError, match=r"tracking.uri=sqlite:///nowhere/mlflow.db: there is no folder \S+/nowhere"):
-        make_plan(["conf=digits", "tracking.uri=sqlite:///nowhere/mlflow.db"], [], "mine", "")
+def test_a_store_below_a_file_is_a_mistake_and_one_in_a_new_folder_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    with pytest.raises(UserError, match=r"tracking.uri=sqlite:///file/mlflow.db: \S+/file is no folder"):
+        make_plan(["conf=digits", "tracking.uri=sqlite:///file/mlflow.db"], [], "mine", "")
+    make_plan(["conf=digits", "tracking.uri=sqlite:///new/mlflow.db"], [], "mine", "")
 
 
 def test_an_address_with_one_slash_is_no_folder() -> None:

@@ -151,6 +151,7 @@ class JointPasses:
             for each, state in zip(work, states, strict=True):
                 each.strategy.discard_gradients()
                 each.strategy.random_numbers.restore(state)
+            self._graphs.clear()  # they hold memory for passes of the size that did not fit
             empty_cache(self._workers.device)
 
     def _passes(self, work: Sequence[Work]) -> list[torch.Tensor]:
@@ -171,7 +172,7 @@ class JointPasses:
                 except RuntimeError as error:
                     if self._is_sharded or not is_out_of_memory(error):  # all workers take part in each pass
                         raise
-                    rows = sum(num_rows(work[each].micro_batches[number]) for each in chosen)
+                    rows = max(num_rows(batch) for each in chosen for batch in work[each].micro_batches)
                     raise _OutOfMemory(error, chosen, rows) from None
                 for index, loss in zip(chosen, of_lanes, strict=True):
                     losses[index] += loss
