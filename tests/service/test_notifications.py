@@ -23,7 +23,7 @@ import sweeps
 from sweeps.config.nights import Nights
 from sweeps.config.notifications import Channel
 from sweeps.config.service import Service
-from sweeps.constants import TAG_ACCOUNT, TAG_ENDED
+from sweeps.constants import TAG_ENDED
 from sweeps.driver.terminal_view import PlainView
 from sweeps.errors import ConfigError
 from sweeps.plan.plan import make_plan
@@ -231,13 +231,19 @@ def test_a_message_that_failed_while_the_clock_was_a_month_ahead_is_sent_when_it
 
 
 @pytest.mark.usefixtures("_no_process")
-def test_a_record_that_cannot_be_read_holds_up_no_other_message(engine: Engine, uri: str, box: Mailbox) -> None:
-    from mlflow import MlflowClient
-
+def test_a_record_that_cannot_be_read_holds_up_no_other_message(
+    engine: Engine, uri: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for sweep in ("digits-1", "digits-2"):
         record_small_sweep(uri, sweep)
         add_job(engine, sweep)
-    MlflowClient(uri).set_tag(load_sweep(uri, "digits-1").trials[0].run_id, TAG_ACCOUNT, "edited by hand")
+
+    def read(uri: str, sweep: str) -> SweepRecord:
+        if sweep == "digits-1":
+            raise KeyError("a tag")
+        return load_sweep(uri, sweep)
+
+    monkeypatch.setattr("sweeps.service.notify.notifier.load_sweep", read)
     clock = StandingClock()
     told = notifier(engine, uri, clock, team=f"http://127.0.0.1:{box.port}")
     told.step()

@@ -173,9 +173,10 @@ def test_a_forest_predicts_points_between_and_says_how_well(curves: CurveTable) 
 def test_a_point_of_the_table_is_not_asked_of_the_forest(table: Path, curves: CurveTable) -> None:
     points = [trial.point for trial in curves.whole[:3]]
     override = "search.points=" + json.dumps(points).replace('"', "").replace(":", ": ")
-    record = simulated(table, override, "search.default_first=false", between="forest").sweeps[0].record
-    values = [trial.reports[-1].metrics["eval/accuracy"] for trial in curves.whole[:1]]
-    assert [trial.value for trial in record.trials[:1]] == values
+    whole = ("search/scheduler=none", "search.default_first=false")
+    record = simulated(table, override, *whole, between="forest").sweeps[0].record
+    values = [trial.reports[-1].metrics["eval/accuracy"] for trial in curves.whole[:3]]
+    assert [trial.value for trial in record.trials[:3]] == values
 
 
 def test_a_curve_that_diverges_is_a_failed_trial(table: Path, tmp_path: Path) -> None:

@@ -139,7 +139,6 @@ def test_a_mistake_in_the_search_names_key_value_and_fix(tokens: tuple[str, ...]
     assert any(all(word in line for word in words) for line in found), found
 
 
-@pytest.mark.parametrize("sampler", ["grid", "brute_force"])
 def test_a_point_that_cannot_train_is_no_mistake_in_a_sweep_of_an_earlier_release() -> None:
     points = ("train.global_batch_size=interval(2, 64)", "search.points=[{train.global_batch_size: 3}]")
     composition = compose_sweep("digits", [*NO_SPACE, *points], ConfSearchPath())
@@ -148,6 +147,7 @@ def test_a_point_that_cannot_train_is_no_mistake_in_a_sweep_of_an_earlier_releas
     check_sweep(composition, is_new=False)
 
 
+@pytest.mark.parametrize("sampler", ["grid", "brute_force"])
 def test_every_range_that_a_grid_cannot_have_is_named_at_once_with_a_fix_that_passes(sampler: str) -> None:
     tokens = [f"search/sampler={sampler}"]
     found = mistakes(*tokens)
