@@ -64,11 +64,11 @@ class Compared:
         hours, known = 0.0, True
         curve = []
         for count, (trial, best) in enumerate(zip(ended, best_values(ended, self.record.mode), strict=True), 1):
-            at = trial.ended or 0.0
+            at, new = trial.ended or 0.0, [trial]
             while others and (others[0].ended or 0.0) <= at:
-                hours += worker_hours(self.record, others.pop(0))
-            known &= bool(trial.spans) or trial.steps == 0
-            hours += worker_hours(self.record, trial)
+                new.append(others.pop(0))
+            known &= all(each.spans or each.steps == 0 for each in new)
+            hours += sum(worker_hours(self.record, each) for each in new)
             if best is not None:
                 curve.append(BestSoFar(count, self.record.elapsed(at), hours if known else None, best))
         return curve

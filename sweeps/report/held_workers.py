@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from sweeps.tracking.record import SweepRecord, TrialRecord
-from sweeps.tracking.spans import Span
+from sweeps.tracking.spans import Span, may_be_cut
 
 
 def held_s(record: SweepRecord, trial: TrialRecord) -> float | None:
-    """Seconds for which a trial held its workers; for older records, from its start to its end. None if unknown.
-
-    Of a trial that was paused often only the latest periods are recorded; the others count as long as these.
-    """
+    """Seconds for which a trial held its workers; for older records, from its start to its end. None if unknown."""
     if not trial.spans:
         return record.took(trial)
-    recorded = sum(span_end(record, trial, span) - span.held for span in trial.spans)
-    return recorded * max(1.0, trial.attempts / len(trial.spans))
+    return _periods(trial) * sum(span_end(record, trial, span) - span.held for span in trial.spans)
 
 
 def worker_hours(record: SweepRecord, trial: TrialRecord) -> float:
     """Hours that a trial held workers, summed over the workers."""
-    return sum((span_end(record, trial, span) - span.held) * len(span.workers) for span in trial.spans) / 3600
+    held = sum((span_end(record, trial, span) - span.held) * len(span.workers) for span in trial.spans)
+    return _periods(trial) * held / 3600
+
+
+def _periods(trial: TrialRecord) -> float:
+    """Periods in which a trial held workers, for each recorded one. If it was paused often, only the latest are
+    recorded; the others count as long as these."""
+    return max(1.0, trial.attempts / len(trial.spans)) if may_be_cut(trial.spans) else 1.0
 
 
 def span_end(record: SweepRecord, trial: TrialRecord, span: Span) -> float:

@@ -57,7 +57,7 @@ class Space:
         """Distribution of each path, in the order in which values are chosen."""
         self.replaced_corners: list[tuple[Point, Point | None]] = []
         """Corners that are no valid trial because the constraints exclude them, each with an allowed point that has its
-        value; None if there is none."""
+        value; None if there is none. The checks of a sweep fill it, for all that looks at its corners later."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.distributions)

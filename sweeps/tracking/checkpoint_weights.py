@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from sweeps.tracking.values import short
+from sweeps.tracking.values import NOT_OURS, short
 
 
 @dataclass(frozen=True)
@@ -33,5 +33,5 @@ def from_text(text: str | None) -> Weights | None:
     try:
         found = json.loads(text or "null")
         return Weights(int(found["step"]), tuple(float(value) for value in found["values"]))
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except NOT_OURS:
         return None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from sweeps.tracking.values import LONGEST_TAG, short
+from sweeps.tracking.values import LONGEST_TAG, NOT_OURS, short
 
 LONGEST_REASON = 700
 
@@ -99,5 +99,5 @@ def from_text(text: str | None) -> Confirmation | None:
     """Return the result in a tag; None if there is none, or the tag has other content, such as a text that was cut."""
     try:
         return Confirmation.from_json(json.loads(text)) if text else None
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except NOT_OURS:
         return None

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from sweeps.tracking.values import latest_as_json
+from sweeps.tracking.values import NOT_OURS, latest_as_json
 
 LONGEST_ERROR = 700
 
@@ -35,5 +35,5 @@ def from_text(text: str) -> tuple[FailedAttempt, ...]:
     """Return the attempts in a text from ``to_text``; empty if the tag has other content."""
     try:
         return tuple(FailedAttempt(**each) for each in json.loads(text))
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except NOT_OURS:
         return ()

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from sweeps.tracking.values import NOT_OURS
+
 LEVEL = 0.8
 """Probability of the intervals."""
 
@@ -77,5 +79,5 @@ def from_text(text: str | None) -> Forecast | None:
     """Return the forecast in a tag; None if there is none, or the tag has other content."""
     try:
         return Forecast.from_json(json.loads(text)) if text else None
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except NOT_OURS:
         return None

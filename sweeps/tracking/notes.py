@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from sweeps.tracking.values import latest_as_json
+from sweeps.tracking.values import NOT_OURS, latest_as_json
 
 LONGEST = 700
 
@@ -29,5 +29,5 @@ def from_text(text: str) -> tuple[TimedNote, ...]:
     """Return the notes in a text from ``to_text``; empty if the tag has other content."""
     try:
         return tuple(TimedNote(**each) for each in json.loads(text))
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except NOT_OURS:
         return ()

@@ -23,14 +23,12 @@ from sweeps.tracking.mlflow_names import whole_parameters
 from sweeps.tracking.record import STATES, MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
 from sweeps.tracking.store import RawRun, fetch_runs
 from sweeps.tracking.time_account import TimeAccount
-from sweeps.tracking.values import from_text, number, numbers
+from sweeps.tracking.values import NOT_OURS, from_text, number, numbers
 
 HEARTBEAT_TIMEOUT_S = 60.0
 """Seconds without a heartbeat after which a running sweep counts as interrupted."""
 ENDED = ("finished", "failed")
 """Statuses of sweeps that have nothing left to do."""
-NOT_OURS = (ValueError, TypeError, AttributeError, KeyError)
-"""Errors of reading a tag that somebody has edited; it then counts as missing, so that the rest can be read."""
 
 
 def list_sweeps(uri: str) -> list[SweepSummary]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from sweeps.tracking.values import latest_as_json
+from sweeps.tracking.values import NOT_OURS, latest_as_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,9 +29,14 @@ def to_text(spans: Sequence[Span]) -> str:
     return latest_as_json(texts)
 
 
+def may_be_cut(spans: Sequence[Span]) -> bool:
+    """Whether earlier spans than these of a tag may not have fitted into it: one more would not."""
+    return bool(spans) and to_text([spans[0], *spans]) == to_text(spans)
+
+
 def from_text(text: str) -> tuple[Span, ...]:
     """Return the spans in a text from ``to_text``; empty if the tag has other content."""
     try:
         return tuple(Span(**{**each, "workers": tuple(each["workers"])}) for each in json.loads(text))
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except NOT_OURS:
         return ()

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sweeps.texts.wording import counted
-from sweeps.tracking.values import short
+from sweeps.tracking.values import NOT_OURS, short
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,5 +95,5 @@ def from_text(text: str | None) -> tuple[StageResult, ...]:
     """Return the results in a tag; empty if there is no tag, or it has other content, such as a text that was cut."""
     try:
         return tuple(map(StageResult.from_json, json.loads(text))) if text else ()
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except NOT_OURS:
         return ()

@@ -11,6 +11,8 @@ from typing import Any
 
 from sweeps.texts.wording import value_text
 
+NOT_OURS = (ValueError, TypeError, KeyError, AttributeError)
+"""Errors of reading a tag that somebody has edited, or that was cut; it then counts as missing."""
 LONGEST_TAG = 7500
 """Maximum number of characters of a list in a tag; MLflow takes 8,000."""
 

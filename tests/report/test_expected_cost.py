@@ -18,8 +18,9 @@ from sweeps.report.expected_cost import (
     past_of,
     workload_of,
 )
+from sweeps.report.held_workers import worker_hours
 from sweeps.tracking.record import SweepTime
-from sweeps.tracking.spans import Span
+from sweeps.tracking.spans import Span, from_text, to_text
 
 WORK = Workload(
     trials=12,
@@ -127,6 +128,21 @@ def test_a_trial_does_not_cost_the_time_in_which_its_scheduler_paused_it() -> No
     past = past_of(sweep_record(trials=[paused], time=SweepTime(wall_s=100.0)))
     assert past is not None
     assert (past.trial_s, past.whole_s) == (20.0, 20.0)
+
+
+@pytest.mark.parametrize(("number", "attempts", "held_s"), [(2, 3, 20.0), (200, 200, 2000.0)])
+def test_periods_that_did_not_fit_into_the_tag_count_as_long_as_the_others(
+    number: int, attempts: int, held_s: float
+) -> None:
+    spans = [Span(held=90.0 * at, trained=90.0 * at + 1, ended=90.0 * at + 10, workers=("a",)) for at in range(number)]
+    recorded = from_text(to_text(spans))
+    assert (len(recorded) < number) == (number == 200)
+    trial = trial_record(0, 0.5, started=0.0, ended=90.0 * number, spans=recorded, attempts=attempts)
+    record = sweep_record(trials=[trial], time=SweepTime(wall_s=90.0 * number))
+    past = past_of(record)
+    assert past is not None
+    assert past.trial_s == pytest.approx(held_s)
+    assert worker_hours(record, trial) == pytest.approx(held_s / 3600)
 
 
 def test_an_estimate_in_words_names_the_sweeps_it_is_from() -> None:

@@ -272,7 +272,6 @@ async def test_a_lane_has_time_to_stop_while_its_workers_evaluate_others() -> No
 
 async def test_a_lane_does_not_hang_while_its_workers_evaluate_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hang, "START_WITHIN_S", 0.2)
-
     groups = Groups()
     await groups.begin("0", "1")
     (slot,) = groups.owners
