@@ -220,6 +220,70 @@ def test_a_global_batch_that_cannot_be_divided_is_refused_with_sizes_that_fit(
         check_batch_split(Train(max_steps=1, global_batch_size=batch, micro_batch_size=micro), workers)
 
 
+# --- labels that the loss ignores ----------------------------------------------------------------------------
+
+LABELLED = 24
+
+
+class Listed(Dataset[tuple[torch.Tensor, int]]):
+    """A data set of a user's own, whose labels only reading it tells."""
+
+    def __init__(self, inputs: torch.Tensor, labels: torch.Tensor):
+        self.inputs, self.labels = inputs, labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return self.inputs[index], int(self.labels[index])
+
+
+def partly_labelled(ignored: int, listed: bool) -> tuple[Dataset[Any], Dataset[Any]]:
+    from torch.utils.data import TensorDataset
+
+    labels = torch.arange(LABELLED) % 3
+    inputs = torch.eye(5)[labels] + 0.1 * torch.randn(LABELLED, 5, generator=torch.Generator().manual_seed(0))
+    both = torch.cat([inputs, torch.ones(ignored, 5)]), torch.cat([labels, torch.full((ignored,), -100)])
+    return Listed(*both) if listed else TensorDataset(*both), TensorDataset(inputs, labels)
+
+
+def of_labels(ignored: int, *, listed: bool = False, **train: Any) -> list[Any]:
+    """Losses with plain gradient descent, whose steps on all samples are as large as the gradients."""
+    base = {
+        **IMAGES,
+        "model": {"kind": "custom", "_target_": "torch.nn.Linear", "arguments": {"in_features": 5, "out_features": 3}},
+        "data": {"kind": "custom", "_target_": f"{__name__}.partly_labelled", "arguments": {}},
+        "train": {"max_steps": 4, "eval_every": 2, "log_every": 1, "optimizer": "sgd", "lr": 1.0, "momentum": 0.0},
+    }
+    changes = {"global_batch_size": LABELLED + ignored, "max_grad_norm": None, **train}
+    return learned(run(configured(base, data={"arguments": {"ignored": ignored, "listed": listed}}, train=changes)))
+
+
+def with_labels_that_are_ignored() -> list[list[Any]]:
+    return [
+        of_labels(0),
+        *(of_labels(3 * LABELLED, listed=listed, micro_batch_size=8) for listed in (False, True)),
+    ]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_samples_with_the_label_that_the_loss_ignores_do_not_make_the_gradients_smaller(
+    workers: int, tmp_path: Path
+) -> None:
+    labelled, *partly = on_workers(workers, with_labels_that_are_ignored, tmp_path)[0]
+    for each in partly:
+        assert len(each) == len(labelled) == 4
+        for actual, expected in zip(each, labelled, strict=True):
+            assert actual == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_batch_of_nothing_but_ignored_labels_changes_nothing(listed: bool) -> None:
+    losses = of_labels(LABELLED, listed=listed, global_batch_size=1, max_steps=2 * LABELLED, eval_every=2 * LABELLED)
+    assert len(losses) == 2 * LABELLED
+    assert 0.0 in [loss for _, loss, *_ in losses]
+
+
 # --- the data's position -------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from sweeps_train.config import TextData, TrainingConfig
+from sweeps_train.data.images import ImageSamples, num_ignored
 from sweeps_train.data.loader import load_micro_batches
 from sweeps_train.data.read_ahead import processors_of_a_worker, read_ahead
 from sweeps_train.data.sampler import Batch, SampleOrder, Samples, longest_first
@@ -23,7 +24,7 @@ class GlobalBatch(NamedTuple):
     size: int
     """Tokens or samples that pass through the models of all workers."""
     units: int
-    """Number of terms of the loss over all workers."""
+    """Number of terms of the loss over all workers; 1 if there are none."""
     waited_s: float
     """Seconds that this worker waited for its part."""
 
@@ -40,8 +41,8 @@ class GlobalBatches:
             data_parallel: Workers that have different samples.
         """
         self.order = SampleOrder(len(samples), config.seed)
-        self._samples, self._config, self._data_parallel = samples, config, data_parallel
-        self._device = workers.device
+        self._samples, self._config, self._workers, self._data_parallel = samples, config, workers, data_parallel
+        self._only_batches_show_ignored = isinstance(samples, ImageSamples) and not samples.knows_labels
         loader = config.data.loader
         fewest = -workers.max([-float(processors_of_a_worker())])[0] if loader.num_workers == "auto" else 0
         self._read_ahead, self._tuner = read_ahead(loader, may_draw=config.data.kind == "custom", most=int(fewest))
@@ -67,17 +68,25 @@ class GlobalBatches:
             micro_batch_size,
             self._read_ahead,
             self._config.data.loader.pin_memory,
-            self._device,
+            self._workers.device,
             self._config.seed,
         )
 
     def next(self, position: int) -> GlobalBatch:
-        """Return the data of the step at a position, which must follow the previous one."""
+        """Return the data of the step at a position, which must follow the previous one. Every worker must call it."""
         indices = self.order.take(position, self._size)
         size, units = self._samples.size(indices), self._samples.units(indices)
         began = time.perf_counter()
         micro_batches = next(self._micro_batches)
-        return GlobalBatch(micro_batches, len(indices), size, units, time.perf_counter() - began)
+        waited_s = time.perf_counter() - began
+        if self._only_batches_show_ignored:
+            units -= self._num_ignored(micro_batches)
+        return GlobalBatch(micro_batches, len(indices), size, max(1, units), waited_s)
+
+    def _num_ignored(self, micro_batches: Sequence[Batch]) -> int:
+        """Ignored labels in the batches of all workers; those of a replica have the same."""
+        (of_all,) = self._workers.sum([sum(map(num_ignored, micro_batches))])
+        return int(of_all) * self._data_parallel.size // self._workers.size
 
     def tune(self, seconds: float, wait_share: float) -> str | None:
         """Adapt the number of reading processes to the measurements of some steps, which are equal on all workers.

@@ -20,7 +20,7 @@ IGNORED_LABEL = -100
 
 
 class ImageSamples:
-    """Samples of input and label; each counts as one unit of the loss."""
+    """Samples of input and label; each whose label is not ignored is one unit of the loss."""
 
     def __init__(self, pairs: Dataset[Any], class_names: Sequence[str] = ()):
         """
@@ -30,6 +30,13 @@ class ImageSamples:
         """
         self.pairs = pairs
         self.class_names = class_names or tuple(map(str, getattr(pairs, "classes", None) or ()))
+        self.knows_labels = False
+        """Whether ``units`` leaves out ignored labels; in other data sets only batches show them."""
+        self._counted: torch.Tensor | None = None
+        """Whether the loss counts a sample, by index; None if it counts all, as far as is known."""
+        if type(pairs) is TensorDataset:
+            counted, self.knows_labels = pairs.tensors[1] != IGNORED_LABEL, True
+            self._counted = None if counted.all() else counted
 
     def __len__(self) -> int:
         return len(self.pairs)  # type: ignore[arg-type] # torch's Dataset leaves __len__ out on purpose
@@ -64,10 +71,15 @@ class ImageSamples:
         return {"inputs": inputs, "labels": labels}
 
     def units(self, indices: Sequence[int]) -> int:
-        return len(indices)
+        return len(indices) if self._counted is None else int(self._counted[torch.tensor(indices)].sum())
 
     def size(self, indices: Sequence[int]) -> int:
         return len(indices)
+
+
+def num_ignored(batch: Batch) -> int:
+    """Number of samples in a batch whose label the loss ignores."""
+    return int((batch["labels"] == IGNORED_LABEL).sum())
 
 
 COLOURS = (1, 3, 4)
