@@ -12,8 +12,8 @@ from training_runs import IMAGES, TEXT, Recorder, configured, on_two_workers, ru
 
 from sweeps_train.checkpoints.checkpoint import complete_checkpoints
 from sweeps_train.checkpoints.checkpoint_evaluation import evaluate_checkpoint
-from sweeps_train.checkpoints.checkpoint_metrics import read_metrics
-from sweeps_train.checkpoints.integrity import find_damage
+from sweeps_train.checkpoints.checkpoint_metrics import METRICS_FILE, OF_ANOTHER_TRAINING, read_metrics
+from sweeps_train.checkpoints.integrity import find_damage, replace_sealed
 
 
 class Late:
@@ -83,6 +83,15 @@ def test_a_training_that_stops_before_its_evaluations_makes_them_when_it_goes_on
     recorder = run(config, tmp_path, evaluator=Late(times=1))
     assert [step for step, *_ in recorder.reports] == [2, 4, 6, 8]
     assert recorder.final["eval/loss"] == pytest.approx(run(config).final["eval/loss"], rel=1e-6)
+
+
+def test_the_last_checkpoint_of_another_training_is_evaluated_since_nothing_else_is_reported(tmp_path: Path) -> None:
+    config = configured(IMAGES)
+    final = run(config, tmp_path).final
+    (copied,) = complete_checkpoints(tmp_path)
+    replace_sealed(copied, METRICS_FILE, OF_ANOTHER_TRAINING)
+    recorder = run(config, tmp_path, evaluator=Late(times=1))
+    assert recorder.final["eval/loss"] == pytest.approx(final["eval/loss"], rel=1e-6)
 
 
 def test_a_metric_that_no_evaluation_has_is_named(tmp_path: Path) -> None:

@@ -69,16 +69,18 @@ class PendingReports:
         self._pending: deque[_Pending] = deque()
 
     def resume(self, is_due: Callable[[int], bool], is_last: Callable[[int], bool]) -> None:
-        """Start the evaluations that an earlier attempt did not complete.
+        """Start the evaluations that an earlier attempt did not complete, and that of a last step which was copied from
+        another training: there is no other report.
 
         Args:
             is_due: Whether a step is one at which the training evaluates.
             is_last: Whether a step is the end of the training.
         """
         for path in complete_checkpoints(self._root):
-            progress = read_progress(path)
-            if is_due(progress.step) and read_metrics(path) is None:
-                self.add(progress, {}, path, done=is_last(progress.step))
+            progress, metrics = read_progress(path), read_metrics(path)
+            done = is_last(progress.step)
+            if is_due(progress.step) and (metrics is None or (done and not metrics)):
+                self.add(progress, {}, path, done=done)
 
     def add(self, progress: Progress, metrics: dict[str, float], checkpoint: Path, *, done: bool) -> None:
         """Add a report whose checkpoint is to be evaluated.
