@@ -19,6 +19,7 @@ from sweeps_train.memory.out_of_memory import OutOfMemoryHandler
 from sweeps_train.steps.divergence import DivergenceGuard
 
 ALL = range(1000)
+UNSCALED = torch.amp.GradScaler("cpu", enabled=False)
 
 
 def poisoned(monkeypatch: pytest.MonkeyPatch, calls: Collection[int]) -> None:
@@ -77,6 +78,22 @@ def test_a_training_that_would_leave_out_every_step_ends(tmp_path: Path, monkeyp
     recorder = train(tmp_path, "skip", max_steps=100, eval_every=50)
     assert [(step, done) for step, *_, done in recorder.reports] == [(10, True)]
     assert math.isfinite(recorder.final["eval/loss"])
+
+
+def test_a_search_for_the_loss_scale_of_fp16_is_no_divergence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    poisoned(monkeypatch, range(1, 15))
+    recorder = train(tmp_path, "skip", precision="fp16", max_steps=16, eval_every=16)
+    assert recorder.final["train/skipped_steps"] == 14
+    assert math.isfinite(recorder.final["eval/loss"])
+
+
+def test_a_training_in_fp16_that_would_leave_out_every_step_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poisoned(monkeypatch, ALL)
+    recorder = train(tmp_path, "skip", precision="fp16", max_steps=100, eval_every=50)
+    halvings = 16  # of a loss scale of 65536, until it is 1
+    assert [(step, done) for step, *_, done in recorder.reports] == [(halvings + 10, True)]
 
 
 def test_a_training_goes_back_and_leaves_out_the_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +177,7 @@ def test_a_spike_of_the_gradients_norm_is_told_and_does_not_become_usual() -> No
     guard = DivergenceGuard(Train(max_steps=1), notes.append)
     for step in range(1, 20):
         for norm in (1.0, 3.0):
-            guard.keeps(torch.tensor(50.0 * norm if step in (8, 9) else norm), is_scaled=False)
+            guard.keeps(torch.tensor(50.0 * norm if step in (8, 9) else norm), UNSCALED)
         metrics = guard.metrics(step)
         if step not in (8, 9):
             assert metrics == {"train/grad_norm": 2.0, "train/grad_norm_max": 3.0}
@@ -172,7 +189,7 @@ def test_a_spike_of_the_gradients_norm_is_told_and_does_not_become_usual() -> No
 def test_norms_that_are_not_finite_are_left_out_of_the_mean() -> None:
     guard = DivergenceGuard(Train(max_steps=1), print)
     for norm in (1.0, math.inf, 2.0, math.nan):
-        assert guard.keeps(torch.tensor(norm), is_scaled=False)
+        assert guard.keeps(torch.tensor(norm), UNSCALED)
     assert guard.metrics(4) == {"train/grad_norm": 1.5, "train/grad_norm_max": 2.0}
     assert guard.metrics(8) == {}
 

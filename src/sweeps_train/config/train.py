@@ -44,8 +44,8 @@ class Train:
     max_communication_share: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Enlarge the global batch by the smallest whole factor for which workers spend at most this part of a step on
     exchanging gradients; needs ``max_global_batch_size``. Both times are measured when a training begins, and the
-    factor is kept for all of it. The number of steps, ``lr`` and the schedule do not change. Since another batch
-    size changes the mathematics, this is off by default."""
+    factor is kept for all of it. ``lr`` does not change, nor does ``max_steps``; ``epochs`` have fewer steps. Since
+    another batch size changes the mathematics, this is off by default."""
     max_global_batch_size: PositiveInt | None = None
     """Upper limit of the global batch with ``max_communication_share``."""
     memory_limit_gib: PositiveFloat | None = None
@@ -72,7 +72,7 @@ class Train:
     """Reaction to a training loss that is not finite: ``stop`` ends the trial with a last evaluation; ``restore``
     goes back to the last checkpoint and continues with the next samples, three times at most; ``continue`` ignores
     it. ``skip`` leaves out steps whose gradients are not finite, ten in succession at most, and waits for the
-    gradients of each step; with fp16 such steps are always left out."""
+    gradients of each step. With fp16 such steps are always left out, and the ten count from a loss scale of 1."""
     corruption_check_every: PositiveInt | None = None
     """Steps between two checks for silent data corruption: all workers compute the loss and the gradients of the
     same samples again, and a difference of one bit fails the attempt with the names of the workers. It takes as

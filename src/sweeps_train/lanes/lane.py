@@ -228,7 +228,7 @@ class Lane:
         if max_grad_norm is not None:
             scaler.unscale_(self.optimizer)
             norm = self.strategy.clip_grad_norm(max_grad_norm)
-            if not self.divergence.keeps(norm, is_scaled=scaler.is_enabled()):
+            if not self.divergence.keeps(norm, scaler):
                 self.strategy.zero_grad()
                 return False
         with named_in_errors(self.config.train, self.config.strategy.kind):

@@ -54,21 +54,24 @@ class DivergenceGuard:
         self._joined: list[torch.Tensor] = []
         """Earlier norms, stacked into tensors of shape (``MOST_NORMS``,)."""
 
-    def keeps(self, norm: torch.Tensor, *, is_scaled: bool) -> bool:
+    def keeps(self, norm: torch.Tensor, scaler: torch.amp.GradScaler) -> bool:
         """Check the norm of a step's gradients; return whether to take the step.
 
         Args:
             norm: Norm of all gradients of all workers before clipping, a scalar.
-            is_scaled: Whether a gradient scaler leaves out steps by itself.
+            scaler: The gradient scaler; if it is enabled, it takes all steps, and leaves out those by itself.
         """
         self._norms.append(norm.detach())
         if len(self._norms) >= MOST_NORMS:
             self._join()
-        if self._reaction != "skip" or is_scaled or math.isfinite(norm):
+        if self._reaction != "skip" or math.isfinite(norm):
             self._skipped_in_succession = 0
             return True
-        self._skipped, self._skipped_in_succession = self._skipped + 1, self._skipped_in_succession + 1
-        return False
+        self._skipped += 1
+        # Above a scale of 1 the scaler may only be searching for the largest one that does not overflow.
+        if not scaler.is_enabled() or scaler.get_scale() <= 1:
+            self._skipped_in_succession += 1
+        return scaler.is_enabled()
 
     def _join(self) -> None:
         if self._norms:
