@@ -19,6 +19,7 @@ from sweeps.config.scaling import Scaling, WorkerRange
 from sweeps.config.schedulers import AshaScheduler
 from sweeps.config.search import Search
 from sweeps.config.space import Distribution
+from sweeps.config.sweep_name import SweepName
 from sweeps.config.tracking import Tracking
 from sweeps.constants import COST, GPU_HOURS
 from sweeps.storage.location import is_remote
@@ -51,7 +52,6 @@ from sweeps_train.config.fields import NonEmpty
 from sweeps_train.config.reach import Reach as Reach
 from sweeps_train.config.strategy import num_stages
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=120), Reach.NOTHING]
 AnyTask = Annotated[
     CausalLMTask
     | ImageClassificationTask
@@ -90,7 +90,7 @@ class Preflight:
 class SweepConfig:
     """Config of one sweep: the training of a trial, and the search."""
 
-    name: Name
+    name: Annotated[SweepName, Reach.NOTHING]
     """Beginning of the sweep's name; the time of its start is added."""
     task: AnyTask
     """Training of a trial, and the metrics that it reports."""

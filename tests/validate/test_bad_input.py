@@ -278,6 +278,7 @@ def test_a_name_that_a_folder_or_a_command_cannot_have_is_refused(
 
 def test_a_name_may_have_letters_of_any_language() -> None:
     assert sweeps.dry_run("digits", name="größe-模型").name == "größe-模型"
+    assert sweeps.dry_run("digits", {"name": "größe-模型"}).name.startswith("größe-模型-")
 
 
 @pytest.mark.parametrize(
