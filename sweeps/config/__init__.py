@@ -265,22 +265,24 @@ class SweepConfig:
 
     def training(self) -> AnyTraining:
         """Return the part of the config that workers need."""
+        checkpoint = self.checkpoint
+        if self.search.value == "last":  # reports are not compared, so the newest checkpoint is the best one
+            # With times, evaluations save checkpoints only for the best.
+            checkpoint = replace(checkpoint, keep=["best", "last"] if checkpoint.follows_times else ["last"])
         if isinstance(self.task, EstimatorTask):
             assert isinstance(self.data, TableData)
-            # Reports of folds are not compared with each other, so the newest is the best.
-            checkpoint = self.checkpoint if self.task.folds is None else replace(self.checkpoint, keep=["last"])
             return EstimatorConfig(task=self.task, data=self.data, checkpoint=checkpoint, seed=self.seed)
         if isinstance(self.task, FunctionTask):
             return FunctionConfig(
                 task=self.task,
-                checkpoint=self.checkpoint,
+                checkpoint=checkpoint,
                 seed=self.seed,
                 needed=_measured([*self.search.metrics, *self.search.limits]),
             )
         if isinstance(self.task, CommandTask):
             return CommandConfig(
                 task=self.task,
-                checkpoint=self.checkpoint,
+                checkpoint=checkpoint,
                 seed=self.seed,
                 values=config_values(self.task, SWEEP_CONFIG.dump_python(self, by_alias=True))[0],
                 objectives=_measured(self.search.metrics),
@@ -295,7 +297,7 @@ class SweepConfig:
             data=self.data,
             train=self.train,
             strategy=self.strategy,
-            checkpoint=self.checkpoint,
+            checkpoint=checkpoint,
             seed=self.seed,
         )
 
