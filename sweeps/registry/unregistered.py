@@ -1,4 +1,4 @@
-"""The model version that a retraining has still to register: a tag of its sweep, so that ``resume`` registers it, too."""
+"""The model version that a retraining has still to register: a tag of its sweep, by which ``resume`` registers it."""
 
 from __future__ import annotations
 

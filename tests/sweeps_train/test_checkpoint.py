@@ -209,8 +209,8 @@ def test_the_checkpoint_of_the_last_report_is_kept_where_that_report_counts(keep
     tokens = [f"checkpoint.keep=[{keep}]", "train.max_steps=4", "train.eval_every=1", "train.lr=1.0"]
     training = sweeps.dry_run("digits", [*tokens, "search.value=last", "scaling=single_worker"]).config.training()
     assert isinstance(training, TrainingConfig)
-    recorder = run(training, tmp_path)
-    assert recorder.final["eval/loss"] > min(metrics["eval/loss"] for _, metrics, *_ in recorder.reports)
+    recorder = run(training, tmp_path, mode="max")
+    assert recorder.final["eval/loss"] < max(metrics["eval/loss"] for _, metrics, *_ in recorder.reports)
     assert names(tmp_path) == ["step-00000004"]
 
 
