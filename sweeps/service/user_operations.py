@@ -246,7 +246,7 @@ class UserOperations(Reading):
         self._approve_again(request, begun, policy, partial(self._sweep_exists, who))
         if isinstance(request, Retrain) and not request.no_register:
             model = request.register_as or self._record(request.sweep).conf
-        elif isinstance(request, Resume) and begun is not None and (left := unregistered(begun)) is not None:
+        elif begun is not None and (left := unregistered(begun)) is not None:
             model = left.name
         else:
             return {}

@@ -93,14 +93,13 @@ class Retrain(_Request):
 
     def arguments(self) -> list[str]:
         """Return the arguments of ``python -m sweeps``."""
-        registering = ["--no-register"] if self.no_register else self.registering()
-        options = [*_option("trial", self.trial), *_option("name", self.name), *registering]
+        options = [*_option("trial", self.trial), *_option("name", self.name)]
+        if self.no_register:
+            options.append("--no-register")
+        else:
+            options += [*_option("register", self.register_as), *_option("alias", self.alias)]
+            options += ["--merged"] if self.merged else []
         return ["retrain", self.sweep, *self.overrides, *options]
-
-    def registering(self) -> list[str]:
-        """Return the options that register the model in MLflow."""
-        merged = ["--merged"] if self.merged else []
-        return [*_option("register", self.register_as), *_option("alias", self.alias), *merged]
 
 
 class Reproduce(_Request):
