@@ -16,6 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from processes import run_python
+from recording import record_small_sweep
 
 # The parts of `sweeps` (a module, or a folder with all in it), lowest first. A part imports its own and lower
 # layers, and parts of one layer import none of each other's. A new part joins the lowest layer that can do its work.
@@ -235,6 +236,12 @@ def test_a_quick_command_loads_nothing_slow(code: str) -> None:
 
 def test_the_program_itself_loads_nothing_slow() -> None:
     assert loaded_libraries("-m", "sweeps", "--help") & SLOW == set()
+
+
+def test_listing_sweeps_loads_neither_the_schema_of_configs_nor_anything_slow(uri: str) -> None:
+    record_small_sweep(uri)
+    loaded = loaded_libraries("-m", "sweeps", "list", f"--tracking-uri={uri}")
+    assert loaded & (SLOW | {"pydantic"}) == set()
 
 
 @pytest.mark.parametrize(

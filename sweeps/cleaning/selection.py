@@ -70,8 +70,12 @@ def ended_at(record: SweepRecord) -> float:
 
 
 def best_trials(record: SweepRecord, count: int) -> list[TrialRecord]:
-    """Return the recorded best trial or Pareto front, and the trials with the best values."""
-    ranked = [trial for trial in reversed(_by_goodness(record)) if finite(trial.value) is not None]
+    """Return the recorded best trial or Pareto front, and the trials with the best values: of the search, or while none
+    of it has one, of its latest stage."""
+    staged = _with_values(record.staged)
+    latest = max((trial.stage or 0 for trial in staged), default=0)
+    valued = _with_values(record.trials) or [trial for trial in staged if trial.stage == latest]
+    ranked = [*reversed(_by_goodness(valued, record.mode))]
     valid = [trial for trial in ranked if trial.may_be_best]
     # If no trial is valid, the best of the others are kept.
     return [*record.front, *(valid or ranked)[: max(1, count)]]
@@ -79,18 +83,22 @@ def best_trials(record: SweepRecord, count: int) -> list[TrialRecord]:
 
 def _worst_first(record: SweepRecord, keep_best: int) -> list[TrialRecord]:
     kept = {trial.trial for trial in best_trials(record, keep_best)}
-    worst_first = [*record.staged, *record.repeats, *_by_goodness(record)]
+    worst_first = [*record.staged, *record.repeats, *_by_goodness(record.trials, record.mode)]
     return [trial for trial in worst_first if trial.trial not in kept and trial.state != "running"]
 
 
-def _by_goodness(record: SweepRecord) -> list[TrialRecord]:
+def _with_values(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
+    return [trial for trial in trials if finite(trial.value) is not None]
+
+
+def _by_goodness(trials: Sequence[TrialRecord], mode: str) -> list[TrialRecord]:
     """Return the trials without a value first, then the others from worst to best."""
 
     def goodness(trial: TrialRecord) -> tuple[bool, float]:
         value = finite(trial.value)
-        return value is not None, -as_loss(value or 0.0, record.mode)
+        return value is not None, -as_loss(value or 0.0, mode)
 
-    return sorted(record.trials, key=goodness)
+    return sorted(trials, key=goodness)
 
 
 def _enough(removals: Sequence[Removal], excess: int) -> list[Removal]:

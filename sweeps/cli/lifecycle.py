@@ -14,8 +14,7 @@ from sweeps.cli.app import as_json, stdout, trial, verb
 from sweeps.cli.exit_status import NO_SUCCESS
 from sweeps.cli.output import print_dry_run, print_json, say, show_outcome, typed, watched
 from sweeps.cli.source import service_of, sweep_operations
-from sweeps.cli.wanted_model import WantedModel, registering
-from sweeps.errors import UserError
+from sweeps.cli.wanted_model import WantedModel, register_left, registering
 from sweeps.operations.local import Local
 
 if TYPE_CHECKING:
@@ -152,24 +151,12 @@ def retrain(
         return
     from sweeps.driver.run import run as run_plan
 
-    again, model = watched(run_plan, plan), None
+    again = watched(run_plan, replace(plan, tags={**plan.tags, **wanted.as_tag()}))
     if again.status == "finished" and again.best is not None:
         wanted.save(again, again.best)
-        model = _registered(wanted, operations, again, again.best)
+    model = register_left(again)
     document = again.as_json() | {"model": None if model is None else model.as_json()}
     show_outcome(again, as_json=as_json, document=document)
-
-
-def _registered(
-    wanted: WantedModel, operations: Operations, record: SweepRecord, trial: TrialRecord
-) -> RegisteredModel | None:
-    """Register the model of a retraining, which must not be lost if registration fails."""
-    try:
-        return wanted.register(operations, record, trial)
-    except UserError as error:
-        again = f"python -m sweeps best {record.sweep} --register {wanted.name} --alias {wanted.alias}"
-        again += " --merge" if wanted.merged else ""
-        raise UserError(f"{error}; `{again}` registers it without training again") from error
 
 
 @verb("reproduce")

@@ -18,8 +18,14 @@ if TYPE_CHECKING:
     from sweeps.tracking.record import SweepRecord
 
 
-def run_and_exit(start: Callable[[Plan, View], SweepRecord], plan: Plan, *, as_json: bool) -> NoReturn:
-    """Run a plan with a live display, print its outcome and exit with its status."""
+def run_and_exit(
+    start: Callable[[Plan, View], SweepRecord],
+    plan: Plan,
+    *,
+    as_json: bool,
+    then: Callable[[SweepRecord], object] = lambda _: None,
+) -> NoReturn:
+    """Run a plan with a live display, call ``then`` with its record, print its outcome and exit with its status."""
     try:
         record = watched(start, plan)
     except KeyboardInterrupt:  # Ctrl-C before the search began, or again while it ended
@@ -30,6 +36,7 @@ def run_and_exit(start: Callable[[Plan, View], SweepRecord], plan: Plan, *, as_j
         else:
             say(f"{plan.name} was interrupted before it began; nothing was recorded")
         sys.exit(INTERRUPTED)
+    then(record)
     show_outcome(record, as_json=as_json)
 
 

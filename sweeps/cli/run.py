@@ -13,6 +13,7 @@ from sweeps.cli.app import as_json, moved_to, server, stdout, verb
 from sweeps.cli.output import print_dry_run, print_json, run_and_exit, say, show_outcome, typed
 from sweeps.cli.simulation import simulating
 from sweeps.cli.source import service_at, service_of, sweep_operations
+from sweeps.cli.wanted_model import register_left
 from sweeps.errors import UserError
 from sweeps.folders.driver_lock import only_driver
 from sweeps.folders.sweep_folder import LOG_FILE
@@ -140,10 +141,11 @@ def _continue(record: SweepRecord, folder: Path | None, *, as_json: bool) -> NoR
     plan = reopened(record, {}, folder)
     if is_complete(record, plan):
         say(describe_completion(record, plan))
+        register_left(record)
         show_outcome(record, as_json=as_json)
     from sweeps.driver.run import resume as resume_plan
 
-    run_and_exit(resume_plan, plan, as_json=as_json)
+    run_and_exit(resume_plan, plan, as_json=as_json, then=register_left)
 
 
 @verb("extend")

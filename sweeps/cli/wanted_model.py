@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweeps.cli.output import say
+from sweeps.errors import UserError
 
 if TYPE_CHECKING:
     from sweeps.config import SweepConfig
@@ -37,6 +38,14 @@ class WantedModel:
 
         check_model(config, self.name, self.alias, self.folder, merged=self.merged, is_trained=is_trained)
 
+    def as_tag(self) -> dict[str, str]:
+        """Return the tag by which ``register_left`` registers the model of a retraining; none if none is wanted."""
+        if self.name is None:
+            return {}
+        from sweeps.registry.unregistered import Unregistered
+
+        return Unregistered(self.name, self.alias, self.merged).as_tag()
+
     def save(self, record: SweepRecord, trial: TrialRecord) -> None:
         """Write the model into the folder, if one is wanted, with progress on stderr."""
         if self.folder is None:
@@ -55,6 +64,29 @@ class WantedModel:
             model = operations.register(record, trial, self.name, self.alias, merged=self.merged)
         say(f"registered: version {model.version} of {self.name}, as {model.uri}")
         return model
+
+
+def register_left(record: SweepRecord) -> RegisteredModel | None:
+    """Register the model that a finished retraining has not registered yet; None if there is none.
+
+    Raises:
+        UserError: It cannot be registered; the message says how to do it later, without training again.
+    """
+    from sweeps.operations.local import Local
+    from sweeps.registry.unregistered import mark_registered, unregistered
+
+    left = unregistered(record)
+    if left is None or record.status != "finished" or record.best is None:
+        return None
+    wanted = WantedModel(left.name, left.alias, None, left.merged)
+    try:
+        model = wanted.register(Local(tell=say), record, record.best)
+    except UserError as error:
+        again = f"python -m sweeps best {record.sweep} --register {left.name} --alias {left.alias}"
+        again += " --merge" if left.merged else ""
+        raise UserError(f"{error}; `{again}` registers it without training again") from error
+    mark_registered(record)
+    return model
 
 
 def registering(function: Callable[..., None]) -> Callable[..., None]:

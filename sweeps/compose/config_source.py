@@ -21,6 +21,8 @@ _OTHER_BLANK = re.compile(r"^ *(- +)*([\w.]+:)? *[\u00a0\u1680\u2000-\u200b\u202
 """A line whose indent, or the value after its key, begins with a non-ASCII space."""
 _BOOLEAN_WORD = re.compile(r"[\[,-]\s*(on|off|yes|no)\s*($|[\],#])", re.IGNORECASE | re.MULTILINE)
 _WORD_AS_KEY = re.compile(r"(^|[{,?-])\s*(on|off|yes|no|true|false|null|~)\s*:", re.IGNORECASE | re.MULTILINE)
+_BASE_60 = re.compile(r"[0-9]:[0-9]")
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _MEANT = {"tag:yaml.org,2002:bool": "a boolean", "tag:yaml.org,2002:null": "null"}
 
 _shipped: dict[Path, tuple[bytes, bytes]] = {}
@@ -69,7 +71,7 @@ class CheckedFiles(FileSource):
 
 def _check_text(file: Path) -> None:
     """Raises: ConfigError: The text has a space that YAML reads as a letter, or a list in which YAML reads one word
-    as a boolean."""
+    as a boolean, or a text such as 16:9 that YAML reads as a number."""
     text = file.read_text(encoding="utf-8")
     for number, line in enumerate(text.splitlines(), start=1):
         if (found := _OTHER_BLANK.match(line)) is not None:
@@ -78,7 +80,7 @@ def _check_text(file: Path) -> None:
                 f"{_display_path(file)}: line {number}, column {found.end()}: has the character U+{ord(blank):04X} "
                 f"({unicodedata.name(blank)}), which YAML does not treat as a space; replace it with a normal space"
             )
-    if _BOOLEAN_WORD.search(text) is not None or _WORD_AS_KEY.search(text) is not None:
+    if any(pattern.search(text) is not None for pattern in (_BOOLEAN_WORD, _WORD_AS_KEY, _BASE_60)):
         _check_words(file, yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
 
 
@@ -97,6 +99,14 @@ def _check_words(file: Path, node: yaml.Node | None) -> None:
             )
         for each in node.value:
             _check_words(file, each)
+    if isinstance(node, yaml.ScalarNode) and not node.style and node.tag in _NUMBERS and ":" in node.value:
+        if file.parent.name == "schedule":
+            return  # a time, as which it is read
+        raise ConfigError(
+            f"{_display_path(file)}: line {node.start_mark.line + 1}, column {node.start_mark.column + 1}: "
+            f"{node.value} is {yaml.safe_load(node.value)} to YAML, which counts in sixties; for the text write "
+            f"'{node.value}' in quotes, else the number"
+        )
 
 
 def _check_key(file: Path, node: yaml.Node) -> None:

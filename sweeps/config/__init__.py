@@ -19,6 +19,7 @@ from sweeps.config.scaling import Scaling, WorkerRange
 from sweeps.config.schedulers import AshaScheduler
 from sweeps.config.search import Search
 from sweeps.config.space import Distribution
+from sweeps.config.sweep_name import SweepName
 from sweeps.config.tracking import Tracking
 from sweeps.constants import COST, GPU_HOURS
 from sweeps.storage.location import is_remote
@@ -51,7 +52,6 @@ from sweeps_train.config.fields import NonEmpty
 from sweeps_train.config.reach import Reach as Reach
 from sweeps_train.config.strategy import num_stages
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=120), Reach.NOTHING]
 AnyTask = Annotated[
     CausalLMTask
     | ImageClassificationTask
@@ -90,7 +90,7 @@ class Preflight:
 class SweepConfig:
     """Config of one sweep: the training of a trial, and the search."""
 
-    name: Name
+    name: Annotated[SweepName, Reach.NOTHING]
     """Beginning of the sweep's name; the time of its start is added."""
     task: AnyTask
     """Training of a trial, and the metrics that it reports."""
@@ -265,22 +265,24 @@ class SweepConfig:
 
     def training(self) -> AnyTraining:
         """Return the part of the config that workers need."""
+        checkpoint = self.checkpoint
+        if self.search.value == "last":  # reports are not compared, so the newest checkpoint is the best one
+            # With times, evaluations save checkpoints only for the best.
+            checkpoint = replace(checkpoint, keep=["best", "last"] if checkpoint.follows_times else ["last"])
         if isinstance(self.task, EstimatorTask):
             assert isinstance(self.data, TableData)
-            # Reports of folds are not compared with each other, so the newest is the best.
-            checkpoint = self.checkpoint if self.task.folds is None else replace(self.checkpoint, keep=["last"])
             return EstimatorConfig(task=self.task, data=self.data, checkpoint=checkpoint, seed=self.seed)
         if isinstance(self.task, FunctionTask):
             return FunctionConfig(
                 task=self.task,
-                checkpoint=self.checkpoint,
+                checkpoint=checkpoint,
                 seed=self.seed,
                 needed=_measured([*self.search.metrics, *self.search.limits]),
             )
         if isinstance(self.task, CommandTask):
             return CommandConfig(
                 task=self.task,
-                checkpoint=self.checkpoint,
+                checkpoint=checkpoint,
                 seed=self.seed,
                 values=config_values(self.task, SWEEP_CONFIG.dump_python(self, by_alias=True))[0],
                 objectives=_measured(self.search.metrics),
@@ -295,7 +297,7 @@ class SweepConfig:
             data=self.data,
             train=self.train,
             strategy=self.strategy,
-            checkpoint=self.checkpoint,
+            checkpoint=checkpoint,
             seed=self.seed,
         )
 

@@ -138,10 +138,11 @@ def apply(documents: list[Manifest]) -> str:
 
 
 def kubernetes_name(name: str, longest: int) -> str:
-    """Return a sweep's name in the characters that Kubernetes allows, with a digest if it had to be shortened."""
+    """Return a sweep's name in the characters that Kubernetes allows, with a digest if it had to be shortened or
+    has other letters."""
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     plain = plain if plain[:1].isalpha() else f"sweep-{plain}"
-    if len(plain) <= longest:
+    if len(plain) <= longest and name.isascii():
         return plain
     digest = hashlib.sha256(name.encode()).hexdigest()[:6]
     return f"{plain[: longest - 7].rstrip('-')}-{digest}"

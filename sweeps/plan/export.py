@@ -15,10 +15,11 @@ from sweeps.compose.overrides import parse_overrides
 from sweeps.compose.schema_errors import read_config
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config import SweepConfig
+from sweeps.config.sweep_name import MAX_NAME_LENGTH
 from sweeps.constants import CONFIG_ARTIFACT, PARAMETER_PREFIX, TAG_OF, TAG_OF_RUN, TAG_OF_SWEEP, TAG_OF_TRIAL
 from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.plan.plan import Plan, make_plan
-from sweeps.plan.sweep_name import MAX_NAME_LENGTH, repeat_name
+from sweeps.plan.sweep_name import repeat_name
 from sweeps.texts.wording import counted
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.client import connect

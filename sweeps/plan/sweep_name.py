@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import time
 
+from sweeps.config.sweep_name import MAX_NAME_BYTES, MAX_NAME_LENGTH, is_sweep_name
 from sweeps.errors import ConfigError
 from sweeps.tracking.record import SweepRecord, TrialRecord
-
-MAX_NAME_LENGTH = 120
-"""Maximum number of characters of a name."""
 
 
 def default_name(config: str) -> str:
@@ -29,11 +27,11 @@ def checked_name(name: str) -> str:
     Raises:
         ConfigError: The name has characters that a folder or a page cannot have, or is too long.
     """
-    plain = name.replace("-", "").replace("_", "").replace(".", "")
-    if not name[:1].isalnum() or not plain.isalnum() or len(name) > MAX_NAME_LENGTH:
+    if not is_sweep_name(name):
         raise ConfigError(
-            f"--name={name}: use letters, digits, '.', '_' and '-', at most {MAX_NAME_LENGTH}, and begin with a letter "
-            "or a digit; without --name the sweep is named after its config and the time"
+            f"--name={name}: use letters, digits, '.', '_' and '-', at most {MAX_NAME_LENGTH} ({MAX_NAME_BYTES} "
+            "bytes), and begin with a letter or a digit; without --name the sweep is named after its config and the "
+            "time"
         )
     return name
 

@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sweeps.config.objectives import as_loss
 from sweeps.report.confirmation_table import COLUMNS, confirmation_rows
 from sweeps.report.forecast_text import forecast_lines
 from sweeps.report.formatting import STATE_STYLES, duration
@@ -96,6 +95,8 @@ def took(record: SweepRecord, trial: TrialRecord) -> str:
 
 def by_rank(record: SweepRecord) -> list[TrialRecord]:
     """All trials, best first."""
+    from sweeps.config.objectives import as_loss  # here, since `list` need not load the schema of configs
+
     front = {trial.trial for trial in record.front}
 
     def rank(trial: TrialRecord) -> tuple[bool, bool, float, str]:

@@ -22,6 +22,7 @@ from sweeps.plan.extend import ask_driver, read_changes
 from sweeps.plan.saved_sweep import reopened
 from sweeps.registry.model_names import check_registration
 from sweeps.registry.ownership import ModelRights
+from sweeps.registry.unregistered import unregistered
 from sweeps.report.plan_summary import PlanPreview
 from sweeps.report.report_folder import report_folder
 from sweeps.service.audit import AUDIT_FILE, Audit
@@ -245,8 +246,11 @@ class UserOperations(Reading):
         self._approve_again(request, begun, policy, partial(self._sweep_exists, who))
         if isinstance(request, Retrain) and not request.no_register:
             model = request.register_as or self._record(request.sweep).conf
-            return self._check_model(model, job.project, adopt=True).as_environment()
-        return {}
+        elif begun is not None and (left := unregistered(begun)) is not None:
+            model = left.name
+        else:
+            return {}
+        return self._check_model(model, job.project, adopt=True).as_environment()
 
     def _approve_again(
         self, request: Request, begun: SweepRecord | None, policy: ConfigPolicy, sweep_exists: SweepExists

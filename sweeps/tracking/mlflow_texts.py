@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sweeps.config.objectives import as_loss
 from sweeps.texts.wording import counted, counted_states
 from sweeps.tracking.mlflow_pages import trials_page
 from sweeps.tracking.record import SweepRecord, TrialRecord
@@ -57,6 +56,8 @@ def describe_no_best(sweep: SweepRecord) -> str:
     valued = [trial for trial in sweep.trials if finite(trial.value) is not None]
     if not valued:
         return f"No trial has reported {metrics}{' yet' if sweep.status == 'running' else ''}."
+    from sweeps.config.objectives import as_loss  # here, since `list` need not load the schema of configs
+
     nearest = min(valued, key=lambda trial: as_loss(trial.value or 0.0, sweep.mode))
     values = ", ".join(
         f"{metric} {short(value)}" for metric, value in zip(sweep.metrics, _values(sweep, nearest), strict=True)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from sweeps import constants
 from sweeps.compat.mlflow import EXPERIMENT_KIND_TAG
-from sweeps.config.objectives import Objectives
 from sweeps.errors import UserError
 from sweeps.files.checksums import parsed
 from sweeps.files.whole_files import write_json
@@ -28,6 +27,8 @@ from sweeps.tracking.values import now_ms
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+
+    from sweeps.config.objectives import Objectives
 
 PARENT_FILE = "parent.json"
 """File with the data to create a sweep's parent run, in the sweep's folder in an object store."""

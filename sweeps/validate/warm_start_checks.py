@@ -3,12 +3,12 @@ MLflow."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from sweeps.config import SweepConfig
 from sweeps.config.search import Search
+from sweeps.config.sweep_name import is_sweep_name
 from sweeps.config.warm_start import MLflowExperiment, OptunaStudy, OtherTrials, TrialTable, WarmStart
 from sweeps.errors import UnknownName, UserError
 from sweeps.space.distributions import contains, expected
@@ -18,8 +18,6 @@ from sweeps.texts.uri_passwords import holds_password, redact_uri
 from sweeps.tracking.uris import sqlite_path
 from sweeps.warm_start.other_trial import TABLE_SUFFIXES, address, existing_file
 
-SWEEP_NAME = re.compile(r"[A-Za-z0-9._-]{1,120}")
-
 
 def warm_start_mistakes(search: Search, space: Space, lookup: Lookup) -> Iterator[str]:
     """Yield one line for each mistake, with key, value and fix."""
@@ -27,7 +25,7 @@ def warm_start_mistakes(search: Search, space: Space, lookup: Lookup) -> Iterato
         shown = source if isinstance(source, str) else f"{{kind: {source.kind}, ...}}"
         if source in search.warm_start[:index]:
             yield f"search.warm_start.{index}={shown}: is named twice; remove one"
-        if isinstance(source, str) and not SWEEP_NAME.fullmatch(source):
+        if isinstance(source, str) and not is_sweep_name(source):
             yield (
                 f"search.warm_start.{index}={source!r}: is not the name of a sweep (letters, digits, '.', '_' and "
                 "'-'); python -m sweeps list shows the names"

@@ -109,6 +109,19 @@ def check_one_case(draw: random.Random) -> None:
             assert remaining + removals[-1].size > policy.max_size
 
 
+def test_of_a_sweep_that_was_stopped_in_its_stages_the_best_trial_of_the_latest_one_stays() -> None:
+    values = {1: [0.1, 0.2], 2: [0.6, 0.4, None]}
+    staged = [
+        trial_record(10 * stage + index, value, "stopped" if value is None else "finished", stage=stage)
+        for stage, each in values.items()
+        for index, value in enumerate(each)
+    ]
+    record = sweep_record(status="stopped", metrics=("loss",), modes=("min",), trials=[], staged=staged)
+    sizes = {trial.run_id: 1 for trial in staged}
+    removals = select([record], sizes, (), Policy(unfinished=True), (), NOW)
+    assert {each.trial.trial for each in removals} == {trial.trial for trial in staged if trial.value != 0.4}
+
+
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedStore:
     return RecordedStore(tmp_path_factory.mktemp("sweeps"), lambda uri: record_with_checkpoints(uri, "old", "new"))

@@ -382,6 +382,26 @@ def test_words_that_yaml_reads_as_booleans_are_refused_among_others(
         assert word in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("train: {max_steps: 1:30}", "line 2, column 20: 1:30 is 90 to YAML, which counts in sixties"),
+        ("vars: {ratios: [16:9]}", "16:9 is 969 to YAML, which counts in sixties; for the text write '16:9' in quotes"),
+        ("vars: {time: 1:30.5}", "1:30.5 is 90.5 to YAML"),
+    ],
+)
+def test_a_text_that_yaml_reads_as_a_number_in_base_60_is_refused(line: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(f"defaults: [digits, _self_]\n{line}\n")
+    with pytest.raises(ConfigError) as raised:
+        composed("base", folders=(tmp_path,))
+    assert message in str(raised.value)
+
+
+def test_a_text_with_colons_is_a_text_and_a_time_of_a_schedule_may_be_unquoted(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("defaults: [digits, _self_]\nvars: {a: '16:9', b: 1:80, c: a:1:2}\n")
+    assert composed("base", folders=(tmp_path,)).config.vars == {"a": "16:9", "b": "1:80", "c": "a:1:2"}
+
+
 @pytest.mark.parametrize("text", ["train:\n \u00a0lr: 0.1\n", "train:\n\u3000lr: 0.1\n", "seed:\u00a03\n"])
 def test_a_blank_that_is_none_to_yaml_is_named_with_its_line(text: str, tmp_path: Path) -> None:
     (tmp_path / "blanks.yaml").write_text(f"defaults: [digits, _self_]\n{text}")

@@ -7,6 +7,7 @@ import io
 import json
 import lzma
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -204,6 +205,8 @@ def test_code_that_a_config_map_cannot_hold_is_refused_with_its_largest_file(her
 def test_names_are_made_valid_and_stay_different() -> None:
     assert kubernetes_name("My_first.sweep", 47) == "my-first-sweep"
     assert kubernetes_name("7-up", 47) == "sweep-7-up"
+    assert len({kubernetes_name(each, 47) for each in ("größe", "grüße", "模型", "数据")}) == 4
+    assert re.fullmatch(r"sweep-[0-9a-f]{6}", kubernetes_name("模型", 47))
     long = [kubernetes_name("a" * 60 + end, 36) for end in "xy"]
     assert len(set(long)) == 2
     assert all(len(each) <= 36 for each in long)

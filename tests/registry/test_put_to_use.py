@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,9 +18,11 @@ from mlflow import artifacts
 from processes import outputs
 from running import SHORT, Done, run, start
 from serving import Api
+from waiting import wait_until
 
 from sweeps.cli import run_command
 from sweeps.driver.reproduce import MEASURED_IN_TIME
+from sweeps.tracking.reader import find_sweep, load_sweep
 from sweeps_train import load_model
 
 pytestmark = pytest.mark.timeout(900)  # two whole sweeps, on a busy machine
@@ -180,6 +183,31 @@ def predicted(folder: Path, uri: str, given: Any) -> Any:
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_a_retraining_that_was_interrupted_is_registered_when_it_is_resumed(digits: Done) -> None:
+    longer = ("train.max_steps=2000", "train.eval_every=50", "--name=resumed", "--register=resumed_reader", "--json")
+
+    def trains() -> bool:
+        sweep = find_sweep(digits.store, "resumed")
+        return sweep is not None and any(trial.steps for trial in sweep.trials)
+
+    with start(digits.folder, "retrain", "first", *longer) as process:
+        try:
+            wait_until(trains, 400, every_s=0.3)
+            process.send_signal(signal.SIGINT)
+            out, err = outputs(process, 120)
+        finally:
+            process.kill()
+    document = json.loads(out)
+    assert (document["status"], document["model"]) == ("interrupted", None), err
+    _, err = call(digits.folder, "resume", "resumed", "--json")
+    assert "registered: version 1 of resumed_reader, as models:/resumed_reader@champion" in err
+    version = digits.client.get_model_version_by_alias("resumed_reader", "champion")
+    assert version.run_id == load_sweep(digits.store, "resumed").trials[0].run_id
+    _, err = call(digits.folder, "resume", "resumed", "--json")
+    assert "registered" not in err
 
 
 @pytest.mark.slow

@@ -67,6 +67,14 @@ def test_a_record_comes_over_the_wire_whole(api: Api, uri: str) -> None:
     assert read_record(write_record(record)) == record
 
 
+def test_a_sweep_has_the_names_that_a_terminal_allows(api: Api, uri: str) -> None:
+    record_small_sweep(uri, "größe-模型")
+    assert get(api.client(), "/sweeps/größe-模型")["sweep"] == "größe-模型"
+    assert post(api.client(), "/plans", 200, conf="digits", name="größe-2")["plan"]["sweep"] == "größe-2"
+    for wrong in (".größe", "模" * 100):
+        assert "body.name" in post(api.client(), "/plans", 422, conf="digits", name=wrong)["detail"]
+
+
 def test_a_mistake_is_answered_in_the_terminals_words(api: Api, uri: str) -> None:
     record_small_sweep(uri)
     client = api.client()

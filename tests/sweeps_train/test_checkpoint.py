@@ -13,11 +13,13 @@ import torch
 from safetensors.torch import load_file
 from training_runs import IMAGES, STOP_AT_STEP_4, STOP_AT_STEP_5, STOP_AT_STEP_6, TEXT, configured, run, write_prompts
 
+import sweeps
 import sweeps_train
 from sweeps_train.checkpoints.checkpoint import best_checkpoint, newest_intact
 from sweeps_train.checkpoints.integrity import SEAL_FILE, find_damage, seal
 from sweeps_train.checkpoints.kept_checkpoints import remove_superseded
 from sweeps_train.checkpoints.training_state import STATE_FILES, TENSORS_FILE
+from sweeps_train.config import TrainingConfig
 
 EVERY_STEP = {"max_steps": 4, "eval_every": 1}
 
@@ -200,6 +202,16 @@ def test_best_and_last_are_kept(tmp_path: Path) -> None:
     best = min(losses, key=lambda step: losses[step])
     assert best != 4
     assert names(tmp_path) == [f"step-{best:08d}", "step-00000004"]
+
+
+@pytest.mark.parametrize("keep", ["best", "best,last"])
+def test_the_checkpoint_of_the_last_report_is_kept_where_that_report_counts(keep: str, tmp_path: Path) -> None:
+    tokens = [f"checkpoint.keep=[{keep}]", "train.max_steps=4", "train.eval_every=1", "train.lr=1.0"]
+    training = sweeps.dry_run("digits", [*tokens, "search.value=last", "scaling=single_worker"]).config.training()
+    assert isinstance(training, TrainingConfig)
+    recorder = run(training, tmp_path, mode="max")
+    assert recorder.final["eval/loss"] < max(metrics["eval/loss"] for _, metrics, *_ in recorder.reports)
+    assert names(tmp_path) == ["step-00000004"]
 
 
 def test_the_best_checkpoint_survives_a_resume(tmp_path: Path) -> None:

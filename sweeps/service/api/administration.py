@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query
 from pydantic import Field
 
+from sweeps.config.sweep_name import SweepName
 from sweeps.operations.local import Local
 from sweeps.report.choices import choices_document
 from sweeps.report.plain_console import plain_console
@@ -20,7 +21,6 @@ from sweeps.service.auth.principal import Principal, Role
 from sweeps.service.auth.request_validation import OPERATORS
 from sweeps.service.auth.tokens import Token
 from sweeps.service.database.engine import writing
-from sweeps.service.queue.job_requests import SweepName
 
 WIDTH = 200
 

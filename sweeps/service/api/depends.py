@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Query, Request
 
+from sweeps.config.sweep_name import SweepName
 from sweeps.service.api.schema import Document
 from sweeps.service.app_context import AppContext
 from sweeps.service.auth.auth import Reader, Runner
@@ -33,7 +34,7 @@ Reads = Annotated[UserOperations, Depends(_of_reader)]
 """Operations of a user with read access."""
 Runs = Annotated[UserOperations, Depends(_of_runner)]
 """Operations of a user who may start and change sweeps."""
-Name = Annotated[str, Path(description="Name of a sweep.", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=120)]
+Name = Annotated[SweepName, Path(description="Name of a sweep.")]
 Number = Annotated[int, Path(description="Number of a job.", ge=1, lt=2**31)]
 _WORD = r"^[^\x00-\x1f]*$"
 User = Annotated[str | None, Query(description="Only those of this user.", pattern=_WORD, max_length=250)]

@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from sweeps.config.sweep_name import SweepName
 from sweeps.service.api.schema import Body, Document
-from sweeps.service.queue.job_requests import Hours, SweepName
+from sweeps.service.queue.job_requests import Hours
 from sweeps.service.queue.jobs import JobDocument
 from sweeps.service.record_cache import SweepLine
 from sweeps.tracking.record import TrialRecord

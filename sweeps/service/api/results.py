@@ -10,13 +10,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import FileResponse, PlainTextResponse
 
+from sweeps.config.sweep_name import SweepName
 from sweeps.errors import UnknownName
 from sweeps.plan.export import choose
 from sweeps.report.report_folder import existing_report
 from sweeps.service.api.depends import Name, Reads, Runs, Trial
 from sweeps.service.api.schema import Body, Document
 from sweeps.service.auth.auth import expensive
-from sweeps.service.queue.job_requests import Alias, ModelName, SweepName, TrialId
+from sweeps.service.queue.job_requests import Alias, ModelName, TrialId
 from sweeps.tracking.record import SweepRecord
 
 SANDBOX = {"Content-Security-Policy": "sandbox allow-scripts; frame-ancestors 'self'"}

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Response
 from pydantic import ConfigDict, Field
 
+from sweeps.config.sweep_name import SweepName
 from sweeps.operations import serialization
 from sweeps.plan.export import choose
 from sweeps.service.api.depends import InProject, Limit, Metric, Name, Offset, Reads, Runs, User
@@ -35,7 +36,6 @@ from sweeps.service.queue.job_requests import (
     Resume,
     Retrain,
     Run,
-    SweepName,
 )
 from sweeps.service.queue.job_requests import TrialId as Id
 from sweeps.service.queue.job_requests import Word as Token

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from sweeps.config.sweep_name import SweepName
 from sweeps.errors import ConfigError
 
 Word = Annotated[str, Field(min_length=1, max_length=100_000, pattern=r"^[^-\x00][^\x00]*$")]
-SweepName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=120)]
 TRIAL = r"^(s[0-9]{1,2}-)?[0-9]{1,9}(r[0-9]{1,2})?$"
 """Pattern of the ids of trials: ``0003``, a repeat ``0003r1``, or a trial of a stage ``s1-0003``."""
 TrialId = Annotated[str, Field(pattern=TRIAL)]
@@ -93,14 +93,13 @@ class Retrain(_Request):
 
     def arguments(self) -> list[str]:
         """Return the arguments of ``python -m sweeps``."""
-        registering = ["--no-register"] if self.no_register else self.registering()
-        options = [*_option("trial", self.trial), *_option("name", self.name), *registering]
+        options = [*_option("trial", self.trial), *_option("name", self.name)]
+        if self.no_register:
+            options.append("--no-register")
+        else:
+            options += [*_option("register", self.register_as), *_option("alias", self.alias)]
+            options += ["--merged"] if self.merged else []
         return ["retrain", self.sweep, *self.overrides, *options]
-
-    def registering(self) -> list[str]:
-        """Return the options that register the model in MLflow."""
-        merged = ["--merged"] if self.merged else []
-        return [*_option("register", self.register_as), *_option("alias", self.alias), *merged]
 
 
 class Reproduce(_Request):

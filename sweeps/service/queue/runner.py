@@ -24,7 +24,7 @@ from sweeps.service.notify.cli_notify import VARIABLE
 from sweeps.service.poller import MLFLOW_S, Poller
 from sweeps.service.queue import claims, jobs
 from sweeps.service.queue.heartbeat import Heartbeat
-from sweeps.service.queue.job_requests import Extend, Request, Resume, Retrain, Run
+from sweeps.service.queue.job_requests import Extend, Request, Resume, Run
 from sweeps.service.queue.jobs import Job
 from sweeps.service.queue.lost_machines import FailureDetector
 from sweeps.service.service_log import logged_about
@@ -360,11 +360,7 @@ class JobRunner(Poller):
             shutil.rmtree(folder, ignore_errors=True)
             return [self._command(request.arguments())]
         # A sweep that has begun and that MLflow does not know keeps its folder: its resumption fails, and says why.
-        commands = [self._command(["resume", job.sweep])]
-        if record is not None and isinstance(request, Retrain) and not request.no_register:
-            named = request.model_copy(update={"register_as": request.register_as or record.conf})
-            commands.append(self._command(["best", job.sweep, *named.registering()]))
-        return commands
+        return [self._command(["resume", job.sweep])]
 
     def _start(self, job: Job, request: Request, commands: Sequence[Sequence[str]]) -> None:
         environment = dict(self._environment)

@@ -1,0 +1,33 @@
+"""The names that a sweep may have, on the command line, in configs and in requests to a service."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+
+MAX_NAME_LENGTH = 120
+"""Maximum number of characters of a name."""
+MAX_NAME_BYTES = 200
+"""Maximum number of bytes of a name in UTF-8; names of files that are longer by some endings can have 255."""
+
+
+def _check_bytes(name: str) -> str:
+    if len(name.encode()) > MAX_NAME_BYTES:
+        raise ValueError(f"has more than {MAX_NAME_BYTES} bytes in UTF-8; choose a shorter name")
+    return name
+
+
+SweepName = Annotated[str, Field(pattern=r"^[^\W_][\w.-]*$", max_length=MAX_NAME_LENGTH), AfterValidator(_check_bytes)]
+"""Letters of any language, digits, ``.``, ``_`` and ``-``, beginning with a letter or a digit: a name of a folder that
+needs no quotes in a shell."""
+_SWEEP_NAME: TypeAdapter[str] = TypeAdapter(SweepName)
+
+
+def is_sweep_name(text: str) -> bool:
+    """Return whether a sweep may have a name."""
+    try:
+        _SWEEP_NAME.validate_python(text)
+    except ValidationError:
+        return False
+    return True

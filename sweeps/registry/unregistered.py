@@ -1,0 +1,39 @@
+"""The model version that a retraining has still to register: a tag of its sweep, by which ``resume`` registers it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+
+from sweeps.constants import TAG_UNREGISTERED
+from sweeps.tracking.client import connect
+from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.values import NOT_OURS
+
+
+@dataclass(frozen=True)
+class Unregistered:
+    """A version to be registered when the retraining has finished."""
+
+    name: str
+    """Name of the registered model."""
+    alias: str
+    merged: bool
+    """Whether LoRA adapters are merged into their base model."""
+
+    def as_tag(self) -> dict[str, str]:
+        """Return the tag of the retraining's sweep."""
+        return {TAG_UNREGISTERED: json.dumps(asdict(self))}
+
+
+def unregistered(record: SweepRecord) -> Unregistered | None:
+    """Return the version that a sweep has still to register; None if there is none."""
+    with suppress(*NOT_OURS):
+        return Unregistered(**json.loads(record.tags[TAG_UNREGISTERED]))
+    return None
+
+
+def mark_registered(record: SweepRecord) -> None:
+    """Remove the tag of a sweep whose version is registered."""
+    connect(record.mlflow.tracking_uri).delete_tag(record.mlflow.run_id, TAG_UNREGISTERED)
