@@ -40,7 +40,7 @@ Manifest = dict[str, Any]
 
 
 def manifests(submission: Submission, *, cron: str | None = None, timezone: str = "UTC") -> list[Manifest]:
-    """Return the manifests that run a sweep, in the order in which they are applied.
+    """Return the manifests that run a sweep, in the order in which they are created.
 
     Args:
         submission: The sweep.
@@ -52,7 +52,7 @@ def manifests(submission: Submission, *, cron: str | None = None, timezone: str 
             reach the sweep's stores, or the working folder is too large.
     """
     kuberay = _section(submission)
-    name = kubernetes_name(submission.name, LONGEST_JOB if cron is None else LONGEST_SCHEDULE)
+    name = kubernetes_name(submission.job_name, LONGEST_JOB if cron is None else LONGEST_SCHEDULE)
     config_map = _config_map(submission, kuberay, name, own_name=None if cron is None else NAME_OF_FIRING)
     job = _job(kuberay, name)
     if ARCHIVE in config_map.get("binaryData", {}):
@@ -118,23 +118,31 @@ def written(documents: list[Manifest]) -> str:
     return "---\n".join(yaml.dump(each, Dumper=Plain, sort_keys=False, width=4096) for each in documents)
 
 
-def apply(documents: list[Manifest]) -> str:
-    """Apply manifests with kubectl, and return its answer.
+def create(documents: list[Manifest]) -> str:
+    """Create the objects of manifests with kubectl, one after another, and return its answers.
+
+    ``kubectl apply`` would change the ConfigMap of another sweep's job of the same name and leave a RayJob that exists
+    as it is, also one that has ended; and it keeps a copy of each object in an annotation, which holds 256 KiB.
 
     Raises:
-        UserError: There is no kubectl here, or it refused the manifests.
+        UserError: There is no kubectl here, or it refused a manifest; those after it are not created.
     """
-    command = ["kubectl", "apply", "--filename", "-"]
-    try:
-        done = subprocess.run(command, input=written(documents), capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise UserError(
-            "there is no kubectl on this machine; write the manifests with --print, and apply them elsewhere: "
-            "kubectl apply -f FILE"
-        ) from None
-    if done.returncode:
-        raise UserError(f"kubectl apply: {done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout.strip()
+    answers = []
+    for document in documents:
+        command = ["kubectl", "create", "--filename", "-"]
+        try:
+            done = subprocess.run(command, input=written([document]), capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            raise UserError(
+                "there is no kubectl on this machine; write the manifests with --print, and use them elsewhere: "
+                "kubectl create -f FILE"
+            ) from None
+        if done.returncode:
+            reason = done.stderr.strip() or done.stdout.strip()
+            fix = "; choose another --name, or delete what is there" if "AlreadyExists" in reason else ""
+            raise UserError(f"kubectl create: {reason}{fix}")
+        answers.append(done.stdout.strip())
+    return "\n".join(answers)
 
 
 def kubernetes_name(name: str, longest: int) -> str:
@@ -201,8 +209,7 @@ def _job(kuberay: KubeRay, name: str) -> Manifest:
         "entrypoint": f"bash {FOLDER}/{SCRIPT}",
         "submissionMode": "K8sJobMode",
         "backoffLimit": kuberay.max_failures,
-        "shutdownAfterJobFinishes": True,
-        "ttlSecondsAfterFinished": kuberay.keep_s,
+        "shutdownAfterJobFinishes": True,  # at once: its time to live would be that of the pods, not of the RayJob
         "rayClusterSpec": {
             "rayVersion": version("ray"),
             "authOptions": {"mode": "token"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,11 @@ class Submission:
     """Files that are sent with the sweep; None if the cluster sees the same folder."""
     scalings: list[Scaling] = field(default_factory=list)
     """Workers of every kind of trial in the space; empty if the sweep has run already."""
+
+    @property
+    def job_name(self) -> str:
+        """Name of the job, which differs from those of earlier jobs of the sweep."""
+        return f"{self.name}-{time.strftime('%Y%m%d-%H%M%S')}" if self.arguments[0] == "resume" else self.name
 
     def command(self, python: str = "python") -> str:
         """Return the command of the driver, for a shell."""

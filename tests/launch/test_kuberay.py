@@ -12,6 +12,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -209,18 +210,55 @@ def test_names_are_made_valid_and_stay_different() -> None:
     assert all(len(each) <= 36 for each in long)
 
 
-def test_manifests_are_applied_with_kubectl(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+KUBECTL = """
+import sys, yaml
+from pathlib import Path
+assert sys.argv[1] == "create", "apply holds 256 KiB and does nothing for a RayJob that exists"
+for each in yaml.safe_load_all(sys.stdin):
+    name = f"{each['kind'].lower()} {each['metadata']['name']}"
+    if Path(name).exists():
+        sys.exit(f'Error from server (AlreadyExists): {name} already exists')
+    Path(name).write_text("")
+"""
+
+
+@pytest.fixture
+def kubectl(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of objects of a cluster that has none yet."""
     program = here / "bin" / "kubectl"
     program.parent.mkdir()
-    program.write_text(f"#!{sys.executable}\nimport sys\nopen('applied.yaml', 'w').write(sys.stdin.read())\n")
+    program.write_text(f"#!{sys.executable}\n{KUBECTL}")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    return here
+
+
+def test_a_config_map_and_a_job_are_created_with_kubectl(kubectl: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["submit", *BASE, "--to=kuberay", "--name=mine", "--json"])[0] == 0
     assert json.loads(capsys.readouterr().out) == {"sweep": "mine", "job": "mine", "namespace": "default"}
-    kinds = [each["kind"] for each in yaml.safe_load_all((here / "applied.yaml").read_text())]
-    assert kinds == ["ConfigMap", "RayJob"]
+    assert {each.name for each in kubectl.glob("* mine")} == {"configmap mine", "rayjob mine"}
+
+
+def test_a_job_of_another_sweep_with_the_same_name_is_left_alone(
+    kubectl: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (kubectl / "configmap mine").write_text("another's")
+    assert run_command(["submit", *BASE, "--to=kuberay", "--name=mine"])[0] == 2
+    assert "--name" in capsys.readouterr().err
+    assert not (kubectl / "rayjob mine").exists()
+
+
+def test_a_sweep_that_continues_is_a_job_of_its_own() -> None:
+    first = submission()
+    again = replace(first, arguments=["resume", "mine", "--json"])
+    names = {manifests(each)[-1]["metadata"]["name"] for each in (first, again)}
+    assert len(names) == 2, "KubeRay starts no RayJob twice"
+
+
+def test_pods_end_with_the_sweep() -> None:
+    job = manifests(submission())[-1]["spec"]
+    assert job["shutdownAfterJobFinishes"]
+    assert job.get("ttlSecondsAfterFinished", 0) == 0, "KubeRay keeps the pods, and their GPUs, for so long"
 
 
 def test_without_kubectl_the_message_says_what_to_do(
