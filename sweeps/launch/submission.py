@@ -123,7 +123,7 @@ def resumed_submission(record: SweepRecord, config: SweepConfig, to: Target) -> 
     return Submission(record.sweep, record.conf, config, ["resume", record.sweep, *known, "--json"], bundle)
 
 
-def check_reachable(config: SweepConfig, folders: Sequence[str] = ()) -> None:
+def check_reachable(config: SweepConfig, folders: Sequence[str] | None = None) -> None:
     """Check that a driver on another machine can write to the sweep's stores.
 
     Args:
@@ -143,7 +143,7 @@ def check_reachable(config: SweepConfig, folders: Sequence[str] = ()) -> None:
             "the absolute path of a folder that all nodes share",
         ),
     }
-    below = f", below {' or '.join(folders)}" if folders else ""
+    below = "" if folders is None else f", below {' or '.join(folders) or 'a path of cluster.kuberay.volumes'}"
     raise_mistakes(
         f"{key}={value}: the cluster cannot reach this folder; give {fix}{below}"
         for key, (value, path, fix) in paths.items()
@@ -151,8 +151,8 @@ def check_reachable(config: SweepConfig, folders: Sequence[str] = ()) -> None:
     )
 
 
-def _is_within(path: Path, folders: Sequence[str]) -> bool:
-    return not folders or any(path.is_relative_to(each) for each in folders)
+def _is_within(path: Path, folders: Sequence[str] | None) -> bool:
+    return folders is None or any(path.is_relative_to(each) for each in folders)
 
 
 def _travelling(tokens: Sequence[str], config_dirs: Sequence[Path], bundle: Bundle) -> list[str]:

@@ -169,6 +169,7 @@ def test_what_git_ignores_does_not_travel(here: Path) -> None:
         (["conf=digits", "cluster=kuberay"], ["cluster.kuberay.image"]),
         (["conf=digits", "cluster=kuberay", IMAGE], ["tracking.uri=sqlite:///mlflow.db", "output_dir=outputs"]),
         ([*BASE, "output_dir=/elsewhere"], ["output_dir=/elsewhere", "/shared"]),
+        ([*BASE, "cluster.kuberay.volumes=[]"], ["output_dir=/shared/outputs", "cluster.kuberay.volumes"]),
         ([*BASE, "scaling.num_workers=8"], ["scaling.num_workers=8", "cluster.kuberay.workers"]),
         ([*BASE, "scaling.use_gpu=true"], ["GPU", "cluster.kuberay.workers"]),
         ([*BASE, "cluster.kuberay.namespace=My_Space"], ["cluster.kuberay.namespace"]),
