@@ -19,9 +19,11 @@ from typing import Any
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
+from ray._private.runtime_env.packaging import unzip_package
 
 from sweeps.cli import run_command
 from sweeps.errors import UserError
+from sweeps.launch.bundle import Bundle
 from sweeps.launch.kuberay import kubernetes_name, manifests, written
 from sweeps.launch.submission import Submission, new_submission
 
@@ -154,6 +156,36 @@ def test_modules_and_configs_travel_and_what_is_no_code_does_not(here: Path, tmp
     assert "--config-dir=submitted_configs/1" in command
 
 
+def test_the_folder_of_a_project_in_output_dir_travels(here: Path) -> None:
+    (here / "mine.py").write_text("x = 1\n")
+    assert set(Bundle.of_folder(here, leave_out=here.parent).files) == {"mine.py"}
+
+
+def test_programs_stay_programs_and_conda_environments_stay_here(here: Path) -> None:
+    for name in ("train.sh", "mine.py", "env/conda-meta/history", "env/lib/x.py"):
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_text("#!/bin/sh\n")
+    (here / "train.sh").chmod(0o755)
+    bundle = Bundle.of_folder(here, leave_out=here / "outputs")
+    assert set(bundle.files) == {"train.sh", "mine.py"}
+    archive = bundle.write(here / "code.zip", 2**20, "")
+    unzip_package(str(archive), str(here / "out"), remove_top_level_directory=True, unlink_zip=False)
+    assert os.access(here / "out" / "train.sh", os.X_OK)
+    assert not os.access(here / "out" / "mine.py", os.X_OK)
+
+
+def test_the_code_of_a_submodule_travels(here: Path) -> None:
+    module = here / "library"
+    module.mkdir()
+    (module / "layers.py").write_text("x = 1\n")
+    as_somebody = ["git", "-c", "user.name=me", "-c", "user.email=me@example.org"]
+    for command in (["init", "-q"], ["add", "layers.py"], ["commit", "-qm", "first"]):
+        subprocess.run([*as_somebody, *command], cwd=module, check=True)
+    for command in (["init", "-q"], ["add", "library"]):  # as a link to the other repository
+        subprocess.run([*as_somebody, *command], cwd=here, check=True, capture_output=True)
+    assert set(Bundle.of_folder(here, leave_out=here / "outputs").files) == {"library/layers.py"}
+
+
 def test_what_git_ignores_does_not_travel(here: Path) -> None:
     subprocess.run(["git", "init", "-q"], cwd=here, check=True)
     for name in ("mine.py", "secret.py"):
@@ -271,8 +303,6 @@ def test_without_kubectl_the_message_says_what_to_do(
 
 
 def test_ray_keeps_the_folder_of_code_that_is_one_package(here: Path) -> None:
-    from ray._private.runtime_env.packaging import unzip_package
-
     (here / "mine").mkdir()
     (here / "mine" / "training.py").write_text("x = 1\n")
     config_map, _ = manifests(submission())
