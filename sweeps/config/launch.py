@@ -38,8 +38,8 @@ class Container:
     image: Annotated[Word, Reach.LAUNCH]
     """Image with Python, Ray and Sweeps: ``nvcr.io#nvidia/pytorch:25.10-py3``, or a file."""
     mounts: Annotated[list[Word], Reach.LAUNCH] = Field(default_factory=list)
-    """Further folders of the nodes to mount, as ``/data`` or ``/data:/inside``; the working folder and ``output_dir``
-    are always mounted."""
+    """Further folders of the nodes to mount, as ``/data`` or ``/data:/inside``; the working folder, ``output_dir`` and
+    those of ``--config-dir`` are always mounted."""
 
 
 @dataclass(config=STRICT, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import shlex
@@ -89,11 +90,14 @@ def is_inside_job() -> bool:
 
 
 def run_in_place(submission: Submission) -> int:
-    """Run the script on the nodes of the current job, and return its exit status."""
+    """Run the script on the nodes of the current job, and return its exit status. Ctrl-C reaches the script, too, which
+    ends when the trials have saved their state."""
     script = _written(submission)
-    return subprocess.run(
-        ["bash", str(script)], env={**os.environ, "in_place": str(os.getpid())}, check=False
-    ).returncode
+    with subprocess.Popen(["bash", str(script)], env={**os.environ, "in_place": str(os.getpid())}) as process:
+        while process.returncode is None:
+            with contextlib.suppress(KeyboardInterrupt):
+                process.wait()
+    return process.returncode
 
 
 def _written(submission: Submission) -> Path:
@@ -163,8 +167,10 @@ def _container(submission: Submission, slurm: Slurm) -> tuple[list[str], list[st
     container = slurm.container
     if container is None:
         return [], []
-    here, outputs = Path.cwd(), _outputs(submission)
-    mounts = [*container.mounts, str(here), *([] if outputs.is_relative_to(here) else [str(outputs)])]
+    here = Path.cwd()
+    configs = [each.partition("=")[2] for each in submission.arguments if each.startswith("--config-dir=")]
+    folders = [Path(os.path.abspath(each)) for each in (_outputs(submission), *configs)]  # noqa: PTH100 - links stay
+    mounts = [*container.mounts, str(here), *(str(each) for each in folders if not each.is_relative_to(here))]
     if container.runtime == "pyxis":
         pairs = ",".join(each if ":" in each else f"{each}:{each}" for each in mounts)
         return [

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -109,6 +111,36 @@ def test_in_salloc_on_the_login_node_the_first_node_is_the_head_and_unequal_node
     assert not any(line.startswith("ROCR_VISIBLE_DEVICES") for line in of_ray)
 
 
+INTERRUPTED = """
+while [ ! -e "$stop" ]; do sleep 0.1; done
+sleep 2
+touch saved
+echo 130 > "$status"
+"""
+"""What a driver in a step of srun does after Ctrl-C."""
+
+
+def test_ctrl_c_in_place_waits_until_the_trials_have_saved_their_state(here: Path) -> None:
+    programs = here / "bin"
+    programs.mkdir()
+    (programs / "srun").write_text(f"#!/bin/bash\ntouch started\n{INTERRUPTED}")
+    (programs / "srun").chmod(0o755)
+    submit = (
+        "import sys; from sweeps.launch.slurm import run_in_place; "
+        "from sweeps.launch.submission import new_submission; "
+        "sys.exit(run_in_place(new_submission(['conf=digits'], [], 'mine', 'submit', 'slurm')))"
+    )
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_NODELIST": "n1", "SLURM_JOB_CPUS_PER_NODE": "2"}
+    environment = {**os.environ, **job, "PATH": f"{programs}:{os.environ['PATH']}"}
+    with subprocess.Popen([sys.executable, "-c", submit], env=environment, start_new_session=True) as process:
+        while not (here / "started").exists():
+            assert process.poll() is None
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait() == 130
+    assert (here / "saved").exists()
+
+
 def test_the_driver_gets_the_overrides_as_they_were_typed() -> None:
     odd = "train.lr=tag(log, interval(1e-4, 1e-2))"
     line = next(line for line in script(odd).splitlines() if line.startswith("arguments="))
@@ -130,6 +162,15 @@ def test_a_container_has_the_working_folder_and_the_mounts(here: Path, runtime: 
     text = script(f"cluster.slurm.container={{runtime: {runtime}, image: /a.sif, mounts: [/data]}}")
     assert all(word.format(here=here) in text for word in words)
     assert "python=python3\n" in text
+
+
+def test_a_container_has_the_folders_of_configs_from_elsewhere(
+    here: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("my_conf")
+    tokens = ["conf=digits", "cluster.slurm.container={runtime: apptainer, image: /a.sif}"]
+    text = batch_script(new_submission(tokens, [elsewhere], "mine", "submit", "slurm"))
+    assert f"--bind {here},{elsewhere} " in text
 
 
 @pytest.mark.parametrize(
