@@ -213,10 +213,11 @@ def _exported(definition: Definition, kind: str, config_dirs: Sequence[Path]) ->
         raise ConfigError("overrides: {due:...} is known only when the schedule fires; export it as cron or systemd")
     tokens = [f"conf={schedule.conf}", *definition.overrides(time.time())]
     submission = new_submission(tokens, config_dirs, schedule.name, f"schedule export {schedule.name}", "kuberay")
-    cron = " ".join(plain_fields(schedule.cron))
+    cron, zone = " ".join(plain_fields(schedule.cron)), schedule.timezone
+    hours = None if schedule.window is None else schedule.window.hours
     if kind == "kuberay":
-        documents = kuberay.manifests(submission, cron=cron, timezone=schedule.timezone)
+        documents = kuberay.manifests(submission, cron=cron, timezone=zone, hours=hours)
     else:
         replaces = schedule.overlap == "stop_old"
-        documents = kuberay.cron_job(submission, cron, schedule.timezone, replaces=replaces)
+        documents = kuberay.cron_job(submission, cron, zone, replaces=replaces, hours=hours)
     return {f"sweeps-{schedule.name}.yaml": kuberay.written(documents)}

@@ -120,7 +120,7 @@ def _to_kuberay(submission: Submission, *, is_printed: bool, as_json: bool) -> b
         else:
             stdout.out(kuberay.written(documents), end="", highlight=False)
         return False
-    answer = kuberay.apply(documents)
+    answer = kuberay.create(documents)
     job = documents[-1]["metadata"]
     log = f"kubectl logs --namespace {job['namespace']} --follow --selector job-name={job['name']}"
     _submitted(submission, {"job": job["name"], "namespace": job["namespace"]}, answer, log, as_json=as_json)

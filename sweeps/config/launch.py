@@ -38,8 +38,8 @@ class Container:
     image: Annotated[Word, Reach.LAUNCH]
     """Image with Python, Ray and Sweeps: ``nvcr.io#nvidia/pytorch:25.10-py3``, or a file."""
     mounts: Annotated[list[Word], Reach.LAUNCH] = Field(default_factory=list)
-    """Further folders of the nodes to mount, as ``/data`` or ``/data:/inside``; the working folder and ``output_dir``
-    are always mounted."""
+    """Further folders of the nodes to mount, as ``/data`` or ``/data:/inside``; the working folder, ``output_dir`` and
+    those of ``--config-dir`` are always mounted."""
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -170,6 +170,7 @@ class KubeRay:
     max_failures: Annotated[int, Field(ge=0)] = 3
     """Maximum number of times that the job is run again, on new pods, after a failure."""
     keep_s: Annotated[int, Field(ge=0)] = 3600
-    """Seconds after the end of the sweep for which the finished job stays visible; its pods end at once."""
+    """Seconds for which a finished job of a CronJob stays visible. A RayJob stays until it is deleted; its pods end at
+    once."""
     time_limit_hours: PositiveFloat | None = None
     """Hours after which Kubernetes ends the job; default: never."""

@@ -42,8 +42,11 @@ class Bundle:
             UserError: The folder holds too many files to be a project.
         """
         bundle, leave_out = cls(), leave_out.absolute()
+        has_project = folder.is_relative_to(leave_out)  # output_dir=/shared, in /shared/project
         for path in _own_files(folder):
-            if path.is_relative_to(leave_out) or path.name.endswith(DATABASES) or not path.is_file():
+            if path.is_relative_to(leave_out) and not has_project:
+                continue
+            if path.name.endswith(DATABASES) or not path.is_file():
                 continue
             bundle.add(path.relative_to(folder).as_posix(), path)
         return bundle
@@ -92,7 +95,8 @@ class Bundle:
             packed.writestr(zipfile.ZipInfo(TOP_FILE), "Files of a sweep, packed by `python -m sweeps submit`.\n")
             for name, path in sorted(self.files.items()):
                 entry = zipfile.ZipInfo(name)
-                entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+                mode = 0o755 if os.access(path, os.X_OK) else 0o644
+                entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, mode << 16
                 packed.writestr(entry, path.read_bytes())
                 if archive.stat().st_size > limit:
                     break
@@ -110,7 +114,11 @@ class Bundle:
 def _own_files(folder: Path) -> Iterator[Path]:
     """Yield the files of a project: in a git repository those that git does not ignore, otherwise all."""
     if (known := _known_to_git(folder)) is not None:
-        yield from (folder / name for name in known if not any(map(_is_left_out, Path(name).parts[:-1])))
+        for path in (folder / name for name in known if not any(map(_is_left_out, Path(name).parts[:-1]))):
+            if path.is_dir() and not path.is_symlink():  # a submodule, or another repository
+                yield from _own_files(path)
+            else:
+                yield path
         return
     for inside, folders, names in os.walk(folder):
         folders[:] = sorted(each for each in folders if not _is_left_out(each) and not _is_environment(inside, each))
@@ -132,4 +140,4 @@ def _is_left_out(name: str) -> bool:
 
 
 def _is_environment(inside: str, name: str) -> bool:
-    return Path(inside, name, "pyvenv.cfg").exists()
+    return any(Path(inside, name, sign).exists() for sign in ("pyvenv.cfg", "conda-meta"))

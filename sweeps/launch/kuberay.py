@@ -39,33 +39,37 @@ LABELS = {"app.kubernetes.io/managed-by": "sweeps"}
 Manifest = dict[str, Any]
 
 
-def manifests(submission: Submission, *, cron: str | None = None, timezone: str = "UTC") -> list[Manifest]:
-    """Return the manifests that run a sweep, in the order in which they are applied.
+def manifests(
+    submission: Submission, *, cron: str | None = None, timezone: str = "UTC", hours: float | None = None
+) -> list[Manifest]:
+    """Return the manifests that run a sweep, in the order in which they are created.
 
     Args:
         submission: The sweep.
         cron: Cron line of a schedule; default: the sweep runs once, at once.
         timezone: Time zone of the cron line.
+        hours: Hours after which a firing's sweep is ended; default: the config's limit alone.
 
     Raises:
         UserError: The config has no section ``cluster.kuberay``, a trial does not fit on the pods, the pods cannot
             reach the sweep's stores, or the working folder is too large.
     """
     kuberay = _section(submission)
-    name = kubernetes_name(submission.name, LONGEST_JOB if cron is None else LONGEST_SCHEDULE)
+    name = kubernetes_name(submission.job_name, LONGEST_JOB if cron is None else LONGEST_SCHEDULE)
     config_map = _config_map(submission, kuberay, name, own_name=None if cron is None else NAME_OF_FIRING)
-    job = _job(kuberay, name)
+    job = _job(kuberay, name) | _deadline(kuberay, hours)
     if ARCHIVE in config_map.get("binaryData", {}):
         job["runtimeEnvYAML"] = f"working_dir: file://{FOLDER}/{ARCHIVE}\n"
-    labels = LABELS | ({} if kuberay.queue is None else {"kueue.x-k8s.io/queue-name": kuberay.queue})
-    metadata = {"name": name, "namespace": kuberay.namespace, "labels": labels}
+    metadata = {"name": name, "namespace": kuberay.namespace, "labels": _labels(kuberay)}
     if cron is None:
         return [config_map, {"apiVersion": API, "kind": "RayJob", "metadata": metadata, "spec": job}]
     spec = {"schedule": cron, "timeZone": timezone, "jobTemplate": job}
     return [config_map, {"apiVersion": API, "kind": "RayCronJob", "metadata": metadata, "spec": spec}]
 
 
-def cron_job(submission: Submission, cron: str, timezone: str, *, replaces: bool) -> list[Manifest]:
+def cron_job(
+    submission: Submission, cron: str, timezone: str, *, replaces: bool, hours: float | None = None
+) -> list[Manifest]:
     """Return the manifests of a CronJob of plain Kubernetes: one pod, with the resources of a worker, runs the sweep.
 
     Args:
@@ -73,6 +77,7 @@ def cron_job(submission: Submission, cron: str, timezone: str, *, replaces: bool
         cron: Cron line.
         timezone: Time zone of the cron line.
         replaces: Whether a firing ends a sweep that still runs; otherwise the firing is skipped.
+        hours: As for ``manifests``.
 
     Raises:
         UserError: As for ``manifests``.
@@ -85,17 +90,19 @@ def cron_job(submission: Submission, cron: str, timezone: str, *, replaces: bool
     pod = _template(kuberay, kuberay.workers, name, "sweep")
     pod["spec"]["restartPolicy"] = "Never"
     (container,) = pod["spec"]["containers"]
+    # Kubernetes gives 64 MiB, which Ray, data loaders and NCCL exceed; KubeRay does this for its own pods.
+    pod["spec"]["volumes"].append({"name": "shared-memory", "emptyDir": {"medium": "Memory"}})
+    container["volumeMounts"].append({"name": "shared-memory", "mountPath": "/dev/shm"})  # noqa: S108
     container["command"] = ["bash", f"{FOLDER}/{SCRIPT}"]
     label = {"fieldPath": "metadata.labels['job-name']"}
     container["env"] = [{"name": "JOB_NAME", "valueFrom": {"fieldRef": label}}]
     job: Manifest = {"backoffLimit": kuberay.max_failures, "ttlSecondsAfterFinished": kuberay.keep_s}
-    if kuberay.time_limit_hours is not None:
-        job["activeDeadlineSeconds"] = int(kuberay.time_limit_hours * 3600)
+    job |= _deadline(kuberay, hours)
     spec = {
         "schedule": cron,
         "timeZone": timezone,
         "concurrencyPolicy": "Replace" if replaces else "Forbid",
-        "jobTemplate": {"spec": job | {"template": pod}},
+        "jobTemplate": {"metadata": {"labels": _labels(kuberay)}, "spec": job | {"template": pod}},
     }
     metadata = {"name": name, "namespace": kuberay.namespace, "labels": LABELS}
     return [config_map, {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": metadata, "spec": spec}]
@@ -118,23 +125,31 @@ def written(documents: list[Manifest]) -> str:
     return "---\n".join(yaml.dump(each, Dumper=Plain, sort_keys=False, width=4096) for each in documents)
 
 
-def apply(documents: list[Manifest]) -> str:
-    """Apply manifests with kubectl, and return its answer.
+def create(documents: list[Manifest]) -> str:
+    """Create the objects of manifests with kubectl, one after another, and return its answers.
+
+    ``kubectl apply`` would change the ConfigMap of another sweep's job of the same name and leave a RayJob that exists
+    as it is, also one that has ended; and it keeps a copy of each object in an annotation, which holds 256 KiB.
 
     Raises:
-        UserError: There is no kubectl here, or it refused the manifests.
+        UserError: There is no kubectl here, or it refused a manifest; those after it are not created.
     """
-    command = ["kubectl", "apply", "--filename", "-"]
-    try:
-        done = subprocess.run(command, input=written(documents), capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise UserError(
-            "there is no kubectl on this machine; write the manifests with --print, and apply them elsewhere: "
-            "kubectl apply -f FILE"
-        ) from None
-    if done.returncode:
-        raise UserError(f"kubectl apply: {done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout.strip()
+    answers = []
+    for document in documents:
+        command = ["kubectl", "create", "--filename", "-"]
+        try:
+            done = subprocess.run(command, input=written([document]), capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            raise UserError(
+                "there is no kubectl on this machine; write the manifests with --print, and use them elsewhere: "
+                "kubectl create -f FILE"
+            ) from None
+        if done.returncode:
+            reason = done.stderr.strip() or done.stdout.strip()
+            fix = "; choose another --name, or delete what is there" if "AlreadyExists" in reason else ""
+            raise UserError(f"kubectl create: {reason}{fix}")
+        answers.append(done.stdout.strip())
+    return "\n".join(answers)
 
 
 def kubernetes_name(name: str, longest: int) -> str:
@@ -202,8 +217,7 @@ def _job(kuberay: KubeRay, name: str) -> Manifest:
         "entrypoint": f"bash {FOLDER}/{SCRIPT}",
         "submissionMode": "K8sJobMode",
         "backoffLimit": kuberay.max_failures,
-        "shutdownAfterJobFinishes": True,
-        "ttlSecondsAfterFinished": kuberay.keep_s,
+        "shutdownAfterJobFinishes": True,  # at once: its time to live would be that of the pods, not of the RayJob
         "rayClusterSpec": {
             "rayVersion": version("ray"),
             "authOptions": {"mode": "token"},
@@ -224,9 +238,16 @@ def _job(kuberay: KubeRay, name: str) -> Manifest:
             ],
         },
     }
-    if kuberay.time_limit_hours is not None:
-        job["activeDeadlineSeconds"] = int(kuberay.time_limit_hours * 3600)
     return job
+
+
+def _labels(kuberay: KubeRay) -> dict[str, str]:
+    return LABELS | ({} if kuberay.queue is None else {"kueue.x-k8s.io/queue-name": kuberay.queue})
+
+
+def _deadline(kuberay: KubeRay, hours: float | None) -> Manifest:
+    limits = [each for each in (kuberay.time_limit_hours, hours) if each is not None]
+    return {"activeDeadlineSeconds": int(min(limits) * 3600)} if limits else {}
 
 
 def _template(kuberay: KubeRay, pod: Pod, name: str, container: str) -> Manifest:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -66,9 +65,7 @@ def ray_job(submission: Submission, dashboard: str | None = None) -> RayJob:
             "without it here"
         )
     submission.bundle.add_sweeps()
-    is_again = submission.arguments[0] == "resume"
-    submission_id = f"{submission.name}-{time.strftime('%Y%m%d-%H%M%S')}" if is_again else submission.name
-    return RayJob(address, submission_id, submission.command(), submission)
+    return RayJob(address, submission.job_name, submission.command(), submission)
 
 
 def submit(job: RayJob) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import shlex
@@ -14,7 +15,7 @@ from sweeps.config.launch import Slurm
 from sweeps.errors import UserError
 from sweeps.files.whole_files import replacing
 from sweeps.launch.submission import Submission
-from sweeps.runtime.reservation import reserved_per_trial
+from sweeps.runtime.reservation import data_cpus_of, reserved_per_worker
 from sweeps.storage.location import is_remote
 
 BODY = Path(__file__).with_name("slurm_job.sh")
@@ -52,6 +53,7 @@ def batch_script(submission: Submission) -> str:
             *(f"#SBATCH {each}" for each in _directives(submission, slurm, cpus, folder)),
             "",
             f"# The sweep {submission.name}, submitted by `python -m sweeps submit --to slurm`.",
+            f"# Before sbatch: mkdir -p {shlex.quote(str(folder))}  # Slurm makes no folder for the log",
             *_variables(submission, slurm, folder),
             *_environment(slurm),
             "",
@@ -88,11 +90,14 @@ def is_inside_job() -> bool:
 
 
 def run_in_place(submission: Submission) -> int:
-    """Run the script on the nodes of the current job, and return its exit status."""
+    """Run the script on the nodes of the current job, and return its exit status. Ctrl-C reaches the script, too, which
+    ends when the trials have saved their state."""
     script = _written(submission)
-    return subprocess.run(
-        ["bash", str(script)], env={**os.environ, "in_place": str(os.getpid())}, check=False
-    ).returncode
+    with subprocess.Popen(["bash", str(script)], env={**os.environ, "in_place": str(os.getpid())}) as process:
+        while process.returncode is None:
+            with contextlib.suppress(KeyboardInterrupt):
+                process.wait()
+    return process.returncode
 
 
 def _written(submission: Submission) -> Path:
@@ -104,10 +109,13 @@ def _written(submission: Submission) -> Path:
 
 
 def _cpus_of_trial(submission: Submission, nodes: int) -> int:
-    """CPUs of each node for one trial, or for the trials that share workers."""
-    per_trial = reserved_per_trial(submission.config, use_gpu=False)["CPU"]
-    shared_by = submission.config.scaling.trials_per_group
-    return max(math.ceil(per_trial * (1 if shared_by == "auto" else shared_by) / nodes), 1)
+    """CPUs of each node for one trial, or for the trials that share workers; each worker is on one node."""
+    config = submission.config
+    scaling = config.scaling
+    on_node = scaling.min_workers if scaling.placement == "STRICT_PACK" else math.ceil(scaling.min_workers / nodes)
+    shared_by = 1 if scaling.trials_per_group == "auto" else scaling.trials_per_group
+    of_workers = on_node * reserved_per_worker(scaling.placed, use_gpu=False)["CPU"]
+    return max(math.ceil(of_workers + data_cpus_of(config) * shared_by / nodes), 1)
 
 
 def _directives(submission: Submission, slurm: Slurm, cpus: int | None, folder: Path) -> Iterator[str]:
@@ -159,8 +167,10 @@ def _container(submission: Submission, slurm: Slurm) -> tuple[list[str], list[st
     container = slurm.container
     if container is None:
         return [], []
-    here, outputs = Path.cwd(), _outputs(submission)
-    mounts = [*container.mounts, str(here), *([] if outputs.is_relative_to(here) else [str(outputs)])]
+    here = Path.cwd()
+    configs = [each.partition("=")[2] for each in submission.arguments if each.startswith("--config-dir=")]
+    folders = [Path(os.path.abspath(each)) for each in (_outputs(submission), *configs)]  # noqa: PTH100 - links stay
+    mounts = [*container.mounts, str(here), *(str(each) for each in folders if not each.is_relative_to(here))]
     if container.runtime == "pyxis":
         pairs = ",".join(each if ":" in each else f"{each}:{each}" for each in mounts)
         return [

@@ -21,14 +21,21 @@ export RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=300
 # On a node that was taken out of service, the driver of the run before may still be saving its trials.
 [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] && export SWEEPS_WAIT_FOR_DRIVER_S=300
 
-# The first node is the head of the cluster, at the address from which it reaches the last one.
+# In place, this may be a step of the job, whose binding to CPUs srun would repeat on all nodes.
+unset "${!SLURM_CPU_BIND@}"
+
+# The first node is the head of the cluster, at the address from which it reaches the last one. `salloc` may run this on
+# the login node.
 address_of() {
   getent ahostsv4 "$(scontrol show node "$1" --oneliner | sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')" | awk '{print $1; exit}'
 }
 export head=127.0.0.1 last=127.0.0.1
 if [ "$nodes" -gt 1 ]; then
   last=$(address_of "$(scontrol show hostnames "$SLURM_JOB_NODELIST" | tail -n 1)")
-  head=$(ip -4 route get "$last" | sed -n 's/.* src \([^ ]*\).*/\1/p')
+  first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+  there=()
+  [ "${SLURMD_NODENAME:-}" = "$first" ] || there=(srun --nodes=1 --ntasks=1 --nodelist="$first" --overlap --export=ALL)
+  head=$("${there[@]}" ip -4 route get "$last" | sed -n 's/.* src \([^ ]*\).*/\1/p')
 fi
 export RAY_ADDRESS="$head:$port"
 
@@ -57,6 +64,10 @@ device=$(ip -4 route get "$peer" 2> /dev/null | sed -n "s/.* dev \([^ ]*\).*/\1/
 options=(--temp-dir="$session" --num-cpus="$SLURM_CPUS_ON_NODE" --num-gpus="$gpus_per_node" --disable-usage-stats)
 options+=(--min-worker-port=0 --max-worker-port=0 --dashboard-agent-listen-port=0)
 [ "$SLURM_NODEID" = 0 ] && options+=(--include-dashboard=false)
+if [ -n "${ROCR_VISIBLE_DEVICES:-}" ]; then  # as Slurm names the GPUs of AMD; Ray refuses it
+  export HIP_VISIBLE_DEVICES="${HIP_VISIBLE_DEVICES:-$ROCR_VISIBLE_DEVICES}"
+  unset ROCR_VISIBLE_DEVICES
+fi
 # Ray Client, where it is installed, has one port for all clusters of a machine.
 "$python" -c "import grpc" 2> /dev/null && options+=(--ray-client-server-port=$((port + 10000)))
 # Ray looks for its processes among all of the node, and stops all: it must see those of this job only.
@@ -99,8 +110,10 @@ trap on_time_limit USR1
 trap 'touch "$stop"' TERM INT
 
 log "runs on $SLURM_JOB_NODELIST"
-srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-$SLURM_CPUS_ON_NODE}" \
-  --overlap --wait=30 "${srun_options[@]}" "${inside[@]}" bash -c "$node" node "${arguments[@]}" &
+# Nodes may differ, as in 64(x2),48: a step has the same number of CPUs on all of them.
+cpus=$(tr ',' '\n' <<< "$SLURM_JOB_CPUS_PER_NODE" | sed 's/(.*//' | sort -n | head -n 1)
+srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-$cpus}" \
+  --overlap --export=ALL --wait=30 "${srun_options[@]}" "${inside[@]}" bash -c "$node" node "${arguments[@]}" &
 step=$!
 patience=30
 while kill -0 "$step" 2> /dev/null && [ "$patience" -gt 0 ]; do

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,11 @@ class Submission:
     """Files that are sent with the sweep; None if the cluster sees the same folder."""
     scalings: list[Scaling] = field(default_factory=list)
     """Workers of every kind of trial in the space; empty if the sweep has run already."""
+
+    @property
+    def job_name(self) -> str:
+        """Name of the job, which differs from those of earlier jobs of the sweep."""
+        return f"{self.name}-{time.strftime('%Y%m%d-%H%M%S')}" if self.arguments[0] == "resume" else self.name
 
     def command(self, python: str = "python") -> str:
         """Return the command of the driver, for a shell."""
@@ -117,7 +123,7 @@ def resumed_submission(record: SweepRecord, config: SweepConfig, to: Target) -> 
     return Submission(record.sweep, record.conf, config, ["resume", record.sweep, *known, "--json"], bundle)
 
 
-def check_reachable(config: SweepConfig, folders: Sequence[str] = ()) -> None:
+def check_reachable(config: SweepConfig, folders: Sequence[str] | None = None) -> None:
     """Check that a driver on another machine can write to the sweep's stores.
 
     Args:
@@ -137,7 +143,7 @@ def check_reachable(config: SweepConfig, folders: Sequence[str] = ()) -> None:
             "the absolute path of a folder that all nodes share",
         ),
     }
-    below = f", below {' or '.join(folders)}" if folders else ""
+    below = "" if folders is None else f", below {' or '.join(folders) or 'a path of cluster.kuberay.volumes'}"
     raise_mistakes(
         f"{key}={value}: the cluster cannot reach this folder; give {fix}{below}"
         for key, (value, path, fix) in paths.items()
@@ -145,8 +151,8 @@ def check_reachable(config: SweepConfig, folders: Sequence[str] = ()) -> None:
     )
 
 
-def _is_within(path: Path, folders: Sequence[str]) -> bool:
-    return not folders or any(path.is_relative_to(each) for each in folders)
+def _is_within(path: Path, folders: Sequence[str] | None) -> bool:
+    return folders is None or any(path.is_relative_to(each) for each in folders)
 
 
 def _travelling(tokens: Sequence[str], config_dirs: Sequence[Path], bundle: Bundle) -> list[str]:

@@ -39,6 +39,8 @@ Unit=sweeps-{name}.service
 [Install]
 WantedBy=timers.target
 """
+NOT_OVERLAPPING = {("stop_old", "cron"), ("stop_old", "systemd"), ("queue", "systemd"), ("queue", "kubernetes")}
+"""Settings of ``overlap`` that a kind of scheduler treats as ``skip``."""
 
 
 def cron_lines(schedule: Schedule, config_dirs: Sequence[Path]) -> str:
@@ -88,11 +90,13 @@ def not_exported(schedule: Schedule, kind: str) -> list[str]:
     notes = []
     if schedule.nights is not None:
         notes.append("nights: ignored; only `serve` lets a night learn from earlier ones, and compares models")
-    if schedule.overlap == "stop_old" and kind != "kubernetes":
-        notes.append("overlap=stop_old: a firing is skipped while the last sweep runs")
-    if schedule.overlap == "queue" and kind in ("systemd", "kubernetes", "kuberay"):
-        notes.append("overlap=queue: a firing is skipped while the last sweep runs")
-    if schedule.missed == "all" or (schedule.missed == "latest" and kind == "cron"):
+    if kind == "kuberay":
+        notes.append(f"overlap={schedule.overlap}: every firing starts a sweep, also while the last one runs")
+    elif (schedule.overlap, kind) in NOT_OVERLAPPING:
+        notes.append(f"overlap={schedule.overlap}: a firing is skipped while the last sweep runs")
+    if kind == "kuberay" and schedule.missed != "all":
+        notes.append(f"missed={schedule.missed}: all missed firings are run later, at once")
+    elif kind != "kuberay" and (schedule.missed == "all" or (schedule.missed == "latest" and kind == "cron")):
         done = "are not run later" if kind == "cron" else "are run later, together as one"
         notes.append(f"missed={schedule.missed}: missed firings {done}")
     if schedule.jitter_s and kind != "systemd":

@@ -14,6 +14,7 @@ from functools import partial
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 
@@ -158,12 +159,12 @@ def answering_dashboard(address: str | None) -> str | None:
     ``ray[default]``, or its dashboard has died.
 
     Args:
-        address: ``host:port`` as Ray names it; None for a client's connection.
+        address: ``host:port`` as Ray names it, or what ``RAY_OVERRIDE_DASHBOARD_URL`` says without its protocol; None
+            for a client's connection.
     """
     if not address:
         return None
-    host, _, port = address.rpartition(":")
-    connection = HTTPConnection(host, int(port), timeout=DASHBOARD_WITHIN_S)
+    connection = HTTPConnection(urlsplit(f"//{address}").netloc, timeout=DASHBOARD_WITHIN_S)
     try:
         connection.request("GET", "/")
         connection.getresponse()  # any status, also one that asks for a token

@@ -96,7 +96,12 @@ def test_the_unit_is_one_that_systemd_takes_and_calls_well_protected(deploy: Pat
     ]
     judged = subprocess.run(command, capture_output=True, text=True, check=False)
     assert judged.returncode == 0, judged.stdout[-300:]
-    assert "KillMode=process" in (deploy / "sweeps.service").read_text()  # sweeps outlive the service
+
+
+def test_sweeps_outlive_the_service_with_their_temporary_files_and_shared_memory(deploy: Path) -> None:
+    lines = (deploy / "sweeps.service").read_text().splitlines()
+    assert "KillMode=process" in lines
+    assert not {"PrivateTmp=true", "RemoveIPC=true"} & set(lines), "systemd removes them whenever the service ends"
 
 
 @pytest.mark.slow

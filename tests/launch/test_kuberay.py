@@ -13,15 +13,18 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
+from ray._private.runtime_env.packaging import unzip_package
 
 from sweeps.cli import run_command
 from sweeps.errors import UserError
+from sweeps.launch.bundle import Bundle
 from sweeps.launch.kuberay import kubernetes_name, manifests, written
 from sweeps.launch.submission import Submission, new_submission
 
@@ -154,6 +157,36 @@ def test_modules_and_configs_travel_and_what_is_no_code_does_not(here: Path, tmp
     assert "--config-dir=submitted_configs/1" in command
 
 
+def test_the_folder_of_a_project_in_output_dir_travels(here: Path) -> None:
+    (here / "mine.py").write_text("x = 1\n")
+    assert set(Bundle.of_folder(here, leave_out=here.parent).files) == {"mine.py"}
+
+
+def test_programs_stay_programs_and_conda_environments_stay_here(here: Path) -> None:
+    for name in ("train.sh", "mine.py", "env/conda-meta/history", "env/lib/x.py"):
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_text("#!/bin/sh\n")
+    (here / "train.sh").chmod(0o755)
+    bundle = Bundle.of_folder(here, leave_out=here / "outputs")
+    assert set(bundle.files) == {"train.sh", "mine.py"}
+    archive = bundle.write(here / "code.zip", 2**20, "")
+    unzip_package(str(archive), str(here / "out"), remove_top_level_directory=True, unlink_zip=False)
+    assert os.access(here / "out" / "train.sh", os.X_OK)
+    assert not os.access(here / "out" / "mine.py", os.X_OK)
+
+
+def test_the_code_of_a_submodule_travels(here: Path) -> None:
+    module = here / "library"
+    module.mkdir()
+    (module / "layers.py").write_text("x = 1\n")
+    as_somebody = ["git", "-c", "user.name=me", "-c", "user.email=me@example.org"]
+    for command in (["init", "-q"], ["add", "layers.py"], ["commit", "-qm", "first"]):
+        subprocess.run([*as_somebody, *command], cwd=module, check=True)
+    for command in (["init", "-q"], ["add", "library"]):  # as a link to the other repository
+        subprocess.run([*as_somebody, *command], cwd=here, check=True, capture_output=True)
+    assert set(Bundle.of_folder(here, leave_out=here / "outputs").files) == {"library/layers.py"}
+
+
 def test_what_git_ignores_does_not_travel(here: Path) -> None:
     subprocess.run(["git", "init", "-q"], cwd=here, check=True)
     for name in ("mine.py", "secret.py"):
@@ -169,6 +202,7 @@ def test_what_git_ignores_does_not_travel(here: Path) -> None:
         (["conf=digits", "cluster=kuberay"], ["cluster.kuberay.image"]),
         (["conf=digits", "cluster=kuberay", IMAGE], ["tracking.uri=sqlite:///mlflow.db", "output_dir=outputs"]),
         ([*BASE, "output_dir=/elsewhere"], ["output_dir=/elsewhere", "/shared"]),
+        ([*BASE, "cluster.kuberay.volumes=[]"], ["output_dir=/shared/outputs", "cluster.kuberay.volumes"]),
         ([*BASE, "scaling.num_workers=8"], ["scaling.num_workers=8", "cluster.kuberay.workers"]),
         ([*BASE, "scaling.use_gpu=true"], ["GPU", "cluster.kuberay.workers"]),
         ([*BASE, "cluster.kuberay.namespace=My_Space"], ["cluster.kuberay.namespace"]),
@@ -212,18 +246,55 @@ def test_names_are_made_valid_and_stay_different() -> None:
     assert all(len(each) <= 36 for each in long)
 
 
-def test_manifests_are_applied_with_kubectl(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+KUBECTL = """
+import sys, yaml
+from pathlib import Path
+assert sys.argv[1] == "create", "apply holds 256 KiB and does nothing for a RayJob that exists"
+for each in yaml.safe_load_all(sys.stdin):
+    name = f"{each['kind'].lower()} {each['metadata']['name']}"
+    if Path(name).exists():
+        sys.exit(f'Error from server (AlreadyExists): {name} already exists')
+    Path(name).write_text("")
+"""
+
+
+@pytest.fixture
+def kubectl(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of objects of a cluster that has none yet."""
     program = here / "bin" / "kubectl"
     program.parent.mkdir()
-    program.write_text(f"#!{sys.executable}\nimport sys\nopen('applied.yaml', 'w').write(sys.stdin.read())\n")
+    program.write_text(f"#!{sys.executable}\n{KUBECTL}")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    return here
+
+
+def test_a_config_map_and_a_job_are_created_with_kubectl(kubectl: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["submit", *BASE, "--to=kuberay", "--name=mine", "--json"])[0] == 0
     assert json.loads(capsys.readouterr().out) == {"sweep": "mine", "job": "mine", "namespace": "default"}
-    kinds = [each["kind"] for each in yaml.safe_load_all((here / "applied.yaml").read_text())]
-    assert kinds == ["ConfigMap", "RayJob"]
+    assert {each.name for each in kubectl.glob("* mine")} == {"configmap mine", "rayjob mine"}
+
+
+def test_a_job_of_another_sweep_with_the_same_name_is_left_alone(
+    kubectl: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (kubectl / "configmap mine").write_text("another's")
+    assert run_command(["submit", *BASE, "--to=kuberay", "--name=mine"])[0] == 2
+    assert "--name" in capsys.readouterr().err
+    assert not (kubectl / "rayjob mine").exists()
+
+
+def test_a_sweep_that_continues_is_a_job_of_its_own() -> None:
+    first = submission()
+    again = replace(first, arguments=["resume", "mine", "--json"])
+    names = {manifests(each)[-1]["metadata"]["name"] for each in (first, again)}
+    assert len(names) == 2, "KubeRay starts no RayJob twice"
+
+
+def test_pods_end_with_the_sweep() -> None:
+    job = manifests(submission())[-1]["spec"]
+    assert job["shutdownAfterJobFinishes"]
+    assert job.get("ttlSecondsAfterFinished", 0) == 0, "KubeRay keeps the pods, and their GPUs, for so long"
 
 
 def test_without_kubectl_the_message_says_what_to_do(
@@ -235,8 +306,6 @@ def test_without_kubectl_the_message_says_what_to_do(
 
 
 def test_ray_keeps_the_folder_of_code_that_is_one_package(here: Path) -> None:
-    from ray._private.runtime_env.packaging import unzip_package
-
     (here / "mine").mkdir()
     (here / "mine" / "training.py").write_text("x = 1\n")
     config_map, _ = manifests(submission())

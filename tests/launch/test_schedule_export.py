@@ -32,6 +32,8 @@ CLUSTER = """overrides:
 - cluster.kuberay.image=sweeps:1
 - output_dir=/shared/outputs
 - tracking.uri=http://mlflow:5000
+- "cluster.kuberay.volumes=[{claim: shared, path: /shared}]"
+- cluster.kuberay.queue=team
 """
 
 
@@ -109,13 +111,18 @@ def test_what_only_some_crons_know_is_refused() -> None:
 
 def test_kubernetes_gets_a_cron_job_with_one_pod(my_conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = my_conf / "schedule" / "evening.yaml"
-    file.write_text(SCHEDULE.replace("overrides: [search.num_trials=2]\n", CLUSTER) + "overlap: stop_old\n")
+    more = "overlap: stop_old\nwindow: {hours: 6}\n"
+    file.write_text(SCHEDULE.replace("overrides: [search.num_trials=2]\n", CLUSTER) + more)
     out, _ = exported(capsys, "kubernetes")
     config_map, job = yaml.safe_load_all(out)
     assert (job["apiVersion"], job["kind"]) == ("batch/v1", "CronJob")
     assert job["spec"]["schedule"] == "30 20 * * mon-fri"
     assert (job["spec"]["timeZone"], job["spec"]["concurrencyPolicy"]) == ("Europe/Berlin", "Replace")
-    pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    template = job["spec"]["jobTemplate"]
+    assert template["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
+    assert template["spec"]["activeDeadlineSeconds"] == 6 * 3600
+    pod = template["spec"]["template"]["spec"]
+    assert "/dev/shm" in [each["mountPath"] for each in pod["containers"][0]["volumeMounts"]]
     assert pod["restartPolicy"] == "Never"
     assert pod["containers"][0]["command"] == ["bash", "/etc/sweeps/sweep.sh"]
     unpack, command = config_map["data"]["sweep.sh"].splitlines()
@@ -130,8 +137,12 @@ def test_kuberay_gets_a_ray_cron_job(
     validators: dict[str, Draft202012Validator],  # noqa: F811
 ) -> None:
     file = my_conf / "schedule" / "evening.yaml"
-    file.write_text(SCHEDULE.replace("overrides: [search.num_trials=2]\n", CLUSTER))
-    _, job = yaml.safe_load_all(exported(capsys, "kuberay")[0])
+    file.write_text(SCHEDULE.replace("overrides: [search.num_trials=2]\n", CLUSTER) + "window: {hours: 6}\n")
+    out, err = exported(capsys, "kuberay")
+    _, job = yaml.safe_load_all(out)
+    assert "overlap=skip: every firing starts a sweep" in err
+    assert "missed=latest: all missed firings" in err
+    assert job["spec"]["jobTemplate"]["activeDeadlineSeconds"] == 6 * 3600
     assert json.dumps([each.message for each in validators["RayCronJob"].iter_errors(job)]) == "[]"
     assert job["spec"]["timeZone"] == "Europe/Berlin"
     change(my_conf, overrides=["data.path='x-{due:%Y}'"], conf="llm_lora", enabled=False)

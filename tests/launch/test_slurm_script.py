@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -50,7 +52,93 @@ def test_a_job_asks_for_what_the_config_says(here: Path) -> None:
 def test_a_job_asks_for_the_cpus_of_one_trial_if_the_config_says_nothing() -> None:
     assert "--cpus-per-task=2" in asked(script("scaling.num_workers=2"))
     assert "--cpus-per-task=2" in asked(script("scaling.num_workers=4", "cluster.slurm.nodes=2"))
+    large = ("scaling.num_workers=4", "scaling.resources_per_worker.CPU=2")
+    assert "--cpus-per-task=4" in asked(script(*large, "cluster.slurm.nodes=3")), "workers are not cut in two"
+    assert "--cpus-per-task=8" in asked(script(*large, "cluster.slurm.nodes=2", "scaling.placement=STRICT_PACK"))
     assert not any(each.startswith("--cpus-per-task") for each in asked(script("cluster.slurm.exclusive=true")))
+
+
+PROGRAMS = {
+    "scontrol": """
+        case "$*" in
+          "show hostnames"*) printf 'n1\\nn2\\n' ;;
+          "show node n2"*) echo "NodeName=n2 NodeAddr=10.0.0.2 State=MIXED" ;;
+        esac
+    """,
+    "ip": 'echo "$4 dev eth0 src ${ON_NODE:-10.9.9.9}"',  # 10.9.9.9: the login node
+    "srun": """
+        echo "$*" >> sruns
+        env > environment
+        while [ "${1#--}" != "$1" ]; do shift; done
+        export ON_NODE=10.0.0.1 SLURM_NODEID=0 SLURM_CPUS_ON_NODE=2 ROCR_VISIBLE_DEVICES=0,1
+        exec "$@"
+    """,
+    "ray": 'env > environment_of_ray; echo "$*" > ray_arguments; echo 0 > "$status"',
+    "python": "exit 1",
+}
+"""What Slurm and Ray would do, as far as the script sees it, for a shell of `salloc` on the login node."""
+
+
+def test_in_salloc_on_the_login_node_the_first_node_is_the_head_and_unequal_nodes_and_amds_gpus_are_used(
+    here: Path,
+) -> None:
+    programs = here / "bin"
+    programs.mkdir()
+    for name, text in PROGRAMS.items():
+        (programs / name).write_text(f"#!/bin/bash\n{text}\n")
+        (programs / name).chmod(0o755)
+    own = ("cluster.slurm.nodes=2", "cluster.slurm.cpus_per_node=2", f"cluster.slurm.python={programs}/python")
+    (here / "job.sh").write_text(script(*own))
+    environment = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NUM_NODES": "2",
+        "SLURM_JOB_NODELIST": "n[1-2]",
+        "in_place": "1",
+        "SLURM_JOB_CPUS_PER_NODE": "16,2",
+        "SLURM_CPU_BIND": "mask_cpu:0x1",
+        "SLURM_EXPORT_ENV": "NONE",
+        "PATH": f"{programs}:{os.environ['PATH']}",
+    }
+    done = subprocess.run(["bash", "job.sh"], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "--address 10.0.0.1:" in (here / "ray_arguments").read_text()
+    asked_of_srun = (here / "sruns").read_text()
+    assert "--cpus-per-task=2 " in asked_of_srun, "the smallest node's"
+    assert asked_of_srun.count("--export=ALL") == 2, "sbatch --export=NONE would leave the nodes without variables"
+    assert "SLURM_CPU_BIND" not in (here / "environment").read_text()
+    of_ray = (here / "environment_of_ray").read_text().splitlines()
+    assert "HIP_VISIBLE_DEVICES=0,1" in of_ray
+    assert not any(line.startswith("ROCR_VISIBLE_DEVICES") for line in of_ray)
+
+
+INTERRUPTED = """
+while [ ! -e "$stop" ]; do sleep 0.1; done
+sleep 2
+touch saved
+echo 130 > "$status"
+"""
+"""What a driver in a step of srun does after Ctrl-C."""
+
+
+def test_ctrl_c_in_place_waits_until_the_trials_have_saved_their_state(here: Path) -> None:
+    programs = here / "bin"
+    programs.mkdir()
+    (programs / "srun").write_text(f"#!/bin/bash\ntouch started\n{INTERRUPTED}")
+    (programs / "srun").chmod(0o755)
+    submit = (
+        "import sys; from sweeps.launch.slurm import run_in_place; "
+        "from sweeps.launch.submission import new_submission; "
+        "sys.exit(run_in_place(new_submission(['conf=digits'], [], 'mine', 'submit', 'slurm')))"
+    )
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_NODELIST": "n1", "SLURM_JOB_CPUS_PER_NODE": "2"}
+    environment = {**os.environ, **job, "PATH": f"{programs}:{os.environ['PATH']}"}
+    with subprocess.Popen([sys.executable, "-c", submit], env=environment, start_new_session=True) as process:
+        while not (here / "started").exists():
+            assert process.poll() is None
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait() == 130
+    assert (here / "saved").exists()
 
 
 def test_the_driver_gets_the_overrides_as_they_were_typed() -> None:
@@ -74,6 +162,15 @@ def test_a_container_has_the_working_folder_and_the_mounts(here: Path, runtime: 
     text = script(f"cluster.slurm.container={{runtime: {runtime}, image: /a.sif, mounts: [/data]}}")
     assert all(word.format(here=here) in text for word in words)
     assert "python=python3\n" in text
+
+
+def test_a_container_has_the_folders_of_configs_from_elsewhere(
+    here: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("my_conf")
+    tokens = ["conf=digits", "cluster.slurm.container={runtime: apptainer, image: /a.sif}"]
+    text = batch_script(new_submission(tokens, [elsewhere], "mine", "submit", "slurm"))
+    assert f"--bind {here},{elsewhere} " in text
 
 
 @pytest.mark.parametrize(
@@ -124,6 +221,8 @@ def test_without_sbatch_the_message_says_what_to_do(
 
 
 def test_a_print_submits_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(["submit", "conf=digits", "--to=slurm", "--print"])[0] == 0
-    assert capsys.readouterr().out.startswith("#!/bin/bash\n#SBATCH ")
+    assert run_command(["submit", "conf=digits", "--to=slurm", "--name=mine", "--print"])[0] == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("#!/bin/bash\n#SBATCH ")
+    assert f"mkdir -p {Path.cwd()}/outputs/.submitted/mine" in printed, "Slurm ends a job whose log has no folder"
     assert not Path("outputs").exists()
