@@ -248,6 +248,21 @@ def test_a_time_that_is_no_number_is_missing_and_not_the_latest() -> None:
         split_rows(data(time="t"), "classification", table)
 
 
+@pytest.mark.parametrize(
+    "times",
+    [["12/31/2022", "02/01/2024", "03/15/2023"], ["2024-1-5", "2024-10-5", "2024-2-5"], ["31.12.2022", "01.02.2023"]],
+)
+def test_texts_that_do_not_sort_by_time_hold_out_no_rows(times: list[str]) -> None:
+    table = pa.table({"x": range(len(times)), "t": times, "label": ["a"] * len(times)})
+    with pytest.raises(ValueError, match=r"data.time=t: texts such as .* cannot be sorted by time"):
+        split_rows(data(time="t"), "classification", table)
+
+
+def test_texts_that_begin_with_the_year_are_sorted_by_time() -> None:
+    table = pa.table({"x": range(4), "t": ["2024-Q1", "2023-Q4", "2024-Q2", "2022-Q1"], "label": ["a"] * 4})
+    assert [part.tolist() for part in split_rows(data(time="t"), "classification", table)] == [[0, 1, 3], [2]]
+
+
 # --- holding out -------------------------------------------------------------------------------------------------
 
 
@@ -324,6 +339,28 @@ def test_every_fold_holds_out_other_rows(changes: dict[str, Any]) -> None:
     if "group" in changes:
         cities = np.array(table["city"].to_pylist(), dtype=object)
         assert all(not {*cities[train]} & {*cities[rows]} for train, rows in folds)
+
+
+def test_each_fold_trains_on_earlier_times_alone_though_rows_share_a_time() -> None:
+    times = [day for day in range(6) for _ in range(10)]
+    random.Random(0).shuffle(times)
+    table = pa.table({"t": times, "label": ["a"] * len(times)})
+    folds = fold_rows(data(time="t"), "regression", table, 3)
+    for train, held_out in folds:
+        assert max(times[row] for row in train) < min(times[row] for row in held_out)
+    assert {row for _, rows in folds for row in rows} == {row for row, time in enumerate(times) if time >= 1}
+    with pytest.raises(ValueError, match=r"task.folds=8: data.time=t has too many rows of the same time"):
+        fold_rows(data(time="t"), "regression", table, 8)
+
+
+def test_columns_of_pandas_categories_are_groups_and_times_like_texts() -> None:
+    days = ["2024-01-02", "2024-01-01", "2024-01-03", "2024-01-04"]
+    texts = pa.table({"x": range(4), "t": days, "label": ["a", "b", "a", "b"]})
+    categories = texts.set_column(1, "t", texts["t"].dictionary_encode())
+    for config in (data(group="t"), data(time="t")):
+        expected = split_rows(config, "classification", texts)
+        for found, wanted in zip(split_rows(config, "classification", categories), expected, strict=True):
+            assert found.tolist() == wanted.tolist()
 
 
 # --- encoding ----------------------------------------------------------------------------------------------------
