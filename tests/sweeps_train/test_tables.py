@@ -82,6 +82,18 @@ def test_a_column_whose_decimals_come_late_is_read_as_numbers(files: Path) -> No
     assert str(read_table(data(path="late.csv"))["x"].type) == "double"
 
 
+def test_categories_of_a_file_are_those_of_the_others_though_its_own_look_like_numbers(files: Path) -> None:
+    (files / "parts").mkdir()
+    (files / "parts" / "1.csv").write_text("code,seen,label\n0A1,True,yes\n012,False,no\n013,Maybe,yes\n")
+    (files / "parts" / "2.csv").write_text("code,seen,label\n012,True,yes\n013,False,no\n")
+    config = data(path="parts", eval_path="parts/2.csv", drop=[], categories=["code"])
+    train, held_out = read_split(config, "classification")
+    assert train["code"].to_pylist() == ["0A1", "012", "013", "012", "013"]
+    encoding = learn_encoding(config, "classification", train)
+    assert [each.values for each in encoding.categories] == [["012", "013", "0A1"], ["False", "Maybe", "True"]]
+    assert encoding.encode(held_out).categories.tolist() == [[1, 3], [2, 1]]
+
+
 def test_the_index_that_pandas_writes_is_left_out(files: Path) -> None:
     pd.DataFrame({"x": [1, 2], "label": ["a", "b"]}).to_csv(files / "pandas.csv")
     assert read_table(data(path="pandas.csv")).column_names == ["x", "label"]
@@ -399,6 +411,16 @@ def test_dates_booleans_and_whole_numbers_with_gaps_are_read_alike_from_files_an
         features = encoding.encode(to_table(given))
         assert np.array_equal(features.numbers, expected.numbers, equal_nan=True)
         assert np.array_equal(features.categories, expected.categories)
+
+
+def test_a_number_that_stands_for_a_missing_value_is_learned_as_missing_however_it_is_written(files: Path) -> None:
+    (files / "gaps.csv").write_text("x,label\n1.5,a\n-999.0,b\n2.5,a\n-999,b\n")
+    config = data(path="gaps.csv", drop=[], missing=["-999"])
+    table = read_table(config)
+    encoding = learn_encoding(config, "classification", table)
+    (feature,) = encoding.numbers
+    assert (feature.mean, feature.fill, feature.has_missing) == (2.0, 2.0, True)
+    assert encoding.matrix(encoding.encode(table).numbers).tolist() == [[-1, 0], [0, 1], [1, 0], [0, 1]]
 
 
 def test_only_the_most_frequent_categories_are_told_apart() -> None:

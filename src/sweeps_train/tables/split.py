@@ -14,7 +14,7 @@ import numpy.typing as npt
 from sweeps_train.config.table import TableData
 from sweeps_train.tables.columns import column_kind, feature_names, is_text
 from sweeps_train.tables.encoding import Goal, class_values
-from sweeps_train.tables.table_files import read_table
+from sweeps_train.tables.table_files import read_table, text_columns
 from sweeps_train.tables.train_part import train_part
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def read_split(config: TableData, goal: Goal) -> tuple[pa.Table, pa.Table]:
     """
     table = with_target(config, read_table(config), "data.path", config.path)
     if config.eval_path is not None:
-        held_out = read_table(config, "data.eval_path", config.eval_path)
+        held_out = read_table(config, "data.eval_path", config.eval_path, text_columns(table))
         return used_part(config, goal, table), with_target(config, held_out, "data.eval_path", config.eval_path)
     train, held_out_rows = split_rows(config, goal, table)
     return used_part(config, goal, table.take(train)), table.take(held_out_rows)
