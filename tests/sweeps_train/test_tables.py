@@ -429,6 +429,23 @@ def test_only_the_most_frequent_categories_are_told_apart() -> None:
     assert encoding.categories[0].values == ["a", "b"]
 
 
+def test_a_column_of_many_categories_is_taken_by_every_estimator_that_takes_categories() -> None:
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    table = pa.table({"code": [f"code {index % 400}" for index in range(800)], "label": ["a", "b"] * 400})
+    encoding = learn_encoding(data(drop=[]), "classification", table)
+    inputs = encoding.frame(encoding.encode(table))
+    HistGradientBoostingClassifier(max_iter=1).fit(inputs, encoding.targets(table, "training"))
+
+
+def test_a_time_of_day_is_the_same_number_as_a_text_and_as_an_object(files: Path) -> None:
+    (files / "times.csv").write_text("at,label\n08:30,a\n17:45,b\n")
+    config = data(path="times.csv", drop=[])
+    encoding = learn_encoding(config, "classification", read_table(config))
+    for at in ("17:45", datetime.time(17, 45)):
+        assert encoding.encode(to_table([{"at": at}])).numbers.tolist() == [[17.75 * 3600]]
+
+
 def test_an_encoding_is_the_same_after_its_way_through_a_file() -> None:
     for target, goal in (("label", "classification"), ("member", "classification"), ("visits", "regression")):
         config = data(target=target)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pyarrow
@@ -14,6 +17,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from sweeps_train.config import TextData
+from sweeps_train.data.data_files import Piece, find_files, read_piece
 from sweeps_train.data.documents import read_documents
 from sweeps_train.data.packing import IGNORED, TextSamples
 from sweeps_train.data.sampler import in_batches
@@ -159,6 +163,28 @@ def test_a_glob_takes_no_more_than_a_folder_does(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl.bak", {"text": "c"})
     (tmp_path / "README.md").write_text("d")
     assert texts(tmp_path / "*") == texts(tmp_path) == ["a", "b"]
+
+
+def test_a_glob_of_a_uri_takes_no_more_than_one_of_files_does(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "old/b.jsonl", "old/older/c.jsonl", ".hidden/d.jsonl", "old/.e.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        write(tmp_path / name, {"text": Path(name).stem})
+    for end, found in (("", "abc"), ("/*", "a"), ("/*/*.jsonl", "b"), ("/**/*.jsonl", "abc"), ("/o*/**", "bc")):
+        files = [find_files("data.path", f"{start}{tmp_path}{end}") for start in ("", "file://")]
+        assert [sorted(Path(each.location).stem for each in some or ()) for some in files] == [[*found]] * 2, end
+    assert texts(f"{tmp_path}/.hidden") == ["d"]
+
+
+def test_files_of_a_web_server_are_read_by_their_address(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", {"text": "a"})
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        path = f"http://127.0.0.1:{server.server_port}/a.jsonl"
+        found = find_files("data.path", path)
+        assert found is not None
+        assert [document for each in found for document in read_piece(Piece(each.location))] == [{"text": "a"}]
+        server.shutdown()
 
 
 def test_a_cell_of_a_table_may_be_long(tmp_path: Path) -> None:
