@@ -13,15 +13,18 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 import pytest
+import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from sweeps_train.config import TextData
 from sweeps_train.data.data_files import Piece, find_files, read_piece
 from sweeps_train.data.documents import read_documents
-from sweeps_train.data.packing import IGNORED, TextSamples
+from sweeps_train.data.packing import IGNORED, PackedSamples, TextSamples, to_arrays
 from sweeps_train.data.sampler import in_batches
 from sweeps_train.data.text import build_text_samples
+from sweeps_train.steps.gradient_accumulation import loss_scale
+from sweeps_train.tasks.cross_entropy import full_cross_entropy
 
 BYTES = ByT5Tokenizer()
 END = BYTES.eos_token_id
@@ -265,6 +268,13 @@ def test_a_question_mark_in_the_name_of_a_folder_ends_no_file_name(working_folde
     (folder / "latin.txt").write_text("größer", encoding="latin-1")
     with pytest.raises(ValueError, match=r"iconv -f ISO-8859-1 -t UTF-8 latin\.txt -o utf8-latin\.txt"):
         build_text_samples(TextData(kind="text", path=str(folder / "latin.txt"), sequence_length=8), BYTES, 100)
+
+
+def test_a_global_batch_of_isolated_documents_without_a_token_to_predict_has_no_loss() -> None:
+    arrays = to_arrays([([END], [True])] * 4, len(BYTES), packed=True)  # empty texts
+    samples = PackedSamples(arrays, length=2, pad_token=0, isolated=True)
+    loss = full_cross_entropy(torch.zeros(2, len(BYTES)), samples.batch([0])["targets"].flatten())
+    assert loss * loss_scale(samples.units([0]), replicas=2) == 0
 
 
 def test_packing_is_refused_where_a_prompt_would_be_lost() -> None:
