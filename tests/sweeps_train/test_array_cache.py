@@ -132,6 +132,18 @@ def test_a_damaged_file_is_made_anew(
     assert len(tokenized) == 4
 
 
+def test_files_that_another_process_removes_while_they_are_counted_do_no_harm(
+    file: Path, cache: Path, tokenized: list[int]
+) -> None:
+    for kind, entry in (("text", "gone.safetensors"), ("corpus", "half gone.unfinished/piece-000000.npz")):
+        (cache / kind / entry).parent.mkdir(parents=True, exist_ok=True)
+        (cache / kind / entry).symlink_to("nowhere")  # is listed, and cannot be read
+    for streaming in (False, True):
+        build(file, streaming=streaming)
+        build(file, streaming=streaming)
+    assert len(tokenized) == 4
+
+
 def test_unfinished_files_of_a_killed_process_do_no_harm(file: Path, cache: Path) -> None:
     whole = build(file)
     (entry,) = stored(cache)

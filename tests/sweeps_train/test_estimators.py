@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import shutil
@@ -22,6 +23,8 @@ from sweeps_train.estimators.construct import estimator_class, goal_of, is_nativ
 from sweeps_train.estimators.growth import AtOnce, Boosting, Passes, WarmStart, growth_of
 from sweeps_train.estimators.probe import probe_mistakes
 from sweeps_train.estimators.training import estimator_function
+from sweeps_train.tables.split import read_split
+from sweeps_train.workers.worker_cache import evict
 
 
 class Stopped(Exception):
@@ -129,6 +132,24 @@ def test_a_training_that_continues_has_the_arguments_of_the_present_config(
     if not target.startswith("sklearn."):  # whose rate is that of earlier trees, too
         losses = [each["eval/loss"] for each in worker.reports]
         assert losses == pytest.approx([losses[0]] * 3, rel=1e-3), "what was added has no weight"
+
+
+def test_an_estimator_that_continues_reads_rows_as_before_though_the_table_has_changed(
+    tmp_path: Path, worker: Worker
+) -> None:
+    file = tmp_path / "cities.csv"
+    target = "sklearn.ensemble.RandomForestClassifier"
+    config = configured(target, path=str(file), arguments={"n_estimators": 4}, report_every=2)
+    for stop_after, cities in ((1, ("Lima", "Oslo", "Rome")), (math.inf, ("Oslo", "Rome", "Zagreb"))):
+        lines = [f"{city},{(place + n // 30) % 2}\n" for n in range(40) for place, city in enumerate(cities)]
+        file.write_text("city,target\n" + "".join(lines))
+        evict("rows")  # as in another process
+        worker.stop_after = stop_after
+        with contextlib.suppress(Stopped):
+            fit(config)
+    held_out = read_split(config.data, "classification")[1].to_pandas()
+    predicted = load_model(worker.newest).predict(held_out)["prediction"]
+    assert worker.reports[-1]["eval/accuracy"] == (predicted == held_out["target"]).mean()
 
 
 @pytest.mark.parametrize("target", ["xgboost.XGBRegressor", "lightgbm.LGBMRegressor"])

@@ -17,6 +17,7 @@ from training_runs import Recorder, configured, on_two_workers, run
 from sweeps_train import load_model
 from sweeps_train.data.table_data import table_samples
 from sweeps_train.tables.metrics import POSITIVE_METRICS
+from sweeps_train.workers.worker_cache import evict
 
 CLASSES: dict[str, Any] = {
     "task": {"kind": "classification"},
@@ -78,6 +79,18 @@ def test_the_metrics_of_two_workers_are_those_of_the_saved_model_on_the_whole_he
     assert final["eval/log_loss"] == pytest.approx(log_loss(held_out["target"], scores), rel=1e-4)
     assert final["eval/roc_auc"] == pytest.approx(roc_auc_score(held_out["target"], scores, multi_class="ovr"))
     assert final["eval/accuracy"] == (predicted["prediction"] == held_out["target"]).mean()
+
+
+def test_a_training_that_continues_reads_rows_as_its_model_does_though_the_table_has_changed(tmp_path: Path) -> None:
+    file = tmp_path / "cities.csv"
+    encodings = []
+    for steps, cities in ((2, ("Lima", "Oslo", "Rome")), (4, ("Oslo", "Rome", "Zagreb"))):
+        file.write_text("city,x,target\n" + "".join(f"{city},{n},{n % 2}\n" for n in range(40) for city in cities))
+        evict("table")  # as in another process
+        run(configured(CLASSES, data={"path": str(file)}, train={"max_steps": steps}), tmp_path / "run")
+        encodings.append(load_model(tmp_path / "run" / f"step-{steps:08}").encoding)  # type: ignore[union-attr]
+    assert encodings[0].categories[0].values == ["Lima", "Oslo", "Rome"]
+    assert encodings[0] == encodings[1]
 
 
 def test_a_training_that_was_stopped_goes_on_exactly(tmp_path: Path) -> None:

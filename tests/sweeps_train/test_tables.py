@@ -82,6 +82,18 @@ def test_a_column_whose_decimals_come_late_is_read_as_numbers(files: Path) -> No
     assert str(read_table(data(path="late.csv"))["x"].type) == "double"
 
 
+def test_categories_of_a_file_are_those_of_the_others_though_its_own_look_like_numbers(files: Path) -> None:
+    (files / "parts").mkdir()
+    (files / "parts" / "1.csv").write_text("code,seen,label\n0A1,True,yes\n012,False,no\n013,Maybe,yes\n")
+    (files / "parts" / "2.csv").write_text("code,seen,label\n012,True,yes\n013,False,no\n")
+    config = data(path="parts", eval_path="parts/2.csv", drop=[], categories=["code"])
+    train, held_out = read_split(config, "classification")
+    assert train["code"].to_pylist() == ["0A1", "012", "013", "012", "013"]
+    encoding = learn_encoding(config, "classification", train)
+    assert [each.values for each in encoding.categories] == [["012", "013", "0A1"], ["False", "Maybe", "True"]]
+    assert encoding.encode(held_out).categories.tolist() == [[1, 3], [2, 1]]
+
+
 def test_the_index_that_pandas_writes_is_left_out(files: Path) -> None:
     pd.DataFrame({"x": [1, 2], "label": ["a", "b"]}).to_csv(files / "pandas.csv")
     assert read_table(data(path="pandas.csv")).column_names == ["x", "label"]
@@ -248,6 +260,21 @@ def test_a_time_that_is_no_number_is_missing_and_not_the_latest() -> None:
         split_rows(data(time="t"), "classification", table)
 
 
+@pytest.mark.parametrize(
+    "times",
+    [["12/31/2022", "02/01/2024", "03/15/2023"], ["2024-1-5", "2024-10-5", "2024-2-5"], ["31.12.2022", "01.02.2023"]],
+)
+def test_texts_that_do_not_sort_by_time_hold_out_no_rows(times: list[str]) -> None:
+    table = pa.table({"x": range(len(times)), "t": times, "label": ["a"] * len(times)})
+    with pytest.raises(ValueError, match=r"data.time=t: texts such as .* cannot be sorted by time"):
+        split_rows(data(time="t"), "classification", table)
+
+
+def test_texts_that_begin_with_the_year_are_sorted_by_time() -> None:
+    table = pa.table({"x": range(4), "t": ["2024-Q1", "2023-Q4", "2024-Q2", "2022-Q1"], "label": ["a"] * 4})
+    assert [part.tolist() for part in split_rows(data(time="t"), "classification", table)] == [[0, 1, 3], [2]]
+
+
 # --- holding out -------------------------------------------------------------------------------------------------
 
 
@@ -326,6 +353,28 @@ def test_every_fold_holds_out_other_rows(changes: dict[str, Any]) -> None:
         assert all(not {*cities[train]} & {*cities[rows]} for train, rows in folds)
 
 
+def test_each_fold_trains_on_earlier_times_alone_though_rows_share_a_time() -> None:
+    times = [day for day in range(6) for _ in range(10)]
+    random.Random(0).shuffle(times)
+    table = pa.table({"t": times, "label": ["a"] * len(times)})
+    folds = fold_rows(data(time="t"), "regression", table, 3)
+    for train, held_out in folds:
+        assert max(times[row] for row in train) < min(times[row] for row in held_out)
+    assert {row for _, rows in folds for row in rows} == {row for row, time in enumerate(times) if time >= 1}
+    with pytest.raises(ValueError, match=r"task.folds=8: data.time=t has too many rows of the same time"):
+        fold_rows(data(time="t"), "regression", table, 8)
+
+
+def test_columns_of_pandas_categories_are_groups_and_times_like_texts() -> None:
+    days = ["2024-01-02", "2024-01-01", "2024-01-03", "2024-01-04"]
+    texts = pa.table({"x": range(4), "t": days, "label": ["a", "b", "a", "b"]})
+    categories = texts.set_column(1, "t", texts["t"].dictionary_encode())
+    for config in (data(group="t"), data(time="t")):
+        expected = split_rows(config, "classification", texts)
+        for found, wanted in zip(split_rows(config, "classification", categories), expected, strict=True):
+            assert found.tolist() == wanted.tolist()
+
+
 # --- encoding ----------------------------------------------------------------------------------------------------
 
 
@@ -364,10 +413,37 @@ def test_dates_booleans_and_whole_numbers_with_gaps_are_read_alike_from_files_an
         assert np.array_equal(features.categories, expected.categories)
 
 
+def test_a_number_that_stands_for_a_missing_value_is_learned_as_missing_however_it_is_written(files: Path) -> None:
+    (files / "gaps.csv").write_text("x,label\n1.5,a\n-999.0,b\n2.5,a\n-999,b\n")
+    config = data(path="gaps.csv", drop=[], missing=["-999"])
+    table = read_table(config)
+    encoding = learn_encoding(config, "classification", table)
+    (feature,) = encoding.numbers
+    assert (feature.mean, feature.fill, feature.has_missing) == (2.0, 2.0, True)
+    assert encoding.matrix(encoding.encode(table).numbers).tolist() == [[-1, 0], [0, 1], [1, 0], [0, 1]]
+
+
 def test_only_the_most_frequent_categories_are_told_apart() -> None:
     table = pa.table({"c": ["a"] * 3 + ["b"] * 2 + ["d"], "label": [0, 1] * 3})
     encoding = learn_encoding(data(drop=[], max_categories=2), "classification", table)
     assert encoding.categories[0].values == ["a", "b"]
+
+
+def test_a_column_of_many_categories_is_taken_by_every_estimator_that_takes_categories() -> None:
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    table = pa.table({"code": [f"code {index % 400}" for index in range(800)], "label": ["a", "b"] * 400})
+    encoding = learn_encoding(data(drop=[]), "classification", table)
+    inputs = encoding.frame(encoding.encode(table))
+    HistGradientBoostingClassifier(max_iter=1).fit(inputs, encoding.targets(table, "training"))
+
+
+def test_a_time_of_day_is_the_same_number_as_a_text_and_as_an_object(files: Path) -> None:
+    (files / "times.csv").write_text("at,label\n08:30,a\n17:45,b\n")
+    config = data(path="times.csv", drop=[])
+    encoding = learn_encoding(config, "classification", read_table(config))
+    for at in ("17:45", datetime.time(17, 45)):
+        assert encoding.encode(to_table([{"at": at}])).numbers.tolist() == [[17.75 * 3600]]
 
 
 def test_an_encoding_is_the_same_after_its_way_through_a_file() -> None:

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import csv
 import json
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pyarrow
 import pyarrow.parquet
 import pytest
+import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from sweeps_train.config import TextData
+from sweeps_train.data.data_files import Piece, find_files, read_piece
 from sweeps_train.data.documents import read_documents
-from sweeps_train.data.packing import IGNORED, TextSamples
+from sweeps_train.data.packing import IGNORED, PackedSamples, TextSamples, to_arrays
 from sweeps_train.data.sampler import in_batches
 from sweeps_train.data.text import build_text_samples
+from sweeps_train.steps.gradient_accumulation import loss_scale
+from sweeps_train.tasks.cross_entropy import full_cross_entropy
 
 BYTES = ByT5Tokenizer()
 END = BYTES.eos_token_id
@@ -161,6 +168,28 @@ def test_a_glob_takes_no_more_than_a_folder_does(tmp_path: Path) -> None:
     assert texts(tmp_path / "*") == texts(tmp_path) == ["a", "b"]
 
 
+def test_a_glob_of_a_uri_takes_no_more_than_one_of_files_does(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "old/b.jsonl", "old/older/c.jsonl", ".hidden/d.jsonl", "old/.e.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        write(tmp_path / name, {"text": Path(name).stem})
+    for end, found in (("", "abc"), ("/*", "a"), ("/*/*.jsonl", "b"), ("/**/*.jsonl", "abc"), ("/o*/**", "bc")):
+        files = [find_files("data.path", f"{start}{tmp_path}{end}") for start in ("", "file://")]
+        assert [sorted(Path(each.location).stem for each in some or ()) for some in files] == [[*found]] * 2, end
+    assert texts(f"{tmp_path}/.hidden") == ["d"]
+
+
+def test_files_of_a_web_server_are_read_by_their_address(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", {"text": "a"})
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        path = f"http://127.0.0.1:{server.server_port}/a.jsonl"
+        found = find_files("data.path", path)
+        assert found is not None
+        assert [document for each in found for document in read_piece(Piece(each.location))] == [{"text": "a"}]
+        server.shutdown()
+
+
 def test_a_cell_of_a_table_may_be_long(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("text\n" + "a" * 200_000 + "\n")
     assert [len(text) for text in texts(tmp_path / "a.csv")] == [200_000]
@@ -239,6 +268,13 @@ def test_a_question_mark_in_the_name_of_a_folder_ends_no_file_name(working_folde
     (folder / "latin.txt").write_text("größer", encoding="latin-1")
     with pytest.raises(ValueError, match=r"iconv -f ISO-8859-1 -t UTF-8 latin\.txt -o utf8-latin\.txt"):
         build_text_samples(TextData(kind="text", path=str(folder / "latin.txt"), sequence_length=8), BYTES, 100)
+
+
+def test_a_global_batch_of_isolated_documents_without_a_token_to_predict_has_no_loss() -> None:
+    arrays = to_arrays([([END], [True])] * 4, len(BYTES), packed=True)  # empty texts
+    samples = PackedSamples(arrays, length=2, pad_token=0, isolated=True)
+    loss = full_cross_entropy(torch.zeros(2, len(BYTES)), samples.batch([0])["targets"].flatten())
+    assert loss * loss_scale(samples.units([0]), replicas=2) == 0
 
 
 def test_packing_is_refused_where_a_prompt_would_be_lost() -> None:

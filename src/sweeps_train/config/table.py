@@ -64,8 +64,9 @@ class TableData:
     out."""
     time: Text | None = None
     """Column of dates or numbers; the rows with the latest values are held out."""
-    max_categories: PositiveInt = 256
-    """Maximum number of distinct categories of a column, the most frequent ones; all others count as unknown."""
+    max_categories: PositiveInt = 255
+    """Maximum number of distinct categories of a column, the most frequent ones; all others count as unknown.
+    scikit-learn's ``HistGradientBoosting`` takes no more than 255."""
     imputation: Literal["median", "mean", "zero"] = "median"
     """Value that replaces a missing number for models that need one; an additional input marks that it was missing."""
     standardize: Flag = True

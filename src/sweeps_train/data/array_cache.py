@@ -133,9 +133,13 @@ def remove_oldest(folder: Path, keep: Path) -> None:
     Processes that have mapped a deleted file can still use it; the system frees it after the last one.
     """
     space = float(os.environ.get("SWEEPS_CACHE_GIB", LARGEST_FOLDER_GIB)) * 2**30 - _size(keep)
-    entries = [each for each in folder.iterdir() if each != keep and each.suffix != ".lock"]
-    for entry in sorted(entries, key=lambda each: each.stat().st_mtime_ns, reverse=True):
-        space -= _size(entry)
+    entries = []
+    for entry in folder.iterdir():
+        with contextlib.suppress(OSError):  # another process has just renamed or deleted it
+            if entry != keep and entry.suffix != ".lock":
+                entries.append((entry.stat().st_mtime_ns, _size(entry), entry))
+    for _, size, entry in sorted(entries, reverse=True):
+        space -= size
         if space < 0:
             if entry.is_dir():
                 shutil.rmtree(entry, ignore_errors=True)

@@ -9,7 +9,7 @@ import glob
 import io
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,8 @@ class Piece:
 
 
 def find_files(key: str, path: str, types: tuple[str, ...] = FILE_TYPES) -> list[File] | None:
-    """Find the files of a path, URI, folder or glob.
+    """Find the files of a path, URI, folder or glob. Those whose name or folder begins with a dot are left out, unless
+    the path has it.
 
     Args:
         key: Config key that has the path, for messages.
@@ -93,7 +94,11 @@ def local_files(key: str, path: str, types: tuple[str, ...] = FILE_TYPES) -> lis
             raise ValueError(f"{key}={path}: the name must end in the type of the file: {', '.join(types)}")
         return [local]
     if local.is_dir():
-        found = sorted(file for file in local.rglob("*") if _has_type(file.name, types) and file.is_file())
+        found = sorted(
+            file
+            for file in local.rglob("*")
+            if _has_type(file.name, types) and file.is_file() and _fits(file.relative_to(local).parts, ("**",))
+        )
     elif glob.has_magic(path):
         names = glob.glob(str(local), recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
         found = sorted(file for file in map(Path, names) if _has_type(file.name, types) and file.is_file())
@@ -110,28 +115,52 @@ def _remote_files(key: str, uri: str, types: tuple[str, ...]) -> list[File]:
     from pyarrow.fs import FileSelector, FileType
 
     address, _, options = uri.partition("?")  # the query has options of the store; this ? is not a glob pattern
-    scheme = address.partition("://")[0]
     base = address
     while "*" in base or "[" in base:
         base = base.rpartition("/")[0]
+
+    def below(file: str) -> str:
+        return file.removeprefix(path).strip("/")
+
     try:
         system, path = open_store(f"{base}?{options}" if options else base)
         if (info := system.get_file_info(path)).type == FileType.File:
             found = [info]
         else:
             found = [each for each in system.get_file_info(FileSelector(path, recursive=True)) if each.is_file]
-            pattern = path + address.removeprefix(base) if base != address else "*"
-            found = [each for each in found if fnmatch.fnmatch(each.path, pattern)]
+            pattern = address.removeprefix(base).strip("/").split("/") if base != address else ["**"]
+            found = [each for each in found if _fits(below(each.path).split("/"), pattern)]
     except (OSError, ValueError, ImportError) as error:
         raise ValueError(f"{key}={uri} cannot be read: {error}") from error
+    # Not from the store's own path, which may lack the account or host.
+    locations = (f"{base.rstrip('/')}/{below(each.path)}".rstrip("/") for each in found)
     files = [
-        File(f"{scheme}://{each.path}" + (f"?{options}" if options else ""), each.size, each.mtime_ns)
-        for each in found
-        if _has_type(each.path, types)
+        File(location + (f"?{options}" if options else ""), each.size, each.mtime_ns)
+        for location, each in zip(locations, found, strict=True)
+        if _has_type(location, types)
     ]
     if not files:
         raise ValueError(_nothing_there(key, uri, types))
     return sorted(files, key=lambda file: file.location)
+
+
+def _fits(names: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether the names of a path fit a glob's, as with files of this machine: ``*`` is one name, ``**`` any number of
+    folders, and neither a hidden one.
+
+    >>> _fits(["a", "b.csv"], ["*.csv"]), _fits(["a", "b.csv"], ["**", "*.csv"]), _fits([".a", "b.csv"], ["**"])
+    (False, True, False)
+    """
+    if not pattern:
+        return not names
+    first, *rest = pattern
+    if first == "**" and _fits(names, rest):
+        return True
+    if not names or not fnmatch.fnmatchcase(names[0], first):
+        return False
+    if names[0].startswith(".") and not first.startswith("."):
+        return False
+    return _fits(names[1:], pattern if first == "**" else rest)
 
 
 def _nothing_there(key: str, path: str, types: tuple[str, ...]) -> str:

@@ -50,23 +50,30 @@ def table_samples(config: TableData, goal: Goal) -> tuple[TableEncoding, TableSa
     return cached("table", (config, goal), lambda: build_table_samples(config, goal))
 
 
-def build_table_samples(config: TableData, goal: Goal) -> tuple[TableEncoding, TableSamples, TableSamples]:
+def build_table_samples(
+    config: TableData, goal: Goal, encoding: TableEncoding | None = None
+) -> tuple[TableEncoding, TableSamples, TableSamples]:
     """Read a table, learn its encoding from the training rows, and encode training and held-out rows.
+
+    Args:
+        config: The table.
+        goal: Whether the target is a class or a number.
+        encoding: Encoding of a trained model, instead of one that is learned.
 
     Raises:
         ValueError: The table cannot be read or learned from; the message names the key and the fix.
     """
     train, held_out = read_split(config, goal)
-    encoding = learn_encoding(config, goal, train)
+    known = learn_encoding(config, goal, train) if encoding is None else encoding
 
     def samples(table: Any, where: str) -> TableSamples:
-        features = encoding.encode(table)
-        targets = torch.tensor(encoding.targets(table, where))  # a copy: Arrow's memory is read-only
-        if isinstance(encoding.output, Amount):
-            targets = ((targets - encoding.output.mean) / encoding.output.scale).float()
-        return TableSamples(*inputs(encoding, features), targets)
+        features = known.encode(table)
+        targets = torch.tensor(known.targets(table, where))  # a copy: Arrow's memory is read-only
+        if isinstance(known.output, Amount):
+            targets = ((targets - known.output.mean) / known.output.scale).float()
+        return TableSamples(*inputs(known, features), targets)
 
-    return encoding, samples(train, "training"), samples(held_out, "held-out")
+    return known, samples(train, "training"), samples(held_out, "held-out")
 
 
 def inputs(encoding: TableEncoding, features: Features) -> tuple[torch.Tensor, torch.Tensor]:

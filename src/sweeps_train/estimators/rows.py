@@ -39,9 +39,18 @@ class Split:
         return EstimatorModel(estimator, self.encoding, native)
 
 
-def held_out_split(config: TableData, goal: Goal) -> Split:
-    """Training and held-out rows, read once for all trials of a long-lived worker."""
-    return cached("rows", (config, goal), lambda: _split(config, goal, *read_split(config, goal)))
+def held_out_split(config: TableData, goal: Goal, encoding: TableEncoding | None = None) -> Split:
+    """Training and held-out rows, read once for all trials of a long-lived worker.
+
+    Args:
+        config: The table.
+        goal: Whether the target is a class or a number.
+        encoding: Encoding of a fitted estimator, by which all rows are encoded, even if the table has changed.
+    """
+    split = cached("rows", (config, goal), lambda: _split(config, goal, *read_split(config, goal)))
+    if encoding is None or split.encoding == encoding:
+        return split
+    return _split(config, goal, *read_split(config, goal), encoding)
 
 
 def fold_splits(config: TableData, goal: Goal, folds: int) -> list[Split]:
@@ -59,8 +68,10 @@ def fold_splits(config: TableData, goal: Goal, folds: int) -> list[Split]:
     return cached("folds", (config, goal, folds), make)
 
 
-def _split(config: TableData, goal: Goal, train: pa.Table, held_out: pa.Table) -> Split:
-    encoding = learn_encoding(config, goal, train)
+def _split(
+    config: TableData, goal: Goal, train: pa.Table, held_out: pa.Table, encoding: TableEncoding | None = None
+) -> Split:
+    encoding = encoding or learn_encoding(config, goal, train)
     parts = [
         Part(encoding.encode(table), encoding.targets(table, where))
         for table, where in ((train, "training"), (held_out, "held-out"))

@@ -59,7 +59,7 @@ def estimator_function(config: EstimatorConfig, metric: str, mode: str) -> Calla
         if config.task.folds is not None:
             _fit_folds(config, fold_splits(config.data, goal, config.task.folds), fitted, native=native)
         else:
-            split = held_out_split(config.data, goal)
+            split = held_out_split(config.data, goal, None if model is None else model.encoding)
             _fit(config, split, model, fitted, (metric, mode), native=native)
 
     return train

@@ -16,7 +16,7 @@ def loss_scale(units: int, replicas: int) -> float:
         units: Terms of the loss in the global batch: counted tokens, or samples.
         replicas: Number of model replicas, which have different samples.
     """
-    return replicas / units
+    return replicas / max(1, units)  # isolated documents of one token have nothing to predict
 
 
 def split_batches(batches: Sequence[Batch], size: int) -> list[Batch]:

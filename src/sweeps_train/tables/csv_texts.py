@@ -41,7 +41,8 @@ class CsvTexts:
         )
 
     def read(self, name: str, column: pa.ChunkedArray, kind: ColumnKind) -> pa.ChunkedArray:
-        """Parse a column of texts as in the CSV file; columns of categories or other types stay unchanged.
+        """Parse a column of texts as in the CSV file, and convert times of day to its unit, seconds; columns of
+        categories or other types stay unchanged.
 
         Raises:
             ValueError: The column contains a text that is not a number.
@@ -49,6 +50,8 @@ class CsvTexts:
         import pyarrow as pa
         from pyarrow import csv
 
+        if kind == "number" and pa.types.is_time(column.type):
+            return column.cast(pa.time32("s"), safe=False)
         if kind == "category" or not is_text(column.type):
             return column
         written = pa.BufferOutputStream()

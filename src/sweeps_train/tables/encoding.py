@@ -247,6 +247,8 @@ def learn_encoding(config: TableData, goal: Goal, table: pa.Table) -> TableEncod
     names = feature_names(config, table.column_names)
     kinds = {name: column_kind(config, name, table[name]) for name in names}
     kinds = {name: kind for name, kind in kinds.items() if kind != "empty"}
+    texts = CsvTexts.of(config)
+    marks = texts.missing_numbers if texts is not None else []
     numbers: list[NumberFeature] = []
     categories: list[CategoryFeature] = []
     for name, kind in kinds.items():
@@ -255,16 +257,18 @@ def learn_encoding(config: TableData, goal: Goal, table: pa.Table) -> TableEncod
             categories.append(CategoryFeature(name, _frequent(table[name], config.max_categories), numeric))
         else:
             parts = DATE_PARTS if kind == "date" else ("value",)
-            numbers += [_learn_number(config, name, part, kind, table[name]) for part in parts]
+            numbers += [_learn_number(config, name, part, kind, table[name], marks) for part in parts]
     if not kinds:
         raise ValueError(f"data.path={config.path}: has no column with values to predict {config.target} from")
     output = _learn_output(config, goal, table)
-    return TableEncoding(config.target, output, numbers, categories, kinds, CsvTexts.of(config))
+    return TableEncoding(config.target, output, numbers, categories, kinds, texts)
 
 
-def _learn_number(config: TableData, name: str, part: Any, kind: ColumnKind, column: pa.ChunkedArray) -> NumberFeature:
+def _learn_number(
+    config: TableData, name: str, part: Any, kind: ColumnKind, column: pa.ChunkedArray, missing: Sequence[float]
+) -> NumberFeature:
     feature = NumberFeature(name, part, 0.0, 1.0, 0.0, has_missing=False)
-    values = _numbers(column, kind, feature)
+    values = _numbers(column, kind, feature, missing)
     known = values[~np.isnan(values)]
     if not len(known):
         return feature  # nothing but infinite values

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
-from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sweeps_train.config.table import TableData
-from sweeps_train.tables.columns import column_kind, feature_names
+from sweeps_train.tables.columns import column_kind, feature_names, is_text
 from sweeps_train.tables.encoding import Goal, class_values
-from sweeps_train.tables.table_files import read_table
+from sweeps_train.tables.table_files import read_table, text_columns
 from sweeps_train.tables.train_part import train_part
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def read_split(config: TableData, goal: Goal) -> tuple[pa.Table, pa.Table]:
     """
     table = with_target(config, read_table(config), "data.path", config.path)
     if config.eval_path is not None:
-        held_out = read_table(config, "data.eval_path", config.eval_path)
+        held_out = read_table(config, "data.eval_path", config.eval_path, text_columns(table))
         return used_part(config, goal, table), with_target(config, held_out, "data.eval_path", config.eval_path)
     train, held_out_rows = split_rows(config, goal, table)
     return used_part(config, goal, table.take(train)), table.take(held_out_rows)
@@ -114,11 +115,17 @@ def fold_rows(config: TableData, goal: Goal, table: pa.Table, folds: int) -> lis
     labels = _labels(config, table, folds) if classes and config.time is None else None
     shuffled: dict[str, Any] = {"n_splits": folds, "shuffle": True, "random_state": config.split_seed}
     if config.time is not None:
-        order = _order(config, table)
+        order, times = _by_time(config, table)
         if len(order) <= folds:
             raise ValueError(f"task.folds={folds}: the table has {len(order)} rows; use fewer folds")
         parts = model_selection.TimeSeriesSplit(n_splits=folds).split(order)
-        return [(np.sort(order[train]), np.sort(order[held_out])) for train, held_out in parts]
+        cuts = [0, *(times.index(times[held_out[0]]) for _, held_out in parts), len(order)]
+        if len({*cuts}) < len(cuts):
+            raise ValueError(
+                f"task.folds={folds}: data.time={config.time} has too many rows of the same time to train each fold on "
+                "earlier rows only; use fewer folds, or a finer time"
+            )
+        return [(np.sort(order[:cut]), np.sort(order[cut:end])) for cut, end in pairwise(cuts[1:])]
     groups = None
     if config.group is not None:
         groups = _groups(config, table)
@@ -149,9 +156,16 @@ def _labels(config: TableData, table: pa.Table, least: int) -> list[str]:
 
 def _groups(config: TableData, table: pa.Table) -> Rows:
     """Number of each row's group; rows without a group share one."""
-    column = table[str(config.group)].combine_chunks().dictionary_encode(null_encoding="encode")
+    column = _plain(table[str(config.group)]).combine_chunks().dictionary_encode(null_encoding="encode")
     codes: Rows = column.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return codes
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column without pandas' type for categories, by which Arrow neither groups nor sorts."""
+    import pyarrow as pa
+
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
 def _check_number_of_groups(config: TableData, groups: Rows, least: int) -> None:
@@ -160,21 +174,34 @@ def _check_number_of_groups(config: TableData, groups: Rows, least: int) -> None
         raise ValueError(f"data.group={config.group}: has {number} different value(s), and {least} are needed")
 
 
-def _order(config: TableData, table: pa.Table) -> Rows:
-    """Row numbers by time, earliest first."""
+def _by_time(config: TableData, table: pa.Table) -> tuple[Rows, list[Any]]:
+    """Row numbers by time, earliest first, and the times in this order."""
     import pyarrow.compute as pc
 
-    column = table[str(config.time)]
+    column = _plain(table[str(config.time)])
     if missing := pc.sum(pc.is_null(column, nan_is_null=True)).as_py():  # NaN would be sorted behind the last row
         raise ValueError(f"data.time={config.time}: is missing in {missing} row(s); fill it, or remove them")
+    if is_text(column.type):
+        _check_order_of_texts(config, column.unique().to_pylist())
     order: Rows = pc.sort_indices(column).to_numpy().astype(np.int64)
-    return order
+    return order, column.take(order).to_pylist()
 
 
-def _last_part(config: TableData, table: pa.Table) -> tuple[Sequence[int] | Rows, Sequence[int] | Rows]:
+def _check_order_of_texts(config: TableData, times: list[str]) -> None:
+    """Raise ``ValueError`` for texts whose alphabetical order may not be that of time, such as 12/31/2026: they do not
+    begin with the year, or differ in their form."""
+    forms = {re.sub(r"\d", "0", each): each for each in times}
+    wrong = next((each for form, each in forms.items() if len(forms) > 1 or not form.startswith("0000")), None)
+    if wrong is not None:
+        raise ValueError(
+            f"data.time={config.time}: texts such as {wrong!r} cannot be sorted by time; write all dates as 2026-12-31 "
+            "or 2026-12-31 08:00:00, or as numbers"
+        )
+
+
+def _last_part(config: TableData, table: pa.Table) -> tuple[Rows, Rows]:
     """Split by time; rows of equal time stay together."""
-    order = _order(config, table)
-    times = table[str(config.time)].take(order).to_pylist()
+    order, times = _by_time(config, table)
     cut = len(order) - max(1, math.floor(len(order) * config.eval_fraction))
     first = times.index(times[cut])
     if first == 0:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import codecs
 import io
 import json
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from sweeps_train.config.table import TableData
 from sweeps_train.data.data_files import File, find_files, open_file, without_options
 from sweeps_train.files.csv_header import other_separator
+from sweeps_train.tables.columns import is_text
 from sweeps_train.tables.csv_texts import CsvTexts
 
 if TYPE_CHECKING:
@@ -48,13 +50,16 @@ def table_files(config: TableData, key: str, path: str) -> list[File]:
     return filled
 
 
-def read_table(config: TableData, key: str = "data.path", path: str | None = None) -> pa.Table:
+def read_table(
+    config: TableData, key: str = "data.path", path: str | None = None, texts: Collection[str] = ()
+) -> pa.Table:
     """Read a table, with all of its columns.
 
     Args:
         config: Type of the files, and how missing values are written.
         key: Config key that has the path, for messages.
         path: Path of the table; default: the config's own path.
+        texts: Columns of a CSV file that are texts, even if all of its own cells look like numbers or truth values.
 
     Returns:
         An Arrow table; columns without a name, such as the index that pandas writes, are left out.
@@ -67,7 +72,14 @@ def read_table(config: TableData, key: str = "data.path", path: str | None = Non
     path = config.path if path is None else path
     if path.startswith("builtin:"):
         return _builtin(path.removeprefix("builtin:"))
-    tables = [_read(config, file.location) for file in table_files(config, key, path)]
+    files = table_files(config, key, path)
+    tables = [_read(config, file.location, texts) for file in files]
+    if config.format == "csv":  # types are inferred by file: 012 is a number in one without other texts
+        texts = {*texts, *(name for table in tables for name in text_columns(table))}
+        tables = [
+            table if texts & {*table.column_names} <= {*text_columns(table)} else _read(config, file.location, texts)
+            for file, table in zip(files, tables, strict=True)
+        ]
     try:
         table = pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as error:
@@ -75,6 +87,11 @@ def read_table(config: TableData, key: str = "data.path", path: str | None = Non
     if table.num_rows == 0:
         raise ValueError(f"{key}={path}: has no rows; give files with rows")
     return table
+
+
+def text_columns(table: pa.Table) -> list[str]:
+    """Names of the columns of texts."""
+    return [field.name for field in table.schema if is_text(field.type)]
 
 
 def read_columns(config: TableData, key: str, path: str) -> list[str]:
@@ -97,12 +114,13 @@ def read_columns(config: TableData, key: str, path: str) -> list[str]:
         raise ValueError(f"{location} cannot be read: {error}") from error
 
 
-def _read(config: TableData, location: str, *, first_block: bool = False) -> pa.Table:
+def _read(config: TableData, location: str, texts: Collection[str] = (), *, first_block: bool = False) -> pa.Table:
     import pyarrow as pa
 
     try:
         with open_file(location) as opened:
-            table = _parquet(opened) if config.format == "parquet" else _csv(config, location, opened, first_block)
+            is_parquet = config.format == "parquet"
+            table = _parquet(opened) if is_parquet else _csv(config, location, opened, texts, first_block)
         names = table.column_names  # decoded here
     except (OSError, UnicodeError, pa.ArrowException) as error:
         reason = _explained(config, location) if config.format == "csv" else None
@@ -148,7 +166,7 @@ def _parquet(opened: Any) -> pa.Table:
     return pyarrow.parquet.read_table(opened)
 
 
-def _csv(config: TableData, location: str, opened: Any, first_block: bool) -> pa.Table:
+def _csv(config: TableData, location: str, opened: Any, texts: Collection[str], first_block: bool) -> pa.Table:
     import pyarrow as pa
     from pyarrow import csv
 
@@ -156,10 +174,12 @@ def _csv(config: TableData, location: str, opened: Any, first_block: bool) -> pa
     size = opened.size() * (MOST_COMPRESSED if _is_compressed(location) else 1)
     block = LEAST_CSV_BYTES if first_block else min(max(size, LEAST_CSV_BYTES), MOST_CSV_BYTES)
     source = _uncompressed(location, opened)
+    conversion = CsvTexts(config.missing, config.decimal).options()
+    conversion.column_types = dict.fromkeys(texts, pa.string())
     options = {
         "read_options": csv.ReadOptions(block_size=block, encoding=config.encoding),
         "parse_options": csv.ParseOptions(delimiter=_separator(config, location), newlines_in_values=not first_block),
-        "convert_options": CsvTexts(config.missing, config.decimal).options(),
+        "convert_options": conversion,
     }
     if first_block:
         with csv.open_csv(source, **options) as reader:

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from sweeps_train.config import ClassificationTask, RegressionTask, TableData, TableTask, TrainingConfig
 from sweeps_train.data.sampler import Batch
-from sweeps_train.data.table_data import table_samples
+from sweeps_train.data.table_data import build_table_samples, table_samples
 from sweeps_train.models.table import TableModel, build_table_model, load_table_model, save_table_model
 from sweeps_train.tables.encoding import Amount
 from sweeps_train.tables.metrics import classification_metrics, regression_metrics
@@ -43,12 +43,14 @@ class TableTraining:
         assert isinstance(config.task, TableTask)
         data, goal = config.data, config.task.kind
         self.encoding, self.train_samples, self.eval_samples = table_samples(data, goal)
+        if weights is None:
+            self.model = build_table_model(config.model, self.encoding)
+        else:
+            loaded = load_table_model(config.model, weights)
+            self.model = loaded.model
+            if loaded.encoding != self.encoding:  # the table has changed: inputs keep the meaning that they had
+                self.encoding, self.train_samples, self.eval_samples = build_table_samples(data, goal, loaded.encoding)
         self.num_scores = self.encoding.num_outputs
-        self.model = (
-            build_table_model(config.model, self.encoding)
-            if weights is None
-            else load_table_model(config.model, weights).model
-        )
 
     def pad(self, batch: Batch, multiple: int | None = None) -> Batch:
         return batch
