@@ -572,3 +572,14 @@ def test_a_number_in_the_environment_is_text_and_stays_one(monkeypatch: pytest.M
     tokens = ["train.max_steps=${oc.env:STEPS}", "scaling.use_gpu=false"]
     config = compose_sweep("digits", tokens, ConfSearchPath()).config
     assert (config.train and config.train.max_steps, config.scaling.use_gpu) == (20, False)
+
+
+def test_a_program_of_hydra_that_composes_a_sweep_goes_on_with_its_own_configs(tmp_path: Path) -> None:
+    from hydra import compose, initialize_config_dir
+
+    (tmp_path / "own.yaml").write_text("depth: 3\n")
+    with initialize_config_dir(str(tmp_path), version_base=None):
+        compose_sweep("digits", [], ConfSearchPath())
+        with pytest.raises(UnknownName):
+            compose_sweep("digitz", [], ConfSearchPath())
+        assert compose("own") == {"depth": 3}
