@@ -357,8 +357,8 @@ def test_a_sweep_by_hand_keeps_its_error_and_its_result_when_no_message_can_be_m
         raise ValueError("a tag that somebody has edited")
 
     monkeypatch.setattr("sweeps.service.notify.cli_notify.list_sweeps", broken)
-    for addresses in ("", f"http://127.0.0.1:{box.port}/a"):
-        monkeypatch.setenv("SWEEPS_NOTIFY", addresses)
+    for variable in ("", f"http://127.0.0.1:{box.port}/a"):
+        monkeypatch.setenv("SWEEPS_NOTIFY", variable)
         with pytest.raises(SweepsError, match="the object store does not answer"):
             run_and_notify(fails, plan, PlainView(Console(stderr=True)))
     assert run_and_notify(ends, plan, PlainView(Console(stderr=True))).status == "finished"
