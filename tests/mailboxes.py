@@ -23,11 +23,15 @@ class Mailbox:
 
 
 @contextmanager
-def webhook(status: int = 200, hang: threading.Event | None = None) -> Iterator[Mailbox]:
+def webhook(
+    status: int = 200, hang: threading.Event | None = None, moved_to: str = "", text: str = ""
+) -> Iterator[Mailbox]:
     """
     Args:
         status: What it answers.
         hang: It answers when this is set, and not before.
+        moved_to: Address to which it sends those who ask.
+        text: Text of its answers; default: one that names the path.
     """
     box = Mailbox()
 
@@ -42,8 +46,14 @@ def webhook(status: int = 200, hang: threading.Event | None = None) -> Iterator[
             else:
                 box.refused += 1
             self.send_response(status)
+            if moved_to:
+                self.send_header("Location", moved_to)
             self.end_headers()
-            self.wfile.write(f"no luck with {self.path}".encode())
+            self.wfile.write((text or f"no luck with {self.path}").encode())
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
 
         def log_message(self, *_: Any) -> None:
             pass

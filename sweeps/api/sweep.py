@@ -51,11 +51,13 @@ class Sweep(SweepRecord):
     trials: Trials
     """All trials, in the order of their ids; ``trials()`` is a data frame of them."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "trials", Trials(self))  # also of a copy with other values, as ``settled`` makes it
+
     @classmethod
     def of(cls, record: SweepRecord) -> Sweep:
         """Create a sweep with the contents of a record."""
-        values = {each.name: getattr(record, each.name) for each in fields(record)}
-        return cls(**values | {"trials": Trials(record)})
+        return cls(**{each.name: getattr(record, each.name) for each in fields(record)})
 
     def curves(self, metric: str | None = None) -> pd.DataFrame:
         """Return the learning curves of all trials: one row for each report of a metric.

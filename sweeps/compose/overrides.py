@@ -192,20 +192,21 @@ def written_override(key: str, value: Any) -> str:
 
 
 def _written(value: Any) -> str:
+    value = value.tolist() if hasattr(value, "tolist") else value  # NumPy's booleans, numbers and arrays
     match value:
         case None | bool():
             return json.dumps(value)
         case str():
             # Hydra reads a backslash as an escape only before a quote, and OmegaConf only before an interpolation.
-            quoted = re.sub(r'(?<!\\)(\\*+)("|$)', lambda found: found[1] * 2 + found[2].replace('"', '\\"'), value)
-            return '"' + quoted.replace("${", "\\${") + '"'
+            quoted = re.sub(r'(?<!\\)(\\*+)("|\Z)', lambda found: found[1] * 2 + found[2].replace('"', '\\"'), value)
+            return '"' + re.sub(r"(\\*)\$\{", lambda found: found[1] * 2 + "\\${", quoted) + '"'
         case Mapping():
             return "{" + ", ".join(f"{name}: {_written(each)}" for name, each in value.items()) + "}"
         case Sequence():
             return "[" + ", ".join(map(_written, value)) + "]"
         case os.PathLike():
             return _written(os.fspath(value))
-    if isinstance(value, numbers.Real):  # also NumPy's numbers, whose repr names their type
+    if isinstance(value, numbers.Real):
         value = int(value) if isinstance(value, numbers.Integral) else float(value)
     return repr(value)
 

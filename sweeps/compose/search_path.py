@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from hydra.core.global_hydra import GlobalHydra
 
@@ -33,16 +34,19 @@ class ConfSearchPath(ConfFolders):
             if not folder.is_dir():
                 raise UnknownName(f"--config-dir={folder}: there is no such folder; give one that holds YAML files")
         super().__init__([folder.resolve() for folder in folders])
+        self._outer: list[Any] = []
+        """Hydra of each composition around this one, such as that of a user's own program."""
 
     def __enter__(self) -> None:
         _composing.acquire()
+        self._outer.append(GlobalHydra.instance().hydra)
         try:
             GlobalHydra.instance().clear()
             open_config_loader(CheckedFiles, self.folders)
         except BaseException:
-            _composing.release()
+            self.__exit__()
             raise
 
     def __exit__(self, *_: object) -> None:
-        GlobalHydra.instance().clear()
+        GlobalHydra.instance().hydra = self._outer.pop()
         _composing.release()

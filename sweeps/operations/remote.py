@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from urllib.parse import quote
 
 import requests
@@ -25,6 +25,8 @@ from sweeps.tracking.trial_logs import LogPart
 if TYPE_CHECKING:
     from sweeps.cleaning.policy import CleanOptions
     from sweeps.registry.register import RegisteredModel
+
+T = TypeVar("T")
 
 TOKEN, TOKEN_FILE = "SWEEPS_TOKEN", "SWEEPS_TOKEN_FILE"
 """Environment variables for the token, or a file with it. There is no option, since every user of the machine can see
@@ -68,7 +70,7 @@ class Remote(Operations, Schedules):
         return [_summary(line) for line in self._pages("sweeps", "sweeps")]
 
     def record(self, sweep: str) -> SweepRecord:
-        return read_record(self._request("GET", f"{_path(sweep)}/record").content)
+        return self._read(self._request("GET", f"{_path(sweep)}/record"), lambda answer: read_record(answer.content))
 
     def trial(self, sweep: str, trial: str, *, settled: bool = False) -> dict[str, Any]:
         document: dict[str, Any] = self.get(_path(sweep, trial), settled=settled)
@@ -90,7 +92,7 @@ class Remote(Operations, Schedules):
 
     def get(self, path: str, **query: Any) -> Any:
         """Send a GET request and return the document of the answer."""
-        return self._request("GET", path, params=query).json()
+        return self._read(self._request("GET", path, params=query), requests.Response.json)
 
     def schedules(self) -> Any:
         return self.get("schedules")
@@ -108,7 +110,7 @@ class Remote(Operations, Schedules):
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Send a POST request and return the document of the answer."""
-        return self._request("POST", path, json={} if body is None else body).json()
+        return self._read(self._request("POST", path, json={} if body is None else body), requests.Response.json)
 
     def ask(self, sweep: str, verb: str, body: Mapping[str, Any] | None = None) -> Any:
         """Send a command for a sweep and return the document of the answer."""
@@ -126,7 +128,10 @@ class Remote(Operations, Schedules):
 
         self.ask(sweep, "stop", {} if trial is None else {"trial": trial})
         number = None if trial is None else trial.zfill(4)
-        return wait_for_end(partial(self.record, sweep), number, within_s=STOP_TIMEOUT_S, every_s=STOP_POLL_S)
+        try:
+            return wait_for_end(partial(self.record, sweep), number, within_s=STOP_TIMEOUT_S, every_s=STOP_POLL_S)
+        except UnknownName:  # the service knows its job
+            raise UserError(f"{sweep}: was stopped before anything was recorded, or removed from the queue") from None
 
     def register(
         self, record: SweepRecord, trial: TrialRecord, model: str, alias: str, *, merged: bool
@@ -166,13 +171,24 @@ class Remote(Operations, Schedules):
         deadline = time.monotonic() + MAX_RETRY_S
         while True:
             answer = self._send(method, path, **more)
-            wait_s = float(answer.headers.get("Retry-After", 1)) if answer.status_code == 429 else 0.0
+            wait_s = _retry_after(answer) if answer.status_code == 429 else 0.0
             if answer.status_code != 429 or time.monotonic() + wait_s > deadline:
                 break
             time.sleep(wait_s)
         if answer.ok and not answer.is_redirect:
             return answer
         raise _error(self._server, answer)
+
+    def _read(self, answer: requests.Response, read: Callable[[requests.Response], T]) -> T:
+        """Return what an answer holds.
+
+        Raises:
+            UserError: It is not that of a service, such as the sign-in page of a proxy.
+        """
+        try:
+            return read(answer)
+        except (ValueError, KeyError, TypeError):
+            raise _error(self._server, answer) from None
 
     def _send(self, method: str, path: str, **more: Any) -> requests.Response:
         address = f"{self._server}/api/v1/{path}"
@@ -201,8 +217,12 @@ def _error(server: str, answer: requests.Response) -> SweepsError:
     try:
         detail = str(answer.json()["detail"])
     except (ValueError, KeyError, TypeError):
-        given = redact_uri(server)
-        detail = f"--server={given}: answers with status {answer.status_code}; give the address of a service of Sweeps"
+        given, status = redact_uri(server), answer.status_code
+        if status in (502, 503, 504):  # of a proxy, while the service starts again
+            return TrackingUnreachable(f"--server={given}: the proxy in front of it answers with status {status}")
+        detail = f"--server={given}: answers with status {status}; give the address of a service of Sweeps"
+        if answer.ok:
+            detail += " of this release"
     match answer.status_code:
         case 401:
             return UserError(f"{detail}; the command line takes it from {TOKEN}, or from the file {TOKEN_FILE} names")
@@ -216,6 +236,14 @@ def _error(server: str, answer: requests.Response) -> SweepsError:
             return UserError(detail)
 
 
+def _retry_after(answer: requests.Response) -> float:
+    """Return the seconds until a request may be repeated, which a proxy may give as a date."""
+    try:
+        return float(answer.headers.get("Retry-After", 1))
+    except ValueError:
+        return 1.0
+
+
 def _bearer(token: str | None) -> Callable[[requests.PreparedRequest], requests.PreparedRequest]:
     def authenticate(request: requests.PreparedRequest) -> requests.PreparedRequest:
         if token:
@@ -226,15 +254,17 @@ def _bearer(token: str | None) -> Callable[[requests.PreparedRequest], requests.
 
 
 def _token() -> str | None:
-    if token := os.environ.get(TOKEN):
-        return token
-    file = os.environ.get(TOKEN_FILE)
-    if file is None:
-        return None
-    try:
-        return Path(file).expanduser().read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise UserError(f"{TOKEN_FILE}={file}: cannot be read ({error.strerror})") from None
+    source, file = TOKEN, os.environ.get(TOKEN_FILE)
+    token = os.environ.get(TOKEN, "").strip()  # with the line's end, if it comes from a file
+    if not token and file is not None:
+        source = f"{TOKEN_FILE}={file}"
+        try:
+            token = Path(file).expanduser().read_text(encoding="utf-8-sig", errors="replace").strip()
+        except OSError as error:
+            raise UserError(f"{source}: cannot be read ({error.strerror})") from None
+    if not (token.isascii() and token.isprintable()):
+        raise UserError(f"{source}: has characters that no token has; give it alone, as `token create` prints it")
+    return token or None
 
 
 def _summary(line: Mapping[str, Any]) -> SweepSummary:

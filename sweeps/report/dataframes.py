@@ -17,7 +17,8 @@ from sweeps.tracking.record import SweepRecord, TrialRecord
 
 def trials_frame(records: Sequence[SweepRecord]) -> pd.DataFrame:
     """Data frame with a row for each trial; a parameter that a trial does not have is missing."""
-    return pd.DataFrame([_row(record, trial) for record in records for trial in record.trials])
+    rows = [_row(record, trial) for record in records for trial in record.trials]
+    return pd.DataFrame(rows, columns=None if rows else _columns(records))  # also before the first trial
 
 
 def curves_frame(records: Sequence[SweepRecord], metric: str | None = None) -> pd.DataFrame:
@@ -65,6 +66,12 @@ def importances_table(data: ReportData, objective: int = 0) -> pd.DataFrame:
     found = pd.DataFrame(importances(data, objective)).rename(index=paths).rename_axis("parameter")
     found = found.loc[found.fillna(0.0).mean(axis=1).sort_values(ascending=False).index]
     return found.assign(trials=[len(data.having(path)) for path in found.index]) if len(found) else found
+
+
+def _columns(records: Sequence[SweepRecord]) -> list[str]:
+    """Columns that a table has whatever its trials are."""
+    metrics = dict.fromkeys(metric for record in records for metric in record.metrics)
+    return ["sweep", "trial", "state", *metrics, "steps", "attempts", "seconds", "run_id"]
 
 
 def _row(record: SweepRecord, trial: TrialRecord) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mailboxes import webhook
 from promises import listed, printed_json, unnamed
 from recording import record_small_sweep
 from stores import RecordedStore
@@ -19,6 +20,8 @@ from sweeps.cli import run_command
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config.nights import Nights
+from sweeps.errors import TrackingUnreachable, UnknownName, UserError
+from sweeps.operations.remote import Remote
 from sweeps.service.auth import tokens
 from sweeps.service.database.engine import writing
 from sweeps.service.nights.night import Night, begin
@@ -157,3 +160,30 @@ def test_the_token_comes_from_the_environment_or_a_file(
     (tmp_path / "token").write_text(f"{secret}\n")
     monkeypatch.setenv("SWEEPS_TOKEN_FILE", str(tmp_path / "token"))
     assert len(json.loads(printed(capsys, "list", "--json"))) == 3
+    monkeypatch.delenv("SWEEPS_TOKEN_FILE")
+    monkeypatch.setenv("SWEEPS_TOKEN", f"{secret}\r\n")  # a variable that was made from a file
+    assert len(json.loads(printed(capsys, "list", "--json"))) == 3
+    monkeypatch.setenv("SWEEPS_TOKEN", f"“{secret}”")
+    status, error = run_command(["list"])
+    assert (status, str(error)[:12], secret in str(error)) == (2, "SWEEPS_TOKEN", False)
+
+
+def test_a_stopped_sweep_that_was_still_waiting_is_not_an_unknown_one(serving: WebServer, capsys: Run) -> None:
+    printed(capsys, "run", "conf=digits", "--name=waits", "--detach", "--server", serving.url)
+    status, error = run_command(["stop", "waits", "--server", serving.url])
+    assert (status, error) == (2, "waits: was stopped before anything was recorded, or removed from the queue")
+    with writing(serving.service.database) as connection:
+        assert [job.state for job in jobs.of_sweep(connection, "waits")] == ["cancelled"]
+
+
+def test_as_many_firings_are_listed_through_a_server_as_here(serving: WebServer, capsys: Run) -> None:
+    printed(capsys, "schedule", "next", "-n", "10000", "--json", "--server", serving.url)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(200, UserError), (404, UnknownName), (502, TrackingUnreachable), (504, TrackingUnreachable)]
+)
+def test_an_answer_of_a_proxy_is_told_from_one_of_the_service(status: int, kind: type[UserError]) -> None:
+    with webhook(status, text="<html>") as proxy, pytest.raises(UserError) as caught:
+        Remote(f"http://127.0.0.1:{proxy.port}").post("sweeps")
+    assert (type(caught.value), f"status {status}" in str(caught.value)) == (kind, True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import pickle
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from sweeps.cli.output import print_json
 from sweeps.compose import Composition
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.overrides import parse_values, written_override
@@ -592,3 +595,26 @@ def test_a_number_in_the_environment_is_text_and_stays_one(monkeypatch: pytest.M
     tokens = ["train.max_steps=${oc.env:STEPS}", "scaling.use_gpu=false"]
     config = compose_sweep("digits", tokens, ConfSearchPath()).config
     assert (config.train and config.train.max_steps, config.scaling.use_gpu) == (20, False)
+
+
+def test_a_program_of_hydra_that_composes_a_sweep_goes_on_with_its_own_configs(tmp_path: Path) -> None:
+    from hydra import compose, initialize_config_dir
+
+    (tmp_path / "own.yaml").write_text("depth: 3\n")
+    with initialize_config_dir(str(tmp_path), version_base=None):
+        compose_sweep("digits", [], ConfSearchPath())
+        with pytest.raises(UnknownName):
+            compose_sweep("digitz", [], ConfSearchPath())
+        assert compose("own") == {"depth": 3}
+
+
+def test_an_infinite_argument_is_saved_as_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    tokens = ["task.arguments.clip=choice(1.0, inf)", "task.arguments.limit=-inf"]
+    composition = compose_sweep("ray_train_function", tokens, ConfSearchPath())
+    saved = Composition.from_json(json.loads(json.dumps(composition.as_json())))
+    assert saved.config == composition.config
+    written = yaml.safe_load(composition.as_yaml({"task.arguments.clip": math.inf}))
+    assert written["task"]["arguments"]["clip"] == math.inf
+    assert written["task"]["arguments"]["limit"] == -math.inf
+    print_json({"params": {"clip": [math.inf]}, "value": math.nan})
+    assert json.loads(capsys.readouterr().out) == {"params": {"clip": [None]}, "value": None}

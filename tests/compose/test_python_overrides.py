@@ -53,6 +53,16 @@ def test_a_text_of_a_mapping_is_that_text(text: str) -> None:
     assert override_tokens(overrides)[0] == 'task="function"'
 
 
+@pytest.mark.parametrize("text", ["a \\\n", "\\${x}", 'b\\\\${x}"', "${x}\\"])
+def test_a_text_with_backslashes_is_that_text_when_it_is_resolved(text: str) -> None:
+    from omegaconf import OmegaConf
+
+    from sweeps.compose.overrides import parse_values
+
+    composed = OmegaConf.create(parse_values(override_tokens({"text": text})))
+    assert OmegaConf.to_container(composed, resolve=True) == {"text": text}
+
+
 def test_an_option_of_a_program_is_set_by_its_name_with_dashes(working_folder: Path) -> None:
     conf = [
         "task.options.--lr=0.1",
@@ -90,7 +100,9 @@ def test_numbers_of_numpy_and_paths_are_taken() -> None:
     import numpy as np
 
     mapped = {"train.lr": np.float64(0.1), "train.max_steps": np.int64(7), "output_dir": Path("below")}
-    config = sweeps.dry_run("digits", mapped).config
+    more = {"search.default_first": np.bool_(False), "search.metric": np.array(["eval/loss"])}
+    config = sweeps.dry_run("digits", mapped | more | {"search.mode": "min"}).config
+    assert (config.search.default_first, config.search.metrics) == (False, ("eval/loss",))
     assert config.train is not None
     assert (config.train.lr, config.train.max_steps, config.output_dir) == (0.1, 7, "below")
 

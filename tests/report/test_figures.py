@@ -15,6 +15,7 @@ from records import sweep_record, trial_record
 from report_page import Page
 from rich.console import Console
 
+from sweeps.api.sweep import Sweep
 from sweeps.report.dataframes import importances_table
 from sweeps.report.figures.best_so_far import best_so_far
 from sweeps.report.figures.contours import contours
@@ -420,3 +421,12 @@ def test_the_timeline_shows_what_the_time_of_each_trial_was_spent_on() -> None:
     assert drawn["lost after failures"] == [0.45, 0.0, 0.75]
     assert "evaluation" not in drawn
     assert [sum(parts) for parts in zip(*drawn.values(), strict=True)] == pytest.approx([1, 1, 1])
+
+
+def test_the_table_of_trials_has_its_columns_before_the_first_trial_and_after_a_copy() -> None:
+    empty = Sweep.of(sweep_record(metrics=("loss",)))
+    assert empty.trials().columns.tolist() == [
+        *("sweep", "trial", "state", "loss", "steps", "attempts", "seconds", "run_id")
+    ]
+    stopped = Sweep.of(sweep_record(metrics=("loss",), trials=[trial(0, 1.0, "stopped")], status="interrupted"))
+    assert stopped.settled().trials()["state"].tolist() == ["interrupted"]

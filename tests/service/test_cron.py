@@ -10,7 +10,11 @@ from zoneinfo import ZoneInfo
 import pytest
 from every_minute import every_firing
 
+from sweeps.config.schedule import Budget, Schedule, Window
+from sweeps.config.search import Cost
 from sweeps.service.schedules.cron import CronLine, instant_of
+from sweeps.service.schedules.definition import Definition
+from sweeps.service.web.schedule_form import filled_from
 
 BERLIN = "Europe/Berlin"
 FIXED = [
@@ -150,3 +154,16 @@ def test_what_clocks_show_is_an_instant() -> None:
             yield instant_of(local + timedelta(hours=number), ZoneInfo(BERLIN))
 
     assert [datetime.fromtimestamp(each, UTC).hour for each in hours()] == [21, 22, 23, 0, 1, 1, 2, 3]
+
+
+def test_a_line_that_fires_every_minute_may_have_any_window_at_any_hour() -> None:
+    schedule = Schedule(name="n", cron="* * * * *", conf="digits", window=Window(start="22:00", end="23:00"))
+    for hour in range(24):
+        now = datetime(2026, 11, 28, hour, 10, tzinfo=UTC).timestamp()
+        assert Definition(schedule).mistakes_of_times(now) == []
+
+
+def test_the_form_of_a_schedule_keeps_every_digit_of_its_numbers() -> None:
+    cost = Cost(limit=12345.67, per_gpu_hour=2.1234567, per_cpu_hour=1e-7)
+    schedule = Schedule(name="n", cron="@daily", conf="digits", grace_s=1234567.0, budget=Budget(cost=cost))
+    assert filled_from(schedule, "", "").schedule() == schedule

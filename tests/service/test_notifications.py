@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from recording import open_recorder, record_small_sweep
 from rich.console import Console
 from sqlalchemy import Engine, select
+from waiting import wait_until
 
 import sweeps
 from sweeps.config.nights import Nights
@@ -25,7 +26,7 @@ from sweeps.config.notifications import Channel
 from sweeps.config.service import Service
 from sweeps.constants import TAG_ENDED
 from sweeps.driver.terminal_view import PlainView
-from sweeps.errors import ConfigError
+from sweeps.errors import ConfigError, SweepsError
 from sweeps.plan.plan import make_plan
 from sweeps.service.app_context import AppContext
 from sweeps.service.clock import Clock
@@ -330,6 +331,39 @@ def test_a_process_that_sends_shows_no_address(box: Mailbox) -> None:
         released.set()
     assert "notify.sending" in listed
     assert "S3CRETTOKEN" not in listed
+
+
+@pytest.mark.parametrize("status", [301, 307, 308])
+def test_a_message_follows_a_webhook_that_has_moved(box: Mailbox, status: int) -> None:
+    message = {"event": "finished", "sweep": "s", "title": "t", "lines": [], "links": []}
+    with webhook(status, moved_to=f"http://127.0.0.1:{box.port}/new") as old:
+        assert sending.deliver(f"http://127.0.0.1:{old.port}/old", message) is None
+    assert box.received == [{"text": "*t*"}]
+
+
+def test_a_sweep_by_hand_keeps_its_error_and_its_result_when_no_message_can_be_made(
+    uri: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = make_plan(["conf=digits"], [], "digits-1", "")  # which has no folder: it could not start
+
+    def fails(*_: Any) -> SweepRecord:
+        raise SweepsError("the object store does not answer")
+
+    def ends(*_: Any) -> SweepRecord:
+        record_small_sweep(uri)
+        return load_sweep(uri, "digits-1")
+
+    def broken(_: str) -> None:
+        raise ValueError("a tag that somebody has edited")
+
+    monkeypatch.setattr("sweeps.service.notify.cli_notify.list_sweeps", broken)
+    for variable in ("", f"http://127.0.0.1:{box.port}/a"):
+        monkeypatch.setenv("SWEEPS_NOTIFY", variable)
+        with pytest.raises(SweepsError, match="the object store does not answer"):
+            run_and_notify(fails, plan, PlainView(Console(stderr=True)))
+    assert run_and_notify(ends, plan, PlainView(Console(stderr=True))).status == "finished"
+    wait_until(lambda: bool(box.received), 30)
+    assert box.received[0]["text"].startswith("*digits-1 has failed*")
 
 
 def test_a_sweep_by_hand_tells_the_addresses_in_its_environment_and_does_not_wait(

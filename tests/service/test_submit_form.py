@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from recording import open_recorder
 from serving import Api, serving
+from waiting import wait_until
 
 from sweeps.service.queue import jobs
 
@@ -140,6 +142,16 @@ def test_the_same_sweep_again_has_its_options_in_the_lists(api: Api, client: Tes
     assert '<option value="digits" selected>' in configs[0]
     assert selected(page, "search/sampler") == "random"
     assert ">seed=3</textarea>" in page
+
+
+def test_a_sweep_that_was_started_in_python_again_has_its_overrides(api: Api, client: TestClient) -> None:
+    lines = ["search/sampler=random", "data.path='it\\'s \"mine\"'", "train.lr=tag(log, interval(1e-5, 1e-2))"]
+    recorder = open_recorder(api.uri, "in-python", command=f"sweeps.run('digits', {lines!r})")
+    assert not recorder.close("finished")
+    wait_until(lambda: "in-python" in client.get("/").text, 30)
+    page = client.get("/submit?like=in-python").text
+    assert selected(page, "search/sampler") == "random"
+    assert unescape(page).count("\n".join(lines[1:])) == 1
 
 
 def test_too_long_a_text_is_refused(client: TestClient) -> None:

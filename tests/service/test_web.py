@@ -145,6 +145,14 @@ def test_the_first_page_of_all_tells_what_to_type(tmp_path: Path) -> None:
     close(service)
 
 
+def test_rows_of_names_that_look_alike_have_ids_of_their_own(service: AppContext, client: TestClient) -> None:
+    for name in ("alike.1", "alike_1"):
+        submit(service, name)
+    for path, kind in (("/", "row"), ("/queue", "job")):
+        ids = Markup(client.get(path).text).ids
+        assert [each for each in ids if "alike" in each] == [f"{kind}-alike.1", f"{kind}-alike_1"]
+
+
 def test_an_unknown_sweep_is_answered_with_the_nearest_names(client: TestClient) -> None:
     answer = client.get("/sweeps/digit-1")
     assert answer.status_code == 404

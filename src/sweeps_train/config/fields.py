@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-STRICT = ConfigDict(extra="forbid")
+STRICT = ConfigDict(extra="forbid", ser_json_inf_nan="constants")  # an infinite argument would be saved as null
 
 PositiveInt = Annotated[int, Field(gt=0, lt=2**63)]
 NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -108,7 +108,7 @@ def firings(
     schedule: Annotated[
         list[Named] | None, Query(description="Names of schedules; default: all.", max_length=100)
     ] = None,
-    limit: Annotated[int, Query(description="Maximum number of firings.", ge=1, le=1000)] = 5,
+    limit: Annotated[int, Query(description="Maximum number of firings.", ge=1, le=10_000)] = 5,
 ) -> list[dict[str, Any]]:
     """Coming firings: the document of ``schedule next --json``."""
     definitions = service.scheduler.visible_to(principal)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,8 @@ from sweeps.tracking.record import SweepRecord
 if TYPE_CHECKING:
     from sweeps.driver.sweep_state import View
     from sweeps.plan.plan import Plan
+
+logger = logging.getLogger(__name__)
 
 VARIABLE = "SWEEPS_NOTIFY"
 """Environment variable with addresses, separated by spaces; not in the config, which is recorded."""
@@ -40,14 +44,23 @@ def run_and_notify(run: Callable[[Plan, View], SweepRecord], plan: Plan, view: V
     except UserError:
         raise
     except SweepsError as error:
-        _notify(addresses, of_failure(plan.name, str(error)), plan.folder)
+        _notify(addresses, partial(of_failure, plan.name, str(error)), plan.folder)
         raise
     if record.status != "interrupted":
-        _notify(addresses, of_sweep(record, list_sweeps(record.mlflow.tracking_uri)), plan.folder)
+        _notify(addresses, lambda: of_sweep(record, list_sweeps(record.mlflow.tracking_uri)), plan.folder)
     return record
 
 
-def _notify(addresses: list[str], message: Message, folder: Path) -> None:
-    with (folder / LOG_FILE).open("a", encoding="utf-8") as log:
-        for address in addresses:
-            send_in_background(address, message.as_json(), ATTEMPTS, log)
+def _notify(addresses: list[str], message: Callable[[], Message], folder: Path) -> None:
+    """Send a message. Whatever goes wrong is logged: the result of a sweep must not be lost because of a message."""
+    if not addresses:
+        return
+    # A sweep that could not start has no folder any more.
+    file = folder / LOG_FILE if folder.is_dir() else Path(os.devnull)
+    try:
+        document = message().as_json()
+        with file.open("a", encoding="utf-8") as log:
+            for address in addresses:
+                send_in_background(address, document, ATTEMPTS, log)
+    except Exception as error:  # noqa: BLE001 - a full disk, MLflow that does not answer, a record that cannot be read
+        logger.warning("no message about %s could be sent: %s", folder.name, error)

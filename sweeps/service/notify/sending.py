@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping
 from typing import IO, Any
 from urllib.error import HTTPError
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from sweeps.service.notify.address import WEBHOOK, without_secrets
 
@@ -95,11 +95,21 @@ def _post(address: str, message: Document) -> None:
     headers = {"Content-Type": "application/json", "User-Agent": "Sweeps"}
     request = Request(address, body, headers)  # noqa: S310 - the scheme is known here
     try:
-        with urlopen(request, timeout=SEND_WITHIN_S):  # noqa: S310 - as above
+        with build_opener(_SendingAgain).open(request, timeout=SEND_WITHIN_S):
             pass
     except HTTPError as error:
         said = error.read(MAX_ANSWER).decode(errors="replace")
         raise RuntimeError(f"it answered {error.code}: {said}") from error
+
+
+class _SendingAgain(HTTPRedirectHandler):
+    """Sends the message to an address that has moved. For status 301 urllib would only ask for the new address, without
+    the message, and take its answer for a delivery; 307 and 308 it would refuse."""
+
+    def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Request | None:
+        if code in (301, 307, 308):
+            return Request(newurl, req.data, req.headers)  # noqa: S310 - urllib has checked the scheme
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def _slack(text: str) -> str:

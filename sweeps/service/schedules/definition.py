@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 GROUP = "schedule"
 _DUE = re.compile(r"\{due:(%[^{}]*)\}")
-_MAX_CHECKED_FIRINGS = 1000
-"""Number of firings that must all be outside of the window to report that it excludes every firing."""
+_MAX_CHECKED_FIRINGS = 25 * 60
+"""Number of firings that must all be outside of the window to report that it excludes every firing: as many as a line
+that fires every minute has in the longest day."""
 
 
 @dataclass(frozen=True)

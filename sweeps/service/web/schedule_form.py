@@ -118,7 +118,7 @@ def _set(document: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _text(value: Any) -> str:
-    return "" if value is MISSING else f"{value:g}" if isinstance(value, float) else str(value)
+    return "" if value is MISSING else str(value).removesuffix(".0")
 
 
 @cache

@@ -6,6 +6,7 @@ person types. All answer with the whole page, from which the script takes the pa
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from collections.abc import Mapping
@@ -126,6 +127,20 @@ def _like(visit: Visit, row: Row) -> Filled:
         return filled_from(str(request["conf"]), overrides, names, row.owner.project, row.owner.priority)
     if not row.recorded:
         return Filled()
-    words = shlex.split(visit.operations.record(row.sweep).command)
+    words = _words(visit.operations.record(row.sweep).command)
     conf = next((word.removeprefix("conf=") for word in words if word.startswith("conf=")), row.conf)
     return filled_from(conf, [word for word in words if "=" in word and not word.startswith(("conf=", "-"))], names)
+
+
+def _words(command: str) -> list[str]:
+    """Words of the command line that started a sweep, or the overrides of the call in Python; none if it cannot be
+    read."""
+    try:
+        if not command.startswith("sweeps."):
+            return shlex.split(command)
+        match ast.parse(command, mode="eval").body:
+            case ast.Call(args=[_, overrides]):
+                return list(map(str, ast.literal_eval(overrides)))
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        pass
+    return []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote
@@ -51,11 +50,6 @@ class Row:
     """Latest job of the sweep."""
     recorded: bool = False
     """Whether the store has a record of the sweep."""
-
-    @property
-    def key(self) -> str:
-        """Key for the ids of HTML elements."""
-        return re.sub(r"[^\w-]", "_", self.sweep)
 
     @property
     def href(self) -> str:
