@@ -94,7 +94,8 @@ def test_arguments_are_given_as_on_a_command_line() -> None:
 
 def test_a_line_of_json_with_the_metric_is_a_report() -> None:
     assert _report('{"loss": 1.5, "step": 3}\n', "loss") == {"loss": 1.5, "step": 3}
-    for line in ('{"los": 1.5}', "loss 1.5", "[1, 2]", "{1}", ""):
+    beyond_limits = f'{{"loss": 1, "n": {"1" * 5000}}}', '{"loss":' * 2000 + "1" + "}" * 2000
+    for line in ('{"los": 1.5}', "loss 1.5", "[1, 2]", "{1}", "", *beyond_limits):
         assert _report(line, "loss") is None
 
 

@@ -127,6 +127,6 @@ def _report(line: str, metric: str) -> dict[str, Any] | None:
         return None
     try:
         found: dict[str, Any] = json.loads(line)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # also a number of thousands of digits, and deep nesting
         return None
     return found if metric in dict(flattened(found)) else None
