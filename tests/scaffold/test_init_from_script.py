@@ -173,6 +173,16 @@ def test_the_test_of_a_script_with_a_demanded_option_gives_it() -> None:
     run_python("-m", "pytest", "-q", "test_sweep.py")
 
 
+def test_an_option_that_the_script_demands_is_asked_for_even_if_no_search_can_set_it() -> None:
+    Path("train.py").write_text(
+        "import argparse\nparser = argparse.ArgumentParser()\n"
+        'parser.add_argument("--layers", type=int, nargs="+", required=True)\n'
+        'parser.add_argument("--lr", type=float, default=1e-3)\n'
+    )
+    assert run_command(["init", "--from=train.py"])[0] == 0
+    assert conf_of("conf/train.yaml")["task"]["arguments"] == {"lr": 1e-3, "layers": "???"}
+
+
 def write_hydra_application() -> None:
     Path("conf/model").mkdir(parents=True)
     Path("conf/config.yaml").write_text(HYDRA_CONFIG)
@@ -255,8 +265,10 @@ def test_entries_of_hydras_config_store_are_read_from_the_source() -> None:
 
 def test_groups_of_hydra_are_read_at_their_packages() -> None:
     for name, text in {
-        "conf/config.yaml": "defaults: [base, {model/optimizer: adam}, {optimizer@critic: adam}, {exp: one}, _self_]\n",
+        "conf/config.yaml": "defaults: [base, base@actor, data/rows, {model/optimizer: adam}, {optimizer@critic: adam}, "
+        "{exp: one}, _self_]\n",
         "conf/base.yaml": "dropout: 0.5\n",
+        "conf/data/rows.yaml": "batch_size: 8\n",
         "conf/model/optimizer/adam.yaml": "lr: 0.1\n",
         "conf/optimizer/adam.yaml": "lr: 0.2\n",
         "conf/exp/one.yaml": "# @package _global_\nweight_decay: 0.1\n",
@@ -266,6 +278,8 @@ def test_groups_of_hydra_are_read_at_their_packages() -> None:
         Path(name).write_text(text)
     assert {each.name: each.default for each in read_script(Path("app.py")).options} == {
         "dropout": 0.5,
+        "actor.dropout": 0.5,
+        "data.batch_size": 8,
         "model.optimizer.lr": 0.1,
         "critic.lr": 0.2,
         "weight_decay": 0.1,
