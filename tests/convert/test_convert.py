@@ -310,6 +310,26 @@ def test_a_param_space_of_ray_tune(capsys: pytest.CaptureFixture[str]) -> None:
     assert plan_of(grid, "task._target_=stand_in.train").config.search.sampler.kind == "grid"
 
 
+def test_the_metric_of_tune_may_be_given_to_its_scheduler_or_its_searcher(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("elsewhere.py").write_text(
+        "from ray import tune\nfrom ray.tune.search.optuna import OptunaSearch\n"
+        "space = {'lr': tune.uniform(0, 1)}\nasha = tune.schedulers.ASHAScheduler(metric='accuracy', mode='max')\n"
+        "by_scheduler = tune.TuneConfig(scheduler=asha)\n"
+        "by_searcher = tune.TuneConfig(search_alg=OptunaSearch(metric='accuracy', mode='max'))\n"
+        "nowhere = tune.TuneConfig(num_samples=3)\n"
+    )
+    for name, expected in {
+        "by_scheduler": ("accuracy", "max"),
+        "by_searcher": ("accuracy", "max"),
+        "nowhere": ("loss", "min"),
+    }.items():
+        assert run_command(["convert", "elsewhere:space", f"--tune-config=elsewhere:{name}"])[0] == 0
+        printed = capsys.readouterr()
+        search = yaml.safe_load(printed.out)["search"]
+        assert (search["metric"], search["mode"]) == expected
+        assert ("the TuneConfig has no metric" in printed.err) == (name == "nowhere")
+
+
 def test_without_a_folder_the_conf_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     Path("source.yaml").write_text(WANDB)
     assert run_command(["convert", "source.yaml"]) == (0, None)
