@@ -265,8 +265,8 @@ def test_entries_of_hydras_config_store_are_read_from_the_source() -> None:
 
 def test_groups_of_hydra_are_read_at_their_packages() -> None:
     for name, text in {
-        "conf/config.yaml": "defaults: [base, base@actor, data/rows, {model/optimizer: adam}, {optimizer@critic: adam}, "
-        "{exp: one}, _self_]\n",
+        "conf/config.yaml": "defaults: [base, base@actor, data/rows, "
+        "{model/optimizer: adam}, {optimizer@critic: adam}, {exp: one}, _self_]\n",
         "conf/base.yaml": "dropout: 0.5\n",
         "conf/data/rows.yaml": "batch_size: 8\n",
         "conf/model/optimizer/adam.yaml": "lr: 0.1\n",
