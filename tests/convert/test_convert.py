@@ -244,6 +244,10 @@ def test_a_config_of_hydras_optuna_sweeper() -> None:
     ]
 
 
+def test_as_many_jobs_as_cores_set_no_bound_of_their_own() -> None:
+    assert "max_concurrent" not in converted(HYDRA.replace("n_jobs: 4", "n_jobs: -1"))["search"]
+
+
 def test_the_application_of_a_hydra_config_is_found_beside_its_folder_and_takes_its_values(tmp_path: Path) -> None:
     Path("folder").mkdir()
     script = """
