@@ -152,7 +152,8 @@ def test_nested_dataclasses_of_tyro_get_a_launcher_that_gives_dotted_options() -
     assert make_plan(["conf=train"], [Path("conf")], None, "").space
     Path("train.py").write_text("import json, sys; print(json.dumps(sys.argv[1:]))")
     given = ['--optimizer={"lr": 0.1, "schedule": "linear"}', "--width=8", "--name=a b"]
-    done = run_python("start_train.py", *given)
+    Path("folder_of_trial").mkdir()
+    done = run_python("../start_train.py", *given, folder=Path("folder_of_trial"))
     assert json.loads(done.stdout) == ["--optimizer.lr=0.1", "--optimizer.schedule=linear", "--width=8", "--name=a b"]
 
 
