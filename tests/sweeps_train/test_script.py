@@ -90,6 +90,8 @@ def test_arguments_are_given_as_on_a_command_line() -> None:
         "train.py", "--lr=0.001", "--name=some text", "--flag=true", "--sizes=[1, 2]", "--none=null"
     ]  # fmt: skip
     assert command(FunctionTask(kind="function", framework="script", _target_="a.b"))[2:] == ["-m", "a.b"]
+    of_home = FunctionTask(kind="function", framework="script", _target_="~/train.py")
+    assert command(of_home)[2:] == [str(Path.home() / "train.py")]
 
 
 def test_a_line_of_json_with_the_metric_is_a_report() -> None:
