@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from ray.tune.experiment import Trial
 
 
+def objective_of_scheduler(scheduler: Any) -> tuple[str | None, str | None]:
+    """Return the metric and the mode that a scheduler was made with."""
+    return scheduler.metric, getattr(scheduler, "_mode", None)
+
+
 def let_actors_end(*, ends_within_s: float, max_deaths: Callable[[Trial], int]) -> None:
     """Make Tune restart a trial whose actor died before the trial began, and let actors exit on their own after the
     search.

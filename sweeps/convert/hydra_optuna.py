@@ -62,7 +62,7 @@ def read_hydra_optuna(file: SourceFile) -> Conversion:
     _read_direction(file, conversion)
     trials, jobs = file.number(*AT, "n_trials"), file.number(*AT, "n_jobs")
     conversion.num_trials = DEFAULT_TRIALS if trials is None else int(trials)
-    conversion.max_concurrent = None if jobs is None else int(jobs)
+    conversion.max_concurrent = None if jobs is None or jobs < 1 else int(jobs)  # -1: as many as there are cores
     seed = file.number(*AT, "sampler", "seed")
     conversion.seed = 0 if seed is None else int(seed)
     conversion.arguments = dict(_values(file.values))

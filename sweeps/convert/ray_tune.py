@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from sweeps.compat.ray_tune import objective_of_scheduler
 from sweeps.convert import distributions
 from sweeps.convert.conversion import Conversion
 from sweeps.convert.distributions import Converted
@@ -181,10 +182,7 @@ def _read_tune_config(conversion: Conversion, path: str) -> None:
     config = _import(path)
     if not isinstance(config, TuneConfig):
         raise UserError(f"--tune-config={path}: must be a ray.tune.TuneConfig, not a {type(config).__name__}")
-    if config.metric is not None:
-        conversion.metrics = [config.metric]
-    if config.mode is not None:
-        conversion.modes = [config.mode]
+    _read_objective(conversion, config)
     if conversion.sampler != "grid" and config.num_samples > 0:
         conversion.num_trials = config.num_samples
     conversion.max_concurrent = config.max_concurrent_trials
@@ -204,3 +202,22 @@ def _read_tune_config(conversion: Conversion, path: str) -> None:
         name = type(config.search_alg).__name__
         conversion.sampler = SEARCHERS.get(name, "tpe")
         conversion.notes.append(f"search_alg {name}: the sampler is {conversion.sampler}")
+
+
+def _read_objective(conversion: Conversion, config: Any) -> None:
+    """Read the metric and the mode, which Tune takes from the ``TuneConfig``, its scheduler or its searcher."""
+    given = [(config.metric, config.mode)]
+    if config.scheduler is not None:
+        given.append(objective_of_scheduler(config.scheduler))
+    if config.search_alg is not None:
+        given.append((config.search_alg.metric, getattr(config.search_alg, "mode", None)))
+    metrics, modes = ([each for each in of_part if each is not None] for of_part in zip(*given, strict=True))
+    if metrics:
+        conversion.metrics = metrics[:1]
+    if modes:
+        conversion.modes = modes[:1]
+    if not (metrics and modes):
+        conversion.notes.append(
+            f"the TuneConfig has no {'mode' if metrics else 'metric'}; search.metric is {conversion.metrics[0]}, and "
+            f"search.mode is {conversion.modes[0]}"
+        )

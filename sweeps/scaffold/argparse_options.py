@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 from typing import Any
 
-from sweeps.scaffold.option import MISSING, Option
+from sweeps.scaffold.option import A_FLAG, MISSING, Option
 from sweeps.scaffold.syntax import constants_of, literal, name_of
 
 FLAG_ACTIONS = {"store_true", "store_false", "BooleanOptionalAction", "store_const", "count", "append", "extend"}
@@ -53,7 +53,7 @@ def _option(name: str, call: ast.Call, constants: Mapping[str, Any]) -> Option:
     type_name = name_of(given["type"]) if "type" in given else "str"
     excluded = None
     if action_name in FLAG_ACTIONS:
-        excluded = "a flag, which takes no value"
+        excluded = A_FLAG
     elif "nargs" in given and literal(given["nargs"]) != "?":
         excluded = "takes several values"
     elif type_name == "bool":

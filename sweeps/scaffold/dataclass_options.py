@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sweeps.scaffold.option import MISSING, Option
+from sweeps.scaffold.option import A_FLAG, MISSING, Option
 from sweeps.scaffold.syntax import constants_of, literal, name_of
 
 DATACLASS_PARSERS = {"HfArgumentParser", "TrlParser", "cli", "parse", "wrap", "ArgumentParser"}
@@ -136,7 +136,7 @@ def _option(
         default = literal(value, constants)
     excluded = None
     if type_name == "bool" and is_tyro:
-        excluded = "a flag, which takes no value"
+        excluded = A_FLAG
     elif type_name is None and not isinstance(default, int | float | str):
         excluded = "is not a single number or text"
     return Option(name, type_name, default, choices, required=not has_default, excluded=excluded)

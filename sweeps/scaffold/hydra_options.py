@@ -160,13 +160,17 @@ def _load(file: Path) -> dict[str, Any]:
 def _defaults(values: Mapping[str, Any]) -> Iterator[DefaultsEntry]:
     for entry in values.get("defaults") or []:
         if isinstance(entry, str) and entry != "_self_":
-            yield DefaultsEntry("", entry.strip("/"), "")
+            path, _, package = entry.strip("/").partition("@")
+            yield DefaultsEntry("", path, _prefix(package or path.rpartition("/")[0].replace("/", ".")))
         elif isinstance(entry, dict):
             for text, option in entry.items():
                 group, _, package = str(text).strip("/").partition("@")
                 if isinstance(option, str) and not group.startswith(("hydra", "override ", "optional ")):
-                    package = package or group.replace("/", ".")
-                    yield DefaultsEntry(group, option, "" if package == "_global_" else f"{package}.")
+                    yield DefaultsEntry(group, option, _prefix(package or group.replace("/", ".")))
+
+
+def _prefix(package: str) -> str:
+    return "" if package in ("", "_global_") else f"{package}."
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -14,6 +14,8 @@ class _Missing:
 
 
 MISSING = _Missing()
+A_FLAG = "a flag, which takes no value"
+"""Reason why a search cannot set an option, to which no value can be given at all."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from sweeps.scaffold.conf_text import flow, nested, scalar
 from sweeps.scaffold.hydra_options import HYDRA_FOLDER_OF_TRIAL
-from sweeps.scaffold.option import MISSING, Option
+from sweeps.scaffold.option import A_FLAG, MISSING, Option
 from sweeps.scaffold.project import TEST_FILE, own_test, template
 from sweeps.scaffold.proposals import Distribution, propose
 from sweeps.scaffold.script_options import ScriptOptions
@@ -51,7 +51,7 @@ def proposed_space(read: ScriptOptions) -> dict[str, Distribution]:
 def required_values(read: ScriptOptions) -> list[Option]:
     """Return the options that the script requires and for which the source has no value."""
     space = proposed_space(read)
-    return [each for each in read.options if each.required and each.name not in space and each.excluded is None]
+    return [each for each in read.options if each.required and each.name not in space and each.excluded != A_FLAG]
 
 
 def _conf(target: str, read: ScriptOptions, name: str, conf_folder: str) -> str:

@@ -244,6 +244,10 @@ def test_a_config_of_hydras_optuna_sweeper() -> None:
     ]
 
 
+def test_as_many_jobs_as_cores_set_no_bound_of_their_own() -> None:
+    assert "max_concurrent" not in converted(HYDRA.replace("n_jobs: 4", "n_jobs: -1"))["search"]
+
+
 def test_the_application_of_a_hydra_config_is_found_beside_its_folder_and_takes_its_values(tmp_path: Path) -> None:
     Path("folder").mkdir()
     script = """
@@ -308,6 +312,26 @@ def test_a_param_space_of_ray_tune(capsys: pytest.CaptureFixture[str]) -> None:
     grid = yaml.safe_load(Path("conf/grid.yaml").read_text())
     assert grid["search"]["num_trials"] == 6
     assert plan_of(grid, "task._target_=stand_in.train").config.search.sampler.kind == "grid"
+
+
+def test_the_metric_of_tune_may_be_given_to_its_scheduler_or_its_searcher(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("elsewhere.py").write_text(
+        "from ray import tune\nfrom ray.tune.search.optuna import OptunaSearch\n"
+        "space = {'lr': tune.uniform(0, 1)}\nasha = tune.schedulers.ASHAScheduler(metric='accuracy', mode='max')\n"
+        "by_scheduler = tune.TuneConfig(scheduler=asha)\n"
+        "by_searcher = tune.TuneConfig(search_alg=OptunaSearch(metric='accuracy', mode='max'))\n"
+        "nowhere = tune.TuneConfig(num_samples=3)\n"
+    )
+    for name, expected in {
+        "by_scheduler": ("accuracy", "max"),
+        "by_searcher": ("accuracy", "max"),
+        "nowhere": ("loss", "min"),
+    }.items():
+        assert run_command(["convert", "elsewhere:space", f"--tune-config=elsewhere:{name}"])[0] == 0
+        printed = capsys.readouterr()
+        search = yaml.safe_load(printed.out)["search"]
+        assert (search["metric"], search["mode"]) == expected
+        assert ("the TuneConfig has no metric" in printed.err) == (name == "nowhere")
 
 
 def test_without_a_folder_the_conf_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:

@@ -152,7 +152,8 @@ def test_nested_dataclasses_of_tyro_get_a_launcher_that_gives_dotted_options() -
     assert make_plan(["conf=train"], [Path("conf")], None, "").space
     Path("train.py").write_text("import json, sys; print(json.dumps(sys.argv[1:]))")
     given = ['--optimizer={"lr": 0.1, "schedule": "linear"}', "--width=8", "--name=a b"]
-    done = run_python("start_train.py", *given)
+    Path("folder_of_trial").mkdir()
+    done = run_python("../start_train.py", *given, folder=Path("folder_of_trial"))
     assert json.loads(done.stdout) == ["--optimizer.lr=0.1", "--optimizer.schedule=linear", "--width=8", "--name=a b"]
 
 
@@ -171,6 +172,16 @@ def test_the_test_of_a_script_with_a_demanded_option_gives_it() -> None:
     Path("tune.py").write_text(HUGGING_FACE)
     assert run_command(["init", "--from=tune.py"])[0] == 0
     run_python("-m", "pytest", "-q", "test_sweep.py")
+
+
+def test_an_option_that_the_script_demands_is_asked_for_even_if_no_search_can_set_it() -> None:
+    Path("train.py").write_text(
+        "import argparse\nparser = argparse.ArgumentParser()\n"
+        'parser.add_argument("--layers", type=int, nargs="+", required=True)\n'
+        'parser.add_argument("--lr", type=float, default=1e-3)\n'
+    )
+    assert run_command(["init", "--from=train.py"])[0] == 0
+    assert conf_of("conf/train.yaml")["task"]["arguments"] == {"lr": 1e-3, "layers": "???"}
 
 
 def write_hydra_application() -> None:
@@ -255,8 +266,10 @@ def test_entries_of_hydras_config_store_are_read_from_the_source() -> None:
 
 def test_groups_of_hydra_are_read_at_their_packages() -> None:
     for name, text in {
-        "conf/config.yaml": "defaults: [base, {model/optimizer: adam}, {optimizer@critic: adam}, {exp: one}, _self_]\n",
+        "conf/config.yaml": "defaults: [base, base@actor, data/rows, "
+        "{model/optimizer: adam}, {optimizer@critic: adam}, {exp: one}, _self_]\n",
         "conf/base.yaml": "dropout: 0.5\n",
+        "conf/data/rows.yaml": "batch_size: 8\n",
         "conf/model/optimizer/adam.yaml": "lr: 0.1\n",
         "conf/optimizer/adam.yaml": "lr: 0.2\n",
         "conf/exp/one.yaml": "# @package _global_\nweight_decay: 0.1\n",
@@ -266,6 +279,8 @@ def test_groups_of_hydra_are_read_at_their_packages() -> None:
         Path(name).write_text(text)
     assert {each.name: each.default for each in read_script(Path("app.py")).options} == {
         "dropout": 0.5,
+        "actor.dropout": 0.5,
+        "data.batch_size": 8,
         "model.optimizer.lr": 0.1,
         "critic.lr": 0.2,
         "weight_decay": 0.1,

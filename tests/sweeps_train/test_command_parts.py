@@ -43,6 +43,12 @@ def test_values_are_filled_in_after_splitting_so_that_each_stays_one_word() -> N
     assert line == ["train", "my file", "--name", "a b; rm -rf /", "--lr=1e-05", "{braces}", '[1, "x"]']
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_command_goes_on_after_a_backslash_at_the_end_of_a_line(end: str) -> None:
+    command = "train 'a\\\n' \\\n  --lr {lr} \\\n  --name b\\ c".replace("\n", end)
+    assert command_line(task(command), LOOKUP) == ["train", f"a\\{end}", "--lr", "1e-05", "--name", "b c"]
+
+
 def test_a_command_may_be_a_list_of_words() -> None:
     assert command_line(task(["train", "--epochs", 3, "{name}"]), LOOKUP) == ["train", "--epochs", "3", VALUES["name"]]
 
@@ -302,6 +308,15 @@ def test_lines_that_a_progress_bar_overwrites_are_read_and_text_that_is_no_utf8_
     program.end()
     assert lines == ["a", "b�", "last"]
     assert list(program.last_lines) == ["a", "b�", "last"]
+
+
+def test_a_line_of_any_length_is_read_as_fast_as_it_is_printed() -> None:
+    lengths: list[int] = []
+    command = [sys.executable, "-c", "print('x' * 10**8); print('end')"]  # joined piece by piece it would take hours
+    program = Program(command, environment=dict(os.environ), grace_s=1, on_line=lambda line: lengths.append(len(line)))
+    assert program.wait() == 0
+    program.end()
+    assert lengths == [10**8, 3]
 
 
 @pytest.mark.parametrize(

@@ -90,11 +90,14 @@ def test_arguments_are_given_as_on_a_command_line() -> None:
         "train.py", "--lr=0.001", "--name=some text", "--flag=true", "--sizes=[1, 2]", "--none=null"
     ]  # fmt: skip
     assert command(FunctionTask(kind="function", framework="script", _target_="a.b"))[2:] == ["-m", "a.b"]
+    of_home = FunctionTask(kind="function", framework="script", _target_="~/train.py")
+    assert command(of_home)[2:] == [str(Path.home() / "train.py")]
 
 
 def test_a_line_of_json_with_the_metric_is_a_report() -> None:
     assert _report('{"loss": 1.5, "step": 3}\n', "loss") == {"loss": 1.5, "step": 3}
-    for line in ('{"los": 1.5}', "loss 1.5", "[1, 2]", "{1}", ""):
+    beyond_limits = f'{{"loss": 1, "n": {"1" * 5000}}}', '{"loss":' * 2000 + "1" + "}" * 2000
+    for line in ('{"los": 1.5}', "loss 1.5", "[1, 2]", "{1}", "", *beyond_limits):
         assert _report(line, "loss") is None
 
 

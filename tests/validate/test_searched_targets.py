@@ -44,6 +44,11 @@ def test_a_choice_that_does_not_exist_is_refused_before_anything_starts(
         make_plan([*tokens, f"space.{path}={{type: categorical, choices: [net.A, {wrong}]}}"], [], None, "")
 
 
+def test_a_name_that_a_module_finds_by_getattr_is_not_refused() -> None:
+    Path("lazy.py").write_text("def __getattr__(name): ...\n", encoding="utf-8")
+    assert make_plan(["conf=digits", "space=none", "model=custom", "model._target_=lazy.Net"], [], None, "")
+
+
 def test_a_value_that_must_be_given_is_given_by_its_choices() -> None:
     plan = make_plan(
         ["conf=digits", "space=none", "model=custom", "model._target_=choice(net.A, net.Another)"], [], None, ""

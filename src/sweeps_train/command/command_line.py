@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sweeps_train.command.placeholders import Lookup, Template, as_text, filled
 from sweeps_train.config.command import CommandTask
+
+_KEPT_OR_CONTINUED = re.compile(r"""('[^']*'|"(?:\\.|[^"\\])*"|\\[^\r\n])|\\\r?\n""", re.DOTALL)
+"""A quoted text or an escaped character, as a group, or the end of a line that a backslash continues."""
 
 
 def words(task: CommandTask) -> list[str]:
@@ -17,7 +21,10 @@ def words(task: CommandTask) -> list[str]:
         ValueError: The text has a quote that is not closed, or no word.
     """
     try:
-        found = shlex.split(task.command) if isinstance(task.command, str) else [as_text(each) for each in task.command]
+        if isinstance(task.command, str):  # shlex does not join lines, as a shell does
+            found = shlex.split(_KEPT_OR_CONTINUED.sub(r"\1", task.command))
+        else:
+            found = [as_text(each) for each in task.command]
     except ValueError as error:
         raise ValueError(f"{error} in {task.command!r}; close it, or give a list of words") from None
     if not found or not found[0]:

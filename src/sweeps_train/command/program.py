@@ -109,14 +109,18 @@ class Program:
 
     def _pass_on(self, source: IO[bytes], target: int) -> None:
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        rest = ""
+        unfinished: list[str] = []
+        """Pieces of the last line, joined at its end, since a line may be as long as memory allows."""
         with source:
             while data := os.read(source.fileno(), READ):
                 with contextlib.suppress(OSError):  # the worker's own output is gone: the program must not notice
                     os.write(target, data)
-                *lines, rest = _LINE_END.split(rest + decoder.decode(data))
-                self._take(lines)
-        self._take([rest])
+                first, *others = _LINE_END.split(decoder.decode(data))
+                unfinished.append(first)
+                if others:
+                    self._take(["".join(unfinished), *others[:-1]])
+                    unfinished = others[-1:]
+        self._take(["".join(unfinished)])
 
     def _take(self, lines: Sequence[str]) -> None:
         with self._lock:

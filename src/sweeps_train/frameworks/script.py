@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
 
@@ -96,7 +97,8 @@ def command(task: FunctionTask) -> list[str]:
     ['-u', 'train.py', '--lr=0.1', '--name=x']
     """
     start = start_folder()
-    started = [as_seen_from_anywhere(task.target, start)] if task.target.endswith(".py") else ["-m", task.target]
+    file = str(Path(task.target).expanduser())
+    started = [as_seen_from_anywhere(file, start)] if file.endswith(".py") else ["-m", file]
     arguments = as_seen_from_anywhere(task.arguments, start)
     return [sys.executable, "-u", *started, *(f"--{name}={as_text(value)}" for name, value in arguments.items())]
 
@@ -127,6 +129,6 @@ def _report(line: str, metric: str) -> dict[str, Any] | None:
         return None
     try:
         found: dict[str, Any] = json.loads(line)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # also a number of thousands of digits, and deep nesting
         return None
     return found if metric in dict(flattened(found)) else None
