@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from checkpoints import assert_same
 from safetensors.torch import load_file
 from training_runs import IMAGES, STOP_AT_STEP_4, STOP_AT_STEP_5, STOP_AT_STEP_6, TEXT, configured, run, write_prompts
 
@@ -183,6 +184,32 @@ def test_what_an_optimizer_has_learned_about_its_groups_is_resumed(background: b
     unbroken = run(config)
     run(config, tmp_path, stop_when_asked=STOP_AT_STEP_5)
     assert run(config, tmp_path).final["eval/loss"] == unbroken.final["eval/loss"]
+
+
+class WithShortMoments(torch.optim.Optimizer):
+    """A user's own optimizer that keeps moments in 16 bits, and counts in whole numbers."""
+
+    def __init__(self, params: Any, lr: float):
+        super().__init__(params, {"lr": lr})
+
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state = self.state[parameter]
+                if not state:
+                    state["moment"] = torch.zeros_like(parameter, dtype=torch.bfloat16)
+                    state["rises"] = torch.zeros_like(parameter, dtype=torch.int32)
+                state["moment"].mul_(0.9).add_(parameter.grad)
+                state["rises"] += parameter.grad > 0
+                parameter.data.sub_(group["lr"] * state["moment"].float() / (1 + state["rises"] // 2))
+
+
+def test_an_optimizers_state_keeps_its_types_when_it_is_resumed(tmp_path: Path) -> None:
+    config = configured(IMAGES, train={"optimizer": {"_target_": f"{__name__}.WithShortMoments"}})
+    run(config, tmp_path / "unbroken")
+    run(config, tmp_path / "resumed", stop_when_asked=STOP_AT_STEP_5)
+    run(config, tmp_path / "resumed")
+    assert_same(tmp_path / "unbroken" / "step-00000008", tmp_path / "resumed" / "step-00000008")
 
 
 def test_an_earlier_training_in_the_folder_is_an_error_unless_it_is_resumed(tmp_path: Path) -> None:
