@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
+import resource
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -350,6 +354,20 @@ def test_load_model_gives_the_image_model_that_was_trained(tmp_path: Path) -> No
 def test_a_folder_that_is_no_checkpoint_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"is not a checkpoint of a built-in task \(no training\.json\)"):
         sweeps_train.load_model(tmp_path)
+
+
+def sealed_on_slow_storage_with_few_open_files(folder: Path) -> str | None:
+    os.fsync = lambda _: time.sleep(0.02)  # as a network file system answers; in a process of its own
+    resource.setrlimit(resource.RLIMIT_NOFILE, (80, 80))
+    seal(folder)
+    return find_damage(folder)
+
+
+def test_a_checkpoint_of_many_files_is_sealed_with_few_of_them_open(tmp_path: Path) -> None:
+    for number in range(500):
+        (tmp_path / str(number)).write_bytes(b"a chunk of an array")
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply(sealed_on_slow_storage_with_few_open_files, [tmp_path]) is None
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
