@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
+import resource
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from checkpoints import assert_same
 from safetensors.torch import load_file
 from training_runs import IMAGES, STOP_AT_STEP_4, STOP_AT_STEP_5, STOP_AT_STEP_6, TEXT, configured, run, write_prompts
 
@@ -187,6 +192,32 @@ def test_what_an_optimizer_has_learned_about_its_groups_is_resumed(background: b
     assert run(config, tmp_path).final["eval/loss"] == unbroken.final["eval/loss"]
 
 
+class WithShortMoments(torch.optim.Optimizer):
+    """A user's own optimizer that keeps moments in 16 bits, and counts in whole numbers."""
+
+    def __init__(self, params: Any, lr: float):
+        super().__init__(params, {"lr": lr})
+
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state = self.state[parameter]
+                if not state:
+                    state["moment"] = torch.zeros_like(parameter, dtype=torch.bfloat16)
+                    state["rises"] = torch.zeros_like(parameter, dtype=torch.int32)
+                state["moment"].mul_(0.9).add_(parameter.grad)
+                state["rises"] += parameter.grad > 0
+                parameter.data.sub_(group["lr"] * state["moment"].float() / (1 + state["rises"] // 2))
+
+
+def test_an_optimizers_state_keeps_its_types_when_it_is_resumed(tmp_path: Path) -> None:
+    config = configured(IMAGES, train={"optimizer": {"_target_": f"{__name__}.WithShortMoments"}})
+    run(config, tmp_path / "unbroken")
+    run(config, tmp_path / "resumed", stop_when_asked=STOP_AT_STEP_5)
+    run(config, tmp_path / "resumed")
+    assert_same(tmp_path / "unbroken" / "step-00000008", tmp_path / "resumed" / "step-00000008")
+
+
 def test_an_earlier_training_in_the_folder_is_an_error_unless_it_is_resumed(tmp_path: Path) -> None:
     run(configured(IMAGES), tmp_path)
     with pytest.raises(ValueError, match="holds checkpoints of an earlier training"):
@@ -335,6 +366,20 @@ def test_load_model_gives_the_image_model_that_was_trained(tmp_path: Path) -> No
 def test_a_folder_that_is_no_checkpoint_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"is not a checkpoint of a built-in task \(no training\.json\)"):
         sweeps_train.load_model(tmp_path)
+
+
+def sealed_on_slow_storage_with_few_open_files(folder: Path) -> str | None:
+    os.fsync = lambda _: time.sleep(0.02)  # as a network file system answers; in a process of its own
+    resource.setrlimit(resource.RLIMIT_NOFILE, (80, 80))
+    seal(folder)
+    return find_damage(folder)
+
+
+def test_a_checkpoint_of_many_files_is_sealed_with_few_of_them_open(tmp_path: Path) -> None:
+    for number in range(500):
+        (tmp_path / str(number)).write_bytes(b"a chunk of an array")
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply(sealed_on_slow_storage_with_few_open_files, [tmp_path]) is None
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])

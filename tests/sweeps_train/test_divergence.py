@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from checkpoints import tensors_of
 from test_checkpoint_evaluation import Late
 from torch import nn
 from training_runs import IMAGES, Recorder, configured, on_two_workers, run
@@ -22,8 +23,8 @@ ALL = range(1000)
 UNSCALED = torch.amp.GradScaler("cpu", enabled=False)
 
 
-def poisoned(monkeypatch: pytest.MonkeyPatch, calls: Collection[int]) -> None:
-    """Make loss and gradients of some backward passes NaN, counted from 1."""
+def poisoned(monkeypatch: pytest.MonkeyPatch, calls: Collection[int], *, loss_too: bool = True) -> None:
+    """Make the gradients of some backward passes NaN, counted from 1, and their loss unless told otherwise."""
     backward, called = OutOfMemoryHandler.backward, []
 
     def with_poison(self: OutOfMemoryHandler, *arguments: Any) -> torch.Tensor:
@@ -34,7 +35,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch, calls: Collection[int]) -> None:
         for parameter in self._strategy.parameters.values():
             assert parameter.grad is not None
             parameter.grad.fill_(math.nan)
-        return loss * math.nan
+        return loss * math.nan if loss_too else loss
 
     monkeypatch.setattr(OutOfMemoryHandler, "backward", with_poison)
 
@@ -104,6 +105,22 @@ def test_a_training_goes_back_and_leaves_out_the_samples(tmp_path: Path, monkeyp
     assert [progress.samples for progress in recorder.progress] == [4 * 400, (4 + 2 + 4) * 400]
     (note,) = recorder.notes
     assert note.endswith("not finite; the training goes back to its last checkpoint and leaves these samples out")
+
+
+@pytest.mark.parametrize("reaction", ["restore", "stop"])
+def test_no_checkpoint_has_the_weights_of_a_step_whose_gradients_alone_are_not_finite(
+    reaction: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poisoned(monkeypatch, [8], loss_too=False)  # a training that goes back would go back to these weights
+    recorder = train(tmp_path, reaction, max_steps=12, log_every=4)
+    if reaction == "restore":
+        assert [(step, done) for step, *_, done in recorder.reports] == [(4, False), (8, False), (12, True)]
+        assert all(math.isfinite(metrics["eval/loss"]) for _, metrics, *_ in recorder.reports)
+    else:
+        assert [(step, done) for step, *_, done in recorder.reports] == [(4, False), (8, True)]
+    weights = [each for path in tmp_path.glob("step-*") for each in tensors_of(path).values()]
+    assert weights
+    assert all(each.isfinite().all() for each in weights if each.is_floating_point())
 
 
 def test_a_training_that_goes_back_makes_the_evaluations_that_it_had_begun(

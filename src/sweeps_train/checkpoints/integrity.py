@@ -16,6 +16,8 @@ SEAL_FILE = "files.json"
 DAMAGED = ".damaged"
 """Suffix of a damaged checkpoint's folder."""
 BLOCK = 2**20
+FLUSHED_AT_ONCE = 32
+"""Maximum number of files that are open, each in a thread of its own, while a checkpoint is sealed."""
 
 
 class ChecksummedFile:
@@ -64,7 +66,7 @@ def seal(folder: Path, sums: Mapping[str, list[int]] | None = None) -> None:
     def flush(file: Path) -> list[int]:
         return _flush(file, known.get(str(file.relative_to(folder))))
 
-    with ThreadPoolExecutor(max(1, len(files))) as threads:  # at once: a file system's journal commits them together
+    with ThreadPoolExecutor(FLUSHED_AT_ONCE) as threads:  # at once: a file system's journal commits them together
         found = list(threads.map(flush, files))
     content = {str(file.relative_to(folder)): each for file, each in zip(files, found, strict=True)}
     seal_file = folder / SEAL_FILE

@@ -48,6 +48,7 @@ class DivergenceGuard:
         self._reaction, self._note = train.on_divergence, note
         self._usual, self._logs = 0.0, 0
         self._skipped = self._skipped_in_succession = 0
+        self._is_scaled = self._has_applied_infinite = False
         self._norms: list[torch.Tensor] = []
         """Norms since the last log, as scalars. They stay on the device and are read at the log: one device operation
         for each would take a hundredth of the step time of a small model."""
@@ -61,6 +62,7 @@ class DivergenceGuard:
             norm: Norm of all gradients of all workers before clipping, a scalar.
             scaler: The gradient scaler; if it is enabled, it takes all steps, and leaves out those by itself.
         """
+        self._is_scaled = is_scaled
         self._norms.append(norm.detach())
         if len(self._norms) >= MOST_NORMS:
             self._join()
@@ -85,7 +87,9 @@ class DivergenceGuard:
             step: Number of optimizer steps done.
         """
         self._join()
-        finite = [norm for joined in self._joined for norm in joined.tolist() if math.isfinite(norm)]
+        norms = [norm for joined in self._joined for norm in joined.tolist()]
+        finite = [norm for norm in norms if math.isfinite(norm)]
+        self._has_applied_infinite = len(finite) < len(norms) and not self._is_scaled
         self._joined.clear()
         skipped = {"train/skipped_steps": float(self._skipped)} if self._skipped else {}
         if not finite:
@@ -100,14 +104,15 @@ class DivergenceGuard:
         return {"train/grad_norm": mean, "train/grad_norm_max": largest, **skipped}
 
     def has_diverged(self, loss: float) -> bool:
-        """Whether the training should not continue.
+        """Whether the training should not continue. To be called after ``metrics``.
 
         Args:
             loss: Training loss of all workers since the last log.
         """
         if self._reaction == "skip":
             return self._skipped_in_succession >= MOST_SKIPPED
-        return self._reaction != "continue" and not math.isfinite(loss)
+        # Such gradients have made weights NaN, which the loss shows only at the next step: after a checkpoint of them.
+        return self._reaction != "continue" and (self._has_applied_infinite or not math.isfinite(loss))
 
     def tell_end(self, step: int, samples: int, times_restored: int) -> None:
         """Note for the user that a diverged training ends at a step.

@@ -174,6 +174,12 @@ def load_optimizer_state(
         of_first = state.get(order[group["params"][0]], {}) if group["params"] else {}
         group |= {key.removeprefix(_OF_GROUP): each for key, each in of_first.items() if key.startswith(_OF_GROUP)}
     optimizer.load_state_dict({"state": shards, "param_groups": groups})
+    for index, name in enumerate(order):
+        loaded = optimizer.state[strategy.parameters[name]] if index in shards else {}
+        for key, value in shards.get(index, {}).items():
+            # torch has converted all but `step` to the parameter's type, also 16-bit moments and whole numbers.
+            if key != "step" and isinstance(value, torch.Tensor) and loaded[key].dtype != value.dtype:
+                loaded[key] = value.to(loaded[key].device)
 
 
 def _own(value: Any) -> Any:
