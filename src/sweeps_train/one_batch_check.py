@@ -20,6 +20,7 @@ from sweeps_train.config import (
     TableTask,
     TrainingConfig,
 )
+from sweeps_train.config.strategy import num_stages
 from sweeps_train.data.images import IGNORED_LABEL, ImageSamples
 from sweeps_train.data.sampler import Batch
 from sweeps_train.reports.progress import check_enough_samples
@@ -48,8 +49,9 @@ class Finding:
     text: str
 
 
-def examine(config: TrainingConfig) -> Iterator[Finding]:
-    """Find problems in a training's data, and in a forward pass of one batch.
+def examine(config: TrainingConfig, num_workers: int) -> Iterator[Finding]:
+    """Find problems in a training's data, and in a forward pass of one batch; and whether a user's own model has the
+    stages that a pipeline of this many workers needs.
 
     Raises:
         Exception: Any error of the user's code.
@@ -79,6 +81,10 @@ def examine(config: TrainingConfig) -> Iterator[Finding]:
     with _stage("model"):
         task = ImageClassification(config, None)
         found = [finding for excerpt in excerpts for finding in excerpt.check_forward(task)]
+        if num_workers > 1 and (stages := num_stages(config.strategy, num_workers)) > 1:
+            from sweeps_train.strategies.pipeline_stages import Stage
+
+            Stage(task.model, 0, stages)
     yield from found
 
 

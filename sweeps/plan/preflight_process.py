@@ -84,7 +84,7 @@ def _findings(config: SweepConfig, space: list[str]) -> Iterator[Finding]:
             return
         training = config.training()
         if isinstance(training, TrainingConfig):
-            yield from examine(training)
+            yield from examine(training, config.scaling.min_workers)
         if isinstance(training, EstimatorConfig):
             yield from (Finding("mistake", line) for line in probe_mistakes(training))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - users' code may raise anything

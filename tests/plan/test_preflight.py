@@ -67,6 +67,10 @@ class Normed(Net):
     def forward(self, x):
         return super().forward(self.norm(x))
 
+class Staged(Net):
+    def parts(self):
+        return [self.a, self.b]
+
 class Huge(Net):
     def __init__(self, width=8, features=6):
         super().__init__(100_000, 100_000)
@@ -89,16 +93,16 @@ def _modules(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sys.modules.pop("mine", None)
 
 
-def examined(what: str, model: str = "mine.Net", **arguments: int) -> list[tuple[str, str]]:
+def examined(what: str, model: str = "mine.Net", strategy: str = "ddp", **arguments: int) -> list[tuple[str, str]]:
     config = {
         "task": {"kind": "image_classification"},
         "model": {"kind": "custom", "_target_": model, "arguments": arguments},
         "data": {"kind": "custom", "_target_": "preflight_data.data_with", "arguments": {"what": what}},
         "train": {"max_steps": 1},
-        "strategy": {"kind": "ddp"},
+        "strategy": {"kind": strategy},
         "checkpoint": {},
     }
-    return [(found.kind, found.text) for found in examine(TRAINING_CONFIG.validate_python(config))]
+    return [(found.kind, found.text) for found in examine(TRAINING_CONFIG.validate_python(config), num_workers=2)]
 
 
 @pytest.mark.parametrize(
@@ -129,6 +133,12 @@ def test_a_column_of_nan_that_a_model_tolerates_is_a_warning_that_names_it() -> 
 
 def test_good_data_and_a_model_that_takes_it_find_nothing() -> None:
     assert examined("good") == []
+
+
+def test_a_pipeline_needs_a_model_that_lists_as_many_parts_as_it_has_stages() -> None:
+    assert examined("good", "mine.Staged", "pipeline") == []
+    with pytest.raises(ValueError, match=r"strategy.kind=pipeline: a Net does not list its parts; give it a method"):
+        examined("good", strategy="pipeline")
 
 
 def test_a_model_too_large_for_a_look_is_not_built() -> None:
@@ -230,7 +240,7 @@ def test_a_text_file_is_looked_at_through_its_model(working_folder: Path) -> Non
     training = plan.config.training()
     assert isinstance(training, TrainingConfig)
     with pytest.raises(ValueError, match=r"data.text_field=text: document .* is empty"):
-        list(examine(training))
+        list(examine(training, num_workers=1))
 
 
 @pytest.mark.parametrize("more", [[], pytest.param(["--dry-run"], marks=pytest.mark.slow)], ids=str)

@@ -85,7 +85,10 @@ class GlobalBatches:
 
     def _num_ignored(self, micro_batches: Sequence[Batch]) -> int:
         """Ignored labels in the batches of all workers; those of a replica have the same."""
-        (of_all,) = self._workers.sum([sum(map(num_ignored, micro_batches))])
+        own = sum(map(num_ignored, micro_batches))
+        if self._workers.size == 1:
+            return own
+        (of_all,) = self._workers.sum([own])  # waits for the device, unlike everything else of a step
         return int(of_all) * self._data_parallel.size // self._workers.size
 
     def tune(self, seconds: float, wait_share: float) -> str | None:
