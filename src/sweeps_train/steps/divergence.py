@@ -62,7 +62,7 @@ class DivergenceGuard:
             norm: Norm of all gradients of all workers before clipping, a scalar.
             scaler: The gradient scaler; if it is enabled, it takes all steps, and leaves out those by itself.
         """
-        self._is_scaled = is_scaled
+        self._is_scaled = scaler.is_enabled()
         self._norms.append(norm.detach())
         if len(self._norms) >= MOST_NORMS:
             self._join()
