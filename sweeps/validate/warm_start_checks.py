@@ -18,7 +18,7 @@ from sweeps.texts.uri_passwords import holds_password, redact_uri
 from sweeps.tracking.uris import sqlite_path
 from sweeps.warm_start.other_trial import TABLE_SUFFIXES, address, existing_file
 
-SWEEP_NAME = re.compile(r"[A-Za-z0-9._-]{1,120}")
+SWEEP_NAME = re.compile(r"[\w.-]{1,120}")
 
 
 def warm_start_mistakes(search: Search, space: Space, lookup: Lookup) -> Iterator[str]:

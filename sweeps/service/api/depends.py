@@ -9,7 +9,7 @@ from fastapi import Depends, Path, Query, Request
 from sweeps.service.api.schema import Document
 from sweeps.service.app_context import AppContext
 from sweeps.service.auth.auth import Reader, Runner
-from sweeps.service.queue.job_requests import TRIAL
+from sweeps.service.queue.job_requests import SWEEP_NAME, TRIAL
 from sweeps.service.user_operations import UserOperations
 
 
@@ -33,7 +33,7 @@ Reads = Annotated[UserOperations, Depends(_of_reader)]
 """Operations of a user with read access."""
 Runs = Annotated[UserOperations, Depends(_of_runner)]
 """Operations of a user who may start and change sweeps."""
-Name = Annotated[str, Path(description="Name of a sweep.", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=120)]
+Name = Annotated[str, Path(description="Name of a sweep.", pattern=SWEEP_NAME, max_length=120)]
 Number = Annotated[int, Path(description="Number of a job.", ge=1, lt=2**31)]
 _WORD = r"^[^\x00-\x1f]*$"
 User = Annotated[str | None, Query(description="Only those of this user.", pattern=_WORD, max_length=250)]

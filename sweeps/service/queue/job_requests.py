@@ -14,7 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from sweeps.errors import ConfigError
 
 Word = Annotated[str, Field(min_length=1, max_length=100_000, pattern=r"^[^-\x00][^\x00]*$")]
-SweepName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=120)]
+SWEEP_NAME = r"^[^\W_][\w.-]*$"
+"""Pattern of the names of sweeps, which may have letters of any alphabet."""
+SweepName = Annotated[str, Field(pattern=SWEEP_NAME, max_length=120)]
 TRIAL = r"^(s[0-9]{1,2}-)?[0-9]{1,9}(r[0-9]{1,2})?$"
 """Pattern of the ids of trials: ``0003``, a repeat ``0003r1``, or a trial of a stage ``s1-0003``."""
 TrialId = Annotated[str, Field(pattern=TRIAL)]
