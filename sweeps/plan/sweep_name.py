@@ -8,7 +8,7 @@ from sweeps.errors import ConfigError
 from sweeps.tracking.record import SweepRecord, TrialRecord
 
 MAX_NAME_LENGTH = 120
-"""Maximum number of characters of a name."""
+"""Maximum number of bytes of a name in UTF-8, since a folder has it: of characters, if they are all ASCII."""
 
 
 def default_name(config: str) -> str:
@@ -30,7 +30,7 @@ def checked_name(name: str) -> str:
         ConfigError: The name has characters that a folder or a page cannot have, or is too long.
     """
     plain = name.replace("-", "").replace("_", "").replace(".", "")
-    if not name[:1].isalnum() or not plain.isalnum() or len(name) > MAX_NAME_LENGTH:
+    if not name[:1].isalnum() or not plain.isalnum() or len(name.encode()) > MAX_NAME_LENGTH:
         raise ConfigError(
             f"--name={name}: use letters, digits, '.', '_' and '-', at most {MAX_NAME_LENGTH}, and begin with a letter "
             "or a digit; without --name the sweep is named after its config and the time"
