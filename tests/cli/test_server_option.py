@@ -85,6 +85,16 @@ def test_a_verb_prints_the_same_through_a_server(serving: WebServer, capsys: Run
         assert printed(capsys, *arguments, "--server", serving.url) == here, arguments
 
 
+def test_a_name_with_letters_of_any_alphabet_is_one_everywhere(serving: WebServer, uri: str, capsys: Run) -> None:
+    record_small_sweep(uri, "modèle-1", compose_sweep("digits", [], ConfSearchPath()).as_yaml())
+    for arguments in (["show", "modèle-1", "--json"], ["best", "modèle-1"], ["compare", "modèle-1", "digits-1"]):
+        assert printed(capsys, *arguments, "--server", serving.url) == printed(capsys, *arguments)
+    plan = ["run", "conf=digits", "--name=modèle-2", 'search.warm_start=["modèle-1"]', "--dry-run"]
+    for where in ([], ["--server", serving.url]):
+        assert "is not the name" not in str(run_command([*plan, *where])[1])
+        assert "pattern" not in str(run_command([*plan, *where])[1])
+
+
 def test_json_has_the_keys_that_are_promised_and_a_new_one_is_listed(uri: str) -> None:
     found, known = set(printed_json(uri, "digits-1", "digits-2")), listed("json")
     assert unnamed(known - found) == [], "name them in docs/upgrading.md"
