@@ -438,6 +438,15 @@ def test_a_column_of_many_categories_is_taken_by_every_estimator_that_takes_cate
     HistGradientBoostingClassifier(max_iter=1).fit(inputs, encoding.targets(table, "training"))
 
 
+def test_long_codes_are_told_apart_as_texts_too(files: Path) -> None:
+    codes = [10**17 + last for last in range(4)]
+    (files / "codes.csv").write_text("code,label\n" + "".join(f"{code},{code % 2}\n" for code in codes))
+    config = data(path="codes.csv", drop=[], categories=["code"])
+    encoding = learn_encoding(config, "classification", read_table(config))
+    for rows_ in ([{"code": code} for code in codes], [{"code": f"0{code}"} for code in codes]):
+        assert encoding.encode(to_table(rows_)).categories[:, 0].tolist() == [1, 2, 3, 4]
+
+
 def test_a_time_of_day_is_the_same_number_as_a_text_and_as_an_object(files: Path) -> None:
     (files / "times.csv").write_text("at,label\n08:30,a\n17:45,b\n")
     config = data(path="times.csv", drop=[])

@@ -3,6 +3,7 @@ file."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict
@@ -73,6 +74,18 @@ class CsvTexts:
     def as_number(self, text: str) -> float:
         """Parse a text as a number; NaN if it is not one."""
         return float(text.replace(self.decimal, ".")) if is_number(text, self.decimal) else float("nan")
+
+    def as_code(self, text: str) -> str | None:
+        """Write a number as the category of a column of numbers; None if it is not one.
+
+        >>> CsvTexts([], ".").as_code("012"), CsvTexts([], ",").as_code("12,0"), CsvTexts([], ".").as_code("?")
+        ('12', '12', None)
+        """
+        try:
+            return str(int(text))  # not by way of a float, which has 53 bits
+        except ValueError:
+            number = self.as_number(text)
+        return None if not math.isfinite(number) else str(int(number)) if number.is_integer() else repr(number)
 
     @property
     def missing_numbers(self) -> list[float]:

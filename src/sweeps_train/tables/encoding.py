@@ -363,7 +363,7 @@ def _indices(column: pa.ChunkedArray, feature: CategoryFeature, texts: CsvTexts 
 
     if texts is not None and feature.numeric and is_text(column.type):
         written = pc.fill_null(pc.cast(column, pa.string()), "").to_pylist()
-        column = pa.chunked_array([pa.array([texts.as_number(each) for each in written], pa.float64())])
+        column = pa.chunked_array([pa.array([texts.as_code(each) for each in written], pa.string())])
     found = pc.index_in(_texts(column), value_set=pa.array(feature.values, pa.string()))
     indices: Integers = pc.fill_null(found, -1).to_numpy().astype(np.int64) + 1
     return indices
