@@ -142,11 +142,14 @@ def take_over(trials: Folder, trial: str, origin: Origin, metric: str, mode: str
         for each in range(origin.num_exploits)
         for checkpoint in _checkpoints(checkpoint_folder(trials, trial, each))
     ]
-    losses = [_loss(checkpoint, metric, mode) for checkpoint in before]
+    whole = [checkpoint for checkpoint in before if _is_whole(checkpoint)]
+    losses = [_loss(checkpoint, metric, mode) for checkpoint in whole]
     best = min((loss for loss in losses if loss is not None), default=None)
-    keep = losses.index(best) if best is not None else None
-    for index, checkpoint in enumerate(before[:-1]):  # the newest may still be on its way into MLflow
-        if index != keep:
+    kept = whole[-1:]  # the newest may still be on its way into MLflow
+    if best is not None:
+        kept.append(whole[losses.index(best)])
+    for checkpoint in before:
+        if checkpoint not in kept:
             _remove(checkpoint)
 
 
@@ -175,6 +178,11 @@ def _checkpoints(folder: Folder) -> Sequence[Folder]:
 
 def _exists(checkpoint: Folder) -> bool:
     return checkpoint.is_dir() if isinstance(checkpoint, Path) else checkpoint.read(SEAL_FILE) is not None
+
+
+def _is_whole(checkpoint: Folder) -> bool:
+    """Whether a checkpoint is neither damaged, nor left half written by a worker that was killed."""
+    return checkpoint.name.removeprefix("step-").isdigit() if isinstance(checkpoint, Path) else _exists(checkpoint)
 
 
 def _remove(folder: Folder) -> None:

@@ -34,7 +34,7 @@ from sweeps.space.distributions import contains
 from sweeps.space.space import Space
 from sweeps.validate.config_checks import check_sweep, lookup_in
 from sweeps_train.checkpoints.checkpoint_metrics import read_metrics, write_evaluation
-from sweeps_train.checkpoints.integrity import find_damage, seal
+from sweeps_train.checkpoints.integrity import find_damage, quarantine, seal
 from sweeps_train.checkpoints.kept_checkpoints import remove_superseded
 
 CONTINUE, STOP, PAUSE = Verdict.CONTINUE, Verdict.STOP, Verdict.PAUSE
@@ -331,6 +331,20 @@ def test_a_trial_that_takes_over_anothers_checkpoint_keeps_its_own_best_and_newe
     assert read_metrics(tmp_path / "0007" / "pinned" / "step-00000020") == {"loss": 0.2}
     kept = sorted(path.name for path in (tmp_path / "0003").glob("step-*"))
     assert kept == ["step-00000020", "step-00000040"]
+
+
+def test_a_trial_that_takes_over_anothers_checkpoint_keeps_none_of_its_own_that_is_damaged_or_half_written(
+    tmp_path: Path,
+) -> None:
+    checkpoint(tmp_path / "0007", 20, 0.2)
+    pin(tmp_path, "0007", 0, 20)
+    for step, loss in ((10, 0.1), (20, 0.3), (30, 0.9), (40, 5)):
+        checkpoint(tmp_path / "0003", step, loss)
+    quarantine(tmp_path / "0003" / "step-00000010")
+    (tmp_path / "0003" / "step-00000050.unfinished").mkdir()
+    take_over(tmp_path, "0003", Origin("0007", 20, 1), "loss", "min")
+    kept = sorted(path.name for path in (tmp_path / "0003").glob("step-*"))
+    assert kept == ["step-00000020", "step-00000040"], "its best and newest"
 
 
 def test_the_state_that_a_trial_took_over_is_not_its_best_one(tmp_path: Path) -> None:

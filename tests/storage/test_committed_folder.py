@@ -145,6 +145,7 @@ def test_a_trial_takes_over_a_checkpoint_that_another_one_has_pinned_in_the_stor
     assert pin(trials, "0007", 0, 20)
     assert pin(trials, "0007", 0, 20)
     assert not is_pinned(trials, Origin("0007", 40, 1)), "one at a time"
+    (trials / "0003" / "step-00000050").write("metrics.json", b'{"loss": 0.01}')  # its upload was interrupted
     take_over(trials, "0003", Origin("0007", 20, 1), "loss", "min")
     own = checkpoint_folder(trials, "0003", 1) / "step-00000020"
     fetch(own, tmp_path / "taken")
