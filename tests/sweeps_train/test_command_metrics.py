@@ -30,6 +30,8 @@ from sweeps_train.config.command import JsonLines, MlflowRun, PrintedDictionarie
             "{'a': tensor(-0.5, device='cuda:0'), 'b': np.float64(1.5), 'c': -inf}",
             {"a": -0.5, "b": 1.5, "c": -math.inf},
         ),
+        ("{'a': tensor(0.5, grad_fn=<MeanBackward0>), 'b': <object at 0x1>, 'c': 1}", {"a": 0.5, "c": 1}),
+        ("{'<unk>': 0.5}", {"<unk>": 0.5}),
         ("{'loss': __import__('os').system('x')}", {}),
         ("{'loss': (lambda: 1)()}", {}),
         ("{" * 10_000, {}),

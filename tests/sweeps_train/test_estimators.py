@@ -255,6 +255,8 @@ def test_each_fold_reports_the_mean_so_far_and_the_last_one_keeps_a_model_of_all
         ("xgboost.XGBRFClassifier", {}, AtOnce()),
         ("lightgbm.LGBMRegressor", {"n_estimators": 7}, Boosting(7, "init_model")),
         ("sklearn.ensemble.ExtraTreesRegressor", {"n_estimators": 9}, WarmStart(9, "n_estimators")),
+        ("sklearn.ensemble.GradientBoostingClassifier", {}, WarmStart(100, "n_estimators")),
+        ("sklearn.ensemble.GradientBoostingClassifier", {"n_iter_no_change": 3}, AtOnce()),
         ("sklearn.ensemble.HistGradientBoostingRegressor", {}, WarmStart(100, "max_iter")),
         ("sklearn.neural_network.MLPClassifier", {"max_iter": 5}, Passes(5)),
         ("sklearn.neural_network.MLPClassifier", {"early_stopping": True}, AtOnce()),

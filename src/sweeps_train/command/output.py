@@ -17,6 +17,8 @@ Parse = Callable[[str], Record]
 """Returns the metrics in a line; empty if it has none."""
 LONGEST_LINE = 2**20
 """Number of characters from which a line is no longer searched for metrics."""
+_OBJECT = re.compile(r"<[^<>]*>")
+"""An object as Python prints it, which is no expression: ``tensor(0.5, grad_fn=<MulBackward0>)``."""
 _NOT_FINITE = {"nan": float("nan"), "inf": float("inf"), "NaN": float("nan"), "Infinity": float("inf")}
 
 
@@ -65,11 +67,13 @@ def dictionary_record(line: str) -> Record:
     text = _braces(line)
     if text is None:
         return {}
-    try:
-        tree = ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return {}
-    return numbers_in(_printed(tree)) if isinstance(tree, ast.Dict) else {}
+    for each in dict.fromkeys((text, _OBJECT.sub("None", text))):
+        try:
+            tree = ast.parse(each, mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        return numbers_in(_printed(tree)) if isinstance(tree, ast.Dict) else {}
+    return {}
 
 
 def pattern_record(pattern: str) -> Parse:

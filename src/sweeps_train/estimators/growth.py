@@ -46,7 +46,8 @@ def growth_of(estimator: Any) -> Growth:
             return AtOnce()
         argument = "xgb_model" if "xgb_model" in fit else "init_model"
         return Boosting(parameters["n_estimators"] or DEFAULT_ROUNDS, argument)
-    if "warm_start" in parameters and "n_estimators" in parameters:
+    # GradientBoosting counts the rounds without an improvement from the beginning of each piece.
+    if "warm_start" in parameters and "n_estimators" in parameters and parameters.get("n_iter_no_change") is None:
         return WarmStart(parameters["n_estimators"], "n_estimators")
     if "warm_start" in parameters and name.startswith("HistGradientBoosting"):
         return WarmStart(parameters["max_iter"], "max_iter")
