@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from sweeps.runtime.report_log import ReportLog, read_report_log
 from sweeps.runtime.stored_trial import StoredTrial
 from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.trial_cost import CostMeter
+from sweeps.storage.location import is_remote, plain
 from sweeps.tracking.held_checkpoints import hold
 from sweeps_train.checkpoints.checkpoint_metrics import read_metrics
 from sweeps_train.reports.progress import Progress
@@ -37,7 +38,7 @@ class BrokerReporter:
         self._assignment, self._stored = assignment, stored
         self._lock = threading.Lock()
         self._broker: WorkersSide = assignment.broker
-        self._undelivered = undelivered(assignment)
+        self._undelivered = undelivered(assignment, () if stored is None else stored.steps)
         self._cost = CostMeter(assignment)
         self._report_log = ReportLog(assignment.checkpoint_folder)
         self._stop_request = StopRequest.NONE
@@ -196,22 +197,31 @@ class BrokerReporter:
         return posted
 
 
-def undelivered(assignment: Assignment) -> list[Log]:
-    """Return events of earlier attempts that Tune may not have received; for each step, the first measurement."""
+def undelivered(assignment: Assignment, stored: Collection[str] = ()) -> list[Log]:
+    """Return events of earlier attempts that Tune may not have received; for each step, the first measurement.
+
+    Args:
+        assignment: The trial.
+        stored: Names of the checkpoints that are in the trial's object store, if it is in one.
+    """
     if assignment.last_delivered is None:
         return []
     found: dict[tuple[type, int], Log] = {}
     for event in read_report_log(assignment.checkpoint_folder):
         if event.step >= assignment.last_delivered:
             found.setdefault((type(event), event.step), replace(event, attempt=assignment.attempt))
-    return sorted(map(_with_existing_checkpoint, found.values()), key=lambda event: event.step)
+    events = (_with_existing_checkpoint(event, stored) for event in found.values())
+    return sorted(events, key=lambda event: event.step)
 
 
-def _with_existing_checkpoint(event: Log) -> Log:
+def _with_existing_checkpoint(event: Log, stored: Collection[str]) -> Log:
     """Return the event, without its checkpoint if the training has deleted it and no copy is held for MLflow."""
     if not isinstance(event, Report | Saved) or event.checkpoint is None:
         return event
-    exists = any(Path(folder).is_dir() for folder in (event.checkpoint, event.held) if folder is not None)
+    if is_remote(event.checkpoint):
+        exists = not {*Path(plain(event.checkpoint)).parts}.isdisjoint(stored)
+    else:
+        exists = any(Path(folder).is_dir() for folder in (event.checkpoint, event.held) if folder is not None)
     if exists:
         return event
     if isinstance(event, Saved):

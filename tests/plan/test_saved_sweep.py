@@ -21,7 +21,7 @@ from running import NO_PREFLIGHT, Done, ended, run, start, verb
 
 from sweeps.cli import run_command
 from sweeps.constants import NUMBER
-from sweeps.runtime.events import Log, Report
+from sweeps.runtime.events import Log, Report, Saved
 from sweeps.runtime.report_log import REPORT_LOG_FILE, ReportLog, read_report_log
 from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.trial_reporter import undelivered
@@ -232,6 +232,13 @@ def test_what_tune_may_not_have_heard_of_is_posted_again_each_step_as_it_was_mea
     ]
     assert all(event.checkpoint is None for event in undelivered(assignment) if isinstance(event, Report))  # gone
     assert undelivered(replace(assignment, last_delivered=None)) == []
+    spool = ReportLog(str(tmp_path))
+    for step in (50, 60):  # they were uploaded, and nobody was told
+        uri = f"s3://bucket/sweeps/lr/trials/0003/step-{step:08d}?region=eu-west-1"
+        spool.write(Saved("0003", 2, step, {"eval/loss": 1.0}, 1000, checkpoint=uri))
+    spool.close()
+    saved = [event for event in undelivered(assignment, {"step-00000050"}) if isinstance(event, Saved)]
+    assert [event.step for event in saved] == [50], "the other one is no longer in the store"
 
 
 @pytest.mark.slow
