@@ -161,19 +161,38 @@ class Probes:
                 self.failures[name] = _reason(error)
 
     def _meet(self, groups: Sequence[Group]) -> Iterator[float | None]:
-        ports = [ray.get(self._actors[group[0]].free_port.remote()) for group in groups]
-        asked = [
-            [
-                self._actors[name].all_reduce_s.remote(Meeting(self.nodes[group[0]].address, port, rank, len(group)))
-                for rank, name in enumerate(group)
-            ]
-            for group, port in zip(groups, ports, strict=True)
-        ]
+        asked: list[list[Any]] = []
+        for group in groups:
+            port, *others = (self._free_port(name) for name in group)
+            if port is None or None in others:
+                asked.append([])
+                continue
+            asked.append(
+                [
+                    self._actors[name].all_reduce_s.remote(
+                        Meeting(self.nodes[group[0]].address, port, rank, len(group))
+                    )
+                    for rank, name in enumerate(group)
+                ]
+            )
         for answers in asked:
             try:
-                yield max(ray.get(answers, timeout=2 * MEETS_WITHIN_S))
+                yield max(ray.get(answers, timeout=2 * MEETS_WITHIN_S)) if answers else None
             except RayError:
                 yield None
+
+    def _free_port(self, name: str) -> int | None:
+        """A free port of a node, whose process is started anew if it does not answer: NCCL ends a process, or hangs,
+        when an all-reduce fails. None if that one does not answer either."""
+        for within_s in (MEETS_WITHIN_S, STARTS_WITHIN_S):
+            try:
+                port: int = ray.get(self._actors[name].free_port.remote(), timeout=within_s)
+            except RayError:
+                ray.kill(self._actors[name])
+                self._actors[name] = self._start(self.nodes[name], alone=True)
+            else:
+                return port
+        return None
 
 
 def _reason(error: RayError) -> str:

@@ -169,7 +169,7 @@ def _container(submission: Submission, slurm: Slurm) -> tuple[list[str], list[st
         return [], []
     here = Path.cwd()
     configs = [each.partition("=")[2] for each in submission.arguments if each.startswith("--config-dir=")]
-    folders = [Path(os.path.abspath(each)) for each in [_outputs(submission), *map(Path, configs)]]  # noqa: PTH100 - links stay
+    folders = [Path(os.path.abspath(each)) for each in (str(_outputs(submission)), *configs)]  # noqa: PTH100 - links stay
     mounts = [*container.mounts, str(here), *(str(each) for each in folders if not each.is_relative_to(here))]
     if container.runtime == "pyxis":
         pairs = ",".join(each if ":" in each else f"{each}:{each}" for each in mounts)

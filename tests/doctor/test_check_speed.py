@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import ray
 
 from sweeps.doctor.cluster_findings import check_speed
 from sweeps.doctor.finding import Finding
+from sweeps.doctor.probes import Probes, cluster_nodes
 
 
 class Measured:
@@ -44,3 +47,15 @@ def test_a_node_is_slow_only_if_it_is_so_twice(second: list[float], expected: tu
     assert probes.measured == [["a", "b", "c", "d"], ["b"]]
     assert isinstance(findings[0], Finding)
     assert (findings[0].verdict, findings[0].where, findings[0].found) == expected
+
+
+def test_a_process_that_an_all_reduce_has_ended_is_started_again() -> None:
+    """As NCCL ends it, if a node's network is broken: the node is then paired with another one."""
+    ray.init(address="local", num_cpus=1, include_dashboard=False)
+    try:
+        (node,) = cluster_nodes()
+        probes = Probes([replace(node, name=name) for name in ("broken", "good")])
+        ray.kill(probes._actors["broken"])
+        assert probes.all_reduces([("broken", "good")])["broken", "good"] is not None
+    finally:
+        ray.shutdown()
