@@ -187,11 +187,12 @@ class StoredTrial:
         deadline = time.monotonic() + UPLOADED_WITHIN_S
         while step not in self.steps:
             held = hold(str(self.folder / step), str(self.folder))  # the training may remove it meanwhile
-            if held is None:
+            source = Path(held) if held is not None else self.folder / step  # where files cannot be linked
+            if not source.is_dir():
                 return  # it has been removed, and a better one follows
             try:
                 self._upload_report_log()
-                commit(self._store / step, Path(held))
+                commit(self._store / step, source)
                 self.steps.add(step)
             except OSError as error:
                 if time.monotonic() > deadline:
@@ -199,7 +200,8 @@ class StoredTrial:
                 logger.warning("checkpoint %s is not in the store: %s; it is tried again", step, error)
                 time.sleep(AGAIN_AFTER_S)
             finally:
-                release(held)
+                if held is not None:
+                    release(held)
         saved(self.uri(checkpoint))
         self._withdraw_superseded()
         self._upload_log()

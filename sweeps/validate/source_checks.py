@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
+from sweeps.errors import ConfigError
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 READS_A_KEY = ("get", "pop", "setdefault")
 """Methods of a mapping that read the key given as their first argument."""
@@ -28,7 +30,11 @@ class Definition:
 
 
 def find_module(module: str) -> ModuleSpec | None:
-    """Find a module without importing it (its parent packages are imported); also searches the working folder."""
+    """Find a module without importing it (its parent packages are imported); also searches the working folder.
+
+    Raises:
+        ConfigError: A parent package cannot be imported, since its code has an error.
+    """
     working_folder = str(Path.cwd())
     if working_folder not in sys.path:  # workers can import a module beside the config, too
         sys.path.insert(0, working_folder)
@@ -36,6 +42,10 @@ def find_module(module: str) -> ModuleSpec | None:
         return importlib.util.find_spec(module)
     except (ImportError, ValueError):
         return None
+    except Exception as error:
+        raise ConfigError(
+            f"{module}: its package cannot be imported ({type(error).__name__}: {error}); fix it"
+        ) from error
 
 
 def find_definition(target: str) -> Definition | None:

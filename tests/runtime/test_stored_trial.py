@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +23,8 @@ def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoredTrial:
     node = SimpleNamespace(get_node_id=lambda: "a" * 56)
     monkeypatch.setattr(stored_trial.ray, "get_runtime_context", lambda: node)
     places = {"checkpoint_folder": f"file://{tmp_path}/store/trial", "log_folder": f"file://{tmp_path}/store/logs"}
-    assignment: Any = SimpleNamespace(trial="0000", attempt=1, **places)
+    broker = SimpleNamespace(alive=lambda *_: None)  # told while uploads, or the import of torch, take long
+    assignment: Any = SimpleNamespace(trial="0000", attempt=1, broker=broker, **places)
     made = StoredTrial(assignment, rank=0)
     made.folder.mkdir(parents=True)
     return made
@@ -67,6 +69,24 @@ def test_a_checkpoint_stays_in_the_store_until_the_one_that_replaces_it_is_there
     assert all(at_begin[1:]), at_begin
     assert max(map(len, at_begin)) <= 3, "those that are replaced do not pile up"
     assert stored(trial) == [13], "in the end it is as in the trial's own folder"
+
+
+def test_checkpoints_reach_the_store_from_a_file_system_without_links(
+    trial: StoredTrial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(source: str, target: str) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted", source)
+
+    monkeypatch.setattr("os.link", refuse)
+    announced: list[str] = []
+    trial.save(save(trial, 1), announced.append)
+    trial.wait()
+    removed = save(trial, 2)
+    shutil.rmtree(removed)
+    trial.save(removed, announced.append)
+    trial.wait()
+    assert stored(trial) == [1]
+    assert [uri.rpartition("/")[2] for uri in announced] == ["step-00000001"]
 
 
 def test_checkpoints_that_the_node_of_a_killed_attempt_still_has_are_not_brought_again(

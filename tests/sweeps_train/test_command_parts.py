@@ -173,6 +173,12 @@ def test_a_new_value_makes_a_section_of_null_and_of_nothing_else(kind: str, text
         read_document(text, kind).set("a.x", 2)
 
 
+def test_a_new_section_of_toml_keeps_its_value_if_the_section_above_is_in_several_places() -> None:
+    document = read_document("[a.one]\nx = 1\n[b]\ny = 1\n[a.two]\nz = 1\n", "toml")
+    document.set("a.three.new", 5, new=True)
+    assert tomllib.loads(document.text())["a"] == {"one": {"x": 1}, "two": {"z": 1}, "three": {"new": 5}}
+
+
 def test_null_within_a_list_of_toml_is_refused_with_what_to_do() -> None:
     with pytest.raises(ValueError, match="TOML has no null; remove it from the list or section"):
         read_document("", "toml").set("x", [1, None], new=True)

@@ -44,6 +44,13 @@ def test_a_choice_that_does_not_exist_is_refused_before_anything_starts(
         make_plan([*tokens, f"space.{path}={{type: categorical, choices: [net.A, {wrong}]}}"], [], None, "")
 
 
+def test_a_package_whose_own_code_fails_is_named() -> None:
+    Path("broken").mkdir()
+    Path("broken/__init__.py").write_text("1 / 0\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"^broken\.net: its package cannot be imported \(ZeroDivisionError"):
+        make_plan(["conf=digits", "space=none", "model=custom", "model._target_=broken.net.A"], [], None, "")
+
+
 def test_a_name_that_a_module_finds_by_getattr_is_not_refused() -> None:
     Path("lazy.py").write_text("def __getattr__(name): ...\n", encoding="utf-8")
     assert make_plan(["conf=digits", "space=none", "model=custom", "model._target_=lazy.Net"], [], None, "")

@@ -7,7 +7,7 @@ import json
 import re
 import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,15 +80,19 @@ class _Containers(Document):
             if key is None and (not new or not isinstance(owner, dict)):
                 raise UnknownPath(path, _above(path, parts) if new else None)
             if key is None:
-                key, rest = parts[0], parts[1:]
-                if rest:
-                    owner[key] = {}
+                key, rest, value = parts[0], [], self._in_sections(parts[1:], value)
             elif rest and new and owner[key] is None:
                 owner[key] = {}
             if not rest:
                 self._assign(owner, key, value)
                 return
             owner, parts = owner[key], rest
+
+    def _in_sections(self, names: Sequence[str], value: Any) -> Any:
+        """Return a value in new sections, one in the other."""
+        for name in reversed(names):
+            value = {name: value}
+        return value
 
     def _assign(self, owner: Any, key: Any, value: Any) -> None:
         owner[key] = value
@@ -109,6 +113,9 @@ class TomlDocument(_Containers):
 
     def __init__(self, text: str) -> None:
         super().__init__(tomlkit.parse(text))
+
+    def _in_sections(self, names: Sequence[str], value: Any) -> Any:
+        return super()._in_sections(names[:-1], {}) if names and value is None else super()._in_sections(names, value)
 
     def _assign(self, owner: Any, key: Any, value: Any) -> None:
         if value is None and isinstance(owner, dict):
