@@ -57,9 +57,12 @@ def required_values(read: ScriptOptions) -> list[Option]:
 def _is_file_of(folder: Path, option: Option) -> bool:
     """Whether the default is a file of the start folder, which only a given value finds from the trial's folder."""
     default = option.default
-    if option.excluded is not None or not isinstance(default, str) or os.path.isabs(default):
+    if option.excluded is not None or not isinstance(default, str) or Path(default).is_absolute():
         return False
-    return os.path.isfile(folder / default)  # False also for a text that is too long for a name
+    try:
+        return (folder / default).is_file()
+    except OSError:  # too long for a name
+        return False
 
 
 def _conf(target: str, read: ScriptOptions, folder: Path, name: str, conf_folder: str) -> str:
