@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -37,7 +37,7 @@ def script_project(script: Path, read: ScriptOptions, folder: Path, name: str, c
     if read.is_nested and not read.is_program:
         started = f"start_{script.stem}.py"
         texts[started] = Template(template("dotted_launcher.py")).substitute(script=json.dumps(target)[1:-1])
-    texts[f"{conf_folder}/{name}.yaml"] = _conf(started, read, name, conf_folder)
+    texts[f"{conf_folder}/{name}.yaml"] = _conf(started, read, folder, name, conf_folder)
     texts[TEST_FILE] = _plan_test(name, conf_folder, required_values(read))
     return texts
 
@@ -54,17 +54,30 @@ def required_values(read: ScriptOptions) -> list[Option]:
     return [each for each in read.options if each.required and each.name not in space and each.excluded != A_FLAG]
 
 
-def _conf(target: str, read: ScriptOptions, name: str, conf_folder: str) -> str:
+def _is_file_of(folder: Path, option: Option) -> bool:
+    """Whether the default is a file of the start folder, which only a given value finds from the trial's folder."""
+    default = option.default
+    if option.excluded is not None or not isinstance(default, str) or Path(default).is_absolute():
+        return False
+    try:
+        return (folder / default).is_file()
+    except OSError:  # too long for a name
+        return False
+
+
+def _conf(target: str, read: ScriptOptions, folder: Path, name: str, conf_folder: str) -> str:
     space = proposed_space(read)
     required = required_values(read)
     metric, mode = _metric(read)
     arguments: dict[str, Any] = {}
     for option in read.options:
-        if option.name in space and option.default not in (MISSING, None):
+        is_given = option.name in space or _is_file_of(folder, option)
+        if is_given and option.default not in (MISSING, None):
             arguments[option.name] = option.default
     for option in required:
         arguments[option.name] = "???"
     kind = "from_program.yaml" if read.is_program else "from_script.yaml"
+    others = [*_other_lines(_untouched(read), {*space, *arguments}), *read.notes]
     return Template(template(kind)).substitute(
         command="".join(f"\n    - {scalar(word)}" for word in _command(target, read, arguments)),
         read="".join(f"\n    - {flow(source)}" for source in read.read or [{"kind": "json"}]),
@@ -74,7 +87,7 @@ def _conf(target: str, read: ScriptOptions, name: str, conf_folder: str) -> str:
         target=target,
         arguments=_block(nested(arguments), 4) if arguments else " {}",
         metrics=f"[{metric}]",
-        others="".join(f"\n  # {line}" for line in [*_other_lines(_untouched(read), space, required), *read.notes]),
+        others="".join(f"\n  # {line}" for line in others),
         space="".join(f"\n  task.arguments.{path}: {flow(each)}" for path, each in space.items()) or " {}",
         metric=metric,
         mode=mode,
@@ -114,12 +127,11 @@ def _metric(read: ScriptOptions) -> tuple[str, str]:
     return metric, "min" if any(part in metric.lower() for part in SMALLER_IS_BETTER) else "max"
 
 
-def _other_lines(options: Iterable[Option], space: Mapping[str, Distribution], required: Iterable[Option]) -> list[str]:
+def _other_lines(options: Iterable[Option], given: Set[str]) -> list[str]:
     """Lines about the options that keep the script's own defaults."""
-    demanded = {option.name for option in required}
     lines = []
     for option in options:
-        if option.name in space or option.name in demanded:
+        if option.name in given:
             continue
         default = "no default" if option.default is MISSING else f"default {scalar(option.default)}"
         choices = f", one of {', '.join(map(str, option.choices))}" if option.choices else ""

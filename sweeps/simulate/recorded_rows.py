@@ -34,7 +34,7 @@ def check_is_file(path: Path) -> None:
     if path.is_dir():
         raise UserError(f"--simulate {path}: is a folder; give the Parquet file in it")
     if not path.is_file():
-        raise UserError(f"--simulate {path}: there is no such file")
+        raise UserError(f"--simulate {path}: there is no such file; give a table of `show SWEEP --curves FILE`")
 
 
 def read_rows(path: Path, space: Space, lookup: Lookup, metrics: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:

@@ -135,6 +135,16 @@ def test_a_space_is_proposed_for_the_options_of_argparse(capsys: pytest.CaptureF
     assert make_plan(["conf=train", "task.arguments.data-dir=x"], [Path("conf")], None, "").space
 
 
+def test_a_default_that_names_a_file_of_the_start_folder_is_given_since_trials_work_in_their_own() -> None:
+    Path("points.pt").touch()
+    added = [("points", "points.pt"), ("prompt", "x" * 999)]
+    options = "".join(f"parser.add_argument('--{name}', default='{default}')\n" for name, default in added)
+    Path("train.py").write_text(ARGPARSE.replace("metrics = ", f"{options}metrics = ", 1))
+    assert run_command(["init", "--from=train.py"]) == (0, None)
+    assert conf_of("conf/train.yaml")["task"]["arguments"]["points"] == "points.pt"
+    assert "# points:" not in Path("conf/train.yaml").read_text()
+
+
 def test_nested_dataclasses_of_tyro_get_a_launcher_that_gives_dotted_options() -> None:
     Path("train.py").write_text(TYRO)
     assert run_command(["init", "--from=train.py"]) == (0, None)

@@ -260,7 +260,7 @@ def test_a_table_without_a_value_at_the_end_is_refused(table: Path, tmp_path: Pa
         ),
         ({}, ["space.train.lr.low=1", "space.train.lr.high=2"], "none of its 100 configurations lies in the space"),
         ({"text": True}, [], "cannot be read as a Parquet file"),
-        ({"missing": True}, [], "there is no such file"),
+        ({"missing": True}, [], "there is no such file; give a table"),
     ],
 )
 def test_a_table_that_does_not_fit_the_sweep_is_refused(

@@ -9,6 +9,7 @@ import pytest
 from running import NO_PREFLIGHT, run
 
 import sweeps_train
+from sweeps_train.command.run import _from_anywhere
 from sweeps_train.workers.own_folder import (
     START_FOLDER,
     as_seen_from_anywhere,
@@ -185,10 +186,18 @@ def test_a_program_that_misses_a_file_of_the_start_folder_is_told_what_to_write(
     (tmp_path / "rows.csv").touch()
     lines = ["reading 'rows.csv'", "FileNotFoundError: [Errno 2] No such file or directory: 'rows.csv'"]
     assert "{start_folder}/rows.csv" in hint(lines, tmp_path)
+    assert f"give it {tmp_path}/rows.csv" in hint(lines, tmp_path, str(tmp_path))
     assert hint(lines[:1], tmp_path) == ""
     absolute = f"FileNotFoundError: Unable to find '{tmp_path}/outputs/s/trials/0003/program/rows.csv'"
     assert "{start_folder}/rows.csv" in hint([absolute], tmp_path)
     assert hint([lines[1].replace("rows", "other"), "not found: '\0'"], tmp_path) == ""
+
+
+def test_a_file_of_the_start_folder_becomes_absolute_in_each_form_of_a_programs_option(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").touch()
+    for before in ("", "--data=", "data="):
+        assert _from_anywhere(f"{before}rows.csv", tmp_path) == f"{before}{tmp_path}/rows.csv"
+    assert _from_anywhere("data=other.csv", tmp_path) == "data=other.csv"
 
 
 def test_texts_that_name_a_file_of_the_start_folder_become_absolute_and_folders_and_other_texts_do_not(

@@ -207,9 +207,9 @@ def _working_folder(task: CommandTask, folder: Path, lookup: Callable[[str], Any
 
 
 def _from_anywhere(word: str, start: Path) -> str:
-    """Return a word of a command line with a file of the start folder as an absolute path: ``a.py`` or
-    ``--data=a.csv``."""
+    """Return a word of a command line with a file of the start folder as an absolute path: ``a.py``,
+    ``--data=a.csv``, or ``data=a.csv`` as Hydra's programs want it."""
     name, equals, value = word.partition("=")
-    if equals and name.startswith("-"):
+    if equals:
         return f"{name}={as_seen_from_anywhere(value, start)}"
     return str(as_seen_from_anywhere(word, start))

@@ -77,7 +77,8 @@ def script_function(task: FunctionTask, metric: str) -> Callable[[], None]:
                 ray.train.report(report, checkpoint=checkpoint)
             if (status := program.wait()) != 0:
                 program.finish_output()
-                more = hint(program.last_lines, start_folder()) if task.working_folder is None else ""
+                start = start_folder()  # the arguments of a script have no placeholders
+                more = hint(program.last_lines, start, str(start)) if task.working_folder is None else ""
                 more = more or "its output is in the worker's log"
                 raise RuntimeError(
                     f"task._target_={task.target} {describe_status(status)} on worker {place.rank}; {more}"

@@ -129,9 +129,9 @@ def as_seen_from_anywhere(value: Any, start: Path) -> Any:
     return value
 
 
-def hint(lines: Iterable[str], start: Path) -> str:
+def hint(lines: Iterable[str], start: Path, as_argument: str = "{start_folder}") -> str:
     """Return advice about a path that a program did not find in the trial's own folder, if its last lines name a path
-    that exists in the start folder; otherwise an empty string.
+    that exists in the start folder; otherwise an empty string. ``as_argument`` is the start folder in its arguments.
 
     Example:
         >>> hint(["FileNotFoundError: [Errno 2] No such file or directory: 'rows.csv'"], Path("/nowhere"))
@@ -143,7 +143,7 @@ def hint(lines: Iterable[str], start: Path) -> str:
             if not Path(name).is_absolute() and _exists(start / name):
                 return (
                     f"{name} is in {start}, and the program works in the trial's own folder: give it "
-                    f"{{start_folder}}/{name} or {START_FOLDER}, or set task.working_folder=."
+                    f"{as_argument}/{name} or {START_FOLDER}, or set task.working_folder=."
                 )
     return ""
 
