@@ -76,7 +76,7 @@ PROGRAMS = {
     "ray": 'env > environment_of_ray; echo "$*" > ray_arguments; echo 0 > "$status"',
     "python": "exit 1",
 }
-"""What Slurm and Ray would do, as far as the script sees it, for a shell of `salloc` on the login node."""
+"""Programs that do as Slurm and Ray would, as far as the script sees it, in a shell of `salloc` on the login node."""
 
 
 def test_in_salloc_on_the_login_node_the_first_node_is_the_head_and_unequal_nodes_and_amds_gpus_are_used(
@@ -117,7 +117,7 @@ sleep 2
 touch saved
 echo 130 > "$status"
 """
-"""What a driver in a step of srun does after Ctrl-C."""
+"""A driver in a step of srun, and its reaction to Ctrl-C."""
 
 
 def test_ctrl_c_in_place_waits_until_the_trials_have_saved_their_state(here: Path) -> None:
