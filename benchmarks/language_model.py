@@ -119,7 +119,7 @@ def prompts(*, ours: bool) -> Step:
     import torch
 
     from sweeps_train.data.packing import TextSamples, to_arrays
-    from sweeps_train.data.sampler import in_batches, longest_first
+    from sweeps_train.data.sample_order import in_batches, longest_first
     from sweeps_train.models.attention import use_causal_attention
 
     model = _llama()

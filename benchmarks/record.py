@@ -53,8 +53,8 @@ def simulate(
         conf: The config that it would have been started with.
     """
     from sweeps.config.objectives import Objectives
-    from sweeps.tracking.parent_run import SweepInfo
     from sweeps.tracking.recorder import Recorder
+    from sweeps.tracking.sweep_run import SweepInfo
 
     metrics, modes = (("eval/loss",), ("min",)) if objectives == 1 else (("eval/loss", "speed"), ("min", "max"))
     goals = Objectives(metrics, modes)  # type: ignore[arg-type]

@@ -47,8 +47,8 @@ def write(folder: Path, names: list[str], seconds: float) -> None:
 
 def _write(folder: Path, name: str, seconds: float) -> None:
     from sweeps.config.objectives import Objectives
-    from sweeps.tracking.parent_run import SweepInfo
     from sweeps.tracking.recorder import Recorder
+    from sweeps.tracking.sweep_run import SweepInfo
     from sweeps.tracking.values import now_ms
 
     own = folder / "outputs" / name

@@ -20,9 +20,9 @@ from waiting import wait_until
 
 from sweeps.config.objectives import Objectives
 from sweeps.folders.sweep_folder import SWEEP_FILE
-from sweeps.tracking.parent_run import SweepInfo
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.recorder import Recorder
+from sweeps.tracking.sweep_run import SweepInfo
 from sweeps.tracking.uris import sqlite_path
 
 CONFIG = "train:\n  lr: 0.01\n"

@@ -20,7 +20,7 @@ from sweeps.compose.service_config import compose_service
 from sweeps.service.api.app import make_app
 from sweeps.service.app_context import AppContext
 from sweeps.service.auth import tokens
-from sweeps.service.auth.principal import Role
+from sweeps.service.auth.permissions import Role
 from sweeps.service.database.engine import writing
 from sweeps.service.queue import jobs
 from sweeps.service.queue.job_requests import Run

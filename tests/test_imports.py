@@ -285,7 +285,7 @@ def test_a_process_that_does_not_train_loads_no_torch_and_nothing_slow_that_it_d
 
 def test_the_script_that_starts_a_worker_loads_only_what_every_python_has() -> None:
     plain = loaded_libraries("-c", "import json, socket, sweeps")
-    assert loaded_libraries("-c", "import sweeps.runtime.start_worker") <= plain
+    assert loaded_libraries("-c", "import sweeps.runtime.local_worker_script") <= plain
 
 
 def loaded_libraries(*command: str, mistake: str | None = None) -> set[str]:

@@ -31,7 +31,7 @@ from ray.tune.integration.ray_train import TuneReportCallback
 
 from overhead.workload import METRIC, WORKERS, ArmRecord, TrialTimes, read_trainings
 from sweeps_train.config import TRAINING_CONFIG
-from sweeps_train.data.sampler import SampleOrder, in_batches
+from sweeps_train.data.sample_order import SampleOrder, in_batches
 from sweeps_train.steps.optimizer import build_optimizer, learning_rate
 from sweeps_train.steps.random_state import seed_all
 from sweeps_train.tasks import build_task

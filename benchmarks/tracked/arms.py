@@ -165,8 +165,8 @@ def sustained(uri: str, folder: Path) -> dict[str, float]:
 
 def _recorder(uri: str, folder: Path) -> Any:
     from sweeps.config.objectives import Objectives
-    from sweeps.tracking.parent_run import SweepInfo
     from sweeps.tracking.recorder import Recorder
+    from sweeps.tracking.sweep_run import SweepInfo
 
     objectives = Objectives(("train/metric_0",), ("min",))
     info = SweepInfo(name="bench", conf="bench", objectives=objectives, folder=folder / "sweep", config_yaml=CONFIG)

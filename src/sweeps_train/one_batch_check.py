@@ -22,7 +22,7 @@ from sweeps_train.config import (
 )
 from sweeps_train.config.strategy import num_stages
 from sweeps_train.data.images import IGNORED_LABEL, ImageSamples
-from sweeps_train.data.sampler import Batch
+from sweeps_train.data.sample_order import Batch
 from sweeps_train.reports.progress import check_enough_samples
 from sweeps_train.steps.random_state import seed_all
 from sweeps_train.targets import call_target

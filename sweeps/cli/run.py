@@ -90,7 +90,7 @@ def _continue_if_begun(plan: Plan, *, as_json: bool) -> None:
     if not plan.folder.exists():
         return
     from sweeps.plan.unstarted import is_unstarted
-    from sweeps.tracking.parent_run import is_recorded
+    from sweeps.tracking.sweep_run import is_recorded
 
     if is_recorded(plan.config.tracking.uri, plan.name) or not is_unstarted(plan.folder):
         from sweeps.tracking.reader import load_sweep

@@ -10,10 +10,10 @@ from ray.tune.experiment import Trial as TuneTrial
 from sweeps.constants import FAILED, TRIAL
 from sweeps.driver.confirmation_searcher import RepeatSearcher
 from sweeps.driver.driver_progress import SEARCHES_WITHIN_S, expect_progress
+from sweeps.driver.early_end import Shutdown
 from sweeps.driver.not_pickled import NotPickled
 from sweeps.driver.retries import failure_reason
 from sweeps.driver.session import Session
-from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.sweep_searcher import SweepSearcher
 
 

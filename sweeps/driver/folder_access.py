@@ -20,8 +20,8 @@ from sweeps.runtime.checkpoint_layout import checkpoint_folder, trial_and_exploi
 from sweeps.runtime.report_log import REPORT_LOG_FILE
 from sweeps.storage.object_store import ObjectStore
 from sweeps.storage.state_mirror import StateMirror
-from sweeps.tracking.parent_run import check_name
 from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.sweep_run import check_name
 
 REQUESTS_AT_ONCE = 16
 """Maximum number of small objects that are read concurrently."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from sweeps.constants import TAG_ENDED, TAG_LANES
 from sweeps.driver.driver_progress import SEARCHES_WITHIN_S, STARTS_WITHIN_S, expect_progress
+from sweeps.driver.early_end import Shutdown
 from sweeps.driver.finish import close_record, finish, kept_error
 from sweeps.driver.folder_access import bring_reports, held, make_folder, remove_folder
 from sweeps.driver.guarded_view import GuardedView
@@ -18,7 +19,6 @@ from sweeps.driver.measured_workers import with_measured_workers
 from sweeps.driver.recorded_provenance import record_provenance
 from sweeps.driver.requests import RequestHandler
 from sweeps.driver.session import Session
-from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.signals import ShutdownSignals, ended_by_signals
 from sweeps.driver.startup import (
     adapt_study,
@@ -46,9 +46,9 @@ from sweeps.texts.wording import counted
 from sweeps.tracking.client import first_cause
 from sweeps.tracking.control_channel import RequestListener
 from sweeps.tracking.journal import Journal
-from sweeps.tracking.parent_run import check_name
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.sqlite_file import queryable_file
+from sweeps.tracking.sweep_run import check_name
 
 if TYPE_CHECKING:
     from ray.tune import Tuner

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from sweeps.driver.shutdown import EarlyEnd
+from sweeps.driver.early_end import EarlyEnd
 from sweeps.driver.sweep_state import SweepState
 from sweeps.errors import ClusterLost
 

@@ -153,8 +153,8 @@ def open_recorder(
         copy: Copies the sweep's folder into its object store, if it is in one.
         resume: Whether to continue an existing record.
     """
-    from sweeps.tracking.parent_run import SweepInfo
     from sweeps.tracking.recorder import Recorder
+    from sweeps.tracking.sweep_run import SweepInfo
 
     tracking, conf = plan.config.tracking, plan.composition.conf
     sweep = SweepInfo(

@@ -11,8 +11,8 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from sweeps.config.objectives import Objectives, Values
+from sweeps.driver.early_end import Shutdown
 from sweeps.driver.pool_choice import PoolChoice
-from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.time_ledger import TimeLedger
 from sweeps.driver.trial_status import State, TrialStatus
 from sweeps.driver.usage import UsageMeter

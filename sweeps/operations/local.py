@@ -59,7 +59,7 @@ class Local(Operations):
     def register(
         self, record: SweepRecord, trial: TrialRecord, model: str, alias: str, *, merged: bool
     ) -> RegisteredModel:
-        from sweeps.registry.ownership import rights_of_process
+        from sweeps.registry.model_owners import rights_of_process
         from sweeps.registry.register import register
 
         tell, rights = lambda text: self._tell(f"registering: {text}"), rights_of_process()

@@ -18,12 +18,12 @@ from sweeps.config import SweepConfig
 from sweeps.config.sweep_name import MAX_NAME_LENGTH
 from sweeps.constants import CONFIG_ARTIFACT, PARAMETER_PREFIX, TAG_OF, TAG_OF_RUN, TAG_OF_SWEEP, TAG_OF_TRIAL
 from sweeps.errors import ConfigError, UnknownName, UserError
+from sweeps.plan.new_sweep_name import repeat_name
 from sweeps.plan.plan import Plan, make_plan
-from sweeps.plan.sweep_name import repeat_name
 from sweeps.texts.wording import counted
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.client import connect
-from sweeps.tracking.mlflow_names import from_name
+from sweeps.tracking.mlflow_characters import from_name
 from sweeps.tracking.mlflow_texts import describe_no_best
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.values import short

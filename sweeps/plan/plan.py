@@ -18,8 +18,8 @@ from sweeps.config.scaling import Scaling
 from sweeps.errors import ConfigError, UnknownName, UserError, mistakes_of, raise_mistakes
 from sweeps.folders.shadowing_file import check_working_folder
 from sweeps.plan.automatic_choices import with_chosen_scheduler, with_lanes
+from sweeps.plan.new_sweep_name import checked_name, default_name
 from sweeps.plan.stage import PlannedStage, planned_stages, rescaled
-from sweeps.plan.sweep_name import checked_name, default_name
 from sweeps.plan.unstarted import was_left_unstarted
 from sweeps.provenance.redaction import redacted
 from sweeps.runtime.node_resources import local_resources

@@ -19,7 +19,7 @@ from sweeps.runtime.shared_folder import MARK
 from sweeps.search.samplers.saved_trials import EARLIER_FILE
 from sweeps.storage.state_mirror import SESSION_FILE
 from sweeps.tracking.journal import JOURNAL_FILE, POSITION_FILE
-from sweeps.tracking.parent_run import PARENT_FILE
+from sweeps.tracking.sweep_run import PARENT_FILE
 
 _BEFORE_THE_SEARCH = {
     *(DRIVER_LOCK, DRIVER_FILE, LOG_FILE, SWEEP_FILE, COPY_FILE, JOURNAL_FILE, POSITION_FILE, EARLIER_FILE),

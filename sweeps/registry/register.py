@@ -16,7 +16,7 @@ from sweeps import constants
 from sweeps.compat.mlflow import use_tracking_uri
 from sweeps.errors import UserError
 from sweeps.registry.best_checkpoint import fetch_checkpoint, weights_note
-from sweeps.registry.ownership import ModelRights, claim
+from sweeps.registry.model_owners import ModelRights, claim
 from sweeps.tracking.client import connect, first_cause
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.values import short, written

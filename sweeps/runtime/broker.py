@@ -19,7 +19,7 @@ from sweeps.runtime.attempt import Attempt, Phase, StopRequest, may_be_the_nodes
 from sweeps.runtime.elastic import ElasticWorkers
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started
 from sweeps.runtime.hang_end import hang_end
-from sweeps.runtime.shared_slots import LEAVES_WITHIN_S, SharedSlots, StartGroup
+from sweeps.runtime.lane_assignment import LEAVES_WITHIN_S, SharedSlots, StartGroup
 from sweeps.runtime.spare_processes import Place, ProcessOrigin, SpareProcesses
 from sweeps.runtime.suspected_nodes import SuspectedNodes
 from sweeps.runtime.trials_at_once import Workers

@@ -31,7 +31,7 @@ ROOM_TIMEOUT = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"
 one, endlessly."""
 OF_THIS_USER = ("SWEEPS_CACHE", "SWEEPS_CACHE_GIB", "SWEEPS_CONFIG_MODULES")
 """Environment variables of this user that every process of a sweep receives."""
-START_SCRIPT = Path(__file__).with_name("start_worker.py")
+START_SCRIPT = Path(__file__).with_name("local_worker_script.py")
 DASHBOARD_WITHIN_S = 3.0
 """Maximum seconds to wait for the first answer of Ray's dashboard."""
 

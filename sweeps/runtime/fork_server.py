@@ -2,7 +2,7 @@
 for each.
 
 A process of a trial needs seconds to import torch and the libraries of its task. Here one process does this for all of
-them, while Ray starts. The script that Ray runs for each worker process (``start_worker``) asks for a fork, and
+them, while Ray starts. The script that Ray runs for each worker process (``local_worker_script``) asks for a fork, and
 executes a new Python if it gets none. Ray itself is imported in the forks: its library reads a worker's environment
 variables when it is loaded.
 """

@@ -42,9 +42,9 @@ from sweeps.runtime.node_resources import avoiding
 from sweeps.runtime.pool_evaluator import EvaluationPlace
 from sweeps.runtime.reservation import memory_share, reserved_per_trial, reserved_per_worker
 from sweeps.runtime.shared_folder import SharedFolder
-from sweeps.runtime.slot_holder import SlotHolder
 from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.trials_at_once import Fit, Workers
+from sweeps.runtime.worker_group import SlotHolder
 from sweeps.runtime.worker_group_spec import Lanes, WorkerGroupSpec
 from sweeps.storage.object_store import ObjectStore
 from sweeps.worker_error import names_a_mistake

@@ -15,7 +15,7 @@ from sweeps.config.service import Service
 from sweeps.errors import ConfigError
 from sweeps.service.audit import Audit
 from sweeps.service.auth.auth import Authenticator
-from sweeps.service.auth.principal import LOCAL, Principal
+from sweeps.service.auth.permissions import LOCAL, Principal
 from sweeps.service.database.engine import open_database
 from sweeps.service.database.timeouts import ENDING_S, SERVICE_S, process_waits_at_most
 from sweeps.service.nights import night as nights

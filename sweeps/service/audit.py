@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass
 from sweeps.config.service import Service
 from sweeps.files.whole_files import FILE_MODE
 from sweeps.provenance.redaction import redacted
-from sweeps.service.auth.principal import Principal
+from sweeps.service.auth.permissions import Principal
 from sweeps.service.clock import Clock
 
 AUDIT_FILE = "audit.jsonl"

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from sqlalchemy import Connection, Engine, func, select
 
 from sweeps.errors import TrackingUnreachable
-from sweeps.service.auth.principal import Principal
+from sweeps.service.auth.permissions import Principal
 from sweeps.service.clock import Clock
 from sweeps.service.counters import PROCESS
 from sweeps.service.database import tables

@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 
 from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName
 from sweeps.report.expected_cost import PastSweep, past_of, past_sweeps
-from sweeps.service.auth.principal import LOCAL, Principal, visible
+from sweeps.service.auth.permissions import LOCAL, Principal, visible
 from sweeps.service.queue import jobs
 from sweeps.service.queue.jobs import Job
 from sweeps.texts.suggestions import did_you_mean

@@ -21,7 +21,7 @@ from sweeps.plan.export import choose, config_of, plan_retraining
 from sweeps.plan.extend import ask_driver, read_changes
 from sweeps.plan.saved_sweep import reopened
 from sweeps.registry.model_names import check_registration
-from sweeps.registry.ownership import ModelRights
+from sweeps.registry.model_owners import ModelRights
 from sweeps.registry.unregistered import unregistered
 from sweeps.report.plan_summary import PlanPreview
 from sweeps.report.report_folder import report_folder
@@ -29,7 +29,7 @@ from sweeps.service.audit import AUDIT_FILE, Audit
 from sweeps.service.auth import tokens
 from sweeps.service.auth.config_policy import ConfigPolicy, SweepExists
 from sweeps.service.auth.models import check_model
-from sweeps.service.auth.principal import Principal, check_priority, project_of
+from sweeps.service.auth.permissions import Principal, check_priority, project_of
 from sweeps.service.database.engine import writing
 from sweeps.service.queue import jobs
 from sweeps.service.queue.driver_stops import DriverStops

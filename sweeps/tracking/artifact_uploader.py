@@ -23,7 +23,7 @@ from sweeps.storage.location import is_remote
 from sweeps.storage.object_store import ObjectStore
 from sweeps.tracking.held_checkpoints import is_held, release
 from sweeps.tracking.journal import Artifact
-from sweeps.tracking.mlflow_names import storable
+from sweeps.tracking.mlflow_characters import storable
 from sweeps.tracking.retry import GaveUp, Refused, Retrier, Superseded
 from sweeps.tracking.uris import local_path
 

@@ -17,9 +17,9 @@ from sweeps import constants
 from sweeps.tracking.artifact_uploader import ArtifactUploader
 from sweeps.tracking.journal import Artifact, Entry, Journal, Stored, Tags
 from sweeps.tracking.outbox import Outbox
-from sweeps.tracking.parent_run import OPEN_WITHIN_S, heartbeat
 from sweeps.tracking.record import MlflowIds
 from sweeps.tracking.retry import Refused, Retrier
+from sweeps.tracking.sweep_run import OPEN_WITHIN_S, heartbeat
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

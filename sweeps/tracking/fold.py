@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from sweeps.tracking.journal import PARENT, Entry, NewRun, Points, Status, Tags
-from sweeps.tracking.mlflow_names import fit_parameters, to_name
+from sweeps.tracking.mlflow_characters import fit_parameters, to_name
 from sweeps.tracking.outbox import PARENT_RUN
 from sweeps.tracking.store import RawRun
 

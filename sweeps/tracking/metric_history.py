@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from sweeps import constants
 from sweeps.tracking.client import connect, reading_from
-from sweeps.tracking.mlflow_names import from_name, to_name
+from sweeps.tracking.mlflow_characters import from_name, to_name
 from sweeps.tracking.sqlite_file import queryable_file, reading
 
 CALLS_AT_ONCE = 8

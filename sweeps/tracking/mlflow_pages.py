@@ -6,7 +6,7 @@ from __future__ import annotations
 from urllib.parse import urlencode
 
 from sweeps.constants import BEST_PREFIX, TAG_KIND, TAG_SWEEP
-from sweeps.tracking.mlflow_names import to_name
+from sweeps.tracking.mlflow_characters import to_name
 from sweeps.tracking.record import MlflowIds
 
 MACHINE_LEARNING = {"workflowType": "machine_learning"}

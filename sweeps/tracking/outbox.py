@@ -21,7 +21,7 @@ from sweeps.errors import StorageFailed
 from sweeps.tracking.batch import MetricValue, log_batch
 from sweeps.tracking.client import CALLS_AT_ONCE
 from sweeps.tracking.journal import PARENT, Entry, Journal, NewRun, Points, Status, Tags
-from sweeps.tracking.mlflow_names import fit_parameters, storable, to_name
+from sweeps.tracking.mlflow_characters import fit_parameters, storable, to_name
 from sweeps.tracking.record import MlflowIds
 from sweeps.tracking.retry import GaveUp, Refused, Retrier
 from sweeps.tracking.store import tag_filter

@@ -19,7 +19,7 @@ from sweeps.tracking import confirmation_record as confirmation
 from sweeps.tracking import failed_attempts, notes, spans
 from sweeps.tracking import forecast_record as forecast
 from sweeps.tracking import stage_results as stages
-from sweeps.tracking.mlflow_names import whole_parameters
+from sweeps.tracking.mlflow_characters import whole_parameters
 from sweeps.tracking.record import STATES, MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
 from sweeps.tracking.store import RawRun, fetch_runs
 from sweeps.tracking.time_account import TimeAccount

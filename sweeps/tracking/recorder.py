@@ -36,12 +36,12 @@ from sweeps.tracking.journal import (
     Tags,
 )
 from sweeps.tracking.mlflow_texts import note, trials_table
-from sweeps.tracking.parent_run import SweepInfo, create_parent_run, heartbeat
 from sweeps.tracking.reader import fetch_sweep, ids_of, load_sweep, one_each, record_of
 from sweeps.tracking.record import MlflowIds, SweepRecord
 from sweeps.tracking.relocate import Relocation
 from sweeps.tracking.retry import GaveUp, Refused
 from sweeps.tracking.store import RawRun
+from sweeps.tracking.sweep_run import SweepInfo, create_parent_run, heartbeat
 from sweeps.tracking.sweep_status import Front, StatusWriter
 from sweeps.tracking.trial_recorder import TrialRecorder
 from sweeps.tracking.values import now_ms

@@ -25,10 +25,10 @@ from sweeps.storage.state_mirror import DamagedCopy, newer_files
 from sweeps.tracking.client import connect
 from sweeps.tracking.delivery import Delivery
 from sweeps.tracking.journal import JOURNAL_FILE, Artifact, Journal
-from sweeps.tracking.mlflow_names import storable
-from sweeps.tracking.parent_run import PARENT_FILE, create_again
+from sweeps.tracking.mlflow_characters import storable
 from sweeps.tracking.retry import Refused
 from sweeps.tracking.store import fetch_runs
+from sweeps.tracking.sweep_run import PARENT_FILE, create_again
 from sweeps.tracking.uris import sqlite_path, sqlite_uri
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from sweeps import constants
 from sweeps.config.objectives import Objectives, Values
 from sweeps.tracking.journal import PARENT, Points, Tags
 from sweeps.tracking.logged_steps import LoggedSteps
-from sweeps.tracking.mlflow_names import LONGEST_TAG, from_name
+from sweeps.tracking.mlflow_characters import LONGEST_TAG, from_name
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.time_account import TimeAccount
 from sweeps.tracking.values import first_as_json, now_ms, to_text, written

@@ -23,10 +23,10 @@ from sweeps.tracking.journal import Artifact, GoneBack, NewRun, Points, Status, 
 from sweeps.tracking.mlflow_texts import run_name
 from sweeps.tracking.notes import TimedNote
 from sweeps.tracking.notes import to_text as notes_to_text
-from sweeps.tracking.parent_run import SweepInfo
 from sweeps.tracking.record import MlflowIds, TrialRecord
 from sweeps.tracking.spans import Span
 from sweeps.tracking.spans import to_text as spans_to_text
+from sweeps.tracking.sweep_run import SweepInfo
 from sweeps.tracking.time_account import TimeAccount
 from sweeps.tracking.trial_note import trial_note
 from sweeps.tracking.trial_progress import CLOSED, TrialProgress

@@ -9,7 +9,7 @@ from sweeps.config.warm_start import MLflowExperiment
 from sweeps.errors import TrackingUnreachable, UserError
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.tracking.client import connect, first_cause, reading_from
-from sweeps.tracking.mlflow_names import to_name, whole_parameters
+from sweeps.tracking.mlflow_characters import to_name, whole_parameters
 from sweeps.tracking.sqlite_file import queryable_file, reading
 from sweeps.tracking.store import PAGE, all_pages
 from sweeps.tracking.uris import sqlite_path

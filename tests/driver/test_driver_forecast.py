@@ -13,8 +13,8 @@ from continuing import ONE_AT_ONCE, SEARCH, wait_for
 from running import NO_PREFLIGHT, ended, start, verb
 
 from sweeps.constants import TAG_FORECAST
+from sweeps.driver.early_end import Shutdown
 from sweeps.driver.forecaster import Forecaster, search_so_far
-from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.terminal_view import progress_table
 from sweeps.driver.trial_status import State, TrialStatus

@@ -10,7 +10,7 @@ import pytest
 
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.driver.shutdown import Shutdown
+from sweeps.driver.early_end import Shutdown
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import TrialStatus
 

@@ -20,7 +20,7 @@ from running import ended, start, verb
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.driver import waiting_for_nodes
-from sweeps.driver.shutdown import Shutdown
+from sweeps.driver.early_end import Shutdown
 from sweeps.driver.startup import place
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import TrialStatus

@@ -16,9 +16,9 @@ from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config.space import FloatDistribution
 from sweeps.constants import COMPLETED, LAST_DELIVERED, MAY_PAUSE, PARAMETERS, STEP, STOPPED, TRIAL
+from sweeps.driver.early_end import Shutdown
 from sweeps.driver.reconcile import reconcile
 from sweeps.driver.session import Session
-from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.errors import StorageFailed

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from sweeps.config.space import Distribution
 from sweeps.constants import TAG_STAGES
-from sweeps.driver.shutdown import Shutdown
+from sweeps.driver.early_end import Shutdown
 from sweeps.driver.stage_searches import StageWatch, is_over, results_of, stage_results
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import TrialStatus

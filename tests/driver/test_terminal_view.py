@@ -19,8 +19,8 @@ from rich.console import Console
 from sweeps.cli.output import run_and_exit, show_outcome
 from sweeps.config.search import Stop
 from sweeps.constants import COMPLETED, TRIAL
+from sweeps.driver.early_end import Shutdown
 from sweeps.driver.session import Session
-from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.startup import announce_start
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.terminal_view import LiveView, PlainView, progress_table

@@ -19,8 +19,8 @@ from stores import make_store
 
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
+from sweeps.driver.early_end import Shutdown
 from sweeps.driver.report_decisions import Decisions
-from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.worker_events import WorkerEvents
 from sweeps.files.checksums import is_intact, mend, parsed

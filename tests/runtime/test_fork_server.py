@@ -19,7 +19,7 @@ from waiting import wait_until
 
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.runtime import start_worker
+from sweeps.runtime import local_worker_script
 from sweeps.runtime.cluster import fork_server
 from sweeps.runtime.fork_server import ADDRESS, ForkServer
 
@@ -54,7 +54,7 @@ def forks() -> Iterator[ForkServer]:
 
 def start(forks: ForkServer, worker: Path, **variables: str) -> subprocess.Popen[str]:
     """Start a worker's script as Ray does."""
-    command = [sys.executable, start_worker.__file__, str(worker), "--node=1", "--language=PYTHON"]
+    command = [sys.executable, local_worker_script.__file__, str(worker), "--node=1", "--language=PYTHON"]
     environment = {**ENVIRONMENT, ADDRESS: forks.address, **variables}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, cwd=worker.parent)
 
@@ -92,7 +92,15 @@ def test_a_fork_has_the_limit_of_files_and_the_score_of_the_kernel_that_ray_has_
         encoding="utf-8",
     )
     limits = "-n 200; echo 700 >/proc/self/oom_score_adj"
-    command = ["sh", "-c", f'ulimit -S {limits}; exec "$@"', "sh", sys.executable, start_worker.__file__, str(worker)]
+    command = [
+        "sh",
+        "-c",
+        f'ulimit -S {limits}; exec "$@"',
+        "sh",
+        sys.executable,
+        local_worker_script.__file__,
+        str(worker),
+    ]
     environment = {**ENVIRONMENT, ADDRESS: forks.address}
     asked = [*command, "--language=PYTHON"]
     done = subprocess.run(asked, env=environment, stdout=subprocess.PIPE, cwd=worker.parent, check=True)
@@ -159,9 +167,9 @@ def test_a_script_that_waits_too_long_runs_its_own_python_and_its_fork_ends(
     forks: ForkServer, worker: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     impatient = tmp_path / "impatient.py"
-    text = Path(start_worker.__file__).read_text(encoding="utf-8")
+    text = Path(local_worker_script.__file__).read_text(encoding="utf-8")
     impatient.write_text(text.replace("FORKED_WITHIN_S = 20.0", "FORKED_WITHIN_S = 0.5"), encoding="utf-8")
-    monkeypatch.setattr(start_worker, "__file__", str(impatient))
+    monkeypatch.setattr(local_worker_script, "__file__", str(impatient))
     forks.process.send_signal(signal.SIGSTOP)
     own = start(forks, worker)
     assert own.stdout is not None

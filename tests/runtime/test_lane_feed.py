@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from local_actor import LOCAL_RAY, LocalActor, event_loop
-from test_shared_slots import SPEC, Owner, assignment
+from test_lane_assignment import SPEC, Owner, assignment
 from training_runs import TEXT, configured
 
 from sweeps.runtime import broker_sides, lane_feed

@@ -15,7 +15,7 @@ from serving import API, Api, serving
 
 from sweeps.service.auth.auth import Authenticator, admin, authenticated, expensive, reader, runner
 from sweeps.service.auth.csrf import SAFE_METHODS
-from sweeps.service.auth.principal import Principal, Role
+from sweeps.service.auth.permissions import Principal, Role
 
 PUBLIC = {f"{API}/health", f"{API}/ready", "/sign-in"}
 """Paths that may be requested without a token."""

@@ -13,7 +13,7 @@ from serving import API, Api, serving
 
 from sweeps.service import audit as audit_module
 from sweeps.service.audit import Audit
-from sweeps.service.auth.principal import Principal
+from sweeps.service.auth.permissions import Principal
 from sweeps.service.clock import Clock
 
 SCHEDULE = {"name": "mine", "cron": "30 4 * * *", "conf": "digits", "enabled": False}

@@ -18,7 +18,7 @@ from stores import make_store
 
 from sweeps.config.service import Queue
 from sweeps.service import subprocesses
-from sweeps.service.auth.principal import Principal
+from sweeps.service.auth.permissions import Principal
 from sweeps.service.clock import Clock
 from sweeps.service.database import tables
 from sweeps.service.database.engine import open_database, writing

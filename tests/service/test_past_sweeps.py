@@ -8,7 +8,7 @@ from typing import Any, cast
 from sqlalchemy import Engine
 
 from sweeps.errors import UnknownName
-from sweeps.service.auth.principal import Principal
+from sweeps.service.auth.permissions import Principal
 from sweeps.service.record_cache import RecordCache
 
 

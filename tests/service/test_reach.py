@@ -15,8 +15,8 @@ from sqlalchemy import update
 
 from sweeps.compose.service_config import compose_service
 from sweeps.errors import SweepsError, UserError
-from sweeps.registry.ownership import VARIABLE, ModelRights, claim, rights_of_process
-from sweeps.service.auth.principal import Role
+from sweeps.registry.model_owners import VARIABLE, ModelRights, claim, rights_of_process
+from sweeps.service.auth.permissions import Role
 from sweeps.service.database import tables
 from sweeps.service.database.engine import writing
 from sweeps.service.queue import jobs

@@ -20,7 +20,7 @@ from serving import API, Api, serving
 from sqlalchemy import insert, select
 
 from sweeps.errors import ConfigError, Conflict, UserError
-from sweeps.service.auth.principal import Role
+from sweeps.service.auth.permissions import Role
 from sweeps.service.database import tables
 from sweeps.service.database.engine import writing
 from sweeps.service.schedules import saved as saved_schedules

@@ -17,7 +17,7 @@ from sweeps.config.service import Service
 from sweeps.errors import ConfigError, UnknownName
 from sweeps.service.app_context import AppContext
 from sweeps.service.auth import tokens
-from sweeps.service.auth.principal import Principal, project_of, visible
+from sweeps.service.auth.permissions import Principal, project_of, visible
 from sweeps.service.database import tables
 from sweeps.service.database.engine import writing
 

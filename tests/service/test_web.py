@@ -21,7 +21,7 @@ from sweeps.service import record_cache
 from sweeps.service.api.app import make_app
 from sweeps.service.app_context import AppContext
 from sweeps.service.auth import tokens
-from sweeps.service.auth.principal import LOCAL
+from sweeps.service.auth.permissions import LOCAL
 from sweeps.service.database.engine import writing
 from sweeps.service.queue import jobs
 from sweeps.service.queue.job_requests import Run

@@ -18,7 +18,7 @@ from training_runs import IMAGES, TEXT, Recorder, configured, on_workers, run, w
 
 from sweeps_train.config import TRAINING_CONFIG, Train, check_batch_split
 from sweeps_train.memory.micro_batch_size import largest_divisor
-from sweeps_train.steps.gradient_accumulation import split_batches
+from sweeps_train.steps.micro_batches import split_batches
 from sweeps_train.tasks.causal_lm import CausalLMTraining
 from sweeps_train.tasks.image_classification import ImageClassification
 

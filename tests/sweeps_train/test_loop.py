@@ -17,7 +17,7 @@ from training_runs import IMAGES, TEXT, configured, run, write_prompts
 
 from sweeps_train.__main__ import main
 from sweeps_train.config import TRAINING_CONFIG, Train
-from sweeps_train.data.sampler import SampleOrder, held_out_indices
+from sweeps_train.data.sample_order import SampleOrder, held_out_indices
 from sweeps_train.steps.optimizer import learning_rate
 
 

@@ -14,7 +14,7 @@ from torch import nn
 from training_runs import IMAGES, configured, on_two_workers, run
 
 from sweeps_train.config import TrainingConfig
-from sweeps_train.data.sampler import Batch
+from sweeps_train.data.sample_order import Batch
 from sweeps_train.devices.system import memory_limit
 from sweeps_train.errors import MicroBatchHalved
 from sweeps_train.memory import device_memory, machine_memory, micro_batch_size

@@ -27,7 +27,7 @@ from sweeps_train.data import text
 from sweeps_train.data.data_files import find_files, pieces_of, read_piece
 from sweeps_train.data.documents import read_documents
 from sweeps_train.data.packing import PackedSamples, TextSamples
-from sweeps_train.data.sampler import SampleOrder
+from sweeps_train.data.sample_order import SampleOrder
 from sweeps_train.data.text import build_text_samples
 
 DOCUMENTS = [{"text": f"document {n}: " + "word " * (n % 9), "answer": str(n)} for n in range(200)]

@@ -21,9 +21,9 @@ from sweeps_train.config import TextData
 from sweeps_train.data.data_files import Piece, find_files, read_piece
 from sweeps_train.data.documents import read_documents
 from sweeps_train.data.packing import IGNORED, PackedSamples, TextSamples, to_arrays
-from sweeps_train.data.sampler import in_batches
+from sweeps_train.data.sample_order import in_batches
 from sweeps_train.data.text import build_text_samples
-from sweeps_train.steps.gradient_accumulation import loss_scale
+from sweeps_train.steps.micro_batches import loss_scale
 from sweeps_train.tasks.cross_entropy import full_cross_entropy
 
 BYTES = ByT5Tokenizer()

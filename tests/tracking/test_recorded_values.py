@@ -12,7 +12,7 @@ from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking import confirmation_record, forecast_record, stage_results
 from sweeps.tracking.confirmation_record import Confirmation, Contender
 from sweeps.tracking.logged_steps import StepSet
-from sweeps.tracking.mlflow_names import fit_parameters, from_name, to_name, whole_parameters
+from sweeps.tracking.mlflow_characters import fit_parameters, from_name, to_name, whole_parameters
 from sweeps.tracking.mlflow_texts import run_name
 from sweeps.tracking.uris import sqlite_path
 from sweeps.tracking.values import LONGEST_TAG, first_as_json, from_text, to_text

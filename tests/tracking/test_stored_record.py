@@ -15,10 +15,10 @@ from sweeps.storage.object_store import ObjectStore
 from sweeps.storage.state_mirror import StateMirror
 from sweeps.tracking import stored_record
 from sweeps.tracking.client import connect
-from sweeps.tracking.parent_run import SweepInfo
 from sweeps.tracking.reader import list_sweeps, load_sweep
 from sweeps.tracking.recorder import Recorder
 from sweeps.tracking.stored_record import local_store, recorded_here
+from sweeps.tracking.sweep_run import SweepInfo
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -364,7 +364,7 @@ def test_nothing_of_mlflows_own_is_printed(tmp_path: Path) -> None:
     code = (
         "import logging; logging.basicConfig(level=logging.INFO)\n"
         "from sweeps.config.objectives import Objectives\n"
-        "from sweeps.tracking.parent_run import SweepInfo\n"
+        "from sweeps.tracking.sweep_run import SweepInfo\n"
         "from sweeps.tracking.recorder import Recorder\n"
         "from pathlib import Path\n"
         "loss = Objectives(('loss',), ('min',))\n"

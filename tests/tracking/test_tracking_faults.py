@@ -21,7 +21,7 @@ from waiting import wait_until
 
 from sweeps.runtime.checkpoint_layout import checkpoint_folders
 from sweeps.runtime.report_log import read_report_log
-from sweeps.tracking.mlflow_names import to_name
+from sweeps.tracking.mlflow_characters import to_name
 from sweeps.tracking.reader import load_sweep
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from sweeps_train.data.sampler import Samples
+from sweeps_train.data.sample_order import Samples
 from sweeps_train.workers.distributed import Workers
 
 _COMPARED = 16

@@ -8,7 +8,7 @@ from typing import Any
 from sweeps_train.compat import datasets as compat_datasets
 from sweeps_train.config import TextData
 from sweeps_train.data.data_files import Document, File, file_at, find_files, pieces_of, read_piece
-from sweeps_train.data.sampler import held_out_indices
+from sweeps_train.data.sample_order import held_out_indices
 from sweeps_train.data.standard_library import BUILTIN_DOCSTRINGS, docstrings, source_files
 
 

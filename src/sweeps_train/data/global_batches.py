@@ -10,7 +10,7 @@ from sweeps_train.config import TextData, TrainingConfig
 from sweeps_train.data.images import ImageSamples, num_ignored
 from sweeps_train.data.loader import load_micro_batches
 from sweeps_train.data.read_ahead import processors_of_a_worker, read_ahead
-from sweeps_train.data.sampler import Batch, SampleOrder, Samples, longest_first
+from sweeps_train.data.sample_order import Batch, SampleOrder, Samples, longest_first
 from sweeps_train.workers.distributed import Workers
 
 

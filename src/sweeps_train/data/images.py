@@ -11,7 +11,7 @@ from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from sweeps_train.config import CustomData, DigitsData
 from sweeps_train.data.digits import load_digits, split_by_class
-from sweeps_train.data.sampler import Batch
+from sweeps_train.data.sample_order import Batch
 from sweeps_train.tables.train_part import train_part
 from sweeps_train.targets import call_target
 

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from sweeps_train.data.read_ahead import ReadAhead
-from sweeps_train.data.sampler import Batch, SampleOrder, Samples, in_batches
+from sweeps_train.data.sample_order import Batch, SampleOrder, Samples, in_batches
 from sweeps_train.devices.device_operations import pins_memory
 from sweeps_train.steps.random_state import seed_all
 

@@ -12,7 +12,7 @@ import torch
 
 from sweeps_train.data.array_cache import Arrays
 from sweeps_train.data.encoder import Tokens
-from sweeps_train.data.sampler import Batch
+from sweeps_train.data.sample_order import Batch
 
 IGNORED = -100
 """Target of a position that adds nothing to the loss (torch's cross-entropy skips it)."""

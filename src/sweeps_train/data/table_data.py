@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from sweeps_train.config import TableData
-from sweeps_train.data.sampler import Batch
+from sweeps_train.data.sample_order import Batch
 from sweeps_train.tables.encoding import Amount, Features, Goal, TableEncoding, learn_encoding
 from sweeps_train.tables.split import read_split
 from sweeps_train.workers.worker_cache import cached

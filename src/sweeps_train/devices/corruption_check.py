@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import torch
 
-from sweeps_train.data.sampler import Batch
+from sweeps_train.data.sample_order import Batch
 from sweeps_train.errors import SilentCorruption
 from sweeps_train.steps.random_state import random_state, seed_all, set_random_state
 from sweeps_train.strategies.strategy import Strategy, on_device

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from sweeps_train.data.packing import IGNORED
-from sweeps_train.data.sampler import Batch
+from sweeps_train.data.sample_order import Batch
 from sweeps_train.lanes.joint_linear import JointLinear, Part
 from sweeps_train.models.attention import use_causal_attention
 from sweeps_train.models.causal_lm import SharedBase

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from sweeps_train.data.sampler import Batch
+from sweeps_train.data.sample_order import Batch
 from sweeps_train.devices.device_operations import empty_cache, sum_type
 from sweeps_train.errors import is_out_of_memory
 from sweeps_train.lanes.joint_linear import Part
@@ -17,7 +17,7 @@ from sweeps_train.lanes.joint_model import JointModel, draws, join, parts_of
 from sweeps_train.lanes.lane_strategy import LaneStrategy
 from sweeps_train.memory.out_of_memory import OutOfMemoryHandler
 from sweeps_train.steps.captured_passes import CapturedPasses, Pass
-from sweeps_train.steps.gradient_accumulation import num_rows, split_batches
+from sweeps_train.steps.micro_batches import num_rows, split_batches
 from sweeps_train.strategies.all_reduce import average_in_chunks
 from sweeps_train.strategies.strategy import on_device
 from sweeps_train.workers.distributed import Workers

@@ -28,7 +28,7 @@ from sweeps_train.reports.progress import Progress, check_enough_samples, count_
 from sweeps_train.reports.reporter import SilentReporter, Stop
 from sweeps_train.steps.batch_scaling import scale_global_batch
 from sweeps_train.steps.divergence import DivergenceGuard
-from sweeps_train.steps.gradient_accumulation import loss_scale
+from sweeps_train.steps.micro_batches import loss_scale
 from sweeps_train.steps.optimizer import build_optimizer, learning_rate, named_in_errors
 from sweeps_train.steps.precision import Precision
 from sweeps_train.steps.random_state import seed_all

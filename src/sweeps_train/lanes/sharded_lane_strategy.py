@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from sweeps_train.config.strategy import FSDP
-from sweeps_train.data.sampler import Batch, Samples
+from sweeps_train.data.sample_order import Batch, Samples
 from sweeps_train.lanes.joint_passes import JointPasses
 from sweeps_train.lanes.lane_strategy import LaneStrategy
 from sweeps_train.steps.precision import Precision

@@ -15,7 +15,7 @@ from sweeps_train.compat.fake_tensors import PeakMemory, fake_process_group, fak
 from sweeps_train.compat.torch import local_shard
 from sweeps_train.config import TextData, Train, TrainingConfig, check_batch_split
 from sweeps_train.config.strategy import DDP, Pipeline, num_stages
-from sweeps_train.data.sampler import Batch
+from sweeps_train.data.sample_order import Batch
 from sweeps_train.steps.optimizer import build_optimizer
 from sweeps_train.steps.precision import Precision
 from sweeps_train.strategies.build_strategy import build_strategy

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from sweeps_train.config import TrainingConfig
-from sweeps_train.data.sampler import Batch
+from sweeps_train.data.sample_order import Batch
 from sweeps_train.devices.device_operations import (
     counts_memory,
     empty_cache,
@@ -21,7 +21,7 @@ from sweeps_train.measures.measurement import Measurement
 from sweeps_train.memory.device_memory import usable_memory
 from sweeps_train.memory.micro_batch_cache import recall, remember, remember_halved
 from sweeps_train.memory.probe_step import probe_step, restored_state
-from sweeps_train.steps.gradient_accumulation import num_rows
+from sweeps_train.steps.micro_batches import num_rows
 from sweeps_train.strategies.strategy import Strategy, on_device
 
 GIB = 2**30

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 import torch
 
 from sweeps_train.config import TrainingConfig
-from sweeps_train.data.sampler import Batch, Samples
+from sweeps_train.data.sample_order import Batch, Samples
 from sweeps_train.devices.device_operations import empty_cache
 from sweeps_train.errors import MicroBatchHalved, is_out_of_memory
 from sweeps_train.memory.micro_batch_cache import remember_halved
 from sweeps_train.memory.micro_batch_size import ADVICE
-from sweeps_train.steps.gradient_accumulation import num_rows, split_batches
+from sweeps_train.steps.micro_batches import num_rows, split_batches
 from sweeps_train.strategies.strategy import Strategy
 
 _log = logging.getLogger(__name__)

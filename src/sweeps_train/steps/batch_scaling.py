@@ -16,13 +16,13 @@ import torch.distributed as dist
 
 from sweeps_train.config import TrainingConfig
 from sweeps_train.config.strategy import DDP
-from sweeps_train.data.sampler import Batch, SampleOrder, in_batches
+from sweeps_train.data.sample_order import Batch, SampleOrder, in_batches
 from sweeps_train.devices.device_operations import synchronize
 from sweeps_train.errors import MicroBatchHalved, is_out_of_memory
 from sweeps_train.measures.measurement import Measurement
 from sweeps_train.memory.micro_batch_cache import remember_halved
 from sweeps_train.memory.probe_step import probe_step, restored_state
-from sweeps_train.steps.gradient_accumulation import num_rows
+from sweeps_train.steps.micro_batches import num_rows
 from sweeps_train.strategies.strategy import Strategy, on_device
 
 REPETITIONS = 5

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from sweeps_train.compat.torch import zero_all
-from sweeps_train.data.sampler import Batch
+from sweeps_train.data.sample_order import Batch
 from sweeps_train.devices.device_operations import empty_cache
 
 _log = logging.getLogger(__name__)

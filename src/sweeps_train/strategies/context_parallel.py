@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from sweeps_train.config.strategy import ContextParallel
-from sweeps_train.data.sampler import Batch
+from sweeps_train.data.sample_order import Batch
 from sweeps_train.steps.precision import Precision
 from sweeps_train.strategies.fsdp import FullyShardedStrategy
 from sweeps_train.strategies.mesh import mesh, replicas

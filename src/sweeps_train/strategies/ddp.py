@@ -17,7 +17,7 @@ from sweeps_train.compat.torch import (
     sync_only_on_request,
 )
 from sweeps_train.config.strategy import DDP
-from sweeps_train.data.sampler import Batch
+from sweeps_train.data.sample_order import Batch
 from sweeps_train.devices.device_operations import is_accelerator
 from sweeps_train.steps.precision import Precision
 from sweeps_train.strategies.all_reduce import average_in_chunks

@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
 from sweeps_train.config.strategy import Pipeline
-from sweeps_train.data.sampler import Batch, Samples, in_batches
+from sweeps_train.data.sample_order import Batch, Samples, in_batches
 from sweeps_train.errors import is_out_of_memory
 from sweeps_train.steps.precision import Precision
 from sweeps_train.steps.trained_types import hold_in_float32

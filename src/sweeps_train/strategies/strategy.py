@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from sweeps_train.data.sampler import Batch, Samples, in_batches
+from sweeps_train.data.sample_order import Batch, Samples, in_batches
 from sweeps_train.devices.device_operations import empty_cache, sum_type
 from sweeps_train.errors import is_out_of_memory
 from sweeps_train.steps.captured_passes import CapturedPasses

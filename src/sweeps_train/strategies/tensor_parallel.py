@@ -12,7 +12,7 @@ from torch.distributed.tensor.parallel import parallelize_module
 
 from sweeps_train.compat.torch import local_shard
 from sweeps_train.config.strategy import FSDPTensorParallel, TensorParallel
-from sweeps_train.data.sampler import Batch
+from sweeps_train.data.sample_order import Batch
 from sweeps_train.steps.precision import Precision
 from sweeps_train.steps.trained_types import hold_in_float32
 from sweeps_train.strategies.all_reduce import sum_in_chunks

@@ -11,7 +11,7 @@ from torch import nn
 
 from sweeps_train.compat.fake_tensors import documents_alone
 from sweeps_train.config import CausalLM, TextData, TrainingConfig
-from sweeps_train.data.sampler import Batch
+from sweeps_train.data.sample_order import Batch
 from sweeps_train.models.attention import use_causal_attention
 from sweeps_train.models.causal_lm import build_blank_causal_lm, max_positions
 from sweeps_train.models.head import DetachedHead

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from sweeps_train.config import CausalLM, Lora, TextData, TrainingConfig
 from sweeps_train.data.packing import IGNORED
-from sweeps_train.data.sampler import Batch
+from sweeps_train.data.sample_order import Batch
 from sweeps_train.data.text import build_text_samples
 from sweeps_train.memory.machine_memory import machine_memory
 from sweeps_train.models.attention import document_mask, sees_whole_sequences, use_causal_attention

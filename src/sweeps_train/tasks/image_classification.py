@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from sweeps_train.config import CustomData, CustomModel, DigitsData, TrainingConfig
 from sweeps_train.data.images import IGNORED_LABEL, ImageSamples, build_image_samples, image_shape
-from sweeps_train.data.sampler import Batch
+from sweeps_train.data.sample_order import Batch
 from sweeps_train.models.image import ImageModel, build_image_model, load_image_model, save_image_model
 from sweeps_train.steps.random_state import seed_all
 from sweeps_train.workers.worker_cache import cached

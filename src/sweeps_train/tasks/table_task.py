@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 from sweeps_train.config import ClassificationTask, RegressionTask, TableData, TableTask, TrainingConfig
-from sweeps_train.data.sampler import Batch
+from sweeps_train.data.sample_order import Batch
 from sweeps_train.data.table_data import build_table_samples, table_samples
 from sweeps_train.models.table import TableModel, build_table_model, load_table_model, save_table_model
 from sweeps_train.tables.encoding import Amount

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import nn
 
-from sweeps_train.data.sampler import Batch, Samples
+from sweeps_train.data.sample_order import Batch, Samples
 
 
 class Task(Protocol):

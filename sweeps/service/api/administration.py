@@ -17,7 +17,7 @@ from sweeps.service.api.schema import Body, Document
 from sweeps.service.audit import Entry
 from sweeps.service.auth import tokens
 from sweeps.service.auth.auth import Admin, Reader, admin
-from sweeps.service.auth.principal import Principal, Role
+from sweeps.service.auth.permissions import Principal, Role
 from sweeps.service.auth.request_validation import OPERATORS
 from sweeps.service.auth.tokens import Token
 from sweeps.service.database.engine import writing

@@ -15,7 +15,7 @@ from sweeps.service.api.depends import Number, Serving
 from sweeps.service.api.schema import Body, Document
 from sweeps.service.app_context import AppContext
 from sweeps.service.auth.auth import Reader, Runner
-from sweeps.service.auth.principal import Principal, project_of
+from sweeps.service.auth.permissions import Principal, project_of
 from sweeps.service.nights.night import of_schedule
 from sweeps.service.queue.jobs import JobDocument
 from sweeps.service.schedules.definition import find_definition

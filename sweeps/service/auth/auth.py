@@ -30,7 +30,7 @@ from sweeps.config.access import Access
 from sweeps.service.auth import browser_sessions as sessions
 from sweeps.service.auth import tokens
 from sweeps.service.auth.csrf import SAFE_METHODS, is_loopback_host
-from sweeps.service.auth.principal import LOCAL, Principal, Role
+from sweeps.service.auth.permissions import LOCAL, Principal, Role
 from sweeps.service.auth.rate_limits import RateLimits
 from sweeps.service.auth.tokens import Token
 from sweeps.service.clock import Clock

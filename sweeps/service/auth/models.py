@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from sweeps.constants import TAG_SWEEP, TAG_USER
 from sweeps.errors import UserError
-from sweeps.registry.ownership import ModelRights, not_yours
+from sweeps.registry.model_owners import ModelRights, not_yours
 from sweeps.service.auth.config_policy import SweepExists
 from sweeps.tracking.client import connect
 
 
 def check_model(tracking_uri: str, model: str, rights: ModelRights, sweep_exists: SweepExists, *, adopt: bool) -> None:
     """Check that a user may register a model version. A name that nobody has registered yet is checked again when it is
-    registered (``sweeps.registry.ownership``).
+    registered (``sweeps.registry.model_owners``).
 
     Args:
         tracking_uri: Tracking URI of the registry.

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from sqlalchemy import ColumnElement, Connection, RowMapping, insert, select, update
 
 from sweeps.errors import ConfigError, UnknownName
-from sweeps.service.auth.principal import ROLES, Principal, Role
+from sweeps.service.auth.permissions import ROLES, Principal, Role
 from sweeps.service.database import tables
 
 PREFIX = "sweeps_"

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, or_, select, true, union_all
 
-from sweeps.service.auth.principal import Principal
+from sweeps.service.auth.permissions import Principal
 from sweeps.service.database import tables
 
 _jobs = tables.jobs

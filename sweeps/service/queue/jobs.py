@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from sweeps.errors import UnknownName, UserError
 from sweeps.provenance.redaction import redacted
-from sweeps.service.auth.principal import Principal, visible
+from sweeps.service.auth.permissions import Principal, visible
 from sweeps.service.database import tables
 from sweeps.service.database.engine import CLAIMING, lock
 from sweeps.service.queue.job_query import newest, seen_by

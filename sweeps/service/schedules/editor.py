@@ -18,7 +18,7 @@ from sweeps.config.schedule import Schedule
 from sweeps.errors import ConfigError, Conflict, UnknownName, UserError, raise_mistakes
 from sweeps.report.plan_summary import PlanPreview
 from sweeps.service.audit import Audit
-from sweeps.service.auth.principal import Principal, check_priority, project_of, visible
+from sweeps.service.auth.permissions import Principal, check_priority, project_of, visible
 from sweeps.service.schedules.definition import Definition, find_definition
 from sweeps.service.schedules.firing import forget
 from sweeps.service.schedules.overview import Coming, coming

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from sqlalchemy import Connection, and_, select
 
-from sweeps.service.auth.principal import Principal
+from sweeps.service.auth.permissions import Principal
 from sweeps.service.database import tables
 from sweeps.service.queue.job_query import newest, seen_by
 from sweeps.service.queue.jobs import STATES

@@ -13,7 +13,7 @@ from sqlalchemy import RowMapping, select
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config.schedule import Schedule
 from sweeps.errors import SweepsError
-from sweeps.service.auth.principal import Principal, visible
+from sweeps.service.auth.permissions import Principal, visible
 from sweeps.service.clock import SteadyTime
 from sweeps.service.counters import FIRINGS
 from sweeps.service.database import tables

@@ -16,7 +16,7 @@ from sweeps.report.expected_cost import ExpectedCost, expected_cost
 from sweeps.report.plan_summary import PlanPreview
 from sweeps.service.app_context import AppContext
 from sweeps.service.auth.auth import COOKIE, Reader, Runner, form_token
-from sweeps.service.auth.principal import Principal, visible
+from sweeps.service.auth.permissions import Principal, visible
 from sweeps.service.queue import jobs
 from sweeps.service.record_cache import SweepLine
 from sweeps.service.user_operations import UserOperations

@@ -17,7 +17,7 @@ from fastapi.responses import Response
 from sweeps.completion.config_keys import keys_of
 from sweeps.config.schedule import Schedule
 from sweeps.errors import ConfigError, Conflict, SweepsError
-from sweeps.service.auth.principal import project_of
+from sweeps.service.auth.permissions import project_of
 from sweeps.service.schedules.editor import Checked
 from sweeps.service.schedules.schedule_file import difference, has_more_comments, write_schedule
 from sweeps.service.web.error_pages import PageRoute

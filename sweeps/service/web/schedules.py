@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from sqlalchemy import Connection, select
 
-from sweeps.service.auth.principal import Principal
+from sweeps.service.auth.permissions import Principal
 from sweeps.service.database import tables
 from sweeps.service.nights.night import OPEN, of_schedule
 from sweeps.service.queue.jobs import query as query_jobs

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from sweeps.completion.token_candidates import complete_token
 from sweeps.errors import SweepsError
 from sweeps.report.plan_summary import PlanPreview
-from sweeps.service.auth.principal import project_of
+from sweeps.service.auth.permissions import project_of
 from sweeps.service.auth.request_validation import KEY, OPERATORS
 from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.pages import ReaderVisit, RunnerVisit, Visit

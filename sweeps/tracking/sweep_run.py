@@ -18,7 +18,7 @@ from sweeps.files.whole_files import write_json
 from sweeps.provenance.machine import user
 from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.client import artifact_location
-from sweeps.tracking.mlflow_names import storable
+from sweeps.tracking.mlflow_characters import storable
 from sweeps.tracking.mlflow_texts import page_links
 from sweeps.tracking.record import MlflowIds
 from sweeps.tracking.retry import Retrier

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from processes import run_python
 
-from sweeps.runtime import start_worker
+from sweeps.runtime import local_worker_script
 
 TELLS = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ.get('ASKED'), os.path.basename(__file__)]))"
 
@@ -26,7 +26,7 @@ def scripts(tmp_path: Path) -> Path:
 def started(scripts: Path, context: dict[str, Any], language: str = "PYTHON", *flags: str) -> Any:
     worker = [*flags, str(scripts / "default_worker.py"), "--node=1", f"--language={language}"]
     done = run_python(
-        start_worker.__file__, *worker, f"--serialized-runtime-env-context={json.dumps(context)}", within_s=60
+        local_worker_script.__file__, *worker, f"--serialized-runtime-env-context={json.dumps(context)}", within_s=60
     )
     return json.loads(done.stdout)
 

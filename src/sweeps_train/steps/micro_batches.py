@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sweeps_train.data.sampler import Batch
+from sweeps_train.data.sample_order import Batch
 
 
 def loss_scale(units: int, replicas: int) -> float:
