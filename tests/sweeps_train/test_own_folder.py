@@ -194,9 +194,11 @@ def test_a_program_that_misses_a_file_of_the_start_folder_is_told_what_to_write(
 
 
 def test_a_file_of_the_start_folder_becomes_absolute_in_each_form_of_a_programs_option(tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").touch()
-    for before in ("", "--data=", "data="):
-        assert _from_anywhere(f"{before}rows.csv", tmp_path) == f"{before}{tmp_path}/rows.csv"
+    (tmp_path / "year=2026").mkdir()
+    for file in ("rows.csv", "year=2026/rows.csv"):
+        (tmp_path / file).touch()
+        for before in ("", "--data=", "data="):
+            assert _from_anywhere(before + file, tmp_path) == f"{before}{tmp_path}/{file}"
     assert _from_anywhere("data=other.csv", tmp_path) == "data=other.csv"
 
 

@@ -209,7 +209,8 @@ def _working_folder(task: CommandTask, folder: Path, lookup: Callable[[str], Any
 def _from_anywhere(word: str, start: Path) -> str:
     """Return a word of a command line with a file of the start folder as an absolute path: ``a.py``,
     ``--data=a.csv``, or ``data=a.csv`` as Hydra's programs want it."""
+    found = str(as_seen_from_anywhere(word, start))
     name, equals, value = word.partition("=")
-    if equals:
+    if equals and found == word:  # not a file such as year=2026/a.csv
         return f"{name}={as_seen_from_anywhere(value, start)}"
-    return str(as_seen_from_anywhere(word, start))
+    return found

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from sweeps_train.files.csv_header import other_separator
 
@@ -112,7 +113,7 @@ def local_files(key: str, path: str, types: tuple[str, ...] = FILE_TYPES) -> lis
 
 
 def _remote_files(key: str, uri: str, types: tuple[str, ...]) -> list[File]:
-    from pyarrow.fs import FileSelector, FileType
+    from pyarrow.fs import FileSelector, FileType, PyFileSystem
 
     address, _, options = uri.partition("?")  # the query has options of the store; this ? is not a glob pattern
     base = address
@@ -132,8 +133,10 @@ def _remote_files(key: str, uri: str, types: tuple[str, ...]) -> list[File]:
             found = [each for each in found if _fits(below(each.path).split("/"), pattern)]
     except (OSError, ValueError, ImportError) as error:
         raise ValueError(f"{key}={uri} cannot be read: {error}") from error
-    # Not from the store's own path, which may lack the account or host.
-    locations = (f"{base.rstrip('/')}/{below(each.path)}".rstrip("/") for each in found)
+    # Not from the store's own path, which may lack the account or host. Arrow's own stores decode %20, others do not.
+    decodes = not isinstance(system, PyFileSystem)
+    names = (quote(below(each.path)) if decodes else below(each.path) for each in found)
+    locations = (f"{base.rstrip('/')}/{name}".rstrip("/") for name in names)
     files = [
         File(location + (f"?{options}" if options else ""), each.size, each.mtime_ns)
         for location, each in zip(locations, found, strict=True)
