@@ -285,7 +285,7 @@ def test_a_global_batch_of_isolated_documents_without_a_token_to_predict_has_no_
     arrays = to_arrays([([END], [True])] * 4, len(BYTES), packed=True)  # empty texts
     samples = PackedSamples(arrays, length=2, pad_token=0, isolated=True)
     loss = full_cross_entropy(torch.zeros(2, len(BYTES)), samples.batch([0])["targets"].flatten())
-    assert loss * loss_scale(samples.units([0]), replicas=2) == 0
+    assert loss * loss_scale(max(1, samples.units([0])), replicas=2) == 0
 
 
 def test_packing_is_refused_where_a_prompt_would_be_lost() -> None:

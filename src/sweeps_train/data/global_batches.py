@@ -6,11 +6,14 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import torch
+
 from sweeps_train.config import TextData, TrainingConfig
 from sweeps_train.data.images import ImageSamples, num_ignored
 from sweeps_train.data.loader import load_micro_batches
 from sweeps_train.data.read_ahead import processors_of_a_worker, read_ahead
 from sweeps_train.data.sample_order import Batch, SampleOrder, Samples, longest_first
+from sweeps_train.devices.device_operations import sum_type
 from sweeps_train.workers.distributed import Workers
 
 
@@ -23,8 +26,9 @@ class GlobalBatch(NamedTuple):
     """Number of samples of all workers."""
     size: int
     """Tokens or samples that pass through the models of all workers."""
-    units: int
-    """Number of terms of the loss over all workers; 1 if there are none."""
+    units: int | torch.Tensor
+    """Number of terms of the loss over all workers, 1 if there are none; a scalar on the device if only the batches
+    show it, so that no step waits for it."""
     waited_s: float
     """Seconds that this worker waited for its part."""
 
@@ -80,16 +84,15 @@ class GlobalBatches:
         micro_batches = next(self._micro_batches)
         waited_s = time.perf_counter() - began
         if self._only_batches_show_ignored:
-            units -= self._num_ignored(micro_batches)
+            counted = (units - self._num_ignored(micro_batches)).clamp(min=1)
+            return GlobalBatch(micro_batches, len(indices), size, counted, waited_s)
         return GlobalBatch(micro_batches, len(indices), size, max(1, units), waited_s)
 
-    def _num_ignored(self, micro_batches: Sequence[Batch]) -> int:
-        """Ignored labels in the batches of all workers; those of a replica have the same."""
-        own = sum(map(num_ignored, micro_batches))
-        if self._workers.size == 1:
-            return own
-        (of_all,) = self._workers.sum([own])  # waits for the device, unlike everything else of a step
-        return int(of_all) * self._data_parallel.size // self._workers.size
+    def _num_ignored(self, micro_batches: Sequence[Batch]) -> torch.Tensor:
+        """Ignored labels in the batches of all workers, a scalar; those of a replica have the same."""
+        own, device = float(sum(map(num_ignored, micro_batches))), self._workers.device
+        of_all = self._workers.sum_tensor(torch.full((), own, dtype=sum_type(device), device=device))
+        return of_all * (self._data_parallel.size / self._workers.size)
 
     def tune(self, seconds: float, wait_share: float) -> str | None:
         """Adapt the number of reading processes to the measurements of some steps, which are equal on all workers.

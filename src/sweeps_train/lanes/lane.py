@@ -190,7 +190,7 @@ class Lane:
             group["lr"] = self._learning_rate(progress.step)
         return self.batches.next(progress.samples)
 
-    def loss_scale(self, batch: GlobalBatch) -> float:
+    def loss_scale(self, batch: GlobalBatch) -> float | torch.Tensor:
         """Factor by which the losses of a batch's micro batches are scaled."""
         return loss_scale(batch.units, self.strategy.data_parallel.size)
 

@@ -152,7 +152,7 @@ class SharedLockstep(Lockstep):
             except Exception as error:  # noqa: BLE001 - whatever a data set raises, the other lanes train on
                 failed[lane] = error
         work = [
-            Work(_strategy(lane), lane.memory, batches[lane].micro_batches, lane.loss_scale(batches[lane]))
+            Work(_strategy(lane), lane.memory, batches[lane].micro_batches, float(lane.loss_scale(batches[lane])))
             if lane in batches
             else Work(_strategy(lane), lane.memory, [], 0.0)
             for lane in lanes

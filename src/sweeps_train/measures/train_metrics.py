@@ -48,7 +48,8 @@ class TrainMetrics:
         self._started: float | None = None
         self._loss = torch.zeros((), dtype=sum_type(self._workers.device), device=self._workers.device)
         """This worker's part of the summed loss, kept on the device so that no step waits for it."""
-        self._units = self._size = 0
+        self._units: int | torch.Tensor = 0
+        self._size = 0
         self._data_wait = 0.0
 
     def start(self) -> None:
@@ -56,7 +57,7 @@ class TrainMetrics:
         if self._started is None:
             self._started = self._clock.now()
 
-    def add_step(self, loss: torch.Tensor | None, units: int, size: int, data_wait: float) -> None:
+    def add_step(self, loss: torch.Tensor | None, units: int | torch.Tensor, size: int, data_wait: float) -> None:
         """Add the measurements of one step.
 
         Args:
@@ -119,7 +120,7 @@ class TrainMetrics:
         """Loss, speed and waits of the steps."""
         per_second = self._size / seconds
         metrics = {
-            "train/loss": _sum(rows, "loss") / self._units if self._units else math.nan,  # all steps were left out
+            "train/loss": _sum(rows, "loss") / float(self._units) if self._units else math.nan,  # all steps left out
             f"train/{task.unit}_per_second": per_second,
             DATA_WAIT: _sum(rows, "waited") / len(rows) / seconds,
             **utilization(_sum(rows, "flops"), _sum(rows, "peak"), per_second),

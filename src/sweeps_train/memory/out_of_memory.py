@@ -41,7 +41,7 @@ class OutOfMemoryHandler:
         self._largest_step = 0
         """Tokens or samples in the largest global batch so far."""
 
-    def backward(self, batches: Sequence[Batch], size: int, scale: float) -> torch.Tensor:
+    def backward(self, batches: Sequence[Batch], size: int, scale: float | torch.Tensor) -> torch.Tensor:
         """Add the gradients of one step.
 
         Args:

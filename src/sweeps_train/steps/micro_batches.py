@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from sweeps_train.data.sample_order import Batch
 
 
-def loss_scale(units: int, replicas: int) -> float:
+def loss_scale(units: int | torch.Tensor, replicas: int) -> float | torch.Tensor:
     """Factor of each micro batch's summed loss. The gradients of micro batches are added, and those of replicas
     averaged, whereas the loss is the mean over the units of all.
 
@@ -16,7 +18,7 @@ def loss_scale(units: int, replicas: int) -> float:
         units: Terms of the loss in the global batch: counted tokens, or samples.
         replicas: Number of model replicas, which have different samples.
     """
-    return replicas / max(1, units)  # isolated documents of one token have nothing to predict
+    return replicas / units
 
 
 def split_batches(batches: Sequence[Batch], size: int) -> list[Batch]:

@@ -30,7 +30,9 @@ class ContextParallelStrategy(FullyShardedStrategy):
         shard_sequences(model, self._row)
         return super()._wrap(model)
 
-    def backward(self, batches: Sequence[Batch], scale: float, *, defer_grad_sync: bool = False) -> torch.Tensor:
+    def backward(
+        self, batches: Sequence[Batch], scale: float | torch.Tensor, *, defer_grad_sync: bool = False
+    ) -> torch.Tensor:
         # FSDP averages gradients over all workers, but those of one sequence are to be summed.
         return super().backward(batches, scale * self._row.size(), defer_grad_sync=defer_grad_sync)
 

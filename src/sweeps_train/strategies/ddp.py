@@ -56,7 +56,9 @@ class DistributedDataParallelStrategy(Strategy):
         compress(wrapped, self._config)
         return wrapped
 
-    def backward(self, batches: Sequence[Batch], scale: float, *, defer_grad_sync: bool = False) -> torch.Tensor:
+    def backward(
+        self, batches: Sequence[Batch], scale: float | torch.Tensor, *, defer_grad_sync: bool = False
+    ) -> torch.Tensor:
         total = super().backward(batches, scale, defer_grad_sync=defer_grad_sync)
         self._has_exchanged_buffers = False
         return total

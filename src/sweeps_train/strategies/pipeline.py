@@ -79,7 +79,9 @@ class PipelineStrategy(Strategy):
         self._schedules: dict[tuple[int, int, bool], Any] = {}
         self._batch: Batch = {}
 
-    def backward(self, batches: Sequence[Batch], scale: float, *, defer_grad_sync: bool = False) -> torch.Tensor:
+    def backward(
+        self, batches: Sequence[Batch], scale: float | torch.Tensor, *, defer_grad_sync: bool = False
+    ) -> torch.Tensor:
         batch = _concatenated([self.task.pad(on_device(each, self.workers.device)) for each in batches])
         losses: list[torch.Tensor] = []
         self._run(batch, len(batches), losses=losses, scale=scale)
@@ -125,7 +127,7 @@ class PipelineStrategy(Strategy):
         with self.precision.autocast():
             return self.task.logits(model, _select(self._batch, rows))
 
-    def _loss(self, logits: torch.Tensor, rows: torch.Tensor, scale: float) -> torch.Tensor:
+    def _loss(self, logits: torch.Tensor, rows: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
         with self.precision.autocast():
             return self.task.loss(logits, _select(self._batch, rows)) * scale
 

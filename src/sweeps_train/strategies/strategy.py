@@ -104,12 +104,14 @@ class Strategy:
         """Free the memory of CUDA graphs; no training is possible afterwards."""
         self._captured = None
 
-    def backward(self, batches: Sequence[Batch], scale: float, *, defer_grad_sync: bool = False) -> torch.Tensor:
+    def backward(
+        self, batches: Sequence[Batch], scale: float | torch.Tensor, *, defer_grad_sync: bool = False
+    ) -> torch.Tensor:
         """Add the gradients of the losses of this worker's micro batches, averaged over all replicas.
 
         Args:
             batches: Micro batches, which are copied to the device one by one.
-            scale: Factor of the losses.
+            scale: Factor of the losses, a number or a scalar on the device.
             defer_grad_sync: Delay gradient synchronisation until all micro batches have been processed, so that out of
                 memory can be retried locally.
 
@@ -120,7 +122,7 @@ class Strategy:
         device = self.workers.device
         self.grad_sync_started = False
         total = torch.zeros((), dtype=sum_type(device), device=device)
-        factor = torch.full_like(total, scale)
+        factor = torch.zeros_like(total) + scale  # without waiting for a scale on the device
         if self._captured is not None:
             self._captured.begin_step(batches)
         for number, batch in enumerate(batches, start=1):

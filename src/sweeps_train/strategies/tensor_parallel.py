@@ -71,7 +71,9 @@ class TensorParallelStrategy(ShardedStrategy):
             batch = self.task.pad(batch, multiple=self._tensor_size)
         return super()._logits(model, batch)
 
-    def backward(self, batches: Sequence[Batch], scale: float, *, defer_grad_sync: bool = False) -> torch.Tensor:
+    def backward(
+        self, batches: Sequence[Batch], scale: float | torch.Tensor, *, defer_grad_sync: bool = False
+    ) -> torch.Tensor:
         total = super().backward(batches, scale, defer_grad_sync=defer_grad_sync)
         partial = [local_shard(each.grad) for each in self._summed_over_row if each.grad is not None]
         sum_in_chunks(partial, self._mesh.get_group("tensor"))

@@ -53,8 +53,6 @@ class Workers:
         >>> Workers(rank=0, size=1, device=torch.device("cpu")).sum([1, 2.5])
         [1.0, 2.5]
         """
-        if self.size == 1:
-            return [float(value) for value in values]  # without waiting for the device
         total = self.sum_tensor(torch.tensor(values, dtype=sum_type(self.device), device=self.device))
         return [float(value) for value in total.tolist()]
 
