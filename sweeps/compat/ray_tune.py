@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from ray.tune.experiment import Trial
 
 
-def objective_of_scheduler(scheduler: Any) -> tuple[str | None, str | None]:
-    """Return the metric and the mode that a scheduler was made with."""
-    return scheduler.metric, getattr(scheduler, "_mode", None)
+def objective_of(part: Any) -> tuple[Any, Any]:
+    """Return the metric and the mode that a scheduler or a searcher was made with, of a searcher also lists; None for
+    what it does not have, as a mere name such as ``asha``, which Tune takes, too."""
+    return getattr(part, "metric", None), getattr(part, "mode", None) or getattr(part, "_mode", None)
 
 
 def let_actors_end(*, ends_within_s: float, max_deaths: Callable[[Trial], int]) -> None:

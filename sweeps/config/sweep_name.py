@@ -12,13 +12,15 @@ MAX_NAME_BYTES = 200
 """Maximum number of bytes of a name in UTF-8; names of files that are longer by some endings can have 255."""
 
 
-def _check_bytes(name: str) -> str:
+def _check(name: str) -> str:
+    if not name.isprintable():  # such as a zero-width joiner, which \w has: two names would look alike
+        raise ValueError("has characters that cannot be seen; use letters, digits, '.', '_' and '-'")
     if len(name.encode()) > MAX_NAME_BYTES:
         raise ValueError(f"has more than {MAX_NAME_BYTES} bytes in UTF-8; choose a shorter name")
     return name
 
 
-SweepName = Annotated[str, Field(pattern=r"^[^\W_][\w.-]*$", max_length=MAX_NAME_LENGTH), AfterValidator(_check_bytes)]
+SweepName = Annotated[str, Field(pattern=r"^[^\W_][\w.-]*$", max_length=MAX_NAME_LENGTH), AfterValidator(_check)]
 """Letters of any language, digits, ``.``, ``_`` and ``-``, beginning with a letter or a digit: a name of a folder that
 needs no quotes in a shell."""
 _SWEEP_NAME: TypeAdapter[str] = TypeAdapter(SweepName)

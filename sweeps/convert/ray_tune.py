@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sweeps.compat.ray_tune import objective_of_scheduler
+from sweeps.compat.ray_tune import objective_of
 from sweeps.convert import distributions
 from sweeps.convert.conversion import Conversion
 from sweeps.convert.distributions import Converted
@@ -206,16 +206,12 @@ def _read_tune_config(conversion: Conversion, path: str) -> None:
 
 def _read_objective(conversion: Conversion, config: Any) -> None:
     """Read the metric and the mode, which Tune takes from the ``TuneConfig``, its scheduler or its searcher."""
-    given = [(config.metric, config.mode)]
-    if config.scheduler is not None:
-        given.append(objective_of_scheduler(config.scheduler))
-    if config.search_alg is not None:
-        given.append((config.search_alg.metric, getattr(config.search_alg, "mode", None)))
+    given = [(config.metric, config.mode), objective_of(config.scheduler), objective_of(config.search_alg)]
     metrics, modes = ([each for each in of_part if each is not None] for of_part in zip(*given, strict=True))
     if metrics:
-        conversion.metrics = metrics[:1]
+        conversion.metrics = metrics[0] if isinstance(metrics[0], list) else metrics[:1]
     if modes:
-        conversion.modes = modes[:1]
+        conversion.modes = modes[0] if isinstance(modes[0], list) else modes[:1]
     if not (metrics and modes):
         conversion.notes.append(
             f"the TuneConfig has no {'mode' if metrics else 'metric'}; search.metric is {conversion.metrics[0]}, and "

@@ -115,10 +115,10 @@ def _own_files(folder: Path) -> Iterator[Path]:
     """Yield the files of a project: in a git repository those that git does not ignore, otherwise all."""
     if (known := _known_to_git(folder)) is not None:
         for path in (folder / name for name in known if not any(map(_is_left_out, Path(name).parts[:-1]))):
-            if path.is_dir() and not path.is_symlink():  # a submodule, or another repository
-                yield from _own_files(path)
-            else:
+            if not path.is_dir() or path.is_symlink():
                 yield path
+            elif path != folder:  # a submodule, or another repository; one that is not checked out names itself
+                yield from _own_files(path)
         return
     for inside, folders, names in os.walk(folder):
         folders[:] = sorted(each for each in folders if not _is_left_out(each) and not _is_environment(inside, each))

@@ -321,16 +321,21 @@ def test_the_metric_of_tune_may_be_given_to_its_scheduler_or_its_searcher(capsys
         "by_scheduler = tune.TuneConfig(scheduler=asha)\n"
         "by_searcher = tune.TuneConfig(search_alg=OptunaSearch(metric='accuracy', mode='max'))\n"
         "nowhere = tune.TuneConfig(num_samples=3)\n"
+        "of_two = tune.TuneConfig(search_alg=OptunaSearch(metric=['loss', 'accuracy'], mode=['min', 'max']))\n"
+        "by_names = tune.TuneConfig(scheduler='asha', search_alg='optuna', metric='accuracy', mode='max')\n"
     )
     for name, expected in {
         "by_scheduler": ("accuracy", "max"),
         "by_searcher": ("accuracy", "max"),
         "nowhere": ("loss", "min"),
+        "of_two": (["loss", "accuracy"], ["min", "max"]),
+        "by_names": ("accuracy", "max"),
     }.items():
         assert run_command(["convert", "elsewhere:space", f"--tune-config=elsewhere:{name}"])[0] == 0
         printed = capsys.readouterr()
-        search = yaml.safe_load(printed.out)["search"]
-        assert (search["metric"], search["mode"]) == expected
+        written = yaml.safe_load(printed.out)
+        assert (written["search"]["metric"], written["search"]["mode"]) == expected
+        assert written["task"]["metrics"] == (expected[0] if name == "of_two" else [expected[0]])
         assert ("the TuneConfig has no metric" in printed.err) == (name == "nowhere")
 
 

@@ -9,6 +9,7 @@ import lzma
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -185,6 +186,9 @@ def test_the_code_of_a_submodule_travels(here: Path) -> None:
     for command in (["init", "-q"], ["add", "library"]):  # as a link to the other repository
         subprocess.run([*as_somebody, *command], cwd=here, check=True, capture_output=True)
     assert set(Bundle.of_folder(here, leave_out=here / "outputs").files) == {"library/layers.py"}
+    (module / "layers.py").unlink()
+    shutil.rmtree(module / ".git")  # as after a clone without --recurse-submodules
+    assert set(Bundle.of_folder(here, leave_out=here / "outputs").files) == set()
 
 
 def test_what_git_ignores_does_not_travel(here: Path) -> None:

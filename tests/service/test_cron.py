@@ -163,7 +163,7 @@ def test_a_line_that_fires_every_minute_may_have_any_window_at_any_hour() -> Non
         assert Definition(schedule).mistakes_of_times(now) == []
 
 
-def test_the_form_of_a_schedule_keeps_every_digit_of_its_numbers() -> None:
+def test_the_form_of_a_schedule_keeps_its_name_and_every_digit_of_its_numbers() -> None:
     cost = Cost(limit=12345.67, per_gpu_hour=2.1234567, per_cpu_hour=1e-7)
-    schedule = Schedule(name="n", cron="@daily", conf="digits", grace_s=1234567.0, budget=Budget(cost=cost))
+    schedule = Schedule(name="v1.0", cron="@daily", conf="digits", grace_s=1234567.0, budget=Budget(cost=cost))
     assert filled_from(schedule, "", "").schedule() == schedule

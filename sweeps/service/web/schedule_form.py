@@ -118,7 +118,8 @@ def _set(document: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _text(value: Any) -> str:
-    return "" if value is MISSING else str(value).removesuffix(".0")
+    text = "" if value is MISSING else str(value)
+    return text.removesuffix(".0") if isinstance(value, float) else text
 
 
 @cache
