@@ -34,6 +34,19 @@ class _Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
 
+class _Verb(click.Command):
+    """Verb that says how a trial is given, if it is given as a further word: ``logs SWEEP 1``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            takes_trial = any(each.name == "trial" for each in self.params)
+            if takes_trial and error.message.startswith("Got unexpected extra argument"):
+                error.message += "; a trial is given as --trial ID"
+            raise
+
+
 def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
         import sweeps
@@ -95,7 +108,7 @@ def verb(name: str, group: click.Group = app) -> Callable[[Callable[..., None]],
             help="Folder of your own configs, which take precedence. Repeatable.",
         )
         debug = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")
-        return group.command(name)(directories(debug(call)))
+        return group.command(name, cls=_Verb)(directories(debug(call)))
 
     return decorate
 

@@ -26,6 +26,8 @@ SHOULD_BE = "Input should be "
 """Beginning of pydantic's messages."""
 CONTAINER_FORMS = ("list_type", "dict_type", "dataclass_type", "model_attributes_type")
 """Error types of pydantic for values that should be a list or a section."""
+OF_OBJECTIVES = ("objective", "objectives", "metrics")
+"""Names that other tools have for what is ``search.metric`` here."""
 ITEMS = re.compile(r"(?:List|Dictionary) should (have at (?:least|most) \d+ items?) after validation, not \d+")
 """Message of pydantic on the length of a list."""
 
@@ -210,6 +212,8 @@ def _nearest_key(path: Sequence[str], known: Sequence[str]) -> str:
             "; a space is of the whole sweep: begin the option's file with `# @package _global_`, and put its other "
             "keys below their section"
         )
+    if path[0] == "search" and name in OF_OBJECTIVES:
+        return "; did you mean search.metric? For several, write 'search.metric=[A,B]' 'search.mode=[min,max]'"
     other = hint_for_key(name) if path[0] == "space" else None
     close = [other] if other is not None and other in known else closest_names(name, known)
     if not close and not owner:  # only `lr` of `train.lr` was typed

@@ -417,7 +417,10 @@ def all_scalings(composition: Composition, space: Space) -> list[Scaling]:
 
 def _check_folder(folder: Path) -> None:
     if folder.exists() and not was_left_unstarted(folder):
-        raise UserError(f"the folder {folder} already exists; choose another --name")
+        raise UserError(
+            f"the folder {folder} already exists; choose another --name, or continue its sweep: "
+            f"`python -m sweeps resume {folder.name}`, or `extend {folder.name} search.num_trials=N` for more trials"
+        )
     existing = next(parent for parent in folder.parents if parent.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         raise UserError(f"output_dir: {folder.parent} cannot be written; set output_dir to a folder that can")

@@ -20,6 +20,7 @@ from sweeps.errors import ConfigError
 from sweeps.plan.plan import Plan
 from sweeps.plan.planned_memory import MemoryQuestion, MemoryReport, memory_report, uses_gpu
 from sweeps.provenance.redacted_text import redacted_log
+from sweeps.runtime.fork_server import task_modules
 from sweeps.texts.wording import value_text
 from sweeps.validate.argument_checks import configs_of_trials
 from sweeps.validate.config_checks import lookup_in
@@ -34,6 +35,7 @@ MAX_TIMER_S = 1e6
 """Maximum seconds of a timer."""
 MAX_BYTES = 500 * 2**20
 """Maximum size of a language model's folder, and of a text file, for a forward pass in the preflight."""
+POLL_EVERY_S = 0.05
 HOW_TO_SKIP = "This is from the check of data and model before the first trial; preflight.timeout_s=0 skips it."
 
 
@@ -53,7 +55,6 @@ class Preflight:
         self._configs: list[tuple[dict[str, Any], SweepConfig]] = []
         """Configs to check, each with the values that differ from the sweep's own config."""
         self._process: subprocess.Popen[bytes] | None = None
-        self._started = 0.0
 
     def __enter__(self) -> Preflight:
         self._configs = list(configs_to_check(self._plan)) if self._timeout_s else []
@@ -81,13 +82,11 @@ class Preflight:
         """
         if self._process is None:
             return []
-        left = self._started + self._timeout_s - time.monotonic()
         ended = ""
-        try:
-            if self._process.wait(max(left, 0.0)) != 0:
-                ended = f"the check of data and model ended with status {self._process.returncode}; {self._error()}"
-        except subprocess.TimeoutExpired:
+        if (status := self._status()) is None:
             ended = f"the check of data and models took longer than preflight.timeout_s={self._timeout_s:g}"
+        elif status != 0:
+            ended = f"the check of data and model ended with status {status}; {self._error()}"
         if len(self._lines()) >= len(self._configs):  # only answers about memory are missing, which say so
             ended = ""
         mistakes, warnings = self._read()
@@ -105,8 +104,11 @@ class Preflight:
         return memory_report(self._asked, [json.loads(line) for line in lines], room)
 
     def _start(self) -> None:
+        examined = [*(config for _, config in self._configs), *(each.config for each in self._answerable)]
         request = {
             "results": str(self._results),
+            "begun": str(self._begun),
+            "modules": list(dict.fromkeys(name for config in examined for name in task_modules(config))),
             "timeout_s": min(self._timeout_s, MAX_TIMER_S),
             "space": list(self._plan.space),
             "room": self._room,
@@ -124,10 +126,23 @@ class Preflight:
                 env=environment,
                 start_new_session=True,
             )
-        self._started = time.monotonic()
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError), self._process.stdin:
             self._process.stdin.write(json.dumps(request).encode())
+
+    def _status(self) -> int | None:
+        """Wait for the process and return its exit status; None if it takes longer than the configured time, which
+        counts from when it has its libraries: on a busy machine they alone may take a minute."""
+        assert self._process is not None
+        while (status := self._process.poll()) is None:
+            if self._begun.exists() and time.time() - self._begun.stat().st_mtime > self._timeout_s:
+                return None
+            time.sleep(POLL_EVERY_S)
+        return None if status == -signal.SIGALRM else status
+
+    @property
+    def _begun(self) -> Path:
+        return Path(self._folder.name) / "begun"
 
     @property
     def _results(self) -> Path:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import inspect
 import json
-import os
 import re
 import resource
 import signal
@@ -33,18 +34,20 @@ ONLY_IN_PREFLIGHT = re.compile(
     re.IGNORECASE,
 )
 """Errors that may not occur in training, since this process has no GPU, no process group and little memory."""
-NICENESS = 10
 MEMORY_FRACTION = 0.5
 """Fraction of the machine's available memory that the process may use."""
 
 
 def main() -> None:
     request: dict[str, Any] = json.load(sys.stdin)
-    signal.setitimer(signal.ITIMER_REAL, request["timeout_s"])  # the driver may die before it ends this process
-    os.nice(NICENESS)  # Ray starts at the same time
     torch.set_num_threads(1)
     limit = int(psutil.virtual_memory().available * MEMORY_FRACTION)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.RLIM_INFINITY))
+    for name in request["modules"]:
+        with contextlib.suppress(Exception):  # the check raises it again
+            importlib.import_module(name)
+    Path(request["begun"]).touch()  # the driver's limit counts from here
+    signal.setitimer(signal.ITIMER_REAL, request["timeout_s"])  # the driver may die before it ends this process
     with Path(request["results"]).open("a", encoding="utf-8") as results:
         for config in request["configs"]:
             found = [[finding.kind, finding.text] for finding in _findings(read_config(config), request["space"])]

@@ -71,20 +71,21 @@ def importances_table(data: ReportData, objective: int = 0) -> pd.DataFrame:
 def _columns(records: Sequence[SweepRecord]) -> list[str]:
     """Columns that a table has whatever its trials are."""
     metrics = dict.fromkeys(metric for record in records for metric in record.metrics)
-    return ["sweep", "trial", "state", *metrics, "steps", "attempts", "seconds", "run_id"]
+    return list(dict.fromkeys(["sweep", "trial", "state", *metrics, "steps", "attempts", "seconds", "run_id"]))
 
 
 def _row(record: SweepRecord, trial: TrialRecord) -> dict[str, Any]:
-    values = trial.values or (trial.value,)
+    values = dict(zip(record.metrics, trial.values or (trial.value,), strict=False))
     seconds = None if trial.ended is None else record.took(trial)
     return {
         "sweep": record.sweep,
         "trial": trial.trial,
         "state": trial.state,
-        **dict(zip(record.metrics, values, strict=False)),
+        **values,
         "steps": trial.steps,
         "attempts": trial.attempts,
         "seconds": seconds,
         "run_id": trial.run_id,
         **trial.params,
+        **values,  # also an objective with the name of another column, such as "seconds"
     }

@@ -219,7 +219,7 @@ def _print_headline(record: SweepRecord, console: Console) -> None:
     held = f"; {time_.gpu_s / 3600:.2f} GPU hours" if time_.gpu_s else ""
     cost = f"; cost {time_.cost:.2f}" if time_.cost else ""
     console.print(
-        f"{duration(time_.wall_s)}, of which workers trained {time_.goodput:.0%}{rest}{held}{cost}",
+        f"{duration(time_.wall_s)} of search, of which workers trained {time_.goodput:.0%}{rest}{held}{cost}",
         markup=False,
         highlight=False,
     )

@@ -28,9 +28,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from sweeps.compat.cuda_driver import NVML_CHECK, initialized_gpus
+
+if TYPE_CHECKING:
+    from sweeps.config import SweepConfig
 
 ADDRESS = "SWEEPS_FORK_SERVER"
 """Environment variable of worker processes with the socket of the server. If it is set to an empty text, the driver
@@ -44,7 +47,8 @@ MODULES = ("pandas", "pyarrow", "pydantic", "jsonschema", "sweeps_train.loop")
 TASK_MODULES = {
     "causal_lm": ("torch.distributed.tensor", "transformers.modeling_utils", "sweeps_train.tasks.causal_lm"),
     "image_classification": ("sweeps_train.tasks.image_classification",),
-    "table": ("sweeps_train.tasks.table_task",),
+    "classification": ("sweeps_train.tasks.table_task",),
+    "regression": ("sweeps_train.tasks.table_task",),
 }
 """Additional modules that workers import, by the kind of the task."""
 START = """
@@ -56,6 +60,12 @@ main()
 """
 SAID_WITHIN_S = 5.0
 """Maximum seconds for a connected script to send its request for a fork."""
+
+
+def task_modules(config: SweepConfig) -> tuple[str, ...]:
+    """Names of the additional modules that workers import for a sweep's task."""
+    peft = ("peft",) if getattr(config.model, "lora", None) is not None else ()
+    return (*TASK_MODULES.get(config.task.kind, ()), *peft)
 
 
 class ForkServer:

@@ -17,8 +17,16 @@ from sweeps.scaffold.proposals import Distribution, propose
 from sweeps.scaffold.script_options import ScriptOptions
 
 SMALLER_IS_BETTER = ("loss", "error", "perplexity", "rmse", "mae")
+NAMES_OF_DATA = ("data", "input", "root")
+"""Parts of the names of options whose folder a script reads."""
 HYDRA_FOLDER = "sweep_conf"
 """Folder for the config of a Hydra application, whose own configs are usually in ``conf``."""
+
+
+class _Interpolation(str):
+    """Value of an argument that OmegaConf interpolates."""
+
+    __slots__ = ()
 
 
 def script_project(script: Path, read: ScriptOptions, folder: Path, name: str, conf_folder: str) -> dict[str, str]:
@@ -56,13 +64,25 @@ def required_values(read: ScriptOptions) -> list[Option]:
 
 def _is_file_of(folder: Path, option: Option) -> bool:
     """Whether the default is a file of the start folder, which only a given value finds from the trial's folder."""
+    return (found := _named_by_default(folder, option)) is not None and found.is_file()
+
+
+def _is_data_folder_of(folder: Path, option: Option) -> bool:
+    """Whether the default is a folder of the start folder that the script reads, by the option's name: trials may write
+    to others."""
+    found = _named_by_default(folder, option)
+    return found is not None and found.is_dir() and any(part in option.name.lower() for part in NAMES_OF_DATA)
+
+
+def _named_by_default(folder: Path, option: Option) -> Path | None:
+    """Return what the default names in the start folder; None if it is no relative path of something there."""
     default = option.default
-    if option.excluded is not None or not isinstance(default, str) or Path(default).is_absolute():
-        return False
+    if option.excluded is not None or not isinstance(default, str) or not default or Path(default).is_absolute():
+        return None
     try:
-        return (folder / default).is_file()
+        return folder / default if (folder / default).exists() else None
     except OSError:  # too long for a name
-        return False
+        return None
 
 
 def _conf(target: str, read: ScriptOptions, folder: Path, name: str, conf_folder: str) -> str:
@@ -74,6 +94,8 @@ def _conf(target: str, read: ScriptOptions, folder: Path, name: str, conf_folder
         is_given = option.name in space or _is_file_of(folder, option)
         if is_given and option.default not in (MISSING, None):
             arguments[option.name] = option.default
+        elif read.style != "globals" and _is_data_folder_of(folder, option):
+            arguments[option.name] = _Interpolation(f"${{oc.env:PWD}}/{option.default}")
     for option in required:
         arguments[option.name] = "???"
     kind = "from_program.yaml" if read.is_program else "from_script.yaml"
@@ -145,8 +167,9 @@ def _block(values: Mapping[str, Any], indent: int) -> str:
         if isinstance(value, Mapping):
             lines.append(f"{' ' * indent}{scalar(key)}:{_block(value, indent + 2)}")
         else:
+            given = json.dumps(value) if isinstance(value, _Interpolation) else scalar(value)
             demanded = "??? # the script demands it: replace ???, or give it on the command line"
-            lines.append(f"{' ' * indent}{scalar(key)}: {demanded if value == '???' else scalar(value)}")
+            lines.append(f"{' ' * indent}{scalar(key)}: {demanded if value == '???' else given}")
     return "\n" + "\n".join(lines)
 
 

@@ -65,12 +65,29 @@ def _origin(plan: Plan, trial: FrozenTrial) -> str:
     """Origin of a trial's point."""
     values, sampler = enqueued_values(trial), plan.config.search.sampler.kind
     if POINT in trial.user_attrs:
-        return "given first: it is the config's own, one of search.points, or of the best of an earlier sweep or stage"
+        return f"given first: it is {_place(plan, trial.user_attrs[POINT])}"
     if values is None:
         return f"suggested by the sampler {sampler}"
     if values.keys() >= trial.params.keys():
         return "a point of the grid, one from a prior, or drawn at random after the sampler suggested only known points"
     return f"suggested by the sampler {sampler}, with {', '.join(values)} from a prior"
+
+
+def _place(plan: Plan, position: int) -> str:
+    """Where a point that comes before the sampler's is from.
+
+    Args:
+        plan: The plan of the sweep, or of a stage.
+        position: Position of the point among those, from 1.
+    """
+    is_after_stage, users = bool(plan.results_of_stages), plan.config.search.points
+    given = plan.first_points() if is_after_stage else plan.points.first()
+    point = given[position - 1] if position <= len(given) else None
+    if point in users and not is_after_stage:
+        return f"search.points.{users.index(point)}"
+    if point is not None and point == plan.points.default()[0]:
+        return "the config's own"
+    return f"of the best of {'the stage before' if is_after_stage else 'an earlier sweep'}"
 
 
 def _best(plan: Plan, ended: list[FrozenTrial]) -> str:

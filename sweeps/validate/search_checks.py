@@ -4,6 +4,7 @@ task and the cluster. Imports none of the search libraries."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from sweeps.compose import Composition
 from sweeps.config import SWEEP_CONFIG, SweepConfig
@@ -43,6 +44,8 @@ trains."""
 HIGHEST_LORA_LR, HIGHEST_FULL_LR = 2e-3, 2e-4
 """Learning rates above which pretrained language models usually diverge: of adapters (ten times the 2e-4 of the QLoRA
 paper, Dettmers et al., 2023, https://arxiv.org/abs/2305.14314), and of all weights."""
+MAX_BYTES_OF_TINY = 50 * 2**20
+"""Maximum size of the files of a language model that is too small to be one of the usual pretrained ones."""
 BEST = {
     **dict.fromkeys(("eval/accuracy", "eval/f1", "eval/roc_auc", "eval/r2", *POSITIVE_METRICS), "max"),
     **dict.fromkeys(("eval/loss", "eval/log_loss", "eval/mae", "eval/rmse", "train/loss"), "min"),
@@ -186,8 +189,10 @@ def _high_learning_rate(config: SweepConfig) -> Iterator[str]:
     """Note about a learning rate space that suits the small model that ships with Sweeps, but would make a model of the
     hub diverge."""
     model, distribution = config.model, config.space.get("train.lr")
-    if config.train is None or not isinstance(model, CausalLM) or model.path.startswith("builtin:"):
+    if config.train is None or not isinstance(model, CausalLM) or _is_tiny(model.path):
         return
+    if distribution is None and config.search.num_trials == 1:
+        return  # a known value, such as that of a trial that is trained again
     highest = distribution.high if isinstance(distribution, FloatDistribution) else config.train.lr
     limit, options = (HIGHEST_LORA_LR, "lora_hub") if model.lora is not None else (HIGHEST_FULL_LR, "full")
     if highest > limit:
@@ -195,6 +200,13 @@ def _high_learning_rate(config: SweepConfig) -> Iterator[str]:
             f"train.lr up to {highest:g} makes most pretrained models diverge; use train={options} space={options}, or "
             f"values up to {limit:g}"
         )
+
+
+def _is_tiny(path: str) -> bool:
+    """Whether a language model ships with Sweeps, or is a folder of a user's own whose files are as small."""
+    folder = Path(path).expanduser()
+    files = [file for file in folder.rglob("*") if file.is_file()] if folder.is_dir() else []
+    return path.startswith("builtin:") or 0 < sum(file.stat().st_size for file in files) <= MAX_BYTES_OF_TINY
 
 
 def _metrics(config: SweepConfig) -> Iterator[str]:

@@ -167,6 +167,12 @@ def test_a_server_shows_the_same(serving: WebServer, capsys: Captured) -> None:
         assert (status, str(error)[:20]) == (here_status, str(here_error)[:20]) == (2, str(error)[:20])
 
 
+def test_a_trial_that_is_given_as_a_further_word_is_told_the_option() -> None:
+    status, error = run_command(["logs", "told", "1"])
+    assert status == 2
+    assert str(error).endswith("Got unexpected extra argument (1); a trial is given as --trial ID")
+
+
 def test_what_is_not_there_is_named(ended: str) -> None:
     status, error = run_command(["logs", "told", "--trial", "3", "--worker", "7"])
     assert (status, error) == (2, "--worker=7: trial 0003 has logs of the workers 0, 1")

@@ -18,6 +18,7 @@ from sweeps.errors import ConfigError
 from sweeps.plan import preflight_process
 from sweeps.plan.plan import make_plan
 from sweeps.plan.preflight import Preflight, configs_to_check
+from sweeps.runtime.fork_server import TASK_MODULES
 from sweeps.validate.config_checks import check_sweep
 from sweeps_train.config import TRAINING_CONFIG, TrainingConfig
 from sweeps_train.one_batch_check import examine
@@ -209,6 +210,14 @@ def test_the_process_ends_by_itself_after_its_time_as_when_its_driver_has_died()
     with Preflight(plan) as preflight:
         assert preflight._process is not None
         assert preflight._process.wait(60) == -signal.SIGALRM
+
+
+def test_imports_of_libraries_do_not_count_as_time_of_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("late.py").write_text("import time; time.sleep(7)")
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    monkeypatch.setitem(TASK_MODULES, "image_classification", ("late",))
+    with pytest.raises(ConfigError, match="mat1 and mat2 shapes"):
+        look("model.arguments.features=7", "preflight.timeout_s=6")
 
 
 def test_secrets_in_a_users_error_are_hidden() -> None:

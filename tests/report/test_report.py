@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 from chromium import chromium
 from recording import open_recorder
+from records import sweep_record, trial_record
 from report_page import Page
 
 from sweeps.cli import run_command
 from sweeps.config.objectives import Objectives
 from sweeps.driver.finish import finish
+from sweeps.report.dataframes import trials_frame
 from sweeps.report.page.report import make_report
 from sweeps.report.report_folder import report_folder
 from sweeps.tracking import metric_history
@@ -216,3 +218,8 @@ def test_a_browser_draws_every_figure_without_a_complaint(page: Path) -> None:
     assert int(drawn[1]) >= len(Page(page.read_text(encoding="utf-8")).data["figures"])
     # No cell is a formula for a spreadsheet.
     assert """ CSV '=1+1+cmd()|'@a|'-b|-1.5e-3|-5||"a ""b"", c"</title>""" in html.unescape(done.stdout)
+
+
+def test_an_objective_named_like_another_column_of_the_trials_has_its_values_there() -> None:
+    record = sweep_record(metrics=("seconds",), trials=[trial_record("0000", value=0.25, values=(0.25,))])
+    assert list(trials_frame([record])["seconds"]) == [0.25]

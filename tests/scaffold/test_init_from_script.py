@@ -145,6 +145,21 @@ def test_a_default_that_names_a_file_of_the_start_folder_is_given_since_trials_w
     assert "# points:" not in Path("conf/train.yaml").read_text()
 
 
+def test_a_default_that_names_a_folder_with_data_is_given_and_one_that_trials_write_to_is_not(
+    monkeypatch: pytest.MonkeyPatch, working_folder: Path
+) -> None:
+    monkeypatch.setenv("PWD", str(working_folder))
+    for name in ("rows", "results"):
+        Path(name).mkdir()
+    added = [("rows-data", "rows"), ("output-dir", "results")]
+    options = "".join(f"parser.add_argument('--{name}', default='{default}')\n" for name, default in added)
+    Path("train.py").write_text(ARGPARSE.replace("metrics = ", f"{options}metrics = ", 1))
+    assert run_command(["init", "--from=train.py"]) == (0, None)
+    plan = make_plan(["conf=train", "task.arguments.data-dir=x"], [Path("conf")], None, "")
+    assert plan.config.task.arguments["rows-data"] == str(working_folder / "rows")
+    assert "output-dir" not in plan.config.task.arguments
+
+
 def test_nested_dataclasses_of_tyro_get_a_launcher_that_gives_dotted_options() -> None:
     Path("train.py").write_text(TYRO)
     assert run_command(["init", "--from=train.py"]) == (0, None)

@@ -241,6 +241,7 @@ def test_every_version_is_kept_and_can_be_brought_back(api: Api, asking: Asking)
         (2, "saved", "bob"),
         (1, "saved", "bob"),
     ]
+    assert [each.get(f"{API}/schedules/mine/nights").status_code for each in (bob, asking("ada"))] == [200, 404]
     assert bob.post(f"{API}/schedules/mine/versions/4/bring-back").status_code == 404
     back = bob.post(f"{API}/schedules/mine/versions/1/bring-back").json()
     assert (back["schedule"]["cron"], back["schedule"]["enabled"]) == ("30 4 * * *", True)

@@ -15,6 +15,7 @@ from serving import Api, serving
 from waiting import wait_until
 
 from sweeps.service.queue import jobs
+from sweeps.service.web.submit_form import split_overrides
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +44,13 @@ def mistake(page: str, field: str) -> str:
 
 def check(client: TestClient, **fields: Any) -> str:
     return client.post("/submit", data={"conf": "digits", "then": "preview", **fields}).text
+
+
+def test_overrides_of_a_form_are_split_at_blanks_outside_of_quotes() -> None:
+    text = """ data.path='my texts.txt' 'train.lr=tag(log, interval(1, 2))'\r\n"model.path=a b" x="don't" y=' """
+    assert split_overrides(text) == [
+        *("data.path='my texts.txt'", "train.lr=tag(log, interval(1, 2))", "model.path=a b", 'x="don\'t"', "y='"),
+    ]
 
 
 def test_groups_are_lists_with_the_configs_own_options_and_their_descriptions(client: TestClient) -> None:

@@ -83,6 +83,12 @@ def test_a_search_that_knows_what_trials_cost_makes_the_same_decisions_again() -
     assert result.decisions > 30
 
 
+def test_why_tells_which_point_of_the_user_a_trial_has() -> None:
+    plan = searched("search.points=[{train.lr: 0.05}, {train.lr: 0.002}]", trials=4)
+    told = [why(plan, f"000{number}")[0].partition(";")[0] for number in range(3)]
+    assert told == [f"given first: it is {each}" for each in ("the config's own", "search.points.0", "search.points.1")]
+
+
 def test_what_is_different_now_is_told() -> None:
     plan = searched("search=optuna_asha")
     stop_the_first(plan)
@@ -98,7 +104,7 @@ def test_what_is_different_now_is_told() -> None:
 def test_the_reasons_for_a_trial_are_told_with_what_was_known_then() -> None:
     plan = searched("search=optuna_asha")
     first = why(plan, "0000")
-    assert first[0].startswith("given first")
+    assert first[0].startswith("given first: it is the config's own; ")
     assert "no other trial" in first[0]
     later = [why(plan, f"{number:04}") for number in range(6, 14)]
     assert all("suggested by the sampler tpe; then known: " in reasons[0] for reasons in later)

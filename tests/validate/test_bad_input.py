@@ -65,6 +65,10 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 2
             ["data.loader.path='x': there is no such key; use one of data.loader.num_workers"],
         ),
         (
+            WITH_DIGITS.encode() + b"search: {objectives: [a, b]}\n",
+            ["did you mean search.metric?", "search.metric=[A,B]"],
+        ),
+        (
             WITH_DIGITS.encode() + b"search: {sampler: {kind: random}}\n",
             ["search.sampler.startup_trials=8: there is no such key in kind=random, only in", "search/sampler=OPTION"],
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from sweeps.folders.conf_folders import conf_folder
 from sweeps.plan.plan import make_plan
 from sweeps.search.schedulers.mutable_params import mutated_paths
 from sweeps.search.schedulers.trial_length import longest_trial, trial_length
+from sweeps.space.space import Space
 from sweeps.validate.argument_checks import configs_of_trials
 from sweeps.validate.config_checks import check_sweep, lookup_in
 from sweeps.validate.search_checks import SYSTEM_METRICS, search_notes
@@ -243,6 +245,23 @@ def test_learning_rates_of_the_small_model_are_noted_for_models_of_the_hub(
     composition = compose_sweep("llm_lora", tokens, ConfSearchPath())
     notes = list(search_notes(composition, check_sweep(composition), lookup_in(composition)))
     assert any(all(word in note for word in words) for note in notes), notes
+
+
+def test_a_value_that_is_trained_again_and_a_tiny_model_of_ones_own_get_no_advice_for_pretrained_models(
+    working_folder: Path,
+) -> None:
+    (working_folder / "mine").mkdir()
+    (working_folder / "mine" / "model.safetensors").write_bytes(bytes(2000))
+    for tokens in (
+        ["model=qwen2.5_0.5b", "space=none", "train.lr=0.0257", "search.num_trials=1"],
+        ["model.path=mine"],
+    ):
+        composition = compose_sweep("llm_lora", tokens, ConfSearchPath())
+        assert not [
+            note
+            for note in search_notes(composition, Space(composition.config.space), lookup_in(composition))
+            if "diverge" in note
+        ]
 
 
 HUB_MODELS = ("qwen2.5_0.5b", "llama3.2_1b", "smollm2_1.7b", "qwen3_4b", "llama3.1_8b", "huggingface")

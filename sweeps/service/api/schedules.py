@@ -118,8 +118,9 @@ def firings(
 
 @router.get("/schedules/{name}/nights")
 def nights(service: Serving, principal: Reader, name: Schedule) -> list[dict[str, Any]]:
-    """Results of a schedule's nights, oldest first: the document of ``schedule nights --json``."""
-    service.schedule_editor.find(principal, name)
+    """Results of a schedule's nights, oldest first: the document of ``schedule nights --json``; also for a removed
+    schedule."""
+    service.schedule_editor.versions(principal, name)  # refuses a name that this user may not see
     with service.database.connect() as connection:
         return [night.as_json() for night in of_schedule(connection, name)]
 

@@ -21,7 +21,7 @@ from sweeps.service.queue.jobs import Job
 from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.pages import RunnerVisit, Visit
 from sweeps.service.web.router import queue_page, sweep_page
-from sweeps.service.web.submit_form import read_priority
+from sweeps.service.web.submit_form import read_priority, split_overrides
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -46,9 +46,9 @@ def extend(visit: RunnerVisit, name: str, changes: Text) -> Response:
     """Extend a sweep."""
 
     def act() -> Job | str:
-        if not changes.split():
+        if not (overrides := split_overrides(changes)):
             raise ConfigError("enter the changes, such as search.num_trials=40")
-        return visit.operations.extend(Extend(sweep=name, changes=changes.split()))
+        return visit.operations.extend(Extend(sweep=name, changes=overrides))
 
     return _act_on_sweep(visit, name, "?done=extend", act)
 
@@ -71,7 +71,7 @@ def retrain(visit: RunnerVisit, name: str, trial: Line = "", changes: Text = "",
 
     def act() -> Job:
         registering = {"register": model.strip()} if model.strip() else {"no_register": True}
-        values = {"sweep": name, "trial": trial.strip() or None, "overrides": changes.split(), **registering}
+        values = {"sweep": name, "trial": trial.strip() or None, "overrides": split_overrides(changes), **registering}
         return visit.operations.retrain(Retrain.model_validate(values))
 
     return _act_on_sweep(visit, name, "?done=submitted", act)

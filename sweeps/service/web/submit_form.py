@@ -21,6 +21,8 @@ LINE, TEXT = 500, 100_000
 NOT_OF_SWEEPS = ("schedule", "service")
 """Groups that do not belong to sweeps."""
 _CHOICE = re.compile(r"\+?([A-Za-z_][\w/]*)=([\w.-]+)", re.ASCII)
+_WORD = re.compile(r"""(?:"[^"]*"|'[^']*'|\S)+""")
+_IN_QUOTES = re.compile(r"""(['"])(?:(?!\1).)*\1""", re.DOTALL)
 _KEY = re.compile(r"[+~]*([\w./@-]+)")
 
 
@@ -55,6 +57,16 @@ class Filled:
         has = names.chosen(self.conf) if self.conf in names.described() else {}
         groups = [f"{'' if group in has else '+'}{group}={option}" for group, option in self.groups.items()]
         return Run(conf=self.conf, overrides=[*groups, *self.lines], name=self.name.strip() or None)
+
+
+def split_overrides(text: str) -> list[str]:
+    """Split overrides at blanks outside of quotes, which stay unless they enclose a whole override as in a shell.
+
+    >>> split_overrides("a=1 b='x y' 'c=choice(1, 2)'")
+    ['a=1', "b='x y'", 'c=choice(1, 2)']
+    """
+    words = [match[0] for match in _WORD.finditer(text)]
+    return [word[1:-1] if _IN_QUOTES.fullmatch(word) else word for word in words]
 
 
 async def read_form(request: Request) -> Filled:
