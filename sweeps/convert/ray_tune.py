@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -68,7 +69,8 @@ def read_ray_tune(path: str, tune_config: str | None) -> Conversion:
     if tune_config is None:
         conversion.notes.append("search.metric is loss, and search.mode is min; --tune-config MODULE:NAME reads them")
     else:
-        _read_tune_config(conversion, tune_config)
+        points = math.prod(len(values[name]["grid_search"]) for name in grid)
+        _read_tune_config(conversion, tune_config, points)
     conversion.notes.append(
         "give task._target_: the import path of the train function; it reports by ray.train.report, as ray.tune.report "
         "does in Ray Tune"
@@ -176,7 +178,8 @@ def _converted(domain: Any) -> Converted:
     return distributions.rounded_log_uniform(low, high, step) if log else distributions.rounded_uniform(low, high, step)
 
 
-def _read_tune_config(conversion: Conversion, path: str) -> None:
+def _read_tune_config(conversion: Conversion, path: str, points: int) -> None:
+    """Read a ``TuneConfig``; ``points`` is the number of points of the grid, 1 without one."""
     from ray.tune import TuneConfig
 
     config = _import(path)
@@ -184,7 +187,11 @@ def _read_tune_config(conversion: Conversion, path: str) -> None:
         raise UserError(f"--tune-config={path}: must be a ray.tune.TuneConfig, not a {type(config).__name__}")
     _read_objective(conversion, config)
     if conversion.sampler != "grid" and config.num_samples > 0:
-        conversion.num_trials = config.num_samples
+        conversion.num_trials = config.num_samples * points  # Tune trains the whole grid as often
+    elif conversion.sampler == "grid" and config.num_samples > 1:
+        conversion.notes.append(
+            f"num_samples={config.num_samples}: each point of the grid is trained once here; see search.confirm"
+        )
     conversion.max_concurrent = config.max_concurrent_trials
     if config.time_budget_s is not None:
         budget = config.time_budget_s

@@ -109,7 +109,10 @@ class Decisions:
         try:
             check_metrics(report, self._objectives, is_first=not status.has_reported, lineage=status.lineage)
             status.has_reported = True
-            self._last[trial] = result = result_of(report, status, self._reported.get(trial, 0.0))
+            result = result_of(report, status, self._reported.get(trial, 0.0))
+            if report.done and last is not None and last[LINEAGE] == status.lineage:
+                result = {**last, **result}  # an attempt from between two reports may end without another one
+            self._last[trial] = result
             self._reported[trial] = report.timestamp_ms / 1000
             decided = Verdict.CONTINUE if report.done or self._decide is None else self._decide(trial, result)
         except TrialFailed as error:
@@ -157,8 +160,8 @@ def check_metrics(report: Report, objectives: Objectives, *, is_first: bool, lin
     """Raises: TrialFailed: The objective that schedulers judge is missing, or in the trial's first report another
     metric that the search reads."""
     metric = objectives.metrics[0]
-    if report.done and lineage and metric not in report.metrics:
-        return  # it has taken over the state of another trial at its end, and measured nothing itself
+    if report.done and (lineage or not is_first) and metric not in report.metrics:
+        return  # it went on from another trial's end, or from a checkpoint after its last report, and measured nothing
     needed = {name: f"search.limits={name}" for name in objectives.limits} if is_first else {}
     needed |= {name: f"search.metric={name}" for name in (objectives.metrics if is_first else (metric,))}
     if missing := [key for name, key in needed.items() if name not in report.metrics]:

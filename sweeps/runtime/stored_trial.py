@@ -185,15 +185,18 @@ class StoredTrial:
     def _upload(self, checkpoint: Path, saved: Callable[[str], None]) -> None:
         step = next(part for part in checkpoint.relative_to(self.folder).parts if part.startswith("step-"))
         deadline = time.monotonic() + UPLOADED_WITHIN_S
-        while step not in self.steps:
+        is_there = False
+        while not is_there:
             held = hold(str(self.folder / step), str(self.folder))  # the training may remove it meanwhile
             source = Path(held) if held is not None else self.folder / step  # where files cannot be linked
             if not source.is_dir():
                 return  # it has been removed, and a better one follows
             try:
-                self._upload_report_log()
-                commit(self._store / step, source)
-                self.steps.add(step)
+                if step not in self.steps or not is_same(self._store / step, source):  # it may replace a damaged one
+                    self._upload_report_log()
+                    commit(self._store / step, source)
+                    self.steps.add(step)
+                is_there = True
             except OSError as error:
                 if time.monotonic() > deadline:
                     raise

@@ -314,6 +314,19 @@ def test_a_param_space_of_ray_tune(capsys: pytest.CaptureFixture[str]) -> None:
     assert plan_of(grid, "task._target_=stand_in.train").config.search.sampler.kind == "grid"
 
 
+def test_samples_beside_a_grid_of_tune_are_as_many_for_each_of_its_points() -> None:
+    Path("mixed.py").write_text(
+        "from ray import tune\ngrid = {'a': tune.grid_search([1, 2]), 'b': tune.grid_search([3, 4, 5])}\n"
+        "space = {**grid, 'lr': tune.uniform(0, 1)}\nconfig = tune.TuneConfig(metric='x', mode='max', num_samples=4)\n"
+    )
+    for name in ("space", "grid"):
+        asked = ["convert", f"mixed:{name}", "--tune-config=mixed:config", f"--output={name}"]
+        assert run_command(asked)[0] == 0
+        text = Path(f"{name}/mixed.yaml").read_text()
+        assert yaml.safe_load(text)["search"]["num_trials"] == {"space": 24, "grid": 6}[name]
+        assert ("num_samples=4: each point of the grid is trained once here" in text) == (name == "grid")
+
+
 def test_the_metric_of_tune_may_be_given_to_its_scheduler_or_its_searcher(capsys: pytest.CaptureFixture[str]) -> None:
     Path("elsewhere.py").write_text(
         "from ray import tune\nfrom ray.tune.search.optuna import OptunaSearch\n"

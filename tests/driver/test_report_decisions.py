@@ -182,6 +182,17 @@ def test_the_last_report_ends_the_trial_and_is_no_matter_of_the_scheduler() -> N
     assert (last.returns, last.stops, last.result[COMPLETED], scene.decided) == (True, False, True, [])
 
 
+def test_the_last_report_stands_if_the_next_attempt_ends_without_another_one() -> None:
+    scene = Scene()
+    scene.report(20)
+    end = scene.report(25, {}, attempt=2, done=True)  # it continued from a checkpoint saved after that report
+    assert (end.error, end.returns) == (None, True)
+    assert (end.result["eval/accuracy"], end.result[STEP], end.result[COMPLETED]) == (0.5, 25, True)
+    later = Scene()
+    later.status.has_reported = True  # to an earlier driver
+    assert later.report(25, {}, attempt=2, done=True).error is None
+
+
 def test_a_scheduler_that_cannot_go_on_with_a_trial_fails_it() -> None:
     scene = Scene()
     scene.decide(TrialFailed("it came without a checkpoint"), at=10)

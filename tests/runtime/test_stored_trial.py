@@ -89,6 +89,21 @@ def test_checkpoints_reach_the_store_from_a_file_system_without_links(
     assert [uri.rpartition("/")[2] for uri in announced] == ["step-00000001"]
 
 
+def test_a_checkpoint_that_was_damaged_is_replaced_in_the_store_when_its_step_is_trained_again(
+    trial: StoredTrial,
+) -> None:
+    commit(ObjectStore(trial._assignment.checkpoint_folder) / "step-00000001", damaged := save(trial, 1))
+    trial.steps = {damaged.name}  # as after `restore`
+    shutil.rmtree(damaged)  # the training set it aside
+    again = save(trial, 1)
+    (again / "weights").write_text("trained again")
+    seal(again)
+    trial.save(again, lambda uri: None)
+    trial.wait()
+    store = Path(trial._assignment.checkpoint_folder.removeprefix("file://"))
+    assert (store / again.name / "weights").read_text() == "trained again"
+
+
 def test_checkpoints_that_the_node_of_a_killed_attempt_still_has_are_not_brought_again(
     trial: StoredTrial, monkeypatch: pytest.MonkeyPatch
 ) -> None:

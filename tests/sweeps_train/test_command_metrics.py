@@ -32,6 +32,11 @@ from sweeps_train.config.command import JsonLines, MlflowRun, PrintedDictionarie
         ),
         ("{'a': tensor(0.5, grad_fn=<MeanBackward0>), 'b': <object at 0x1>, 'c': 1}", {"a": 0.5, "c": 1}),
         ("{'<unk>': 0.5}", {"<unk>": 0.5}),
+        ("{'train_loss': 0.5} {'eval': {'loss': 0.25}}", {"train_loss": 0.5, "eval/loss": 0.25}),
+        ('{"step": 3, "loss": 0.5}, {"step": 3, "accuracy": 0.9}', {"step": 3, "loss": 0.5, "accuracy": 0.9}),
+        ("train {'loss': 0.5, 'lr': 0.1} val {'loss': 0.25}", {"lr": 0.1}),
+        ('{"a": "}{"} and {"b": 1}', {"b": 1}),
+        ("{}" * 10_000, {}),
         ("{'loss': __import__('os').system('x')}", {}),
         ("{'loss': (lambda: 1)()}", {}),
         ("{" * 10_000, {}),
@@ -205,6 +210,38 @@ def test_a_file_of_json_lines_is_read_as_it_grows(tmp_path: Path) -> None:
     source = JsonLinesTail(tmp_path / "log.jsonl")
     (tmp_path / "log.jsonl").write_text('{"current_steps": 5, "loss": 0.5}\n{"current')
     assert source.read() == [{"current_steps": 5, "loss": 0.5}]
+
+
+def test_a_file_that_is_rewritten_whole_and_looked_at_while_it_is_empty_gives_no_row_twice(tmp_path: Path) -> None:
+    file = tmp_path / "log.jsonl"
+    source = JsonLinesTail(file)
+    rows = [f'{{"loss": 0.{each}}}\n' for each in range(1, 4)]
+    file.write_text("".join(rows[:2]))
+    assert source.read() == [{"loss": 0.1}, {"loss": 0.2}]
+    for half in ("", rows[0]):
+        file.write_text(half)
+        assert source.read() == []
+    file.write_text("".join(rows))
+    assert source.read() == [{"loss": 0.3}]
+
+
+@pytest.mark.parametrize(
+    "before", ["\n", "# run 7, of today\n", "# run 7\n# of today\n\n", "#\n"], ids=["empty", "comment", "both", "#"]
+)
+def test_a_csv_file_may_have_empty_lines_and_comments_before_its_names(before: str, tmp_path: Path) -> None:
+    file = tmp_path / "log.csv"
+    source = CsvTail(file)
+    for text in (before, "step,loss\n", "1,0.5\n"):
+        with file.open("a") as log:
+            log.write(text)
+        found = source.read()
+    assert found == [{"step": 1, "loss": 0.5}]
+
+
+def test_names_of_a_csv_file_may_be_a_comment(tmp_path: Path) -> None:
+    source = CsvTail(tmp_path / "log.csv")
+    (tmp_path / "log.csv").write_text("# epoch,loss\n1,0.5\n")  # as numpy.savetxt writes them
+    assert source.read() == [{"# epoch": 1, "loss": 0.5}]
 
 
 def test_tensorboards_events_are_read_by_step_from_any_depth(tmp_path: Path) -> None:

@@ -51,6 +51,12 @@ def test_checkpoints_are_saved_in_steps_epochs_or_minutes(every: Any, expected: 
     assert due(every) == expected
 
 
+def test_a_part_of_an_epoch_that_is_no_exact_number_delays_no_checkpoint() -> None:
+    schedule = SaveSchedule(CHECKPOINT.validate_python({"every": {"epochs": 0.1}}), eval_every=100, failures=0, step=0)
+    epochs = [step / 10 for step in range(11)]
+    assert all(schedule.is_due(Progress(step=1, epochs=now), before) for before, now in pairwise(epochs))
+
+
 def test_without_the_best_only_time_counts() -> None:
     assert due({"minutes": 0.05}, keep=["last"]) == [3, 6, 9, 12]
 

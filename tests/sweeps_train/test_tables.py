@@ -326,6 +326,12 @@ def test_a_part_of_the_training_rows_is_within_each_larger_one_and_has_every_cla
     assert [part.num_rows for part in read_split(own_file, "classification")] == [100, 200]
 
 
+def test_a_number_that_stands_for_a_missing_target_leaves_its_row_out_however_it_is_written(files: Path) -> None:
+    (files / "gaps.csv").write_text("x,label\n" + "1,1.5\n2,-999.0\n3,2.5\n4,-999\n" * 5)
+    train, held_out = read_split(data(path="gaps.csv", drop=[], missing=["-999"]), "regression")
+    assert {*train["label"].to_pylist(), *held_out["label"].to_pylist()} == {1.5, 2.5}
+
+
 def test_rows_without_a_target_are_left_out(files: Path) -> None:
     made = rows()
     for each in made[:50]:
@@ -445,6 +451,20 @@ def test_long_codes_are_told_apart_as_texts_too(files: Path) -> None:
     encoding = learn_encoding(config, "classification", read_table(config))
     for rows_ in ([{"code": code} for code in codes], [{"code": f"0{code}"} for code in codes]):
         assert encoding.encode(to_table(rows_)).categories[:, 0].tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("dtype", [None, str])
+def test_categories_of_dates_moments_and_truth_values_are_known_as_texts_and_as_objects(
+    dtype: type | None, files: Path
+) -> None:
+    (files / "typed.csv").write_text(
+        "new,at,day,label\nTrue,2024-01-05T08:00,2024-01-05,a\nFalse,2024-01-05T09:30,2024-01-06,b\n"
+    )
+    config = data(path="typed.csv", drop=[], categories=["new", "at", "day"])
+    encoding = learn_encoding(config, "classification", read_table(config))
+    raw = pd.read_csv(files / "typed.csv", dtype=dtype, parse_dates=["at", "day"] if dtype is None else False)
+    for given in (raw, raw.to_dict("records")):
+        assert encoding.encode(to_table(given)).categories.tolist() == [[2, 1, 1], [1, 2, 2]]
 
 
 def test_a_time_of_day_is_the_same_number_as_a_text_and_as_an_object(files: Path) -> None:

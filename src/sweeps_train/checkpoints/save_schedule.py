@@ -65,7 +65,11 @@ class SaveSchedule:
                 return self._is_auto and now.step % self._eval_every == 0
             return now.step - self._saved_at >= self._interval
         if self._every.epochs is not None:
-            return math.floor(now.epochs / self._every.epochs) > math.floor(epochs_before / self._every.epochs)
+            # 0.3 / 0.1 is a little less than 3
+            now_saved, before = (
+                math.floor(epochs / self._every.epochs + 1e-9) for epochs in (now.epochs, epochs_before)
+            )
+            return now_saved > before
         assert self._every.steps is not None
         return not self._at_evaluations and now.step % self._every.steps == 0
 

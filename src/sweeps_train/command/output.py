@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from sweeps_train.config.command import JsonLines, LinePattern, MetricSource, PrintedDictionaries
@@ -17,6 +19,8 @@ Parse = Callable[[str], Record]
 """Returns the metrics in a line; empty if it has none."""
 LONGEST_LINE = 2**20
 """Number of characters from which a line is no longer searched for metrics."""
+MOST_IN_A_LINE = 16
+"""Maximum number of objects that are looked at in a line with several."""
 _OBJECT = re.compile(r"<[^<>]*>")
 """An object as Python prints it, which is no expression: ``tensor(0.5, grad_fn=<MulBackward0>)``."""
 _NOT_FINITE = {"nan": float("nan"), "inf": float("inf"), "NaN": float("nan"), "Infinity": float("inf")}
@@ -43,37 +47,23 @@ def record_in(line: str, parse: Sequence[Parse]) -> Record:
 
 
 def json_record(line: str) -> Record:
-    """Return the numbers of a JSON object in a line, which may have text before and after it.
+    """Return the numbers of the JSON objects in a line, which may have text before and after them. A name that has
+    several values is left out.
 
     >>> json_record('INFO {"loss": 0.5, "eval": {"acc": "0.9"}, "note": "x"}')
     {'loss': 0.5, 'eval/acc': 0.9}
     """
-    text = _braces(line)
-    if text is None:
-        return {}
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return numbers_in(found) if isinstance(found, dict) else {}
+    return _record(line, _from_json)
 
 
 def dictionary_record(line: str) -> Record:
-    """Return the numbers of a dictionary that Python has printed into a line.
+    """Return the numbers of the dictionaries that Python has printed into a line. A name that has several values is
+    left out.
 
     >>> dictionary_record("{'loss': '2.5', 'epoch': 1, 'norm': nan, 'acc': np.float64(0.5)}")
     {'loss': 2.5, 'epoch': 1.0, 'norm': nan, 'acc': 0.5}
     """
-    text = _braces(line)
-    if text is None:
-        return {}
-    for each in dict.fromkeys((text, _OBJECT.sub("None", text))):
-        try:
-            tree = ast.parse(each, mode="eval").body
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-        return numbers_in(_printed(tree)) if isinstance(tree, ast.Dict) else {}
-    return {}
+    return _record(line, _from_dictionary)
 
 
 def pattern_record(pattern: str) -> Parse:
@@ -118,10 +108,49 @@ def printed_number(value: Any) -> float | None:
         return None
 
 
-def _braces(line: str) -> str | None:
-    """Return the part of a line from its first brace to its last one."""
+def _record(line: str, read: Callable[[str], Record | None]) -> Record:
+    """Return the numbers in a line from its first brace to its last one, or else in each pair of braces there."""
     start, end = line.find("{"), line.rfind("}")
-    return line[start : end + 1] if 0 <= start < end else None
+    if not 0 <= start < end:
+        return {}
+    text = line[start : end + 1]
+    if (whole := read(text)) is not None:
+        return whole
+    found = [record for each in islice(_pairs_of_braces(text), MOST_IN_A_LINE) if (record := read(each)) is not None]
+    pairs = dict.fromkeys(pair for record in found for pair in record.items())
+    counts = Counter(name for name, _ in pairs)
+    return {name: value for name, value in pairs if counts[name] == 1}
+
+
+def _pairs_of_braces(text: str) -> Iterator[str]:
+    """The parts of a text within braces that are in no others."""
+    depth = start = 0
+    for brace in re.finditer("[{}]", text):
+        if brace[0] == "{":
+            start = brace.start() if depth == 0 else start
+            depth += 1
+        elif depth > 0:
+            depth -= 1
+            if depth == 0:
+                yield text[start : brace.end()]
+
+
+def _from_json(text: str) -> Record | None:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return numbers_in(found) if isinstance(found, dict) else None
+
+
+def _from_dictionary(text: str) -> Record | None:
+    for each in dict.fromkeys((text, _OBJECT.sub("None", text))):
+        try:
+            tree = ast.parse(each, mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        return numbers_in(_printed(tree)) if isinstance(tree, ast.Dict) else None
+    return None
 
 
 def _printed(node: ast.expr) -> Any:

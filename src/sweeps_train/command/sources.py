@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from sweeps_train.command.output import Record, json_record, numbers_in
+from sweeps_train.command.output import Record, json_record, numbers_in, printed_number
 from sweeps_train.command.placeholders import Lookup, Template
 from sweeps_train.config.command import CsvFile, JsonLinesFile, MetricSource, MlflowRun, TensorBoardEvents
 from sweeps_train.files.text_lines import text_lines
@@ -114,11 +114,21 @@ class _Growing:
 
 
 class _Lines(Source):
-    """Lines of a file that grows."""
+    """Lines of a file that grows.
+
+    Some programs rewrite it whenever they have a further row, or a further metric as Lightning's ``CSVLogger`` does:
+    rows that were read before are recognised by their numbers.
+    """
 
     def __init__(self, path: Path) -> None:
         self._file = _Growing(path)
         self._file.skip()
+        self._taken: list[int] = []
+        """Hash of each row that was read."""
+        self._row = 0
+        """Number of the next row."""
+        if path.is_file():
+            self._new_records(path.read_text(encoding="utf-8-sig", errors="replace"), starts=True)
 
     def read(self, *, at_end: bool = False) -> list[Record]:
         data = self._file.new()
@@ -127,8 +137,20 @@ class _Lines(Source):
             self._file.put_back(rest)
             data = complete + newline
         starts = self._file.starts and bool(data)
-        lines = text_lines(data.decode("utf-8-sig" if starts else "utf-8", errors="replace"))
-        return [record for record in self._records(lines, starts=starts) if record]
+        return self._new_records(data.decode("utf-8-sig" if starts else "utf-8", errors="replace"), starts=starts)
+
+    def _new_records(self, text: str, *, starts: bool) -> list[Record]:
+        if starts:
+            self._row = 0
+        return [record for record in self._records(text_lines(text), starts=starts) if record and self._is_new(record)]
+
+    def _is_new(self, row: Record) -> bool:
+        key, number = hash(repr(sorted(row.items()))), self._row
+        self._row += 1
+        if number < len(self._taken) and self._taken[number] == key:
+            return False
+        self._taken[number:] = [key]
+        return True
 
     @abstractmethod
     def _records(self, lines: list[str], *, starts: bool) -> Iterable[Record]:
@@ -143,42 +165,25 @@ class JsonLinesTail(_Lines):
 
 
 class CsvTail(_Lines):
-    """A CSV file whose first line has the names.
-
-    Some programs rewrite it whenever they have a further metric, as Lightning's ``CSVLogger`` does: rows that were
-    read before are recognised by their numbers.
-    """
+    """A CSV file whose first line has the names, but for empty lines and comments before it."""
 
     def __init__(self, path: Path, delimiter: str = ",") -> None:
-        super().__init__(path)
         self._delimiter = delimiter
         self._names: list[str] = []
-        self._taken: list[int] = []
-        """Hash of each row that was read."""
-        self._row = 0
-        """Number of the next row."""
-        if path.is_file():
-            lines = text_lines(path.read_text(encoding="utf-8-sig", errors="replace"))
-            self._records(lines, starts=bool(lines))
+        super().__init__(path)
 
     def _records(self, lines: list[str], *, starts: bool) -> Iterable[Record]:
-        rows = self._cells(lines)
         if starts:
-            self._names, *rows = rows
-            self._row = 0
-        records = [numbers_in(dict(zip(self._names, row, strict=False))) for row in rows]
-        return [record for record in records if record and self._is_new(record)]
+            self._names = []
+        for row in ([cell.strip() for cell in cells] for cells in csv.reader(lines, delimiter=self._delimiter)):
+            if self._names and not self._is_comment_before(row):
+                yield numbers_in(dict(zip(self._names, row, strict=False)))
+            elif any(row):
+                self._names = row
 
-    def _is_new(self, row: Record) -> bool:
-        key, number = hash(repr(sorted(row.items()))), self._row
-        self._row += 1
-        if number < len(self._taken) and self._taken[number] == key:
-            return False
-        self._taken[number:] = [key]
-        return True
-
-    def _cells(self, lines: list[str]) -> list[list[str]]:
-        return [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=self._delimiter)] or [[]]
+    def _is_comment_before(self, row: list[str]) -> bool:
+        """Whether the line taken for the names was a comment: names may begin with ``#``, but then numbers follow."""
+        return self._names[0].startswith("#") and any(row) and all(printed_number(cell) is None for cell in row)
 
 
 class EventFiles(Source):

@@ -4,6 +4,7 @@ file."""
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict
@@ -86,6 +87,23 @@ class CsvTexts:
         except ValueError:
             number = self.as_number(text)
         return None if not math.isfinite(number) else str(int(number)) if number.is_integer() else repr(number)
+
+    @staticmethod
+    def as_moment_or_truth(text: str) -> str | None:
+        """Write a date, a moment or a truth value in one way; None if it is none of these.
+
+        >>> CsvTexts.as_moment_or_truth("2024-01-05T08:00"), CsvTexts.as_moment_or_truth("2024-01-05 08:00:00")
+        ('2024-01-05T08:00:00', '2024-01-05T08:00:00')
+        >>> CsvTexts.as_moment_or_truth("TRUE"), CsvTexts.as_moment_or_truth("Rome")
+        ('true', None)
+        """
+        if text.lower() in ("true", "false"):
+            return text.lower()
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            return None
+        return (moment if moment.tzinfo is None else moment.astimezone(UTC)).isoformat()
 
     @property
     def missing_numbers(self) -> list[float]:

@@ -364,7 +364,15 @@ def _indices(column: pa.ChunkedArray, feature: CategoryFeature, texts: CsvTexts 
     if texts is not None and feature.numeric and is_text(column.type):
         written = pc.fill_null(pc.cast(column, pa.string()), "").to_pylist()
         column = pa.chunked_array([pa.array([texts.as_code(each) for each in written], pa.string())])
-    found = pc.index_in(_texts(column), value_set=pa.array(feature.values, pa.string()))
+    written = _texts(column)
+    if texts is not None and not feature.numeric:
+        known = {texts.as_moment_or_truth(each): each for each in feature.values}
+        if None not in known:  # the file's column was of dates, moments or truth values
+            same = {
+                each: known.get(texts.as_moment_or_truth(each)) for each in written.unique().drop_null().to_pylist()
+            }
+            written = pa.chunked_array([pa.array([same.get(each) for each in written.to_pylist()], pa.string())])
+    found = pc.index_in(written, value_set=pa.array(feature.values, pa.string()))
     indices: Integers = pc.fill_null(found, -1).to_numpy().astype(np.int64) + 1
     return indices
 

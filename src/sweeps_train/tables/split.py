@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from sweeps_train.config.table import TableData
 from sweeps_train.tables.columns import column_kind, feature_names, is_text
+from sweeps_train.tables.csv_texts import CsvTexts
 from sweeps_train.tables.encoding import Goal, class_values
 from sweeps_train.tables.table_files import read_table, text_columns
 from sweeps_train.tables.train_part import train_part
@@ -56,6 +57,7 @@ def with_target(config: TableData, table: pa.Table, key: str, path: str) -> pa.T
     Raises:
         ValueError: A column that the config names is missing, one cannot be learned from, or no row has a target.
     """
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     names = table.column_names
@@ -64,7 +66,11 @@ def with_target(config: TableData, table: pa.Table, key: str, path: str) -> pa.T
             raise ValueError(f"{key}={path}: has no column {column!r}; it has {', '.join(names)}")
     for name in feature_names(config, names):
         column_kind(config, name, table[name])  # of all rows: a mistake may be in the held-out ones alone
-    table = table.filter(pc.invert(pc.is_null(table[config.target], nan_is_null=True)))
+    target, texts = table[config.target], CsvTexts.of(config)
+    missing = pc.is_null(target, nan_is_null=True)
+    if texts is not None and pa.types.is_floating(target.type):  # -999.0 too
+        missing = pc.or_(missing, pc.is_in(target, value_set=pa.array(texts.missing_numbers, target.type)))
+    table = table.filter(pc.invert(missing))
     if table.num_rows == 0:
         raise ValueError(f"data.target={config.target}: {key}={path} has no row with a value in it")
     return table
