@@ -43,7 +43,7 @@ class _Verb(click.Command):
         except click.UsageError as error:
             takes_trial = any(each.name == "trial" for each in self.params)
             if takes_trial and error.message.startswith("Got unexpected extra argument"):
-                error.message += "; a trial is given as --trial ID"
+                ctx.fail(f"{error.message}; a trial is given as --trial ID")
             raise
 
 
