@@ -16,6 +16,7 @@ from training_runs import Recorder
 from sweeps_train.config import Checkpoint as CheckpointConfig
 from sweeps_train.frameworks import ray_train
 from sweeps_train.frameworks.ray_train import TrialTrainFnUtils
+from sweeps_train.reports.reporter import Stop
 
 
 class Alone(TrialTrainFnUtils):
@@ -66,6 +67,27 @@ def test_a_metric_that_the_search_reads_must_be_a_number(tmp_path: Path) -> None
         utils.report({"loss": "0.5", "accuracy": 1})
     with pytest.raises(TypeError, match=r"accuracy, which the search reads, was reported as a Tensor of 2 elements"):
         utils.report({"loss": 1, "accuracy": torch.ones(2)})
+
+
+class OnAnotherNode(Alone):
+    """The second worker of a trial, on a node that shares no folder with the first one's."""
+
+    def get_context(self) -> Any:
+        return SimpleNamespace(get_world_rank=lambda: 1, get_local_rank=lambda: 0)
+
+    def broadcast_from_rank_zero(self, data: Any) -> Any:
+        return None
+
+
+def test_a_node_whose_files_of_checkpoints_do_not_reach_the_store_says_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    decided = iter([(1, Stop.NO), Stop.NO, (2, Stop.NO), Stop.NO])
+    monkeypatch.setattr(ray_train, "broadcast_in_report", lambda value: next(decided))
+    utils = OnAnotherNode(CheckpointConfig(), None, tmp_path / "trial", "loss", "min")
+    for step in (1, 2):
+        utils.report({"loss": 1.0}, checkpoint(tmp_path / f"{step}"))
+    assert capsys.readouterr().err.count("this node's files of checkpoints are lost") == 1
 
 
 def test_what_is_left_out_is_said_once(tmp_path: Path) -> None:

@@ -324,8 +324,17 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         own copy."""
         assert self._newest is not None
         if self.get_context().get_local_rank() == 0:
-            with contextlib.suppress(OSError):  # rank 0 has named it: the nodes share the folder
+            try:
                 folder.rename(self._newest)
+            except OSError:
+                return  # rank 0 has named it: the nodes share the folder
+            if not self._has_noted:
+                self._has_noted = True
+                sys.stderr.write(
+                    "warning: this node's files of checkpoints are lost when the trial continues elsewhere: with an "
+                    "output_dir in an object store, only those of the first worker's node are kept; let the first "
+                    "worker save all\n"
+                )
 
     def _finish(self, folder: Path) -> str | None:
         """Complete the checkpoint to which all workers have added their files; None if no worker has any."""
