@@ -47,8 +47,8 @@ def record_in(line: str, parse: Sequence[Parse]) -> Record:
 
 
 def json_record(line: str) -> Record:
-    """Return the numbers of the JSON objects in a line, which may have text before and after them. A name that several
-    of them have is left out.
+    """Return the numbers of the JSON objects in a line, which may have text before and after them. A name that has
+    several values is left out.
 
     >>> json_record('INFO {"loss": 0.5, "eval": {"acc": "0.9"}, "note": "x"}')
     {'loss': 0.5, 'eval/acc': 0.9}
@@ -57,7 +57,7 @@ def json_record(line: str) -> Record:
 
 
 def dictionary_record(line: str) -> Record:
-    """Return the numbers of the dictionaries that Python has printed into a line. A name that several of them have is
+    """Return the numbers of the dictionaries that Python has printed into a line. A name that has several values is
     left out.
 
     >>> dictionary_record("{'loss': '2.5', 'epoch': 1, 'norm': nan, 'acc': np.float64(0.5)}")
@@ -117,8 +117,9 @@ def _record(line: str, read: Callable[[str], Record | None]) -> Record:
     if (whole := read(text)) is not None:
         return whole
     found = [record for each in islice(_pairs_of_braces(text), MOST_IN_A_LINE) if (record := read(each)) is not None]
-    counts = Counter(name for record in found for name in record)
-    return {name: value for record in found for name, value in record.items() if counts[name] == 1}
+    pairs = dict.fromkeys(pair for record in found for pair in record.items())
+    counts = Counter(name for name, _ in pairs)
+    return {name: value for name, value in pairs if counts[name] == 1}
 
 
 def _pairs_of_braces(text: str) -> Iterator[str]:
