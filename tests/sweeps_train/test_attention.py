@@ -166,6 +166,26 @@ def test_documents_are_kept_apart_in_16_bits_where_autocast_trains_weights_in_32
     assert set(types) == {torch.bfloat16}
 
 
+def test_a_training_refuses_a_model_whose_isolated_documents_would_see_each_other(working_folder: Path) -> None:
+    torch.manual_seed(0)
+    vocabulary = 4096
+    recurrent = transformers.FalconMambaConfig(vocab_size=vocabulary, hidden_size=16, num_hidden_layers=1, state_size=4)
+    of_opt = transformers.OPTConfig(**MODELS["OPT"] | {"vocab_size": vocabulary})
+    for name, config in (("recurrent", recurrent), ("opt", of_opt)):
+        transformers.AutoModelForCausalLM.from_config(config).save_pretrained(working_folder / name)
+    write_prompts(working_folder)
+    columns = {"prompt_field": None, "completion_field": None, "text_field": "completion"}
+    packed = {**columns, "packing": True, "isolate_documents": True, "sequence_length": 8}
+
+    def build(name: str) -> None:
+        model = {"path": str(working_folder / name), "tokenizer": "builtin:tiny_llama", "lora": None}
+        build_task(configured(TEXT, model=model, data=packed), None).close()
+
+    build("opt")  # it takes borders, but reads none in its positions
+    with pytest.raises(ValueError, match=r"data.isolate_documents=true: a token of model.path=.*recurrent also sees"):
+        build("recurrent")
+
+
 def test_a_window_is_not_left_out_for_documents() -> None:
     assert not sees_whole_sequences(model_of("Mistral"))
 

@@ -14,6 +14,8 @@ PIECES = 20
 """Number of reports while an estimator is fitted; ``task.report_every`` overrides it."""
 AT_ONCE = ("dart", "rf", "gblinear")
 """Kinds of boosters that change earlier rounds or draw on all of them, so that they cannot be continued exactly."""
+KIND_OF_BOOSTER = ("booster", "boosting_type", "boosting", "boost")
+"""Arguments that name the kind: of XGBoost, and of LightGBM, which knows three names."""
 
 
 class Growth(Protocol):
@@ -40,14 +42,15 @@ def growth_of(estimator: Any) -> Growth:
     """Decide how to fit an estimator piece by piece, or in a single call if that is not possible."""
     parameters, name = estimator.get_params(), type(estimator).__name__
     fit = inspect.signature(estimator.fit).parameters
-    boosters = {parameters.get(each) for each in ("booster", "boosting_type")}
+    boosters = {parameters.get(each) for each in KIND_OF_BOOSTER}
     if library_of(type(estimator)) in ("xgboost", "lightgbm"):
         if boosters & {*AT_ONCE} or name.startswith("XGBRF"):
             return AtOnce()
         argument = "xgb_model" if "xgb_model" in fit else "init_model"
         return Boosting(parameters["n_estimators"] or DEFAULT_ROUNDS, argument)
-    # GradientBoosting counts the rounds without an improvement from the beginning of each piece.
-    if "warm_start" in parameters and "n_estimators" in parameters and parameters.get("n_iter_no_change") is None:
+    # Each call would count stages without progress anew, or refuse to estimate with the rows that it left out.
+    needs_all = parameters.get("n_iter_no_change") or (parameters.get("oob_score") and name.startswith("Bagging"))
+    if "warm_start" in parameters and "n_estimators" in parameters and not needs_all:
         return WarmStart(parameters["n_estimators"], "n_estimators")
     if "warm_start" in parameters and name.startswith("HistGradientBoosting"):
         return WarmStart(parameters["max_iter"], "max_iter")

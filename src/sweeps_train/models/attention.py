@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from sweeps_train.compat.transformers import (
     register_attention,
     takes_attention,
 )
+from sweeps_train.data.sampler import Batch
 
 varlen_attn: Any = None
 if torch.version.cuda is not None:  # else it has no use, and its import loads torch's compiler, for seconds
@@ -76,6 +77,35 @@ def document_mask(ends: torch.Tensor, length: int) -> torch.Tensor:
     rows = torch.arange(len(ends), device=ends.device).unsqueeze(1) * length
     borders = (ends + rows).flatten()
     return torch.cat([borders.new_zeros(1), borders]).to(torch.int32).view(1, 1, 1, -1)
+
+
+@torch.no_grad()
+def keeps_documents_apart(model: Any, logits: Callable[[Batch], torch.Tensor]) -> bool:
+    """Whether a model's logits of a document do not depend on another one in its sequence. This is tested on two
+    sequences of two documents, of which the first ones differ; recurrent layers, and attention that ignores the
+    borders, would show it.
+
+    Args:
+        model: The model.
+        logits: Computes the model's logits for a batch with ``position_ids`` and ``document_ends``.
+    """
+    device = model.get_input_embeddings().weight.device
+    batch = {
+        "input_ids": torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]], device=device),
+        "position_ids": torch.tensor([[0, 1, 0, 1]] * 2, device=device),
+        "document_ends": torch.tensor([[2, 4]] * 2, device=device),
+    }
+    trains = model.training
+    try:
+        model.eval()
+        one, other = logits(batch)[:, 2:].float()
+    except Exception:  # noqa: BLE001 - code of any model, which may need a GPU
+        return True
+    finally:
+        model.train(trains)
+    # Experts multiply the tokens of both sequences together, so that rounding may differ.
+    rounding = max(1e-4, 4 * torch.finfo(model.dtype).eps)
+    return not bool((one - other).norm() > rounding * one.norm())
 
 
 def _mask(**options: Any) -> Any:

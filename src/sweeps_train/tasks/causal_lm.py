@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -18,7 +19,12 @@ from sweeps_train.data.packing import IGNORED
 from sweeps_train.data.sample_order import Batch
 from sweeps_train.data.text import build_text_samples
 from sweeps_train.memory.machine_memory import machine_memory
-from sweeps_train.models.attention import document_mask, sees_whole_sequences, use_causal_attention
+from sweeps_train.models.attention import (
+    document_mask,
+    keeps_documents_apart,
+    sees_whole_sequences,
+    use_causal_attention,
+)
 from sweeps_train.models.causal_lm import (
     SharedBase,
     build_causal_lm,
@@ -82,6 +88,10 @@ class CausalLMTraining:
         self.train_samples, self.eval_samples = cached(
             "text", (data, tokenizer_key, positions), lambda: build_text_samples(data, tokenizer, positions)
         )
+        self._is_causal = use_causal_attention(self.model)
+        self._separates_documents = self._is_causal and sees_whole_sequences(self.model)
+        if data.isolate_documents:
+            _check_isolation(model, self.model, self.logits)
         self._tokenizer = tokenizer
         self._sequence_length = data.sequence_length
         if Precision(config.train.precision, Workers.current().device).type is not None:
@@ -91,8 +101,6 @@ class CausalLMTraining:
 
             fuse_lora(self.model)
         self.repeats_its_passes = repeats_its_passes(model, self.model)
-        self._is_causal = use_causal_attention(self.model)
-        self._separates_documents = self._is_causal and sees_whole_sequences(self.model)
         self._head = detach_head(self.model)
         self.head_of_loss = self._head
         """Head that the loss applies; a strategy that runs the passes through another model sets that model's head."""
@@ -133,7 +141,7 @@ class CausalLMTraining:
 
     def logits(self, model: Callable[..., Any], batch: Batch) -> torch.Tensor:
         inputs: Batch = {name: batch[name] for name in ("input_ids", "position_ids") if name in batch}
-        if self._separates_documents and "document_ends" in batch and batch["input_ids"].device.type == "cuda":
+        if self._separates_documents and "document_ends" in batch:
             inputs["attention_mask"] = document_mask(batch["document_ends"], batch["input_ids"].shape[1])
         elif self._is_causal and "position_ids" not in batch:
             # Given no mask, transformers looks for documents in the positions, which waits for the GPU.
@@ -194,6 +202,17 @@ def repeats_its_passes(config: CausalLM, model: Any) -> bool:
     Activation checkpointing restores the random state of the processor."""
     leaves_out = getattr(model.config.get_text_config(), "layerdrop", None)
     return not (config.gradient_checkpointing or config.trust_remote_code or leaves_out)
+
+
+def _check_isolation(config: CausalLM, model: nn.Module, logits: Callable[[nn.Module, Batch], torch.Tensor]) -> None:
+    """Refuse a model that does not keep isolated documents apart."""
+    key = replace(config, lora=None)
+    if not cached("keeps documents apart", key, lambda: keeps_documents_apart(model, functools.partial(logits, model))):
+        raise ValueError(
+            f"data.isolate_documents=true: a token of model.path={config.path} also sees other documents of its "
+            "sequence, through recurrent layers or an attention that takes no borders; use data.packing=false, or "
+            "data.isolate_documents=false"
+        )
 
 
 def _check_vocabulary(config: CausalLM, tokens: int, model: Any) -> None:
