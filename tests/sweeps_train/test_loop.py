@@ -18,7 +18,7 @@ from training_runs import IMAGES, TEXT, configured, run, write_prompts
 from sweeps_train.__main__ import main
 from sweeps_train.config import TRAINING_CONFIG, Train
 from sweeps_train.data.sample_order import SampleOrder, held_out_indices
-from sweeps_train.steps.optimizer import learning_rate
+from sweeps_train.steps.optimizer import build_optimizer, learning_rate
 
 
 @pytest.mark.parametrize("base", [IMAGES, TEXT], ids=["images", "text"])
@@ -210,6 +210,17 @@ def test_held_out_samples_are_a_fixed_part() -> None:
     assert held_out_indices(2, 0.01)[1] != []
 
 
+def test_sgd_takes_a_step_in_which_a_parameter_has_its_first_gradient() -> None:
+    early, late = (nn.Parameter(torch.ones(2)) for _ in range(2))
+    sgd = build_optimizer([early, late], Train(max_steps=2, optimizer="sgd", lr=0.1))
+    early.grad = torch.ones(2)
+    sgd.step()
+    late.grad = torch.ones(2)
+    sgd.step()
+    assert early.tolist() == pytest.approx([1 - 0.1 - 0.19] * 2)
+    assert late.tolist() == pytest.approx([0.9] * 2)
+
+
 def test_the_learning_rate_rises_over_the_warm_up_and_falls_to_nearly_zero() -> None:
     def rates(schedule: str) -> list[float]:
         config = Train(max_steps=10, lr=1.0, schedule=schedule, warmup_fraction=0.2)
@@ -220,6 +231,12 @@ def test_the_learning_rate_rises_over_the_warm_up_and_falls_to_nearly_zero() -> 
     assert rates("cosine")[2] == 1.0
     assert rates("cosine")[6] == pytest.approx(0.5)
     assert 0 < rates("cosine")[9] < 0.05
+
+
+def test_the_warm_up_is_no_step_longer_for_the_rounding_of_its_part_of_all_steps() -> None:
+    config = Train(max_steps=100, lr=1.0, schedule="constant", warmup_fraction=0.07)
+    assert 0.07 * 100 > 7
+    assert [learning_rate(config, step, 100) for step in (5, 6)] == pytest.approx([6 / 7, 1.0])
 
 
 # --- off-cluster ---------------------------------------------------------------------------------------------

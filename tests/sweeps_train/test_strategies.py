@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
+from torch import nn
 from training_runs import IMAGES, TEXT, Recorder, configured, on_workers, run, write_prompts
 
 from sweeps_train.config import Strategy, TrainingConfig
@@ -328,3 +329,30 @@ def frozen_stage() -> str:
 
 def test_a_stage_with_nothing_to_train_is_refused_by_all_workers(tmp_path: Path) -> None:
     assert ["strategy.stages=2" in text for text in on_workers(2, frozen_stage, tmp_path)] == [True, True]
+
+
+class Norms(nn.Sequential):
+    """Model with running means on both stages of a pipeline."""
+
+    def __init__(self) -> None:
+        first, second = ([nn.Linear(size, 16), nn.BatchNorm1d(16), nn.ReLU()] for size in (64, 16))
+        super().__init__(nn.Flatten(1), *first, *second, nn.Linear(16, 10))
+
+
+def norms(**strategy: Any) -> TrainingConfig:
+    base = {**IMAGES, "model": {"kind": "custom", "_target_": "test_strategies.Norms"}}
+    return configured(base, train=SHORT | {"micro_batch_size": 100}, strategy=strategy)
+
+
+def pipelines() -> tuple[Recorder, list[Recorder]]:
+    """A training of ``Norms``; and one with dropout, unbroken, until it was stopped, and continued."""
+    transformer = {**IMAGES, "model": {"kind": "vision_transformer", "dropout": 0.2}}
+    dropout = configured(transformer, train=SHORT, strategy={"kind": "pipeline"})
+    stopped = run(dropout, Path("with dropout"), stop_when_asked=STOP_AT_STEP_3)
+    return run(norms(kind="pipeline")), [run(dropout), stopped, run(dropout, Path("with dropout"))]
+
+
+def test_a_pipeline_has_the_running_means_and_random_numbers_of_its_own_samples_alone(tmp_path: Path) -> None:
+    with_norms, (unbroken, stopped, resumed) = on_workers(2, pipelines, tmp_path)[0]
+    assert losses(with_norms) == pytest.approx(losses(run(norms())), rel=1e-4)
+    assert losses(stopped) | losses(resumed) == losses(unbroken)

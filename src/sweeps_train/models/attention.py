@@ -24,7 +24,7 @@ from sweeps_train.compat.transformers import (
     register_attention,
     takes_attention,
 )
-from sweeps_train.data.sampler import Batch
+from sweeps_train.data.sample_order import Batch
 
 varlen_attn: Any = None
 if torch.version.cuda is not None:  # else it has no use, and its import loads torch's compiler, for seconds

@@ -59,10 +59,22 @@ def build_optimizer(parameters: Iterable[nn.Parameter], config: Train) -> torch.
     if config.optimizer == "sgd":
         is_sharded = any(mesh is not None for _, mesh in groups)  # torch's fused SGD takes no DTensor
         leave_out_of(torch.optim.SGD)
-        return torch.optim.SGD(settings, lr=config.lr, momentum=config.momentum, fused=None if is_sharded else True)
+        sgd = torch.optim.SGD(settings, lr=config.lr, momentum=config.momentum, fused=None if is_sharded else True)
+        if config.momentum and not is_sharded:
+            sgd.register_step_pre_hook(_complete_momentum)
+        return sgd
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
     leave_out_of(kind)
     return kind(settings, lr=config.lr, betas=betas, fused=True)
+
+
+def _complete_momentum(sgd: torch.optim.Optimizer, *_: Any) -> None:
+    """Begin with a momentum of zero where there is none: torch's fused SGD takes no step in which some parameters have
+    their first gradient and others do not."""
+    for group in sgd.param_groups:
+        for each in group["params"]:
+            if each.grad is not None and sgd.state[each].get("momentum_buffer") is None:
+                sgd.state[each]["momentum_buffer"] = torch.zeros_like(each)
 
 
 def _custom(config: CustomOptimizer, settings: list[dict[str, Any]], lr: float) -> torch.optim.Optimizer:
@@ -206,7 +218,7 @@ def learning_rate(config: Train, step: int, total_steps: int) -> float:
         >>> [learning_rate(config, step, 4) for step in range(4)]
         [0.5, 1.0, 1.0, 0.5]
     """
-    warmup_steps = math.ceil(config.warmup_fraction * total_steps)
+    warmup_steps = math.ceil(round(config.warmup_fraction * total_steps, 6))  # 0.07 * 100 is a little above 7
     if step < warmup_steps:
         return config.lr * (step + 1) / warmup_steps  # step + 1, since a step at rate 0 would be wasted
     # From 0 at the first step after the warm-up to just below 1 at the last one, so that it too has a rate above 0.

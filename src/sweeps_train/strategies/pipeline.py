@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 from sweeps_train.config.strategy import Pipeline
 from sweeps_train.data.sample_order import Batch, Samples, in_batches
 from sweeps_train.errors import is_out_of_memory
+from sweeps_train.memory.probe_step import restored_state
 from sweeps_train.steps.precision import Precision
 from sweeps_train.steps.trained_types import hold_in_float32
 from sweeps_train.strategies.dtensor import average, saved_buffers
@@ -39,7 +41,7 @@ class PipelineStrategy(Strategy):
         self._index, self._row = grid["stage"].get_local_rank(), grid["stage"].get_group()
         data_parallel = replicas(workers, grid["data"])
         capabilities = Capabilities(
-            random_stream=data_parallel.rank,
+            random_stream=workers.rank,
             is_reporting_rank=self._index == self._num_stages - 1,  # only the last stage has the losses
             activation_checkpointing=config.activation_checkpointing,
         )
@@ -117,7 +119,7 @@ class PipelineStrategy(Strategy):
         return logits
 
     def _schedule(self, count: int, *, trains: bool) -> Any:
-        module = _StageOfRows(self._stage, self._forward)
+        module = _StageOfRows(self._stage, self._forward, restored_state(self))
         stage = PipelineStage(module, self._index, self._num_stages, self.workers.device, group=self._row)
         if not trains:
             return ScheduleGPipe(stage, count)
@@ -201,13 +203,28 @@ class PipelineStrategy(Strategy):
 
 
 class _StageOfRows(nn.Module):
-    """A stage in the form that torch's schedules call, with the row numbers of a micro batch."""
+    """A stage in the form that torch's schedules call, with the row numbers of a micro batch.
 
-    def __init__(self, stage: Stage, forward: Callable[[Callable[..., Any], torch.Tensor], torch.Tensor]):
+    The first call is a trial, by which a schedule learns the shapes that stages send. Its input is memory that holds
+    anything; so what it changes, such as running means and random states, is undone.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        forward: Callable[[Callable[..., Any], torch.Tensor], torch.Tensor],
+        restored: AbstractContextManager[None],
+    ):
         super().__init__()
-        self._stage, self._forward = stage, forward
+        self._stage, self._forward, self._restored = stage, forward, restored
+        self._trial: ExitStack | None = None
 
     def forward(self, received: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        if self._trial is None:
+            self._trial = ExitStack()
+            self._trial.enter_context(self._restored)
+        else:  # not earlier, since the trial's backward pass needs the buffers
+            self._trial.close()
         output = self._stage.run(lambda model: self._forward(model, rows), None if self._stage.is_first else received)
         return output.contiguous()  # only contiguous tensors can be sent
 

@@ -31,7 +31,7 @@ class Capabilities:
     """Properties of a strategy on one worker that affect the training loop."""
 
     random_stream: int
-    """Index of this worker's stream of random numbers. Workers that process the same tokens share a stream, so that
+    """Index of this worker's stream of random numbers. Workers that compute the same values share a stream, so that
     they draw the same dropout masks; all others have different streams."""
     is_reporting_rank: bool = True
     """Whether this worker's losses and scores are counted. Of several workers that compute the same scores, only one
