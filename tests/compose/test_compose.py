@@ -618,3 +618,12 @@ def test_an_infinite_argument_is_saved_as_what_it_is(capsys: pytest.CaptureFixtu
     assert written["task"]["arguments"]["limit"] == -math.inf
     print_json({"params": {"clip": [math.inf]}, "value": math.nan})
     assert json.loads(capsys.readouterr().out) == {"params": {"clip": [None]}, "value": None}
+
+
+@pytest.mark.parametrize("text", ["echo ${HOME} {lr}", "echo \\${HOME} {lr}"])
+def test_a_text_that_only_looks_like_an_interpolation_stays_one_when_the_sweep_is_changed(text: str) -> None:
+    written = text.replace("\\", "\\\\").replace("${", "\\${")
+    composition = compose_sweep("command", [f"task.command='{written}'"], ConfSearchPath())
+    assert composition.config.task.command == text  # type: ignore[union-attr]
+    changed = composition.changed({"search.num_trials": 99}).config
+    assert (changed.task.command, changed.search.num_trials) == (text, 99)  # type: ignore[union-attr]
