@@ -46,6 +46,7 @@ from sweeps.tracking.record import MlflowIds
 from sweeps.tracking.spans import Span
 from sweeps.tracking.store import fetch_runs, fetch_tags
 from sweeps.tracking.uris import sqlite_path
+from sweeps.warm_start.earlier_trials import config_lookup
 
 # --- what is recorded --------------------------------------------------------------------------------------------
 
@@ -216,6 +217,18 @@ def test_an_exported_trial_has_its_texts_though_they_look_like_numbers_or_interp
     sweep = load_sweep(uri, "digits-1")
     read = OmegaConf.create(exported(sweep, sweep.trials[0], Path("best.yaml")))
     assert OmegaConf.to_container(read.task, resolve=True) == texts
+
+
+def test_an_earlier_sweeps_own_value_is_found_though_its_name_has_dots(uri: str) -> None:
+    config = "name: s\nsearch: {metric: eval/loss, mode: min}\ntask: {arguments: {model.lr: 0.1, depth: 2}}\n"
+    record_small_sweep(uri, config=config)
+    lookup = config_lookup(uri, load_sweep(uri, "digits-1"))
+    assert [lookup(f"task.arguments.{name}") for name in ("model.lr", "depth", "model", "width")] == [
+        0.1,
+        2,
+        None,
+        None,
+    ]
 
 
 def test_a_trial_that_was_resumed_took_no_time_while_its_sweep_paused(uri: str) -> None:
