@@ -23,6 +23,7 @@ from sweeps.config.schedulers import Scheduler
 from sweeps.errors import ConfigError
 
 _FROM_ENVIRONMENT = re.compile(r"\$\{oc\.env:([^${},]*)(?:,[^${}]*)?\}")
+_INTERPOLATION = re.compile(r"(\\*)\$\{")
 
 Variant = tuple[tuple[str, str], ...]
 """Chosen options of the searched groups, sorted by group."""
@@ -86,7 +87,7 @@ class Composition:
         document = SWEEP_CONFIG.dump_python(self.config, mode="json", by_alias=True)
         if not values and space in (None, document["space"]):
             return self
-        config = OmegaConf.create({**document, "space": document["space"] if space is None else dict(space)})
+        config = OmegaConf.create(literal({**document, "space": document["space"] if space is None else dict(space)}))
         config.tracking.uri = self.config.tracking.uri  # the JSON form has no password
         variants = {key: OmegaConf.create(raw) for key, raw in self.variants.items()}
         for each in [config, *variants.values()]:
@@ -204,6 +205,15 @@ def resolve(container: Mapping[str, Any] | DictConfig) -> dict[str, Any]:
         raise ConfigError(f"{error.full_key}{'' if written is MISSING else f'={written}'}: {reason}") from None
     assert isinstance(resolved, dict)
     return {str(key): value for key, value in resolved.items()}
+
+
+def literal(value: Any) -> Any:
+    """Return a resolved value with ``${`` escaped, which OmegaConf would read as an interpolation."""
+    if isinstance(value, dict):
+        return {key: literal(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [literal(each) for each in value]
+    return _INTERPOLATION.sub(r"\1\1\${", value) if isinstance(value, str) else value
 
 
 def _interpolates(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -11,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from sweeps.compose.composition import literal
 from sweeps.compose.overrides import parse_overrides
 from sweeps.compose.schema_errors import read_config
 from sweeps.compose.search_path import ConfSearchPath
@@ -232,16 +234,19 @@ def _portable(uri: str) -> str:
 
 def _as_yaml(config: dict[str, Any]) -> str:
     uri = config["tracking"]["uri"]
-    literal = _literal(config)
-    literal["tracking"]["uri"] = uri
-    text: str = yaml.safe_dump(literal, sort_keys=False, allow_unicode=True, width=100)
+    escaped = literal(config)
+    escaped["tracking"]["uri"] = uri
+    text: str = yaml.dump(escaped, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
     return text
 
 
-def _literal(value: Any) -> Any:
-    """Return a value with ``${`` escaped, which OmegaConf would read as an interpolation."""
-    if isinstance(value, dict):
-        return {key: _literal(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_literal(each) for each in value]
-    return value.replace("${", "\\${") if isinstance(value, str) else value
+class _Dumper(yaml.SafeDumper):
+    """Quotes texts such as ``1e5``, which Hydra reads as numbers and PyYAML does not."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "'" if re.fullmatch(r"[-+]?[\d_.]+[eE][-+]?\d+", text) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+
+_Dumper.add_representer(str, _text)

@@ -109,13 +109,16 @@ def contains(distribution: Distribution, value: Any) -> bool:
 
 
 def as_sampled(distribution: Distribution, value: Any) -> Any:
-    """A value of the distribution, converted to the type of sampled values: 3.0 of an integer distribution becomes
-    3."""
+    """A value of the distribution as it is sampled: 3.0 of an integer distribution becomes 3, and a choice becomes the
+    equal one of the distribution, which may be written otherwise ([1.0] for [1])."""
     match distribution:
         case IntDistribution():
             return int(value)
         case FloatDistribution():
             return float(value)
+        case CategoricalDistribution(choices=choices) | OrdinalDistribution(choices=choices):
+            index = index_of(choices, value)
+            return value if index is None else choices[index]
     return value
 
 

@@ -74,10 +74,9 @@ class InitialPoints:
         if search.sampler.kind != "grid" and (search.duplicates or not self._is_small()):
             return None
         try:
-            grid = self.grid()
+            return len(self.grid())
         except ConfigError:  # reported as a mistake
             return None
-        return len(grid) + sum(point not in grid for point in self.first())
 
     def _is_small(self) -> bool:
         """Whether the space is small enough to list and check all its points immediately."""

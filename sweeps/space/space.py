@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from sweeps.config.space import CategoricalDistribution, ConstantDistribution, Distribution, OrdinalDistribution
+from sweeps.config.space import ConstantDistribution, Distribution, OrdinalDistribution
 from sweeps.errors import ConfigError
 from sweeps.space.distributions import (
     MAX_GRID_POINTS,
@@ -154,10 +154,10 @@ class Space:
                     encoded[path] = index_of(choices, value)
                 case ConstantDistribution():
                     continue
-                case None | CategoricalDistribution():
+                case None:
                     encoded[path] = encode(value)
                 case distribution:
-                    encoded[path] = as_sampled(distribution, value)
+                    encoded[path] = encode(as_sampled(distribution, value))
         return encoded
 
     def corners(self, lookup: Lookup) -> Iterator[tuple[str, Any, dict[str, Any]]]:

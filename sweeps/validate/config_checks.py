@@ -11,6 +11,7 @@ from sweeps.compose.dotted import MISSING, find, leaves
 from sweeps.config import IGNORED_SECTIONS, SWEEP_CONFIG, SweepConfig
 from sweeps.errors import ConfigError, mistakes_of, raise_mistakes
 from sweeps.space.constraints import Constraints
+from sweeps.space.distributions import satisfies
 from sweeps.space.initial_points import InitialPoints
 from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import did_you_mean
@@ -52,7 +53,7 @@ def check_sweep(composition: Composition, approve: Approve | None = None, *, is_
     mistakes.collect(check_training, config)
     space = mistakes.collect(Space, config.space)
     if space is not None:
-        mistakes.collect(_check_paths, composition, space, mistakes)
+        mistakes.collect(_check_paths, composition, space, mistakes, is_new)
         points = InitialPoints(composition, space, Constraints(composition), lookup)
         mistakes.collect(_check_values, points, mistakes)
         for line in search_mistakes(composition, space, lookup):
@@ -157,7 +158,7 @@ class _Mistakes:
         self.lines.extend(line for line in text.split("\n") if line not in self.lines)
 
 
-def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes) -> None:
+def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes, is_new: bool) -> None:
     """Check that every searched path is in the config, for every option of a group under which it is active."""
     variants = {}
     for key in composition.variants:
@@ -180,6 +181,8 @@ def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes) ->
             )
             continue
         _check_conditions(composition, variants, path, mistakes)
+        if is_new:
+            _check_same_for_options(space, variants, path, mistakes)
         for key, values in variants.items():
             context = space.context(path, lookup)
             reached = context is not None and space.active(path, {**context, **dict(key)}, lookup)
@@ -207,6 +210,35 @@ def _check_conditions(
             refusal = _refusal(composition, variants, other, value)
             if refusal is not None:
                 mistakes.add(f"space.{path}.when.{refusal}")
+
+
+def _check_same_for_options(space: Space, variants: Mapping[Variant, Any], path: str, mistakes: _Mistakes) -> None:
+    """Check that a condition on a value that is not searched does not depend on the option of a searched group: it is
+    decided by the sweep's own config, for all trials."""
+    for other, wanted in space[path].when.items():
+        holds = {
+            key: satisfies(find(values, other), wanted)
+            for key, values in variants.items()
+            if other not in space.distributions and other not in dict(key) and not _is_excluded(space, path, dict(key))
+        }
+        if len(set(holds.values())) > 1:
+            options = " or ".join(
+                "{" + ", ".join(f"{group}: {option}" for group, option in key) + "}" for key in holds if holds[key]
+            )
+            mistakes.add(
+                f"space.{path}.when.{other}: depends on a group that is searched; give the options themselves, as in "
+                f"when: {options}"
+            )
+
+
+def _is_excluded(space: Space, path: str, options: Mapping[str, str]) -> bool:
+    """Whether a parameter does not exist under these options of the searched groups."""
+    return any(
+        not satisfies(options[other], wanted)
+        if other in options
+        else other in space.distributions and _is_excluded(space, other, options)
+        for other, wanted in space[path].when.items()
+    )
 
 
 def _refusal(composition: Composition, variants: Mapping[Variant, Any], path: str, value: Any) -> str | None:

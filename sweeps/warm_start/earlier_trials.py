@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from sweeps.compose.dotted import MISSING, find
 from sweeps.config.warm_start import WarmStart
 from sweeps.constants import CONFIG_ARTIFACT
 from sweeps.errors import UnknownName, UserError
@@ -107,9 +108,7 @@ def config_lookup(uri: str, record: SweepRecord) -> Lookup:
     values = None if text is None else yaml.safe_load(text)
 
     def lookup(path: str) -> Any:
-        found = values
-        for part in path.split("."):
-            found = found.get(part) if isinstance(found, dict) else None
-        return found
+        found = find(values, path)
+        return None if found is MISSING else found
 
     return lookup

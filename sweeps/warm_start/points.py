@@ -86,7 +86,7 @@ def _point(
 ) -> Point | str:
     """The point of a trial, or the reason to leave it out."""
     values = {
-        path: typed(space.distributions.get(path), params[name])
+        path: typed(space.distributions.get(path), params[name], lookup(path))
         for name, path in matched.paths.items()
         if name in params and not _is_missing(params[name])
     }
@@ -103,18 +103,19 @@ def _point(
     return f"{point} is not a number"
 
 
-def typed(distribution: Distribution | None, value: Any) -> Any:
+def typed(distribution: Distribution | None, value: Any, own: Any = None) -> Any:
     """Convert a value to the type of a distribution if nothing is lost: texts of numbers and of choices, whole floats.
 
     Args:
         distribution: The distribution; None: the parameter is not searched.
         value: A value, which may be a text.
+        own: The config's own value of a parameter that is not searched, which the text may be.
 
     Returns:
         The converted value; the value itself, if it cannot be converted.
     """
     if distribution is None:
-        return _number(value) if isinstance(value, str) else value
+        return own if _reads_as(own, value) else _number(value)
     if not _is_choice(distribution):
         return _number(value)
     choices = [distribution.value] if isinstance(distribution, ConstantDistribution) else list(_choices(distribution))

@@ -618,3 +618,27 @@ def test_an_infinite_argument_is_saved_as_what_it_is(capsys: pytest.CaptureFixtu
     assert written["task"]["arguments"]["limit"] == -math.inf
     print_json({"params": {"clip": [math.inf]}, "value": math.nan})
     assert json.loads(capsys.readouterr().out) == {"params": {"clip": [None]}, "value": None}
+
+
+@pytest.mark.parametrize("text", ["echo ${HOME} {lr}", "echo \\${HOME} {lr}"])
+def test_a_text_that_only_looks_like_an_interpolation_stays_one_when_the_sweep_is_changed(text: str) -> None:
+    written = text.replace("\\", "\\\\").replace("${", "\\${")
+    composition = compose_sweep("command", [f"task.command='{written}'"], ConfSearchPath())
+    assert composition.config.task.command == text  # type: ignore[union-attr]
+    changed = composition.changed({"search.num_trials": 99}).config
+    assert (changed.task.command, changed.search.num_trials) == (text, 99)  # type: ignore[union-attr]
+
+
+def test_a_condition_on_what_the_options_of_a_searched_group_set_is_refused_with_the_options(tmp_path: Path) -> None:
+    def check(conditions: str) -> None:
+        (tmp_path / "own.yaml").write_text(
+            "defaults: [digits, {override space: none}, _self_]\nname: own\nspace:\n"
+            "  model: {type: categorical, choices: [conv_net, vision_transformer]}\n"
+            f"  train.lr: {{type: float, low: 1e-4, high: 1e-2, when: {conditions}}}\n"
+        )
+        composed("own", folders=(tmp_path,))
+
+    with pytest.raises(ConfigError, match=r"train\.lr\.when\.model\.kind: depends .* when: {model: conv_net}$"):
+        check("{model.kind: conv_net}")
+    for accepted in ("{model: conv_net}", "{model: conv_net, model.kind: conv_net}", "{train.optimizer: adamw}"):
+        check(accepted)

@@ -192,6 +192,12 @@ def test_the_grid_leaves_out_exactly_the_forbidden_points() -> None:
     assert sorted(found) == sorted(wanted)
 
 
+def test_a_point_that_leaves_values_out_is_no_further_point_of_a_grid() -> None:
+    tokens = ("space=none", "model.blocks=choice(1, 2)", "train.momentum=choice(0.8, 0.9)")
+    points = constrained(tokens=(*tokens, "search.points=[{model.blocks: 2}]"))
+    assert points.num_points == len(points.grid()) == 4
+
+
 def test_the_allowed_share_is_that_of_the_trials_whose_config_satisfies() -> None:
     """The quick lookup of values agrees with composing each trial."""
     points = constrained("train.lr * train.global_batch_size < 0.5 or model.dropout > 0.2", "train.momentum > 0.85")

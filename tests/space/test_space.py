@@ -92,6 +92,18 @@ def test_an_enqueued_point_is_the_one_that_is_suggested(
         assert space.sample(study.ask(), nothing) == {"x": value}
 
 
+@pytest.mark.parametrize(
+    ("choices", "given"),
+    [([[1, 2], [3, 4]], [1.0, 2.0]), ([{"a": 1, "b": 2}, {"a": 2, "b": 1}], {"b": 2, "a": 1}), ([1, 2], 1.0)],
+)
+def test_an_enqueued_choice_may_be_written_otherwise_than_in_the_space(choices: list[Any], given: Any) -> None:
+    space = space_of(x={"type": "categorical", "choices": choices})
+    check_point(space, {"x": given}, "search.points.0", nothing)
+    study = optuna.create_study()
+    study.enqueue_trial(space.encode({"x": given}))
+    assert str(space.sample(study.ask(), nothing)["x"]) == str(choices[0])
+
+
 def test_neighbours_of_ordered_choices_are_neighbours_to_the_sampler() -> None:
     space = space_of(x={"type": "ordinal", "choices": ["small", "medium", "large"]})
     trial = optuna.create_study().ask({})

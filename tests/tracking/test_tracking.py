@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 from recording import (
     COMMAND,
     CONFIG,
@@ -27,7 +29,7 @@ from waiting import wait_until
 from sweeps import constants
 from sweeps.config.objectives import Objectives
 from sweeps.config.search import Limit
-from sweeps.plan.export import alone
+from sweeps.plan.export import alone, exported
 from sweeps.registry.best_checkpoint import fetch_checkpoint, weights_note
 from sweeps.report.notebook_html import sweep_html, sweep_text
 from sweeps.report.terminal_tables import print_best, print_outcome, print_sweep
@@ -44,6 +46,7 @@ from sweeps.tracking.record import MlflowIds
 from sweeps.tracking.spans import Span
 from sweeps.tracking.store import fetch_runs, fetch_tags
 from sweeps.tracking.uris import sqlite_path
+from sweeps.warm_start.earlier_trials import config_lookup
 
 # --- what is recorded --------------------------------------------------------------------------------------------
 
@@ -205,6 +208,27 @@ def test_a_trial_whose_last_report_counts_is_trained_again_so_that_its_last_repo
     record_small_sweep(uri, config=config)
     sweep = load_sweep(uri, "digits-1")
     assert alone(sweep, sweep.trials[0])["search"]["value"] == "last"
+
+
+def test_an_exported_trial_has_its_texts_though_they_look_like_numbers_or_interpolations(uri: str) -> None:
+    texts = {"revision": "7e10", "other": "1E-5", "pattern": "\\${HOME}", "name": "e5"}
+    config = f"name: s\nsearch: {{metric: eval/loss, mode: min}}\ntracking: {{uri: x}}\ntask: {json.dumps(texts)}\n"
+    record_small_sweep(uri, config=config)
+    sweep = load_sweep(uri, "digits-1")
+    read = OmegaConf.create(exported(sweep, sweep.trials[0], Path("best.yaml")))
+    assert OmegaConf.to_container(read.task, resolve=True) == texts
+
+
+def test_an_earlier_sweeps_own_value_is_found_though_its_name_has_dots(uri: str) -> None:
+    config = "name: s\nsearch: {metric: eval/loss, mode: min}\ntask: {arguments: {model.lr: 0.1, depth: 2}}\n"
+    record_small_sweep(uri, config=config)
+    lookup = config_lookup(uri, load_sweep(uri, "digits-1"))
+    assert [lookup(f"task.arguments.{name}") for name in ("model.lr", "depth", "model", "width")] == [
+        0.1,
+        2,
+        None,
+        None,
+    ]
 
 
 def test_a_trial_that_was_resumed_took_no_time_while_its_sweep_paused(uri: str) -> None:

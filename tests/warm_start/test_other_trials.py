@@ -35,7 +35,8 @@ from sweeps.search import (
     points_to_retry,
 )
 from sweeps.search.samplers.saved_trials import save_earlier
-from sweeps.warm_start.points import typed
+from sweeps.warm_start.other_trial import OtherSearch, OtherTrial
+from sweeps.warm_start.points import as_earlier_sweep, typed
 
 SPACE = space_of(
     {
@@ -151,6 +152,16 @@ def test_finished_runs_of_an_experiment_are_trials_though_mlflow_has_only_texts(
     assert found(load(MLflowExperiment, uri=uri, experiment="theirs", metric="val_loss")) == FINISHED
     only = {"uri": uri, "experiment": "theirs", "metric": "val_loss"}
     assert found(load(MLflowExperiment, **only, filter="params.optimizer = 'adamw'")) == ([0.3], [1e-2])
+
+
+def test_texts_of_values_that_are_not_searched_are_compared_by_what_they_mean() -> None:
+    own = {"train.nesterov": True, "train.betas": [0.9, 0.999], "train.schedule": None, "train.precision": "bf16"}
+    params = {"train.lr": "0.01", "train.optimizer": "sgd", "train.batch": "16", "train.seed": "3"}
+    same = {name: str(value) for name, value in own.items()}
+    trials = [OtherTrial(params | same, 0.3), OtherTrial(params | same | {"train.nesterov": "False"}, 0.2)]
+    earlier = as_earlier_sweep("key", OtherSearch("theirs", trials, None, "loss"), {}, {}, SPACE, own.get, "min")
+    assert found(earlier) == ([0.3], [0.01])
+    assert "train.nesterov is not True" in earlier.note
 
 
 def test_names_are_mapped_and_what_was_not_searched_is_given(folder: Path, tmp_path: Path) -> None:
