@@ -82,8 +82,7 @@ def register_left(record: SweepRecord) -> RegisteredModel | None:
     try:
         model = wanted.register(Local(tell=say), record, record.best)
     except UserError as error:
-        again = f"python -m sweeps best {record.sweep} --register {left.name} --alias {left.alias}"
-        again += " --merge" if left.merged else ""
+        again = f"python -m sweeps resume {record.sweep}"
         raise UserError(f"{error}; `{again}` registers it without training again") from error
     mark_registered(record)
     return model
