@@ -181,12 +181,13 @@ def test_a_glob_of_a_uri_takes_no_more_than_one_of_files_does(tmp_path: Path) ->
 def test_names_in_the_folder_of_a_uri_may_have_any_characters(tmp_path: Path) -> None:
     folder = tmp_path / "a folder"
     folder.mkdir()
-    for name in ("a b", "c%41", "f#g"):
+    for name in ("a b", "c%41", "f#g", "year=2026"):
         write(folder / f"{name}.jsonl", {"text": name})
     for path in (folder.as_uri(), f"file://{folder}"):  # the latter is for fsspec, which decodes nothing
         found = find_files("data.path", path) or []
         read = [document for each in found for document in read_piece(Piece(each.location))]
-        assert sorted(each["text"] for each in read) == ["a b", "c%41", "f#g"]
+        assert sorted(each["text"] for each in read) == ["a b", "c%41", "f#g", "year=2026"]
+        assert f"{path}/year=2026.jsonl" in [each.location for each in found], "not encoded without need"
 
 
 def test_files_of_a_web_server_are_read_by_their_address(tmp_path: Path) -> None:

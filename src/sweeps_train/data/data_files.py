@@ -25,6 +25,8 @@ FILE_TYPES = (".jsonl", ".json", ".parquet", ".csv", ".txt")
 PIECE_BYTES = 16 * 2**20
 """Size of a piece of a file: some seconds of tokenizing."""
 
+_PLAIN = "/!$&'()*+,;=:@"
+"""Characters that a URI's path has as they are, as in ``year=2026/a.csv``."""
 _ROWS_AT_ONCE = 1000
 _TO_LINE_END = 2**16
 
@@ -135,7 +137,7 @@ def _remote_files(key: str, uri: str, types: tuple[str, ...]) -> list[File]:
         raise ValueError(f"{key}={uri} cannot be read: {error}") from error
     # Not from the store's own path, which may lack the account or host. Arrow's own stores decode %20, others do not.
     decodes = not isinstance(system, PyFileSystem)
-    names = (quote(below(each.path)) if decodes else below(each.path) for each in found)
+    names = (quote(below(each.path), safe=_PLAIN) if decodes else below(each.path) for each in found)
     locations = (f"{base.rstrip('/')}/{name}".rstrip("/") for name in names)
     files = [
         File(location + (f"?{options}" if options else ""), each.size, each.mtime_ns)
