@@ -80,6 +80,8 @@ class PipelineStrategy(Strategy):
         self._tied = [self.parameters[name] for name in sorted(self._stage.shared & self.parameters.keys())]
         self._schedules: dict[tuple[int, int, bool], Any] = {}
         self._batch: Batch = {}
+        self._trial = ExitStack()
+        """Undoes the trial run of a new schedule; see ``_StageOfRows``."""
 
     def backward(
         self, batches: Sequence[Batch], scale: float | torch.Tensor, *, defer_grad_sync: bool = False
@@ -116,10 +118,12 @@ class PipelineStrategy(Strategy):
             if error.__cause__ is not None and is_out_of_memory(error.__cause__):
                 raise error.__cause__ from None
             raise
+        finally:
+            self._trial.close()  # also of a trial that failed, or it would be undone later, in another training
         return logits
 
     def _schedule(self, count: int, *, trains: bool) -> Any:
-        module = _StageOfRows(self._stage, self._forward, restored_state(self))
+        module = _StageOfRows(self._stage, self._forward, self._trial, restored_state(self))
         stage = PipelineStage(module, self._index, self._num_stages, self.workers.device, group=self._row)
         if not trains:
             return ScheduleGPipe(stage, count)
@@ -213,18 +217,19 @@ class _StageOfRows(nn.Module):
         self,
         stage: Stage,
         forward: Callable[[Callable[..., Any], torch.Tensor], torch.Tensor],
+        trial: ExitStack,
         restored: AbstractContextManager[None],
     ):
         super().__init__()
-        self._stage, self._forward, self._restored = stage, forward, restored
-        self._trial: ExitStack | None = None
+        self._stage, self._forward, self._trial, self._restored = stage, forward, trial, restored
+        self._was_tried = False
 
     def forward(self, received: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        if self._trial is None:
-            self._trial = ExitStack()
+        if self._was_tried:
+            self._trial.close()  # not earlier, since the trial's backward pass needs the buffers
+        else:
+            self._was_tried = True
             self._trial.enter_context(self._restored)
-        else:  # not earlier, since the trial's backward pass needs the buffers
-            self._trial.close()
         output = self._stage.run(lambda model: self._forward(model, rows), None if self._stage.is_first else received)
         return output.contiguous()  # only contiguous tensors can be sent
 
