@@ -36,6 +36,7 @@ MAX_TIMER_S = 1e6
 MAX_BYTES = 500 * 2**20
 """Maximum size of a language model's folder, and of a text file, for a forward pass in the preflight."""
 POLL_EVERY_S = 0.05
+"""Seconds between two looks at the process."""
 HOW_TO_SKIP = "This is from the check of data and model before the first trial; preflight.timeout_s=0 skips it."
 
 
@@ -72,7 +73,7 @@ class Preflight:
             self._folder.cleanup()
 
     def result(self) -> list[str]:
-        """Wait for the findings, at most for the configured time.
+        """Wait for the findings, at most for the configured time after the process has imported its libraries.
 
         Returns:
             Warnings.

@@ -31,8 +31,8 @@ def commit(store: ObjectStore, folder: Path) -> None:
     Raises:
         OSError: A file cannot be read, or the store does not answer, or refuses; then nothing is committed.
     """
-    store.remove(SEAL_FILE)  # of a folder that this one replaces
     seal = json.loads((folder / SEAL_FILE).read_text(encoding="utf-8"))
+    store.remove(SEAL_FILE)  # of a folder that this one replaces
     with ThreadPoolExecutor(FILES_AT_ONCE) as threads:
         list(threads.map(lambda name: store.upload(folder / name, name), seal))
     store.upload(folder / SEAL_FILE, SEAL_FILE)

@@ -216,10 +216,12 @@ def _check_same_for_options(space: Space, variants: Mapping[Variant, Any], path:
     """Check that a condition on a value that is not searched does not depend on the option of a searched group: it is
     decided by the sweep's own config, for all trials."""
     for other, wanted in space[path].when.items():
+        if other in space.distributions:
+            continue
         holds = {
             key: satisfies(find(values, other), wanted)
             for key, values in variants.items()
-            if other not in space.distributions and other not in dict(key) and not _is_excluded(space, path, dict(key))
+            if not _is_excluded(space, path, dict(key))
         }
         if len(set(holds.values())) > 1:
             options = " or ".join(
