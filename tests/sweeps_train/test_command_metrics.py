@@ -206,6 +206,23 @@ def test_characters_at_which_no_line_ends_and_a_byte_order_mark_lose_nothing(tmp
     assert again.read() == [{"step": 2, "loss": 0.25}]
 
 
+@pytest.mark.parametrize("kind", [CsvTail, JsonLinesTail])
+def test_a_training_that_begins_anew_and_writes_the_same_rows_again_has_them(
+    kind: type[CsvTail] | type[JsonLinesTail], tmp_path: Path
+) -> None:
+    file = tmp_path / "log"
+    text = "step,loss\n1,0.5\n" if kind is CsvTail else '{"step": 1, "loss": 0.5}\n'
+    file.write_text(text)
+    source = kind(file, is_resumed=False)
+    with file.open("a") as log:
+        log.write("2,0.25\n" if kind is CsvTail else '{"step": 2, "loss": 0.25}\n')
+    assert source.read() == [{"step": 2, "loss": 0.25}]
+    file.write_text("")
+    assert source.read() == []
+    file.write_text(text)
+    assert source.read() == [{"step": 1, "loss": 0.5}]
+
+
 def test_a_file_of_json_lines_is_read_as_it_grows(tmp_path: Path) -> None:
     source = JsonLinesTail(tmp_path / "log.jsonl")
     (tmp_path / "log.jsonl").write_text('{"current_steps": 5, "loss": 0.5}\n{"current')

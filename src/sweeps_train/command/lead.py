@@ -73,13 +73,14 @@ class Lead:
         self._config, self._utils = config, utils
         self._parsers = parsers(task.read)
         self._records: Queue[tuple[Record, float]] = Queue()
-        self._sources = file_sources(task.read, folder, works_in, lookup)
+        is_resumed = utils.progress.evaluations > 0
+        self._sources = file_sources(task.read, folder, works_in, lookup, is_resumed=is_resumed)
         self._measurements = Measurements(
             objectives=config.objectives,
             limited=config.limited,
             rename=task.rename,
             step=task.step,
-            done=utils.progress.step if utils.progress.evaluations else None,
+            done=utils.progress.step if is_resumed else None,
             note=utils.reporter.note,
         )
         self._watch: CheckpointWatch | None = None

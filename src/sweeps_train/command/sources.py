@@ -35,7 +35,9 @@ class Source(ABC):
         """
 
 
-def file_sources(sources: Sequence[MetricSource], folder: Path, works_in: Path, lookup: Lookup) -> list[Source]:
+def file_sources(
+    sources: Sequence[MetricSource], folder: Path, works_in: Path, lookup: Lookup, *, is_resumed: bool = True
+) -> list[Source]:
     """Return the sources that are files.
 
     Args:
@@ -43,13 +45,16 @@ def file_sources(sources: Sequence[MetricSource], folder: Path, works_in: Path, 
         folder: The trial's folder.
         works_in: The program's working folder, to which paths are relative.
         lookup: Values of placeholders in paths.
+        is_resumed: Whether the training continues. One that begins anew may write the same rows as an attempt before.
     """
     found: list[Source] = []
     for source in sources:
         if isinstance(source, CsvFile):
-            found.append(CsvTail(works_in / Template(source.path).text(lookup), source.delimiter))
+            found.append(
+                CsvTail(works_in / Template(source.path).text(lookup), source.delimiter, is_resumed=is_resumed)
+            )
         elif isinstance(source, JsonLinesFile):
-            found.append(JsonLinesTail(works_in / Template(source.path).text(lookup)))
+            found.append(JsonLinesTail(works_in / Template(source.path).text(lookup), is_resumed=is_resumed))
         elif isinstance(source, TensorBoardEvents):
             found.append(EventFiles(works_in / Template(source.path).text(lookup)))
         elif isinstance(source, MlflowRun):
@@ -120,7 +125,7 @@ class _Lines(Source):
     rows that were read before are recognised by their numbers.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_resumed: bool = True) -> None:
         self._file = _Growing(path)
         self._file.skip()
         self._taken: list[int] = []
@@ -129,6 +134,8 @@ class _Lines(Source):
         """Number of the next row."""
         if path.is_file():
             self._new_records(path.read_text(encoding="utf-8-sig", errors="replace"), starts=True)
+        if not is_resumed:
+            self._taken, self._row = [], 0
 
     def read(self, *, at_end: bool = False) -> list[Record]:
         data = self._file.new()
@@ -167,10 +174,10 @@ class JsonLinesTail(_Lines):
 class CsvTail(_Lines):
     """A CSV file whose first line has the names, but for empty lines and comments before it."""
 
-    def __init__(self, path: Path, delimiter: str = ",") -> None:
+    def __init__(self, path: Path, delimiter: str = ",", *, is_resumed: bool = True) -> None:
         self._delimiter = delimiter
         self._names: list[str] = []
-        super().__init__(path)
+        super().__init__(path, is_resumed=is_resumed)
 
     def _records(self, lines: list[str], *, starts: bool) -> Iterable[Record]:
         if starts:
