@@ -23,7 +23,7 @@ from sweeps.config.schedulers import Scheduler
 from sweeps.errors import ConfigError
 
 _FROM_ENVIRONMENT = re.compile(r"\$\{oc\.env:([^${},]*)(?:,[^${}]*)?\}")
-_INTERPOLATION = re.compile(r"(\\*)\$\{")
+_INTERPOLATION = re.compile(r"(?<!\\)(\\*)\$\{")
 
 Variant = tuple[tuple[str, str], ...]
 """Chosen options of the searched groups, sorted by group."""

@@ -199,7 +199,7 @@ def _written(value: Any) -> str:
         case str():
             # Hydra reads a backslash as an escape only before a quote, and OmegaConf only before an interpolation.
             quoted = re.sub(r'(?<!\\)(\\*+)("|\Z)', lambda found: found[1] * 2 + found[2].replace('"', '\\"'), value)
-            return '"' + re.sub(r"(\\*)\$\{", lambda found: found[1] * 2 + "\\${", quoted) + '"'
+            return '"' + re.sub(r"(?<!\\)(\\*)\$\{", lambda found: found[1] * 2 + "\\${", quoted) + '"'
         case Mapping():
             return "{" + ", ".join(f"{name}: {_written(each)}" for name, each in value.items()) + "}"
         case Sequence():

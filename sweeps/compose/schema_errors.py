@@ -212,7 +212,7 @@ def _nearest_key(path: Sequence[str], known: Sequence[str]) -> str:
             "; a space is of the whole sweep: begin the option's file with `# @package _global_`, and put its other "
             "keys below their section"
         )
-    if path[0] == "search" and name in OF_OBJECTIVES:
+    if list(path) == ["search", name] and name in OF_OBJECTIVES:
         return "; did you mean search.metric? For several, write 'search.metric=[A,B]' 'search.mode=[min,max]'"
     other = hint_for_key(name) if path[0] == "space" else None
     close = [other] if other is not None and other in known else closest_names(name, known)

@@ -74,7 +74,7 @@ def _origin(plan: Plan, trial: FrozenTrial) -> str:
 
 
 def _place(plan: Plan, position: int) -> str:
-    """Where a point that comes before the sampler's is from.
+    """Origin of a point that comes before those of the sampler.
 
     Args:
         plan: The plan of the sweep, or of a stage.
