@@ -16,7 +16,7 @@ from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString
 from hydra.errors import HydraException
 
 from sweeps.compat.hydra import override_parser
-from sweeps.compose.composition import first_line
+from sweeps.compose.composition import first_line, literal
 from sweeps.compose.other_tools import hint_for_override
 from sweeps.errors import ConfigError, raise_mistakes
 from sweeps.folders.conf_folders import ConfFolders
@@ -199,7 +199,7 @@ def _written(value: Any) -> str:
         case str():
             # Hydra reads a backslash as an escape only before a quote, and OmegaConf only before an interpolation.
             quoted = re.sub(r'(?<!\\)(\\*+)("|\Z)', lambda found: found[1] * 2 + found[2].replace('"', '\\"'), value)
-            return '"' + re.sub(r"(?<!\\)(\\*)\$\{", lambda found: found[1] * 2 + "\\${", quoted) + '"'
+            return f'"{literal(quoted)}"'
         case Mapping():
             return "{" + ", ".join(f"{name}: {_written(each)}" for name, each in value.items()) + "}"
         case Sequence():

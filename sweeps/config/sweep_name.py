@@ -33,3 +33,11 @@ def is_sweep_name(text: str) -> bool:
     except ValidationError:
         return False
     return True
+
+
+def another_name(name: str) -> str:
+    """Advice where a sweep of this name exists."""
+    return (
+        f"choose another --name, or continue it: `python -m sweeps resume {name}`, or `extend {name} "
+        "search.num_trials=N` for more trials"
+    )

@@ -132,24 +132,30 @@ def create(documents: list[Manifest]) -> str:
     as it is, also one that has ended; and it keeps a copy of each object in an annotation, which holds 256 KiB.
 
     Raises:
-        UserError: There is no kubectl here, or it refused a manifest; those after it are not created.
+        UserError: There is no kubectl here, or it refused a manifest; then none is left.
     """
-    answers = []
-    for document in documents:
-        command = ["kubectl", "create", "--filename", "-"]
-        try:
-            done = subprocess.run(command, input=written([document]), capture_output=True, text=True, check=False)
-        except FileNotFoundError:
-            raise UserError(
-                "there is no kubectl on this machine; write the manifests with --print, and use them elsewhere: "
-                "kubectl create -f FILE"
-            ) from None
+    answers: list[str] = []
+    for number, document in enumerate(documents):
+        done = _kubectl("create", [document])
         if done.returncode:
+            if number:  # or they would be in the way of the next try
+                _kubectl("delete", documents[:number])
             reason = done.stderr.strip() or done.stdout.strip()
             fix = "; choose another --name, or delete what is there" if "AlreadyExists" in reason else ""
             raise UserError(f"kubectl create: {reason}{fix}")
         answers.append(done.stdout.strip())
     return "\n".join(answers)
+
+
+def _kubectl(verb: str, documents: list[Manifest]) -> subprocess.CompletedProcess[str]:
+    command = ["kubectl", verb, "--filename", "-"]
+    try:
+        return subprocess.run(command, input=written(documents), capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise UserError(
+            "there is no kubectl on this machine; write the manifests with --print, and use them elsewhere: "
+            "kubectl create -f FILE"
+        ) from None
 
 
 def kubernetes_name(name: str, longest: int) -> str:

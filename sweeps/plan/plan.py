@@ -15,8 +15,10 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config import SweepConfig
 from sweeps.config.samplers import CustomSampler
 from sweeps.config.scaling import Scaling
+from sweeps.config.sweep_name import another_name
 from sweeps.errors import ConfigError, UnknownName, UserError, mistakes_of, raise_mistakes
 from sweeps.folders.shadowing_file import check_working_folder
+from sweeps.folders.sweep_folder import SWEEP_FILE
 from sweeps.plan.automatic_choices import with_chosen_scheduler, with_lanes
 from sweeps.plan.new_sweep_name import checked_name, default_name
 from sweeps.plan.stage import PlannedStage, planned_stages, rescaled
@@ -417,10 +419,8 @@ def all_scalings(composition: Composition, space: Space) -> list[Scaling]:
 
 def _check_folder(folder: Path) -> None:
     if folder.exists() and not was_left_unstarted(folder):
-        raise UserError(
-            f"the folder {folder} already exists; choose another --name, or continue its sweep: "
-            f"`python -m sweeps resume {folder.name}`, or `extend {folder.name} search.num_trials=N` for more trials"
-        )
+        fix = another_name(folder.name) if (folder / SWEEP_FILE).exists() else "choose another --name"
+        raise UserError(f"the folder {folder} already exists; {fix}")
     existing = next(parent for parent in folder.parents if parent.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         raise UserError(f"output_dir: {folder.parent} cannot be written; set output_dir to a folder that can")

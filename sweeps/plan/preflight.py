@@ -17,6 +17,7 @@ from typing import Any
 
 from sweeps.config import SWEEP_CONFIG, SweepConfig
 from sweeps.errors import ConfigError
+from sweeps.files.file_sizes import size_of
 from sweeps.plan.plan import Plan
 from sweeps.plan.planned_memory import MemoryQuestion, MemoryReport, memory_report, uses_gpu
 from sweeps.provenance.redacted_text import redacted_log
@@ -35,6 +36,8 @@ MAX_TIMER_S = 1e6
 """Maximum seconds of a timer."""
 MAX_BYTES = 500 * 2**20
 """Maximum size of a language model's folder, and of a text file, for a forward pass in the preflight."""
+IMPORTS_WITHIN_S = 600.0
+"""Maximum seconds for the imports of the process, which may hang, as on a network file system."""
 POLL_EVERY_S = 0.05
 """Seconds between two looks at the process."""
 HOW_TO_SKIP = "This is from the check of data and model before the first trial; preflight.timeout_s=0 skips it."
@@ -56,6 +59,7 @@ class Preflight:
         self._configs: list[tuple[dict[str, Any], SweepConfig]] = []
         """Configs to check, each with the values that differ from the sweep's own config."""
         self._process: subprocess.Popen[bytes] | None = None
+        self._started = 0.0
 
     def __enter__(self) -> Preflight:
         self._configs = list(configs_to_check(self._plan)) if self._timeout_s else []
@@ -127,6 +131,7 @@ class Preflight:
                 env=environment,
                 start_new_session=True,
             )
+        self._started = time.time()
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError), self._process.stdin:
             self._process.stdin.write(json.dumps(request).encode())
@@ -136,7 +141,8 @@ class Preflight:
         counts from when it has its libraries: on a busy machine they alone may take a minute."""
         assert self._process is not None
         while (status := self._process.poll()) is None:
-            if self._begun.exists() and time.time() - self._begun.stat().st_mtime > self._timeout_s:
+            begun = self._begun.stat().st_mtime if self._begun.exists() else self._started + IMPORTS_WITHIN_S
+            if time.time() - begun > self._timeout_s:
                 return None
             time.sleep(POLL_EVERY_S)
         return None if status == -signal.SIGALRM else status
@@ -210,7 +216,7 @@ def _has_users_parts(config: SweepConfig) -> bool:
         return True
     if not isinstance(model, CausalLM) or not isinstance(data, TextData) or data.streaming:
         return False
-    sizes = [_size(path) for path in (data.path, model.path) if not path.startswith("builtin:")]
+    sizes = [size_of(path) for path in (data.path, model.path) if not path.startswith("builtin:")]
     return bool(sizes) and all(size is not None and size <= MAX_BYTES for size in sizes)
 
 
@@ -222,13 +228,3 @@ def _size_of_table(data: TableData) -> float:
         return math.inf if "://" in data.path else sum(file.size for file in table_files(data, "data.path", data.path))
     except ValueError:
         return math.inf
-
-
-def _size(path: str) -> int | None:
-    """Return the bytes of a local file or folder; None if it does not exist."""
-    local = Path(path).expanduser()
-    if local.is_file():
-        return local.stat().st_size
-    if local.is_dir():
-        return sum(file.stat().st_size for file in local.rglob("*") if file.is_file())
-    return None

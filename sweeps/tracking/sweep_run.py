@@ -81,10 +81,9 @@ def check_name(uri: str, name: str) -> None:
         TrackingUnreachable: The store cannot be read.
     """
     if is_recorded(uri, name):
-        raise UserError(
-            f"a sweep named {name!r} already exists in {redact_uri(uri)}; choose another --name, or continue it: "
-            f"`python -m sweeps resume {name}`, or `extend {name} search.num_trials=N` for more trials"
-        )
+        from sweeps.config.sweep_name import another_name  # imports pydantic, which `list` does without
+
+        raise UserError(f"a sweep named {name!r} already exists in {redact_uri(uri)}; {another_name(name)}")
 
 
 def is_recorded(uri: str, name: str) -> bool:

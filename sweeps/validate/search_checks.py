@@ -4,7 +4,6 @@ task and the cluster. Imports none of the search libraries."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from sweeps.compose import Composition
 from sweeps.config import SWEEP_CONFIG, SweepConfig
@@ -23,6 +22,7 @@ from sweeps.config.search import Search
 from sweeps.config.space import ConstantDistribution, FloatDistribution, IntDistribution
 from sweeps.constants import COST, GPU_HOURS, SEED
 from sweeps.errors import ConfigError
+from sweeps.files.file_sizes import size_of
 from sweeps.runtime.node_resources import local_resources
 from sweeps.search.schedulers.mutable_params import MUTABLE, is_mutable, mutated_paths
 from sweeps.search.schedulers.trial_length import hyperband_range, longest_trial
@@ -204,9 +204,7 @@ def _high_learning_rate(config: SweepConfig) -> Iterator[str]:
 
 def _is_tiny(path: str) -> bool:
     """Whether a language model ships with Sweeps, or is a folder of a user's own whose files are as small."""
-    folder = Path(path).expanduser()
-    files = [file for file in folder.rglob("*") if file.is_file()] if folder.is_dir() else []
-    return path.startswith("builtin:") or 0 < sum(file.stat().st_size for file in files) <= MAX_BYTES_OF_TINY
+    return path.startswith("builtin:") or 0 < (size_of(path) or 0) <= MAX_BYTES_OF_TINY
 
 
 def _metrics(config: SweepConfig) -> Iterator[str]:

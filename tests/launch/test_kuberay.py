@@ -253,9 +253,12 @@ def test_names_are_made_valid_and_stay_different() -> None:
 KUBECTL = """
 import sys, yaml
 from pathlib import Path
-assert sys.argv[1] == "create", "apply holds 256 KiB and does nothing for a RayJob that exists"
+assert sys.argv[1] in ("create", "delete"), "apply holds 256 KiB and does nothing for a RayJob that exists"
 for each in yaml.safe_load_all(sys.stdin):
     name = f"{each['kind'].lower()} {each['metadata']['name']}"
+    if sys.argv[1] == "delete":
+        Path(name).unlink()
+        continue
     if Path(name).exists():
         sys.exit(f'Error from server (AlreadyExists): {name} already exists')
     Path(name).write_text("")
@@ -286,6 +289,12 @@ def test_a_job_of_another_sweep_with_the_same_name_is_left_alone(
     assert run_command(["submit", *BASE, "--to=kuberay", "--name=mine"])[0] == 2
     assert "--name" in capsys.readouterr().err
     assert not (kubectl / "rayjob mine").exists()
+
+
+def test_a_job_that_is_refused_leaves_no_config_map_in_the_way_of_the_next_try(kubectl: Path) -> None:
+    (kubectl / "rayjob mine").write_text("another's")
+    assert run_command(["submit", *BASE, "--to=kuberay", "--name=mine"])[0] == 2
+    assert not (kubectl / "configmap mine").exists()
 
 
 def test_a_sweep_that_continues_is_a_job_of_its_own() -> None:

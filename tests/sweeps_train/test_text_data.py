@@ -15,16 +15,19 @@ import pyarrow.parquet
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from training_runs import TEXT, configured
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from sweeps_train.config import TextData
 from sweeps_train.data.data_files import Piece, find_files, read_piece
 from sweeps_train.data.documents import read_documents
+from sweeps_train.data.global_batches import GlobalBatches
 from sweeps_train.data.packing import IGNORED, PackedSamples, TextSamples, to_arrays
 from sweeps_train.data.sample_order import in_batches
 from sweeps_train.data.text import build_text_samples
 from sweeps_train.steps.micro_batches import loss_scale
 from sweeps_train.tasks.cross_entropy import full_cross_entropy
+from sweeps_train.workers.distributed import Workers
 
 BYTES = ByT5Tokenizer()
 END = BYTES.eos_token_id
@@ -286,7 +289,11 @@ def test_a_global_batch_of_isolated_documents_without_a_token_to_predict_has_no_
     arrays = to_arrays([([END], [True])] * 4, len(BYTES), packed=True)  # empty texts
     samples = PackedSamples(arrays, length=2, pad_token=0, isolated=True)
     loss = full_cross_entropy(torch.zeros(2, len(BYTES)), samples.batch([0])["targets"].flatten())
-    assert loss * loss_scale(max(1, samples.units([0])), replicas=2) == 0
+    assert loss == 0
+    workers = Workers.current()
+    batches = GlobalBatches(samples, configured(TEXT), workers, workers)
+    batches.begin(0, 1, 2, 2)
+    assert loss_scale(batches.next(0).units, replicas=2) == 2
 
 
 def test_packing_is_refused_where_a_prompt_would_be_lost() -> None:

@@ -83,10 +83,10 @@ class GlobalBatches:
         began = time.perf_counter()
         micro_batches = next(self._micro_batches)
         waited_s = time.perf_counter() - began
+        counted: int | torch.Tensor = max(1, units)
         if self._only_batches_show_ignored:
             counted = (units - self._num_ignored(micro_batches)).clamp(min=1)
-            return GlobalBatch(micro_batches, len(indices), size, counted, waited_s)
-        return GlobalBatch(micro_batches, len(indices), size, max(1, units), waited_s)
+        return GlobalBatch(micro_batches, len(indices), size, counted, waited_s)
 
     def _num_ignored(self, micro_batches: Sequence[Batch]) -> torch.Tensor:
         """Ignored labels in the batches of all workers, a scalar; those of a replica have the same."""

@@ -71,6 +71,8 @@ def build_optimizer(parameters: Iterable[nn.Parameter], config: Train) -> torch.
 def _complete_momentum(sgd: torch.optim.Optimizer, *_: Any) -> None:
     """Begin with a momentum of zero where there is none: torch's fused SGD takes no step in which some parameters have
     their first gradient and others do not."""
+    if len(sgd.state) == sum(len(group["params"]) for group in sgd.param_groups):
+        return  # as after the first step of most models
     for group in sgd.param_groups:
         for each in group["params"]:
             if each.grad is not None and sgd.state[each].get("momentum_buffer") is None:
