@@ -67,7 +67,7 @@ def groups_without_nodes() -> int:
 
 
 def remove_orphaned_groups() -> None:
-    """Remove the placement groups of this driver's job whose actor is dead: Ray does so when the job ends."""
+    """Remove this job's placement groups whose actor is dead, which Ray would keep until the job ends."""
     from ray import ActorID, PlacementGroupID
     from ray.util.placement_group import PlacementGroup, remove_placement_group
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def objective_of(part: Any) -> tuple[Any, Any]:
-    """Return the metric and the mode that a scheduler or a searcher was made with, of a searcher also lists; None for
-    what it does not have, as a mere name such as ``asha``, which Tune takes, too."""
+    """Return the metric and mode of a scheduler or searcher; lists for a searcher with several objectives, None for
+    what is not set. A scheduler given by name, such as ``asha``, has neither."""
     return getattr(part, "metric", None), getattr(part, "mode", None) or getattr(part, "_mode", None)
 
 

@@ -122,7 +122,7 @@ class _Conf:
                 space[path] = distribution_of_range(each, options, partial(is_integer, self.container, path))
 
     def variants(self, searched: Mapping[str, Sequence[str]]) -> dict[Variant, dict[str, Any]]:
-        """The config with each combination of searched options, and with the conf's own, which may be none of these."""
+        """The config with the conf's own options, and with each combination of the searched ones."""
         count = math.prod(map(len, searched.values()))
         if count > MAX_GROUP_COMBINATIONS:
             raise ConfigError(

@@ -61,13 +61,13 @@ def read_as(schema: type[Schema], container: Mapping[str, Any]) -> Schema:
 
 
 class _BooleanText(str):
-    """A boolean as text, which pydantic accepts for a boolean, but not for a number, unlike a boolean."""
+    """A boolean as text, which pydantic accepts as a boolean but, unlike a boolean, not as a number."""
 
     __slots__ = ()
 
 
 def _booleans_as_numbers(schema: type, container: Any) -> list[Any]:
-    """Return pydantic's mistakes for the booleans that are given instead of numbers: it would take true for 1."""
+    """Return an error for each boolean given instead of a number, since pydantic itself accepts true as 1."""
     try:
         TypeAdapter(schema).validate_python(_with_boolean_texts(container))
     except ValidationError as error:

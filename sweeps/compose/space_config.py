@@ -153,7 +153,7 @@ def joined_space(spaces: Mapping[Variant, FlatSpace], searched: Mapping[str, Seq
         searched: Searched options by group.
 
     Raises:
-        ConfigError: Options search the same path in different ranges, or only in some combinations of groups.
+        ConfigError: Options give the same path different ranges, or only in some combinations of groups.
 
     Example:
         >>> deep = {"model.depth": {"type": "int", "low": 2, "high": 8}}
@@ -167,8 +167,8 @@ def joined_space(spaces: Mapping[Variant, FlatSpace], searched: Mapping[str, Seq
         for options in having:
             if spaces[options][path] != distribution:
                 raise ConfigError(
-                    f"space.{path}: {_described(having[0])} and {_described(options)} search it in different ranges; "
-                    f"give one of them another path, or one range for all in the sweep's own space"
+                    f"space.{path}: {_described(having[0])} and {_described(options)} give it different ranges; "
+                    f"rename the path in one of them, or set one range for all in the sweep's own space"
                 )
         conditions = _conditions(path, having, spaces, searched)
         if conditions and isinstance(distribution, Mapping):

@@ -77,7 +77,7 @@ def _checked(text: str, space: Collection[str], folders: ConfFolders) -> Overrid
     (override,) = parse_overrides([text])
     path = override.key_or_group
     if override.is_delete() or override.is_sweep_override():
-        raise ConfigError("a stage has the sweep's search space; give one value, as in key=value")
+        raise ConfigError("a stage cannot change the search space; give one value, as in key=value")
     if path in space:
         raise ConfigError(
             f"{path} is searched, in every stage; leave it out, or remove it from the space (~space.{path})"

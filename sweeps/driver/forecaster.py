@@ -117,8 +117,7 @@ def _mean(values: list[float] | list[int], default: float) -> float:
 
 
 def _course(status: TrialStatus, usual: float | None, now: float) -> Course:
-    """A trial's course, as input of a forecast; ``usual`` is the last step of most trials, None if they do not know
-    theirs."""
+    """A trial's course, as input of a forecast; ``usual`` is the median of the trials' last steps, None if unknown."""
     whole = status.last_step or usual
     held_s = status.held_until(now)
     last = status.reported or (status.step, held_s)

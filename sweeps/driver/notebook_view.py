@@ -32,7 +32,7 @@ TEXT_WIDTH = 120
 
 
 def is_notebook() -> bool:
-    """Whether this process is the kernel of a notebook, found out without importing IPython."""
+    """Whether this process is the kernel of a notebook; does not import IPython."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return hasattr(shell, "kernel")  # IPython on a terminal has none

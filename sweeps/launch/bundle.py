@@ -68,7 +68,7 @@ class Bundle:
         if len(self.files) > MAX_FILES:
             raise UserError(
                 f"more than {MAX_FILES:,} files would be sent to the cluster, {path} among them; submit from the "
-                "folder of your code, or list the others in .gitignore"
+                "folder of your code, or exclude other files in .gitignore"
             )
 
     def add_sweeps(self) -> None:

@@ -208,7 +208,7 @@ class Plan:
 
     def first_points(self) -> list[dict[str, Any]]:
         """Points to train before the sampler chooses: the config's own values, the user's points, and the best of
-        earlier sweeps; after a stage, the best of that stage instead of the last two."""
+        earlier sweeps; after a stage, the config's own values and the best of that stage."""
         from sweeps.search.samplers.transfer import distinct_best, points_to_retry
 
         before = self.results_of_stages

@@ -194,8 +194,8 @@ def _key(config: SweepConfig) -> str:
 
 
 def questions_worth_asking(plan: Plan) -> list[MemoryQuestion]:
-    """Return ``memory_questions`` unless the answers are known to be small, as for models that ship with Sweeps, and
-    users' own on CPUs."""
+    """Return ``memory_questions``, or none if all models are known to be small: those that ship with Sweeps, and users'
+    own on CPUs."""
     variants = configs_of_trials(plan.composition, plan.space, lookup_in(plan.composition), ())
     return memory_questions(plan) if any(_may_be_large(plan, config.model) for _, config in variants) else []
 

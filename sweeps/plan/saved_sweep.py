@@ -108,7 +108,7 @@ def reopened(
         given = ", ".join(f"{key}={value}" for key, value in changes.items())
         count = len(record.trials)
         raise AlreadyDone(
-            f"{given}: has this value already, and {record.sweep} has ended with {count} trial{'s'[: count != 1]}; "
+            f"{given}: already has this value, and {record.sweep} has ended with {count} trial{'s'[: count != 1]}; "
             "extend needs a larger number, or another value"
         )
     return plan

@@ -133,8 +133,8 @@ def _write_merged(config: TrainingConfig, checkpoint: Path, folder: Path) -> Non
 
 
 def _name_base(config: CausalLM, file: Path) -> None:
-    """Name the base model of adapters so that other programs find it: by its hub name, or by the absolute path of a
-    folder, also for a model that ships with Sweeps."""
+    """Write where other programs find the base model of adapters: its hub name, or the absolute path of its folder
+    (also for a model that ships with Sweeps)."""
     from sweeps_train.models.causal_lm import model_location
 
     base = Path(model_location(config.path))

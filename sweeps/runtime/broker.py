@@ -339,7 +339,7 @@ class Broker(SharedSlots):
                 attempt.answer(each)
 
     async def needs_no_answers(self) -> None:
-        """Let trials end without answers: the driver records nothing further."""
+        """Let trials end without the driver's answers, since it records nothing further."""
         self._is_answered = False
         for attempt in self._attempts.values():
             attempt.needs_no_answers()

@@ -29,7 +29,7 @@ LATE_S = 1.0
 
 
 class DriverSide:
-    """The driver's calls of the broker. Only ``drain`` waits for an answer."""
+    """The driver's interface to the broker. Only ``drain`` waits for an answer."""
 
     def __init__(self, *, max_restarts: int = MAX_RESTARTS) -> None:
         """Start the broker's actor, which reserves no resources and ends with the driver. It runs on the driver's node,

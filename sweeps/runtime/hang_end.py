@@ -11,7 +11,7 @@ from sweeps.runtime.slot_queue import SlotQueue
 
 
 async def hang_end(attempt: Attempt, slot: SlotQueue, silent_s: float) -> Ended:
-    """Ask the workers of an attempt what they are doing, and return its end.
+    """Return the end of an attempt whose workers hang, with what each of them was doing.
 
     Args:
         attempt: The attempt.

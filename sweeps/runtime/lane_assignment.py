@@ -201,8 +201,8 @@ class SharedSlots(ABC):
         await self.end(event)
 
     async def lanes(self) -> tuple[int, str | None]:
-        """The number of trials that a group should train at a time, if it is found while training, with the
-        measurements once it is final."""
+        """The number of trials that a group should train at a time, if it is found while training; once it is final,
+        also the reason, with the measurements."""
         return self._lanes
 
     async def set_lanes(self, number: int, reason: str | None) -> None:

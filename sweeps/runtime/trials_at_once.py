@@ -54,7 +54,7 @@ class Fit:
     """Resources of an evaluation in the pool for evaluations; empty if a trial's workers evaluate."""
 
     def of(self, pool: str | None) -> Fit:
-        """Return the fit of trials in a pool; None without pools."""
+        """Return the fit of trials in a pool, or of all trials if the pool is None."""
         return self if pool is None else self.pools[pool]
 
     def leaving_out(self, nodes: Collection[str]) -> Fit:

@@ -75,7 +75,7 @@ def _is_data_folder_of(folder: Path, option: Option) -> bool:
 
 
 def _named_by_default(folder: Path, option: Option) -> Path | None:
-    """Return what the default names in the start folder; None if it is no relative path of something there."""
+    """Return the path in the start folder that an option's default names; None if nothing exists there."""
     default = option.default
     if option.excluded is not None or not isinstance(default, str) or not default or Path(default).is_absolute():
         return None
@@ -136,7 +136,7 @@ def _untouched(read: ScriptOptions) -> list[Option]:
 
 
 def _more_settings(target: str, read: ScriptOptions) -> Iterator[str]:
-    """Yield the lines about the folders of a program."""
+    """Yield the settings for the program's working folder and checkpoints."""
     if read.style == "globals":
         yield f"working_folder: {scalar(str(Path(target).parent))} # it executes a file there"
     if read.checkpoint:

@@ -154,8 +154,8 @@ class AppContext(Surroundings):
 
 
 def _sweep_environment(channels: Sequence[Channel]) -> dict[str, str]:
-    """Return this process's environment without secrets of the service, and without notifications by the sweeps
-    themselves."""
+    """Return this process's environment without the service's secrets and notification addresses: the service, not its
+    sweeps, sends notifications."""
     hidden = {VARIABLE, VARIABLES["database"], *(channel.url_env for channel in channels)}
     return {name: value for name, value in os.environ.items() if name not in hidden}
 

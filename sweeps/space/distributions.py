@@ -109,8 +109,8 @@ def contains(distribution: Distribution, value: Any) -> bool:
 
 
 def as_sampled(distribution: Distribution, value: Any) -> Any:
-    """A value of the distribution as it is sampled: 3.0 of an integer distribution becomes 3, and a choice becomes the
-    equal one of the distribution, which may be written otherwise ([1.0] for [1])."""
+    """Convert a value to the form in which the distribution samples it: 3.0 becomes 3 for integers, and a choice
+    becomes the equal one of the distribution ([1] for [1.0])."""
     match distribution:
         case IntDistribution():
             return int(value)

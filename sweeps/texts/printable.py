@@ -1,4 +1,4 @@
-"""Removes from the texts of users and programs what a terminal or a page would interpret."""
+"""Removes control characters, which a terminal or a page would interpret, from texts of users and programs."""
 
 from __future__ import annotations
 

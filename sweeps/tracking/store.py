@@ -179,7 +179,7 @@ def _from_client(uri: str, tags: Mapping[str, str], experiment: str | None, dele
 
 
 def all_pages(ask: Callable[[str | None], PagedList[T]]) -> list[T]:
-    """Return the items of all pages of a call of MLflow's client.
+    """Return the items of all pages of an MLflow query.
 
     Args:
         ask: Returns the page of a token; None for the first page.

@@ -41,7 +41,7 @@ class TimeAccount:
         return TimeAccount(**{name: factor * seconds for name, seconds in asdict(self).items()})
 
     def move(self, seconds: float, source: str, target: str) -> float:
-        """Move seconds from one part to another, at most all of it; return how many were moved."""
+        """Move up to this many seconds from one part to another; return how many were moved."""
         moved: float = max(0.0, min(seconds, getattr(self, source)))
         setattr(self, source, getattr(self, source) - moved)
         setattr(self, target, getattr(self, target) + moved)

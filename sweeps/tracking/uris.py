@@ -22,7 +22,7 @@ def default_uri() -> str:
 
 
 def why_no_store(uri: str) -> str | None:
-    """Return the reason why a URI is that of no tracking store of MLflow, which is not imported; None if it is one."""
+    """Return the reason why MLflow cannot use a URI as tracking store, without importing MLflow; None if it can."""
     whole = "databricks" if uri.startswith("databricks") else uri.partition(":")[0].lower() if ":" in uri else ""
     scheme = whole.partition("+")[0]
     if scheme in (*SCHEMES, "databricks", "uc"):

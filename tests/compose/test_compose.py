@@ -485,7 +485,7 @@ def test_two_options_that_search_a_path_in_different_ranges_are_named(tmp_path: 
             "# @package _global_\ndefaults: [vision_transformer@model, _self_]\n"
             f"space:\n  model.depth: {{type: int, low: {low}, high: 4}}\n"
         )
-    with pytest.raises(ConfigError, match=r"space.model.depth: model=deep and model=wide search it in different"):
+    with pytest.raises(ConfigError, match=r"space.model.depth: model=deep and model=wide give it different"):
         composed("digits", "space=none", "model=choice(deep, wide)", folders=(tmp_path,))
 
 

@@ -218,7 +218,7 @@ def test_extending_to_what_a_complete_sweep_has_is_refused_unless_another_value_
     recorded_sweep(uri, "done", planned=1, states=("finished",))
     record, same = load_sweep(uri, "done"), {"search.num_trials": 1}
     with pytest.raises(
-        ConfigError, match=r"search\.num_trials=1: has this value already, and done has ended with 1 trial;"
+        ConfigError, match=r"search\.num_trials=1: already has this value, and done has ended with 1 trial;"
     ):
         reopened(record, same)
     reopened(record, {**same, "search.max_retries": 3})

@@ -50,7 +50,7 @@ def test_a_target_ends_the_search_at_the_trial_that_reaches_it(short: Done) -> N
         ("search.num_trials=3", ["search.num_trials=3", "already has 4", "larger"]),
         (
             "search.num_trials=4",
-            ["search.num_trials=4: has this value already", "first has ended with 4 trials", "larger number"],
+            ["search.num_trials=4: already has this value", "first has ended with 4 trials", "larger number"],
         ),
         (
             "search.metric=eval/loss",

@@ -34,7 +34,7 @@ class CheckpointWatch:
     def __init__(self, settings: ProgramCheckpoints, folder: Path) -> None:
         """
         Args:
-            settings: From the config.
+            settings: Section ``task.checkpoints`` of the config.
             folder: Folder in which checkpoints appear.
         """
         self._settings, self._folder = settings, folder

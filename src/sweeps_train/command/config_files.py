@@ -89,7 +89,7 @@ class _Containers(Document):
             owner, parts = owner[key], rest
 
     def _in_sections(self, names: Sequence[str], value: Any) -> Any:
-        """Return a value in new sections, one in the other."""
+        """Return a value nested in new sections, the first name outermost."""
         for name in reversed(names):
             value = {name: value}
         return value

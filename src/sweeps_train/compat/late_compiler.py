@@ -66,8 +66,8 @@ def _call_directly(function: Any) -> None:
 
 
 def _without_graph_breaks(usual: Any) -> Callable[..., Any]:
-    """A step equal to torch's that does not import the compiler; if one is loaded, the step still tells it what not to
-    compile."""
+    """Replace an optimizer's step by one that does not import the compiler. Once the compiler is loaded, torch's own
+    step runs."""
     plain: Any = usual.__wrapped__
 
     @functools.wraps(plain)

@@ -148,7 +148,7 @@ class PackedSamples:
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """Stack sequences: ``input_ids`` and ``targets`` (the next token, or ``IGNORED``) of shape (batch, length), the
-        last sequence too, since compiled code and CUDA graphs are for one shape. If documents are isolated also
+        last sequence too, since compiled code and CUDA graphs need a fixed shape. If documents are isolated also
         ``position_ids`` of the same shape, and ``document_ends`` of shape (batch, documents in a sequence at most): the
         last document ends with the padding."""
         starts, stops = self._places(indices)

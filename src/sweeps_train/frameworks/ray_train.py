@@ -161,7 +161,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
     ):
         """
         Args:
-            kept: Which checkpoints stay.
+            kept: Rule by which checkpoints are kept.
             reporter: Receives metrics and checkpoints; used on rank 0 only.
             root: Folder of the trial's checkpoints.
             metric: Metric by which the best checkpoint is chosen.

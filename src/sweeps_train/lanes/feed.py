@@ -68,7 +68,7 @@ class FeedOfAll:
         return given if self._workers.rank == 0 else told
 
     def allows(self, base: TrainingConfig, request: TrainingRequest) -> bool:
-        """Whether a training may share the base of another one; a training that may not is ended.
+        """Whether a training may share the base model of another one; if not, it is ended with an error.
 
         Args:
             base: Config whose base model is shared.

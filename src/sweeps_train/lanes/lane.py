@@ -334,8 +334,7 @@ class Lane:
         self.reporter.log(self.progress, metrics)
 
     def report(self, metrics: dict[str, float], checkpoint: str | None) -> Exchange[Stop]:
-        """Report an evaluation, or start it on another node; return whether to stop, for which a reporter may wait for
-        a decision."""
+        """Report an evaluation, or start it on another node; return whether to stop. May wait for a decision."""
         if self.evaluates:
             return (yield from self._report(metrics, checkpoint))
         if self.pending is not None and checkpoint is not None:

@@ -21,7 +21,7 @@ class Measurement:
     def __init__(self, name: str, note: Callable[[str], None] | None = None):
         """
         Args:
-            name: Of a metric, or a few words.
+            name: Name of the metric, or a few words.
             note: Tells the user something; the log always records it.
         """
         self._name, self._note = name, note

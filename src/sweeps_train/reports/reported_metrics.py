@@ -53,13 +53,13 @@ def flattened(reported: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[s
     """Return the names and values of nested mappings, whose names are joined by ``/``.
 
     Raises:
-        ValueError: A name is not a text.
+        ValueError: A name is not a string.
     """
     for key, value in reported.items():
         name = _as_text(key)
         if name is None:
             raise ValueError(
-                f"the reported name {prefix}{key!r} is of the type {type(key).__name__}; a metric's name is text"
+                f"the reported name {prefix}{key!r} is of the type {type(key).__name__}; metric names must be strings"
             )
         if isinstance(value, Mapping):
             yield from flattened(value, f"{prefix}{name}/")

@@ -115,7 +115,7 @@ class DivergenceGuard:
         return self._reaction != "continue" and (self._has_applied_infinite or not math.isfinite(loss))
 
     def tell_end(self, step: int, samples: int, times_restored: int) -> None:
-        """Note for the user that a diverged training ends at a step.
+        """Tell the user that a diverged training ends at this step.
 
         Args:
             step: Number of optimizer steps done.

@@ -90,7 +90,7 @@ class CsvTexts:
 
     @staticmethod
     def as_moment_or_truth(text: str) -> str | None:
-        """Write a date, a moment or a truth value in one way; None if it is none of these.
+        """Return the canonical form of a date, a date with time, or a boolean; None for other text.
 
         >>> CsvTexts.as_moment_or_truth("2024-01-05T08:00"), CsvTexts.as_moment_or_truth("2024-01-05 08:00:00")
         ('2024-01-05T08:00:00', '2024-01-05T08:00:00')

@@ -155,7 +155,7 @@ def _labels(config: TableData, table: pa.Table, least: int) -> list[str]:
     if number < least:
         raise ValueError(
             f"data.target={config.target}: the class {rarest} has {number} row(s), and at least {least} are needed to "
-            "have some in every part; remove it, or join it with another"
+            "have some in every part; remove it, or merge it with another"
         )
     return labels
 

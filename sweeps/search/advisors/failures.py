@@ -43,7 +43,7 @@ NOT_SIZES = ("worker", "parallel", "accumulation", "seed", "step", "epoch", "eve
 
 
 def classify(reason: str) -> Failure | None:
-    """Kind of a failure, by the text of its error; None if the point did not cause it (a person, a lost node)."""
+    """Kind of a failure, from the text of its error; None for an external cause, such as a lost node."""
     reason = without_location(reason)
     if OUT_OF_MEMORY.search(reason):
         return "out of memory"

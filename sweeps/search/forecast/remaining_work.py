@@ -69,7 +69,7 @@ def remaining_work(
 
     Args:
         trials: Trials so far, in the order of their starts.
-        to_start: Number of trials that have still to be started.
+        to_start: Number of trials that have yet to start.
         places: Number of trials at a time.
         draws: Number of simulations.
         random: Random numbers.

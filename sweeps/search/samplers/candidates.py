@@ -24,7 +24,7 @@ Parameters = dict[str, Any]
 
 
 class Candidates(NamedTuple):
-    """Candidate points."""
+    """Candidate points, as parameters and as vectors."""
 
     parameters: list[Parameters]
     vectors: Vector

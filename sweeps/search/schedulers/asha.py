@@ -142,8 +142,7 @@ class Asha(Scheduler):
         return is_worse
 
     def _forget(self, number: str) -> None:
-        """Stop comparing later reports with a trial that violated a limit, which may be better than all that keep
-        it."""
+        """Remove a trial that violated a limit from the rungs: its value may be out of reach within the limit."""
         for _, rewards in self._bracket(number).rungs:
             rewards.pop(number, None)
 

@@ -55,7 +55,7 @@ class Refusal(NamedTuple):
 
 
 class Own(NamedTuple):
-    """Values of the operator's own sweep."""
+    """Values that are allowed because the operator's own sweep has them."""
 
     overrides: Collection[str] = ()
     values: Collection[tuple[str, str]] = ()

@@ -103,7 +103,7 @@ class LimitedProtocol(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is being answered, since none has arrived completely."""
+        """Whether the connection waits for a request, or for the rest of one."""
         if self.conn.their_state is h11.SEND_BODY:
             return True  # the middleware calls no route before the whole body has arrived
         return self.conn.their_state is h11.IDLE and self.conn.our_state is h11.IDLE

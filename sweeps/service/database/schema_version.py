@@ -136,7 +136,7 @@ def _keep_copy(connection: Connection, found: int) -> str:
 
 
 def copy_sqlite(source: Path, target: Path) -> None:
-    """Copy a file in which others write, as it is after one of their transactions, readable by its owner alone."""
+    """Copy a database that others may be writing to, in a consistent state; only the owner can read the copy."""
     make_private(target)
     with contextlib.closing(sqlite3.connect(source)) as opened, contextlib.closing(sqlite3.connect(target)) as copy:
         opened.backup(copy)

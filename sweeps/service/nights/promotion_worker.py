@@ -220,7 +220,7 @@ class PromotionWorker(Poller):
         return night
 
     def _report(self, night: Night) -> None:
-        """Put the nights' figure into the report; a night is judged even without one."""
+        """Add the figure of the nights to the report; a failure does not affect the verdict."""
         with self._engine.connect() as connection:
             nights = nights_of(connection, night.schedule, until=night.due)
         try:
@@ -228,7 +228,7 @@ class PromotionWorker(Poller):
             connect(self._uri).log_text(record.mlflow.run_id, nights.as_text(), NIGHTS_ARTIFACT)
             self._command_lines.report(night.sweep)
         except SweepsError as error:
-            logger.warning("%s has no figure of its nights in its report: %s", night.sweep, error)
+            logger.warning("the report of %s lacks the figure of its nights: %s", night.sweep, error)
         with writing(self._engine) as connection:
             change(connection, night.with_(reported=self._clock.now()))
 

@@ -48,7 +48,7 @@ class Heartbeat:
 
     @property
     def silent_since(self) -> float:
-        """Time such that a service whose last heartbeat is older is dead."""
+        """A service whose last heartbeat is before this time is dead."""
         return self._clock.now() - self._dead_after_s
 
     def beat(self) -> None:

@@ -95,8 +95,7 @@ def decide(engine: Engine, definition: Definition, now: float, service: str | No
 
     Returns:
         The decided firings; with ``missed: all`` at most ``BATCH`` at a time. A firing that may be blocked by a sweep
-            of an
-        earlier service waits until it is known whether that sweep still runs.
+            of an earlier service waits until it is known whether that sweep still runs.
     """
     enabled = definition.schedule.enabled
     with writing(engine) as connection:
@@ -114,8 +113,7 @@ def decide(engine: Engine, definition: Definition, now: float, service: str | No
 
 
 def undo_ahead(engine: Engine, definition: Definition, now: float) -> None:
-    """Undo decisions about future firings that were made by a wrong clock, except queued ones, which do not run
-    again."""
+    """Undo decisions about future firings, which a wrong clock caused. Queued firings stay, and do not run again."""
     with writing(engine) as connection:
         row = _locked_row(connection, definition.name)
         if row is None or row["decided"] <= now + AHEAD_S:
@@ -218,8 +216,8 @@ class _Decisions:
         return [each for each in due if each.due not in ahead]
 
     def rest(self, row: RowMapping, missed_reason: str | None) -> list[Firing]:
-        """Decide the firings that were due by the definition in the row: run them, or mark them as missed for a
-        reason."""
+        """Decide the firings that were due before the schedule was changed or removed: run them, or mark them as
+        missed."""
         if not row["enabled"]:
             return []
         former = replace(self._definition.schedule, cron=row["cron"], timezone=row["timezone"])

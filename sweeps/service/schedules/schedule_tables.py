@@ -1,4 +1,4 @@
-"""Tables of schedules, their firings and their nights for the terminal, from the documents of ``--json``."""
+"""Tables of schedules, firings and nights for the terminal, made from the ``--json`` documents."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class Scheduler(Poller):
             except Exception as error:  # one schedule must not keep others from firing
                 if is_unavailable(error):
                     raise
-                logger.exception("%s: deciding its firings failed; trying again", name)
+                logger.exception("%s: its firings could not be decided; trying again", name)
         if now >= self._clean_at:
             self._clean_at = now + DAY_S
             if removed := remove_old(self._engine, now, self._config.keep_firings_days):

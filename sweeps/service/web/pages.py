@@ -93,7 +93,7 @@ class Visit:
 
     @property
     def service(self) -> AppContext:
-        """The service."""
+        """State of the service that all requests share."""
         return self.pages.service
 
     @property
