@@ -218,7 +218,7 @@ def retrain(
     """
     from sweeps.compose.overrides import override_tokens
     from sweeps.driver.run import run as run_plan
-    from sweeps.plan.export import plan_retraining
+    from sweeps.plan.retrain import plan_retraining
 
     record, folders = load(sweep, tracking_uri=tracking_uri), [Path(each) for each in config_dirs]
     tokens = override_tokens(overrides)

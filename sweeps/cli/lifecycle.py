@@ -136,7 +136,7 @@ def retrain(
         else:
             remote.submitted(service, service.ask(sweep, "retrain", body), detach=False, as_json=as_json)
         return
-    from sweeps.plan.export import plan_retraining
+    from sweeps.plan.retrain import plan_retraining
     from sweeps.registry.model_names import retrained_model, why_not_registered
 
     record = operations.record(sweep)

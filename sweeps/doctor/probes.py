@@ -13,7 +13,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sweeps.doctor.node_state import Look, NodeState, look
 from sweeps.doctor.slow_nodes import Group, Times
-from sweeps_train.devices.node_check import MEETS_WITHIN_S, Meeting, all_reduce_s, free_port, matrix_product_s
+from sweeps_train.devices.node_speed import MEETS_WITHIN_S, Meeting, all_reduce_s, free_port, matrix_product_s
 
 STARTS_WITHIN_S = 60.0
 """Maximum seconds for a process to start on a node and read its state, mostly for importing torch."""

@@ -14,9 +14,10 @@ from sweeps import constants
 from sweeps.compose import Composition
 from sweeps.driver.recorded_provenance import COMPOSITION, present_provenance, recorded_provenance
 from sweeps.errors import UnknownName, UserError
-from sweeps.plan.export import choose, plan_alone, repeat_tags
+from sweeps.plan.export import choose
 from sweeps.plan.new_sweep_name import repeat_name
 from sweeps.plan.plan import Plan, new_plan
+from sweeps.plan.retrain import plan_alone, repeat_tags
 from sweeps.provenance.redaction import HIDDEN
 from sweeps.report.reproduction_result import Repeated
 from sweeps.tracking.artifacts import read_text

@@ -17,8 +17,9 @@ from sweeps.config.service import Service
 from sweeps.driver.reproduce import plan_reproduction
 from sweeps.errors import ConfigError, UserError
 from sweeps.operations.operations import Reading
-from sweeps.plan.export import choose, config_of, plan_retraining
+from sweeps.plan.export import choose, config_of
 from sweeps.plan.extend import ask_driver, read_changes
+from sweeps.plan.retrain import plan_retraining
 from sweeps.plan.saved_sweep import reopened
 from sweeps.registry.model_names import check_registration
 from sweeps.registry.model_owners import ModelRights

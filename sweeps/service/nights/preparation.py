@@ -14,7 +14,7 @@ from sweeps.config import SWEEP_CONFIG
 from sweeps.config.nights import Nights
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan, make_plan
-from sweeps.service.nights.champion import Version, champion_of, champion_point
+from sweeps.service.nights.champion_version import Version, champion_of, champion_point
 from sweeps.service.nights.night import Night, begin, of_schedule
 from sweeps.service.queue.job_requests import Run
 from sweeps.service.queue.jobs import Job

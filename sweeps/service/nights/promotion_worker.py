@@ -17,7 +17,7 @@ from sweeps.constants import NIGHTS_ARTIFACT
 from sweeps.errors import SweepsError, UserError
 from sweeps.plan.plan import make_plan
 from sweeps.service.database.engine import writing
-from sweeps.service.nights.champion import champion_of, champion_point, version_from
+from sweeps.service.nights.champion_version import champion_of, champion_point, version_from
 from sweeps.service.nights.command_lines import CommandLines
 from sweeps.service.nights.night import OPEN, Night, change, claim, nights_of, of_schedule, open_nights, release
 from sweeps.service.nights.preparation import tokens_of

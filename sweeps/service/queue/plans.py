@@ -13,9 +13,9 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config.service import Service
 from sweeps.driver.reproduce import document, plan_reproduction
 from sweeps.errors import UserError
-from sweeps.plan.export import plan_retraining
 from sweeps.plan.extend import read_changes
 from sweeps.plan.plan import Plan, new_plan
+from sweeps.plan.retrain import plan_retraining
 from sweeps.plan.saved_sweep import reopened
 from sweeps.registry.model_names import check_registration, retrained_model
 from sweeps.report.expected_cost import PastSweep, cost_in_words, expected_cost, workload_of
