@@ -53,7 +53,8 @@ MODULES = {
     "reports.progress": {"Progress"},
     "reports.reporter": {"PrintReporter", "Reporter", "Stop"},
 }
-"""Module of each public name; a module is imported when one of its names is first used, since torch takes seconds."""
+"""Public names by module; a module is imported when one of its names is first used, since torch takes seconds to
+import."""
 
 
 def __getattr__(name: str) -> Any:

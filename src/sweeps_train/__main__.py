@@ -1,7 +1,7 @@
 """Training without Ray: ``python -m sweeps_train CONFIG.json``, or ``torchrun --nproc-per-node 2 -m sweeps_train ...``.
 
 CONFIG.json is a ``TrainingConfig``, such as the ``training.json`` in every checkpoint. Each event is printed as a line
-of JSON. SIGTERM makes it save a checkpoint and end.
+of JSON. On SIGTERM, the training saves a checkpoint and ends.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from sweeps_train.reports.reporter import PrintReporter, Stop
 
 
 class TerminableReporter(PrintReporter):
-    """Asks the training to save a checkpoint and stop after the process has received SIGTERM. torchrun passes the
-    signal to all processes; rank 0 decides."""
+    """Reporter that asks the training to save a checkpoint and stop once the process has received SIGTERM. torchrun
+    passes the signal to all processes; rank 0 decides."""
 
     def __init__(self) -> None:
         self._terminated = False

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from sweeps_train.strategies.strategy import Strategy
 
 TRAINING_FILE = "training.json"
-"""The ``TrainingConfig``."""
+"""File in a checkpoint with the ``TrainingConfig`` of its training."""
 FILES = "files"
-"""Folder with exactly the files that a user's own function has saved."""
+"""Folder in a checkpoint with exactly the files that a user's own function has saved."""
 
 
 def save_checkpoint(
@@ -103,7 +103,7 @@ def load_model(folder: str | Path, *, merge: bool = False) -> Any:
         merge: Merge LoRA adapters into the base model, which gives a plain transformers model.
 
     Returns:
-        The model: for language models, of transformers or peft, in the dtype of its files; for tables and estimators, a
+        For language models, a model of transformers or peft in the dtype of its files; for tables and estimators, a
         model whose method ``predict`` takes raw rows; otherwise a module that maps images of shape (batch, channels,
         height, width) to logits of shape (batch, classes).
 
@@ -206,7 +206,7 @@ def prepare_resume(root: Path, note: Callable[[str], None], held: Path | None = 
 
 
 def best_checkpoint(root: str | Path, metric: str, mode: str) -> Path | None:
-    """Find the checkpoint with the best value of a metric, the earlier of two equal ones.
+    """Find the checkpoint with the best value of a metric; of equal ones, the earliest.
 
     Args:
         root: Folder of a training's checkpoints.
@@ -239,7 +239,7 @@ def best_checkpoint(root: str | Path, metric: str, mode: str) -> Path | None:
 
 
 def complete_checkpoints(root: Path) -> list[Path]:
-    """The complete checkpoints in a folder, oldest first."""
+    """Return the complete checkpoints in a folder, oldest first."""
     found = [path for path in root.glob("step-*") if re.fullmatch(r"step-\d+", path.name)]
     return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
 

@@ -15,7 +15,7 @@ from sweeps_train.tasks import build_task
 from sweeps_train.workers.distributed import Workers
 
 SAMPLES_AT_ONCE = 32
-"""Samples per forward pass where the config does not give the size of a micro batch."""
+"""Samples per forward pass if the config does not set a micro batch size."""
 
 
 def evaluate_checkpoint(folder: Path) -> dict[str, float]:

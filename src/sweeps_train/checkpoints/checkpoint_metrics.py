@@ -11,14 +11,14 @@ from sweeps_train.checkpoints.integrity import read_sealed
 from sweeps_train.files.atomic_write import atomic_write
 
 METRICS_FILE = "metrics.json"
-"""Metrics that were reported at this step; null if none were, between two evaluations."""
+"""File in a checkpoint with the metrics that were reported at its step; it contains null if none were."""
 EVALUATION_FILE = "evaluation.json"
-"""Metrics of a checkpoint that was evaluated after it was sealed."""
+"""File with the metrics of a checkpoint that was evaluated after it was sealed."""
 CHECKSUM = "crc32"
 """Key in ``EVALUATION_FILE`` under which the CRC-32 of the metrics is stored."""
 OF_ANOTHER_TRAINING = b"{}\n"
-"""Content of ``METRICS_FILE`` in a checkpoint that was copied from another training. This training continues from it,
-but does not repeat the other's report, nor can that checkpoint be its best one."""
+"""Content of ``METRICS_FILE`` in a checkpoint that was copied from another training. The training that continues from
+the copy neither repeats the report nor counts the copy as its best checkpoint."""
 
 
 def read_metrics(path: Path) -> dict[str, float] | None:

@@ -33,7 +33,7 @@ class ChecksummedFile:
 
     def __init__(self, path: Path):
         self.sum = [0, 0]
-        """Size in bytes, and CRC-32."""
+        """Size in bytes and CRC-32 so far."""
         self._opened = path.open("wb")
 
     def write(self, content: bytes | memoryview) -> int:
@@ -81,7 +81,7 @@ def finish(folder: Path, path: Path, sums: Mapping[str, list[int]] | None = None
     Args:
         folder: Checkpoint under its temporary name.
         path: Final name of the checkpoint.
-        sums: Sizes and checksums of files that need not be read for it.
+        sums: Sizes and checksums that are known, by path; these files are not read again.
     """
     seal(folder, sums)
     folder.rename(path)
@@ -116,7 +116,7 @@ def find_damage(folder: Path) -> str | None:
 
 
 def read_sealed(folder: Path, name: str) -> bytes:
-    """Return the content of a file in a sealed folder, verified; a folder without a seal is read as it is.
+    """Return the content of a file, verified against the seal of its folder if there is one.
 
     Raises:
         ValueError: The content is not what was written.
@@ -132,7 +132,7 @@ def read_sealed(folder: Path, name: str) -> bytes:
 
 
 def with_checksum_of(seal: bytes, name: str, content: bytes) -> bytes:
-    """Return the content of the seal file after one file of the folder was replaced."""
+    """Return the content of a seal file, updated for the new content of one file."""
     sums = json.loads(seal) | {name: [len(content), zlib.crc32(content)]}
     return json.dumps(sums, indent=1).encode() + b"\n"
 
@@ -164,7 +164,7 @@ def quarantine(folder: Path) -> Path:
 
 
 def flush_folder(folder: Path) -> None:
-    """Flush the names in a folder to the disk."""
+    """Flush the entries of a folder (its files' names) to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -181,7 +181,7 @@ def _flush(file: Path, known: list[int] | None = None) -> list[int]:
 
 
 def _size_and_checksum(file: Path) -> list[int]:
-    """Size in bytes, and CRC-32."""
+    """Return the size in bytes and the CRC-32 of a file."""
     size = checksum = 0
     with file.open("rb") as opened:
         while block := opened.read(BLOCK):

@@ -17,8 +17,8 @@ def remove_superseded(
 
     Args:
         root: Folder of the training's checkpoints.
-        keep: ``best``, ``last``, both or none. Until the training is finished the last one stays in any case, since a
-            training continues from it; and afterwards if there is no other to keep.
+        keep: ``best``, ``last``, both or none. Until the training is finished, the last one is always kept, since a
+            retry continues from it; afterwards it is kept if there is no other.
         metric: Metric by which the best one is chosen.
         mode: Whether ``min`` or ``max`` is best.
         finished: Whether the training has reached its end.

@@ -37,7 +37,7 @@ class LaneCheckpoints:
         Args:
             request: The training.
             workers: All workers.
-            reporter: Told of checkpoints that are complete after the report of their step.
+            reporter: Notified of checkpoints that are completed after the report of their step.
             strategy: Provides the model to save.
             optimizer: Provides the state to save.
             connection: Connection to a holder that an earlier attempt has left on rank 0's node.
@@ -74,7 +74,7 @@ class LaneCheckpoints:
 
     @property
     def votes(self) -> list[float]:
-        """Numbers of this worker that are summed over all workers, for ``decide``."""
+        """This worker's numbers for ``decide``, which are summed over all workers."""
         return [] if self._saver is None else self._saver.votes
 
     def decide(self, sums: Sequence[float]) -> None:

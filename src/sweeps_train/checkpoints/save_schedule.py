@@ -31,7 +31,7 @@ class SaveSchedule:
         self._prior_s = 3600 * config.failure_hours
         self._saved_at = step
         self._interval: int | None = None
-        """Steps between two checkpoints if the interval follows from measured times; None until these are known."""
+        """Steps between two checkpoints if the interval is derived from measured times; None until these are known."""
 
     def observe(self, trained_s: float, step_s: float, blocked_s: float, write_s: float) -> None:
         """Update the durations of steps and saves, which are equal on all workers.
@@ -82,8 +82,8 @@ def optimal_interval(save_s: float, between_failures_s: float) -> float:
     """Seconds between two checkpoints that minimise the time lost to saving and to repeated work after failures.
 
     The higher order estimate of J. T. Daly, "A higher order estimate of the optimum checkpoint interval for restart
-    dumps", Future Generation Computer Systems 22 (2006); its first term is that of J. W. Young (1974),
-    the square root of twice the product.
+    dumps", Future Generation Computer Systems 22 (2006); its first term, the square root of twice the product of the
+    arguments, is that of J. W. Young (1974).
 
     Args:
         save_s: Seconds for which a save stops the training.

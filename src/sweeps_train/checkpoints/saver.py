@@ -26,8 +26,8 @@ from sweeps_train.snapshots.snapshot import Snapshot
 from sweeps_train.strategies.strategy import Strategy
 
 SMALL = 2**20
-"""Bytes of trained weights up to which a checkpoint is first tried without a snapshot. A process that holds the
-snapshot, and the agreement on its files, would take longer than the writing."""
+"""Maximum bytes of trained weights for which checkpoints are first written without a snapshot: starting a process that
+holds the snapshot, and agreeing on its files, would take longer than writing."""
 HOLDER_S = 0.3
 """Maximum seconds for which small checkpoints may block training in total before a holder process is started; about the
 cost of its start."""
@@ -130,7 +130,7 @@ class CheckpointSaver:
         return str(path) if self._is_main and path.exists() else None
 
     def _begin_writing(self, path: Path, finished: bool, announce: Callable[[str], None] | None) -> None:
-        """Let the background write the snapshot, for which each worker hands over its part."""
+        """Start writing the snapshot in the background; each worker hands over its part."""
         self._handed_over.clear()
         self._reported.clear()
         if self._is_main:
@@ -258,7 +258,7 @@ class CheckpointSaver:
 
 
 class _Background:
-    """A daemon thread that runs one task after another. It is kept because starting a thread blocks the caller until
+    """A daemon thread that runs one task after another. It is reused, since starting a thread blocks the caller until
     the new thread first waits."""
 
     def __init__(self) -> None:

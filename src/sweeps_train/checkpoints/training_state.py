@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from sweeps_train.strategies.strategy import Strategy
 
 STATE_FILE = "training_state.pt"
-"""Progress, gradient scaler, the random states of all workers, and the optimizer state except its tensors."""
+"""File in a checkpoint with progress, gradient scaler, the random states of all workers, and the optimizer state except
+its tensors."""
 TENSORS_FILE = "training_state.safetensors"
-"""The optimizer's tensors as ``KEY:PARAMETER``, and trained weights that the model's files store in a smaller type."""
+"""File in a checkpoint with the optimizer's tensors, named ``KEY:PARAMETER``, and trained weights that the model's
+files store in a smaller dtype."""
 STATE_FILES = (STATE_FILE, TENSORS_FILE)
 _TRAINED_WEIGHT = "trained weight"
 
@@ -40,7 +42,8 @@ class WorkerState:
 def own_tensors(
     strategy: Strategy, optimizer: torch.optim.Optimizer, weights: dict[str, torch.Tensor]
 ) -> tuple[dict[str, torch.Tensor], WorkerState]:
-    """This worker's state: its tensors or shards by their names in ``TENSORS_FILE``, and everything else.
+    """Return this worker's state: tensors, or its shards of them, by their names in ``TENSORS_FILE``; and everything
+    else.
 
     Args:
         strategy: The strategy.
@@ -66,7 +69,7 @@ def write_state(
         folder: Folder of the checkpoint.
         progress: Position of the training.
         scaler: State of the gradient scaler.
-        states: Those of all workers.
+        states: States of all workers.
     """
     plain: OptimizerState = {}
     for worker in states:
@@ -87,7 +90,7 @@ def write_state(
 def load_state(folder: Path, optimizer: torch.optim.Optimizer, strategy: Strategy) -> Progress:
     """Restore trained weights, optimizer, scaler and random state, and return the progress.
 
-    A worker for which the checkpoint has no random state, since it had fewer workers, keeps its current one.
+    A worker without a random state in the checkpoint, which fewer workers have saved, keeps its current one.
     """
     state, tensors = _read(folder), _tensors(folder)
     moments: OptimizerState = state["optimizer"]

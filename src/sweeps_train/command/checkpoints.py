@@ -40,7 +40,7 @@ class CheckpointWatch:
         self._settings, self._folder = settings, folder
         self._taken: dict[Path, Signature] = {path: _signature(path) for path in self._candidates()}
         self._seen: dict[Path, tuple[Signature, float]] = {}
-        """State of each candidate when it was last checked, and the time since when it has that state."""
+        """State of each candidate when it was last checked, and the time at which that state was first seen."""
 
     def find(self, *, ended_well: bool | None = None) -> list[ProgramCheckpoint]:
         """Return the checkpoints that have become complete since the last call, in the order of writing.
@@ -97,8 +97,8 @@ def put_back(checkpoint: Path, folder: Path) -> None:
 
 
 def _signature(path: Path) -> Signature:
-    """State of a file, or of all files of a folder, for comparison; empty if there are none or if some vanish while
-    they are read."""
+    """Return the state of a file, or of all files of a folder, for comparison; empty if there are none or if some
+    vanish meanwhile."""
     try:
         files = sorted(path.rglob("*")) if path.is_dir() else [path]
         states = [(str(file.relative_to(path)), file.stat()) for file in files if file.is_file()]

@@ -25,7 +25,7 @@ NEW = "+"
 
 
 class UnknownPath(KeyError):
-    """A file has no value at a path."""
+    """Raised if a config file has no value at a path."""
 
     def __init__(self, path: str, above: str | None = None) -> None:
         """

@@ -76,7 +76,7 @@ def _exceptions(lines: Sequence[str]) -> tuple[list[tuple[int, int, str]], set[i
 
 
 def _is_of_launcher(text: str, traceback: Sequence[str]) -> bool:
-    """Whether a launcher raised the exception, by its text and the lines of its traceback."""
+    """Whether a launcher raised an exception, judged by the exception's text and traceback."""
     name = text.partition(":")[0]
     if name.endswith(OF_LAUNCHERS):
         return any(code in line for line in traceback for code in CODE_OF_LAUNCHERS)

@@ -2,7 +2,7 @@
 
 It is a program that imports only the standard library, so that it starts within milliseconds. It gets the number of a
 process group and the seconds between SIGTERM and SIGKILL, and reads a pipe that the worker holds: a byte means that the
-program has ended, the end of the pipe that the worker has.
+program has ended; end of file means that the worker has.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ Processes = Literal["one", "per_node", "per_worker"]
 
 @dataclass(frozen=True)
 class Place:
-    """Place of a worker among those of its trial."""
+    """Ranks of a worker among the workers of its trial, and the address of the first worker."""
 
     rank: int
     local_rank: int
@@ -78,8 +78,8 @@ class Place:
 
 
 def with_python_path(environment: dict[str, str]) -> dict[str, str]:
-    """Let a Python program import everything that this process can import, and modules of the folder in which the sweep
-    started."""
+    """Return the environment with a ``PYTHONPATH`` by which a Python program can import modules of the folder in which
+    the sweep was started, and everything that this process can import."""
     path = os.pathsep.join(each for each in [str(start_folder()), *sys.path] if each)
     return {**environment, "PYTHONPATH": path}
 

@@ -197,7 +197,7 @@ class Lead:
         self._utils.reporter.log(replace(self._utils.progress, step=measured.step), measured.metrics)
 
     def _show_life(self) -> None:
-        """Post an empty log after output of the program, so that it does not count as hanging."""
+        """Post an empty log if the program has printed something, so that it does not count as hanging."""
         if self._has_printed and time.monotonic() - self._alive >= ALIVE_EVERY_S:
             self._has_printed, self._alive = False, time.monotonic()
             self._utils.reporter.log(self._utils.progress, {})

@@ -74,7 +74,7 @@ class Measurements:
         """Process one record of the program; return its step and metrics.
 
         Raises:
-            ValueError: The step is not a whole number, or a limited metric does not come.
+            ValueError: The step is not a whole number, or a metric with a limit is missing.
         """
         step_name = self._name_of_step(record)
         if step_name is not None:
@@ -103,7 +103,8 @@ class Measurements:
         return [name for name in names if name not in self._latest]
 
     def _check_limited(self, new: Mapping[str, float]) -> None:
-        """Fail a program that starts its second report without having measured the limited metrics for the first."""
+        """Raise ``ValueError`` if the program starts its second report without having measured all metrics with limits
+        for the first."""
         missing = self._missing(self._limited)
         if not missing or len(self._fresh) < len(self._objectives):
             return

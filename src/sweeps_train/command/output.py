@@ -18,11 +18,11 @@ Record = dict[str, float]
 Parse = Callable[[str], Record]
 """Returns the metrics in a line; empty if it has none."""
 LONGEST_LINE = 2**20
-"""Number of characters from which a line is no longer searched for metrics."""
+"""Maximum characters of a line that is searched for metrics."""
 MOST_IN_A_LINE = 16
-"""Maximum number of objects that are looked at in a line with several."""
+"""Maximum number of objects that are parsed in one line."""
 _OBJECT = re.compile(r"<[^<>]*>")
-"""An object as Python prints it, which is no expression: ``tensor(0.5, grad_fn=<MulBackward0>)``."""
+"""An object's ``<...>`` representation, which is not a Python expression: ``tensor(0.5, grad_fn=<MulBackward0>)``."""
 _NOT_FINITE = {"nan": float("nan"), "inf": float("inf"), "NaN": float("nan"), "Infinity": float("inf")}
 
 
@@ -40,7 +40,7 @@ def parsers(sources: Sequence[MetricSource]) -> list[Parse]:
 
 
 def record_in(line: str, parse: Sequence[Parse]) -> Record:
-    """Return the metrics in a line by the first parser that finds any."""
+    """Return the metrics that the first successful parser finds in a line; empty if none finds any."""
     if len(line) > LONGEST_LINE:
         return {}
     return next((record for each in parse if (record := each(line))), {})
@@ -123,7 +123,7 @@ def _record(line: str, read: Callable[[str], Record | None]) -> Record:
 
 
 def _pairs_of_braces(text: str) -> Iterator[str]:
-    """The parts of a text within braces that are in no others."""
+    """Yield the parts of a text within outermost braces."""
     depth = start = 0
     for brace in re.finditer("[{}]", text):
         if brace[0] == "{":

@@ -23,7 +23,7 @@ TRIAL_NAMES = (
     "num_nodes",
     "start_folder",
 )
-"""Placeholders that a trial has, besides its config."""
+"""Placeholders that every trial has, in addition to those for values of its config."""
 CHECKPOINT = "checkpoint"
 """Placeholder of the checkpoint to continue from, which is null at a first start."""
 PROCESS_NAMES = ("node_rank", "workers_per_node", "master_address", "master_port", "rank", "local_rank")

@@ -48,7 +48,7 @@ class Program:
             environment: All its environment variables.
             grace_s: Seconds from SIGTERM to SIGKILL when it is ended.
             folder: Working folder; default: that of this process.
-            on_line: Called by threads with each line of output, never twice at once.
+            on_line: Called by other threads with each line of output, never concurrently.
 
         Raises:
             OSError: The program cannot be started.

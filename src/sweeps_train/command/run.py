@@ -207,8 +207,8 @@ def _working_folder(task: CommandTask, folder: Path, lookup: Callable[[str], Any
 
 
 def _from_anywhere(word: str, start: Path) -> str:
-    """Return a word of a command line with a file of the start folder as an absolute path: ``a.py``,
-    ``--data=a.csv``, or ``data=a.csv`` as Hydra's programs want it."""
+    """Return a word of a command line in which a file of the start folder is replaced by its absolute path: ``a.py``,
+    ``--data=a.csv``, or ``data=a.csv`` as in Hydra's overrides."""
     found = str(as_seen_from_anywhere(word, start))
     name, equals, value = word.partition("=")
     if equals and found == word:  # not a file such as year=2026/a.csv

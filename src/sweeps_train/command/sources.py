@@ -20,7 +20,7 @@ MLFLOW_FOLDER = "mlruns"
 """Folder of the program's own MLflow store, in the trial's folder."""
 EVENT_FILES = "*tfevents*"
 COMPARED_BYTES = 256
-"""Number of bytes before the unread ones that are compared, to recognise a file that was rewritten."""
+"""Number of bytes before the unread ones that are compared, to detect that a file was rewritten."""
 
 
 class Source(ABC):
@@ -31,7 +31,7 @@ class Source(ABC):
         """Return the records that are new since the last call.
 
         Args:
-            at_end: Whether the program has ended, so that a last line needs no end.
+            at_end: Whether the program has ended, so that the last line counts even without a line break.
         """
 
 
@@ -45,7 +45,8 @@ def file_sources(
         folder: The trial's folder.
         works_in: The program's working folder, to which paths are relative.
         lookup: Values of placeholders in paths.
-        is_resumed: Whether the training continues. One that begins anew may write the same rows as an attempt before.
+        is_resumed: Whether the training continues. One that starts from the beginning may write the same rows as an
+            earlier attempt.
     """
     found: list[Source] = []
     for source in sources:
@@ -82,7 +83,7 @@ class _Growing:
         self.path = path
         self._offset = 0
         self._before = b""
-        """The bytes before the offset."""
+        """The last bytes that were read, before the offset."""
         self.starts = True
         """Whether the bytes that ``new`` has returned are the file's first ones."""
 
@@ -121,8 +122,8 @@ class _Growing:
 class _Lines(Source):
     """Lines of a file that grows.
 
-    Some programs rewrite it whenever they have a further row, or a further metric as Lightning's ``CSVLogger`` does:
-    rows that were read before are recognised by their numbers.
+    Some programs rewrite the file for each new row, or for each new metric as Lightning's ``CSVLogger`` does: rows that
+    were read before are recognised by their numbers.
     """
 
     def __init__(self, path: Path, *, is_resumed: bool = True) -> None:
@@ -172,7 +173,7 @@ class JsonLinesTail(_Lines):
 
 
 class CsvTail(_Lines):
-    """A CSV file whose first line has the names, but for empty lines and comments before it."""
+    """A CSV file whose first line, after any empty lines and comments, names the columns."""
 
     def __init__(self, path: Path, delimiter: str = ",", *, is_resumed: bool = True) -> None:
         self._delimiter = delimiter
@@ -189,7 +190,8 @@ class CsvTail(_Lines):
                 self._names = row
 
     def _is_comment_before(self, row: list[str]) -> bool:
-        """Whether the line taken for the names was a comment: names may begin with ``#``, but then numbers follow."""
+        """Whether the line taken for the column names was a comment. Column names may begin with ``#`` as well, but
+        then numbers follow."""
         return self._names[0].startswith("#") and any(row) and all(printed_number(cell) is None for cell in row)
 
 

@@ -55,7 +55,7 @@ class FlopCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return output
 
     def take(self) -> int:
-        """Number of operations so far.
+        """Return the number of operations so far.
 
         Raises:
             Exception: A formula has failed.

@@ -82,8 +82,8 @@ def _without_graph_breaks(usual: Any) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _answered_without_compiler() -> Iterator[None]:
-    """Within the block, answer the questions that DDP asks ``torch._dynamo``, unless something has imported that
-    module."""
+    """Within the block, replace ``torch._dynamo`` by a stand-in for the calls that DDP makes, unless it is imported
+    already."""
     if compiler_is_loaded():
         yield
         return

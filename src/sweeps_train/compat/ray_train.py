@@ -50,7 +50,7 @@ _NAMED: dict[str, Any] = (
 
 
 def broadcast_in_report(value: T | None) -> T:
-    """Broadcast rank 0's value to every worker; from Ray 2.58 on, a mismatch is reported as one of
+    """Broadcast rank 0's value to every worker; from Ray 2.58 on, Ray's error about workers that do not call it names
     ``ray.train.report``."""
     received: T = collective_impl.broadcast_from_rank_zero(value, **_NAMED)
     return received

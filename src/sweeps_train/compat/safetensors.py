@@ -54,7 +54,8 @@ def checksummed_safetensors(folder: Path) -> Iterator[dict[str, list[int]]]:
 
 
 def _size_and_checksum(file: Path, tensors: Mapping[str, torch.Tensor]) -> list[int]:
-    """Size and CRC-32 of a file with these tensors. Only the header is read, which gives their order."""
+    """Return the size and CRC-32 of a file with these tensors. Only the file's header is read, for the order of the
+    tensors."""
     with file.open("rb") as opened:
         length = opened.read(8)
         header = opened.read(int.from_bytes(length, "little"))

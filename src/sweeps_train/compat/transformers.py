@@ -1,4 +1,4 @@
-"""Private and undocumented names of transformers, imported only when used, since that takes seconds."""
+"""Private and undocumented names of transformers, which is imported only when used, since that takes seconds."""
 
 from __future__ import annotations
 

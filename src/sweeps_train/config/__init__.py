@@ -80,7 +80,7 @@ __all__ = [
 
 @dataclass(config=STRICT, kw_only=True)
 class TrainingConfig:
-    """One training."""
+    """Config of a training of a built-in task."""
 
     task: Task
     """Goal of the training, and its metrics."""
@@ -108,7 +108,7 @@ class TrainingConfig:
 
 @dataclass(config=STRICT, kw_only=True)
 class FunctionConfig:
-    """One training by a user's own function."""
+    """Config of a training by a user's own function."""
 
     task: FunctionTask
     """The function and its arguments."""
@@ -122,7 +122,7 @@ class FunctionConfig:
 
 @dataclass(config=STRICT, kw_only=True)
 class CommandConfig:
-    """One training by a program."""
+    """Config of a training by a program."""
 
     task: CommandTask
     checkpoint: Checkpoint
@@ -162,7 +162,8 @@ def check_fit(task: Task, model: Model, data: Data) -> None:
 
 
 def check_exchange(train: Train, strategy: Strategy) -> None:
-    """Raise ``ValueError`` if a larger global batch would not reduce the strategy's communication."""
+    """Raise ``ValueError`` if a limit on communication is set, but a larger global batch would not reduce it with this
+    strategy."""
     if train.max_communication_share is None:
         return
     if strategy.kind != "ddp":
@@ -179,7 +180,8 @@ def check_exchange(train: Train, strategy: Strategy) -> None:
 
 
 def check_corruption_check(train: Train, strategy: Strategy) -> None:
-    """Raise ``ValueError`` if no worker holds the whole model, so that none can compute a batch alone."""
+    """Raise ``ValueError`` if the corruption check is on, but no worker holds the whole model to compute a batch
+    alone."""
     if train.corruption_check_every is not None and strategy.kind != "ddp":
         raise ValueError(
             f"train.corruption_check_every={train.corruption_check_every} compares workers that hold the whole model; "

@@ -56,10 +56,10 @@ class TextData:
     lines_are_documents: Flag = False
     """Treat each line of a text file as a document; otherwise the file is one document."""
     loader: Loader = Field(default_factory=Loader)
-    """Preparation of batches."""
+    """Options of the data loader."""
     streaming: Flag = False
-    """Tokenize text larger than memory in pieces, by all machines of the cluster, into files that are mapped. Held-out
-    documents are chosen by their contents, so that equal ones stay together."""
+    """Tokenize text larger than memory in pieces, by all machines of the cluster, into memory-mapped files. Held-out
+    documents are chosen by their contents, so that equal ones are in the same split."""
     max_train_documents: PositiveInt | None = None
     """Largest number of training documents; the first ones are used."""
     max_eval_documents: PositiveInt | None = None
@@ -84,12 +84,12 @@ class DigitsData:
 
     kind: Literal["digits"]
     eval_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """Part that is held out, the same in every class."""
+    """Part of the images that is held out, the same in every class."""
     train_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Part of the training images that is used, about the same of each class, for cheaper stages of a search. A smaller
     part is contained in each larger one, and the held-out images stay the same."""
     loader: Loader = Field(default_factory=Loader)
-    """Preparation of batches."""
+    """Options of the data loader."""
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -103,7 +103,7 @@ class CustomData:
     arguments: Annotated[dict[str, Any], Reach.ARGUMENTS] = Field(default_factory=dict)
     """Keyword arguments of ``_target_``; each can be searched as ``data.arguments.NAME``."""
     loader: Loader = Field(default_factory=Loader)
-    """Preparation of batches."""
+    """Options of the data loader."""
 
 
 Data = Annotated[TextData | DigitsData | CustomData | TableData, Field(discriminator="kind")]

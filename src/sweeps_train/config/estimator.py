@@ -36,8 +36,8 @@ class EstimatorTask:
     patience: PositiveInt | None = None
     """Reports without a better value of ``search.metric`` after which the trial ends; null: it continues to its end."""
     folds: Annotated[int, Field(ge=2)] | None = None
-    """Folds of a cross-validation over all rows, instead of held-out ones. After each fold the mean so far is reported;
-    at the end the model that is kept is fitted to all rows. The trial's value is that of its last report."""
+    """Folds of a cross-validation over all rows, instead of a held-out part. After each fold the mean so far is
+    reported; at the end the model that is kept is fitted to all rows. The trial's value is that of its last report."""
     metrics: list[Text] = Field(default_factory=list)
     """Metrics that the estimator reports; default: the metrics of its goal, as for ``task=classification`` and
     ``task=regression``."""
@@ -50,7 +50,7 @@ class EstimatorTask:
 
 @dataclass(config=STRICT, kw_only=True)
 class EstimatorConfig:
-    """One training of an estimator."""
+    """Config of a training of an estimator."""
 
     task: EstimatorTask
     data: TableData

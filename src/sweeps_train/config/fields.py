@@ -1,4 +1,4 @@
-"""Types shared by many keys."""
+"""Field types shared by several sections of the config."""
 
 from __future__ import annotations
 

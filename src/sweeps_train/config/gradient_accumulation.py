@@ -1,4 +1,4 @@
-"""Gradient accumulation: how a global batch is divided into micro batches of workers."""
+"""Gradient accumulation: division of a global batch into the micro batches of workers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from sweeps_train.config.train import Train
 
 
 def check_batch_split(train: Train, replicas: int, stages: int = 1) -> tuple[int, int]:
-    """Decide the micro batch of a worker and the number of accumulation steps.
+    """Return a worker's micro batch size and the number of accumulation steps.
 
     Args:
         train: Sizes of the global batch and the micro batch.
@@ -49,7 +49,8 @@ MICRO_BATCHES_A_STAGE = 4
 
 
 def largest_micro_batch_for(stages: int, share: int) -> int:
-    """The largest micro batch with which all stages of a pipeline work at the same time; 1 if there is none.
+    """Return the largest micro batch size with which all stages of a pipeline work at the same time; 1 if there is
+    none.
 
     >>> largest_micro_batch_for(stages=4, share=24)
     6

@@ -1,4 +1,4 @@
-"""Schema of the preparation of batches."""
+"""Schema of the data loader, which prepares batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sweeps_train.config.reach import Flag
 
 @dataclass(config=STRICT, kw_only=True)
 class Loader:
-    """Preparation of batches."""
+    """Options of the data loader."""
 
     num_workers: Annotated[int, Field(ge=0)] | Literal["auto"] = 0
     """Processes of each worker that read batches ahead; 0 reads them when they are needed, which is the fastest for

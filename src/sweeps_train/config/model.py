@@ -92,7 +92,7 @@ class VisionTransformer:
 
     kind: Literal["vision_transformer"]
     patch_size: PositiveInt = 2
-    """Height and width of a patch, in pixels; must divide the image's."""
+    """Height and width of a patch, in pixels; must divide those of the images."""
     width: PositiveInt = 32
     """Embedding size; must be divisible by ``heads``."""
     depth: PositiveInt = 2
@@ -109,7 +109,8 @@ class VisionTransformer:
 
 @dataclass(config=STRICT, kw_only=True)
 class Mlp:
-    """A multilayer perceptron for tables: embeddings of categories beside the numbers, then layers with ReLU."""
+    """A multilayer perceptron for tables: embeddings of categories concatenated with the numbers, then layers with
+    ReLU."""
 
     kind: Literal["mlp"]
     width: PositiveInt = 64

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from sweeps_train.config.train import Train
 
 _ALLOCATOR, _OLDER_ALLOCATOR = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
-"""Settings of torch's allocator; torch before 2.9 reads only the second one, and later releases prefer the first."""
+"""Environment variables of torch's allocator; torch before 2.9 reads only the second one, and later releases prefer the
+first."""
 _WORKSPACE, _WORKSPACES = "CUBLAS_WORKSPACE_CONFIG", (":4096:8", ":16:8")
-"""Setting of cuBLAS, and the values that make cuBLAS deterministic."""
+"""Environment variable of cuBLAS, and its values with which cuBLAS is deterministic."""
 
 
 def process_environment(train: Train, present: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables that CUDA reads once, when a training's processes start.
+    """Return the environment variables of a training that CUDA reads only once, when a process starts.
 
     Args:
         train: The training loop's options.

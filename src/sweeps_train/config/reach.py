@@ -1,7 +1,7 @@
 """Kinds of things outside of the training that a config value can access: code, files, addresses, other sweeps.
 
 A service that runs other people's configs checks every value by the ``Reach`` of its field. A field whose values are
-numbers, fixed words or sections needs none; any other field declares one, if only ``NOTHING``.
+numbers, fixed words or sections needs none; any other field declares one, even if it is ``NOTHING``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Annotated
 
 
 class Reach(Enum):
-    """Metadata of a field: ``path: Annotated[str, Reach.SOURCE]``."""
+    """Kind of thing that the values of a field access, as its metadata: ``path: Annotated[str, Reach.SOURCE]``."""
 
     NOTHING = auto()
     """Accesses nothing outside of the training."""

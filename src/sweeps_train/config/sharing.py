@@ -1,4 +1,4 @@
-"""Rules for trainings that share one group of workers and one frozen base."""
+"""Rules for trainings that share one group of workers and one frozen base model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ALLOWED: dict[str, Callable[[TrainingConfig], bool]] = {
     "train.corruption_check_every": lambda config: config.train.corruption_check_every is None,
     "train.max_communication_share": lambda config: config.train.max_communication_share is None,
 }
-"""Conditions on one training, by the key that each concerns, in order of checking."""
+"""Conditions that each training must meet, by config key, in order of checking."""
 _SAME: dict[str, Callable[[TrainingConfig], Any]] = {
     "task": lambda config: config.task,
     "model": lambda config: replace(_model(config), lora=Lora()),
@@ -48,7 +48,7 @@ _SAME: dict[str, Callable[[TrainingConfig], Any]] = {
 
 
 def forbids_sharing(configs: Sequence[TrainingConfig]) -> str | None:
-    """Find the key that keeps trainings from sharing workers: one training has a value that forbids it, or the values
+    """Find a config key that keeps trainings from sharing workers: its value in one of them forbids it, or its values
     differ.
 
     Args:

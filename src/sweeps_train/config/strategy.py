@@ -1,7 +1,7 @@
 """Schema of strategies: how one training is spread over its workers.
 
-Every strategy divides the workers into replicas. The workers of one replica process the same samples and hold its model
-together; replicas have different samples, and average their gradients.
+Every strategy divides the workers into replicas. The workers of one replica process the same samples and together hold
+one copy of the model; replicas process different samples, and average their gradients.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class DDP:
 
     kind: Literal["ddp"]
     compression: Literal["none", "fp16", "bf16", "powersgd"] = "none"
-    """Type in which gradients are sent: 16-bit numbers, or matrices of low rank with error feedback (PowerSGD, Vogels
+    """Form in which gradients are sent: 16-bit numbers, or matrices of low rank with error feedback (PowerSGD, Vogels
     et al., 2019, https://arxiv.org/abs/1905.13727). Only with ``none`` is the training the same as on one worker."""
     powersgd_rank: PositiveInt = 2
     """Rank of PowerSGD's matrices: a higher one approximates gradients better, and sends more."""
     powersgd_start: Annotated[int, Field(ge=2)] = 100
-    """Uncompressed steps at the beginning with PowerSGD: gradients change most in the first steps."""
+    """Number of first steps without compression by PowerSGD, since gradients change most in these."""
 
     def replicas(self, num_workers: int) -> int:
         return num_workers
@@ -66,7 +66,7 @@ class TensorParallel:
     size: PositiveInt | None = None
     """Workers that share a layer; the remaining dimension is data parallel. Default: all workers."""
     sequence_parallel: Flag = False
-    """Between attention and perceptrons each worker has a part of the tokens: less memory, a little more communication
+    """Shard the tokens between attention and perceptrons over the workers: less memory, a little more communication
     (Korthikanti et al., 2022, https://arxiv.org/abs/2205.05198)."""
     activation_checkpointing: Flag = False
     """Keep only the inputs of a layer, and recompute the rest in the backward pass."""
@@ -98,8 +98,8 @@ class FSDPTensorParallel:
 
 @dataclass(config=STRICT, kw_only=True)
 class ContextParallel:
-    """Context parallel: every worker has a part of each sequence; for attention, workers exchange it for the full
-    sequence with a part of the heads (DeepSpeed's Ulysses, Jacobs et al., 2023, https://arxiv.org/abs/2309.14509).
+    """Context parallel: every worker has a part of each sequence; for attention, workers exchange these for full
+    sequences with a part of the heads (DeepSpeed's Ulysses, Jacobs et al., 2023, https://arxiv.org/abs/2309.14509).
     Weights are fully sharded. For sequences whose activations do not fit on one device."""
 
     kind: Literal["context_parallel"]
@@ -148,7 +148,7 @@ Strategy = Annotated[
 
 
 def num_stages(strategy: Strategy, num_workers: int) -> int:
-    """Number of workers that a micro batch passes through one after another; 1 without a pipeline.
+    """Return the number of workers that a micro batch passes through one after another; 1 without a pipeline.
 
     >>> num_stages(Pipeline(kind="pipeline"), num_workers=4)
     4

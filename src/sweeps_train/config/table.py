@@ -12,7 +12,7 @@ from sweeps_train.config.loader import Loader
 from sweeps_train.config.reach import Flag, Reach, Text
 
 PositiveClass = Annotated[bool | int | str | None, Reach.NOTHING]
-"""A value of the target column."""
+"""Value of the target column that is the class of interest."""
 BUILTIN_TABLES = ("breast_cancer", "diabetes", "wine")
 """Tables that ship with scikit-learn, as ``builtin:NAME``; their target column is ``target``."""
 
@@ -65,14 +65,14 @@ class TableData:
     time: Text | None = None
     """Column of dates or numbers; the rows with the latest values are held out."""
     max_categories: PositiveInt = 255
-    """Maximum number of distinct categories of a column, the most frequent ones; all others count as unknown.
-    scikit-learn's ``HistGradientBoosting`` takes no more than 255."""
+    """Maximum number of categories of a column: the most frequent values; all others count as unknown. scikit-learn's
+    ``HistGradientBoosting`` takes no more than 255."""
     imputation: Literal["median", "mean", "zero"] = "median"
     """Value that replaces a missing number for models that need one; an additional input marks that it was missing."""
     standardize: Flag = True
     """Scale numbers to mean 0 and standard deviation 1, for models that get them as a matrix."""
     loader: Loader = Field(default_factory=Loader)
-    """Preparation of batches."""
+    """Options of the data loader."""
 
     def __post_init__(self) -> None:
         try:

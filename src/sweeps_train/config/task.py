@@ -25,7 +25,7 @@ class CausalLMTask:
 
 @dataclass(config=STRICT, kw_only=True)
 class ImageClassificationTask:
-    """Cross-entropy over classes."""
+    """Classification of images, or of a user's own samples, by cross-entropy."""
 
     kind: Literal["image_classification"]
     metrics: list[Text] = Field(
@@ -36,7 +36,7 @@ class ImageClassificationTask:
 
 @dataclass(config=STRICT, kw_only=True)
 class ClassificationTask:
-    """Classes of the rows of a table, by cross-entropy."""
+    """Classification of the rows of a table, by cross-entropy."""
 
     kind: Literal["classification"]
     class_weight: Literal["none", "balanced"] = "none"
@@ -56,7 +56,7 @@ class ClassificationTask:
 
 @dataclass(config=STRICT, kw_only=True)
 class RegressionTask:
-    """Numbers for the rows of a table."""
+    """Regression: prediction of a number for each row of a table."""
 
     kind: Literal["regression"]
     loss: Literal["squared", "absolute", "huber"] = "squared"

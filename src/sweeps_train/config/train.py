@@ -43,9 +43,9 @@ class Train:
     changes nothing but speed."""
     max_communication_share: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Enlarge the global batch by the smallest whole factor for which workers spend at most this part of a step on
-    exchanging gradients; needs ``max_global_batch_size``. Both times are measured when a training begins, and the
-    factor is kept for all of it. ``lr`` does not change, nor does ``max_steps``; ``epochs`` have fewer steps. Since
-    another batch size changes the mathematics, this is off by default."""
+    exchanging gradients; needs ``max_global_batch_size``. The times of computing and exchanging are measured when a
+    training begins, and the factor is kept for all of it. ``lr`` does not change, nor does ``max_steps``; ``epochs``
+    have fewer steps. Since another batch size changes the mathematics, this is off by default."""
     max_global_batch_size: PositiveInt | None = None
     """Upper limit of the global batch with ``max_communication_share``."""
     memory_limit_gib: PositiveFloat | None = None
@@ -54,8 +54,8 @@ class Train:
     optimizer: (
         Literal["adamw", "adam", "sgd", "adamw_8bit", "paged_adamw_8bit", "paged_adamw_32bit"] | CustomOptimizer
     ) = "adamw"
-    """Optimizer of torch, or of bitsandbytes: with averages of 8 bits instead of 32 (``_8bit``), in memory that moves
-    between GPU and CPU when it is short (``paged_``); or any other, by its ``_target_``."""
+    """Optimizer of torch, or of bitsandbytes: with averages of 8 bits instead of 32 (``_8bit``), or in memory that is
+    paged between GPU and CPU (``paged_``); or any other, by its ``_target_``."""
     lr: PositiveFloat = 1e-3
     """Peak learning rate."""
     weight_decay: NonNegativeFloat = 0.0
@@ -86,7 +86,7 @@ class Train:
     communication_every: PositiveInt | Literal["auto"] | None = "auto"
     """Steps between two measurements of the time that workers communicate, or wait for each other
     (``train/communication_share``, from 0 to 1); a measured step takes some tenths of a second more. Auto: first at
-    step 200, and then often enough to take a hundredth of the time. Null: never."""
+    step 200, and then often enough to take 0.3% of the time. Null: never."""
     peak_tflops: PositiveFloat | None = None
     """Peak performance of one worker's device in 10^12 operations per second; ``train/flop_utilization`` is the part of
     it that the training uses. Default: the data sheet's for known GPUs; on others the metric is not reported."""
@@ -145,7 +145,7 @@ Kept = Literal["best", "last"]
 
 @dataclass(config=STRICT, kw_only=True)
 class SaveEvery:
-    """Distance between two checkpoints, in one unit."""
+    """Interval between two checkpoints, in exactly one of three units."""
 
     steps: PositiveInt | None = None
     """Optimizer steps."""
@@ -177,8 +177,8 @@ class Checkpoint:
     keep: list[Kept] = Field(default_factory=lambda: list[Kept](("best", "last")))
     """Checkpoints of a trial that are kept: the best by the search's metric, the newest, or both."""
     trials: PositiveInt | None = None
-    """Number of trials whose checkpoints, and files of their program, are kept after the end of the sweep, the best
-    trials first; null: all."""
+    """Number of trials, the best ones, whose checkpoints and program files are kept after the end of the sweep; null:
+    all."""
     background: Flag | Literal["auto"] = "auto"
     """Copy the state into shared memory and write it to the storage while the training continues; false: all workers
     wait until it is written. It needs memory and ``/dev/shm`` of a checkpoint's size on the first worker's machine;

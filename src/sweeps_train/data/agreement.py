@@ -12,7 +12,7 @@ _COMPARED = 16
 
 
 def check_same_samples(workers: Workers, train: Samples, held_out: Samples, *, contents: bool) -> None:
-    """Refuse data that differs between the workers of a training; every worker must call it.
+    """Raise ``ValueError`` if the workers of a training have different data; every worker must call it.
 
     Workers with different files, or different versions of a data set, would wait for each other forever: those with the
     longer epoch make a step that the others do not make.

@@ -83,13 +83,13 @@ def cached_arrays(kind: str, key: Any, make: Callable[[], Arrays]) -> Arrays:
 
 
 def entry_name(key: Any) -> tuple[str, str]:
-    """A key as JSON, and its hash, which names the entry."""
+    """Return a key as JSON, and its hash, which names the entry."""
     described = json.dumps(key, sort_keys=True)
     return described, hashlib.sha256(described.encode()).hexdigest()[:32]
 
 
 def _read(file: Path) -> Arrays | None:
-    """The arrays of a file; None if it does not exist or is damaged."""
+    """Return the arrays of a file; None if it does not exist or is damaged."""
     if not file.exists():
         return None
     try:

@@ -85,7 +85,7 @@ def mapped_corpus(
 
 
 def _read(folder: Path) -> Arrays | None:
-    """The arrays of a corpus. Checksums are not verified: that would take as long as an epoch."""
+    """Return the arrays of a corpus. Checksums are not verified: that would take as long as an epoch."""
     if not (folder / KEY_FILE).exists():
         return None
     mark_used(folder)
@@ -128,7 +128,7 @@ def _make_pieces(
 
 
 def _contents(todo: Sequence[tuple[int, Part]], make: Callable[[Part], Arrays]) -> Iterator[tuple[int, bytes]]:
-    """Index and file content of each piece, in any order."""
+    """Yield the index and file content of each piece, in any order."""
     if len(todo) < _ENOUGH_FOR_RAY or not _ray_runs():
         for index, piece in todo:
             yield index, _packed_arrays(make(piece))
@@ -165,7 +165,7 @@ def _packed_arrays(arrays: Arrays) -> bytes:
 
 
 def _lengths(file: Path) -> dict[str, int]:
-    """Lengths of the arrays in a file, from their headers."""
+    """Return the lengths of the arrays in a file, from their headers."""
     lengths = {}
     with zipfile.ZipFile(file) as archive:
         for name in archive.namelist():

@@ -26,7 +26,7 @@ PIECE_BYTES = 16 * 2**20
 """Size of a piece of a file: some seconds of tokenizing."""
 
 _PLAIN = "/!$&'()*+,;=:@"
-"""Characters that a URI's path has as they are, as in ``year=2026/a.csv``."""
+"""Characters that are not percent-encoded in the path of a URI, as in ``year=2026/a.csv``."""
 _ROWS_AT_ONCE = 1000
 _TO_LINE_END = 2**16
 
@@ -57,16 +57,14 @@ class Piece:
 
 
 def find_files(key: str, path: str, types: tuple[str, ...] = FILE_TYPES) -> list[File] | None:
-    """Find the files of a path, URI, folder or glob. Those whose name or folder begins with a dot are left out, unless
-    the path has it.
+    """Find the files of a path, URI, folder or glob. Files whose name or folder begins with a dot are left out, unless
+    the path itself names it.
 
     Args:
         key: Config key that has the path, for messages.
         path: The path.
-        types: Ends of the names of files that are looked for.
-
-    Returns:
-        Files sorted by name; None if the path can only be a name on the hub.
+        types: File name endings to look for. Returns: Files sorted by name; None if the path can only be a name on the
+            hub.
 
     Raises:
         ValueError: There are none.
@@ -90,7 +88,7 @@ def file_at(path: Path) -> File:
 
 
 def local_files(key: str, path: str, types: tuple[str, ...] = FILE_TYPES) -> list[Path] | None:
-    """Find the files of this machine, as ``find_files`` does."""
+    """Find files of this machine, as ``find_files`` does."""
     local = Path(path).expanduser()
     if local.is_file():
         if not _has_type(local.name, types):
@@ -150,8 +148,8 @@ def _remote_files(key: str, uri: str, types: tuple[str, ...]) -> list[File]:
 
 
 def _fits(names: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Whether the names of a path fit a glob's, as with files of this machine: ``*`` is one name, ``**`` any number of
-    folders, and neither a hidden one.
+    """Whether the names of a path match those of a glob, by the rules for local files: ``*`` matches one name and
+    ``**`` any number of folders, but neither matches hidden ones.
 
     >>> _fits(["a", "b.csv"], ["*.csv"]), _fits(["a", "b.csv"], ["**", "*.csv"]), _fits([".a", "b.csv"], ["**"])
     (False, True, False)
@@ -175,7 +173,7 @@ def _nothing_there(key: str, path: str, types: tuple[str, ...]) -> str:
 
 
 def open_store(location: str) -> tuple[Any, str]:
-    """The Arrow file system of a path or URI, and the path in it.
+    """Return the Arrow file system of a path or URI, and the path in it.
 
     Raises:
         OSError: The store cannot be reached.
@@ -299,7 +297,7 @@ def _converted(piece: Piece) -> str:
 
 
 def _table(opened: Any) -> Iterator[Document]:
-    """The rows of a CSV file, whose first line names the columns."""
+    """Yield the rows of a CSV file, whose first line names the columns."""
     csv.field_size_limit(2**31 - 1)  # the default of 128 KiB is too small for documents
     # utf-8-sig: spreadsheets write a byte order mark.
     rows = csv.DictReader(io.TextIOWrapper(opened, encoding="utf-8-sig", newline=""))
@@ -327,7 +325,7 @@ def _rows(opened: Any, piece: Piece) -> Iterator[Document]:
 
 
 def _lines(opened: Any, piece: Piece) -> Iterator[str]:
-    """The lines that begin within a piece."""
+    """Yield the lines that begin within a piece."""
     size = opened.size()
     start, stop = piece.start, size if piece.stop is None else min(piece.stop, size)
     content = opened.read_at(stop - start, start)
@@ -347,7 +345,7 @@ def _lines(opened: Any, piece: Piece) -> Iterator[str]:
 
 
 def _json(piece: Piece, text: str) -> Iterator[Document]:
-    """A list of objects, or one object per line."""
+    """Yield the objects of JSON text: a list of objects, or one object per line."""
     if not text.lstrip().startswith("["):
         yield from _objects(piece, iter(text.split("\n")))
         return

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def load_digits() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Pixels of shape (1797, 64) with values from 0 to 16, and labels.
+    """Return pixels of shape (1797, 64) with values from 0 to 16, and labels.
 
     Raises:
         ImportError: Scikit-learn is not installed.
@@ -32,11 +32,11 @@ def load_digits() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
 
 
 def split_by_class(labels: npt.NDArray[np.int64], held_out: float) -> tuple[list[int], list[int]]:
-    """Row numbers for training and held-out data, with the same share of each class, equal to those of scikit-learn's
-    ``train_test_split(stratify=labels, random_state=0)``.
+    """Return row numbers for training and held-out data, with the same share of each class, equal to those of
+    scikit-learn's ``train_test_split(stratify=labels, random_state=0)``.
 
     Raises:
-        ValueError: A class would have no row in one of them.
+        ValueError: A class would have no row in one of the two parts.
     """
     counts = np.bincount(labels)
     number = math.ceil(held_out * len(labels))

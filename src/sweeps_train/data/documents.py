@@ -36,7 +36,7 @@ def check_splits(config: TextData, num_train: int, num_held_out: int) -> None:
 
 
 def fingerprint(config: TextData) -> list[Any]:
-    """JSON values that change whenever ``read_documents`` might return something else.
+    """Return JSON values that change whenever the result of ``read_documents`` may change.
 
     Raises:
         ValueError: Nothing was found.
@@ -52,7 +52,8 @@ def fingerprint(config: TextData) -> list[Any]:
 
 
 def _fingerprint(key: str, path: str, config: TextData, split: str) -> Any:
-    """Name, size and modification time of every file; for a data set of the hub its fingerprint in ``datasets``."""
+    """Return the name, size and modification time of every file; for a hub data set, its fingerprint in
+    ``datasets``."""
     if path == BUILTIN_DOCSTRINGS:
         files: list[File] | None = [file_at(file) for file in source_files()]
     else:
@@ -124,7 +125,7 @@ def column(documents: Iterable[Document], key: str, name: str, first: int = 1) -
         first: Number of the first document, for messages.
 
     Raises:
-        ValueError: A document does not have the column, or null in it.
+        ValueError: A document lacks the column, or has null in it.
 
     Example:
         >>> list(column([{"text": "one"}, {"text": "two"}], "data.text_field", "text"))

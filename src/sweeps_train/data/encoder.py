@@ -48,7 +48,7 @@ class Encoder:
         """Tokenize documents: truncated to ``sequence_length`` tokens, or in full if documents are packed.
 
         Raises:
-            ValueError: A document does not have these columns.
+            ValueError: A document lacks a configured column.
         """
         config = self._config
         length = None if config.packing else config.sequence_length

@@ -33,7 +33,7 @@ from sweeps_train.tables.table_files import TYPES
 BLOCK = 2**20
 MOST_BLOCKS = 64
 MOST_FILES = 100_000
-"""Largest number of files that are hashed in a folder named by arguments of a user's function."""
+"""Maximum number of files that are hashed in a folder named by arguments of a user's function."""
 
 
 def data_fingerprints(
@@ -42,7 +42,7 @@ def data_fingerprints(
     """Hash the data of a training.
 
     A user's own function is identified by its source file, its arguments, and the files that these name; a program by
-    its command line, and the files that this and its config files name.
+    its command line, and the files that are named in its command line and config files.
 
     Returns:
         A digest by the name of each source of data; None if its contents cannot be read from here.
@@ -87,7 +87,7 @@ def _text(config: TextData, path: str) -> str | None:
 
 
 def _hub_commit(name: str, config: TextData) -> str | None:
-    """Commit of the hub data set that this machine downloaded last, for the configured revision."""
+    """Return the commit of a hub data set that this machine downloaded last, for the configured revision."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     revision = (config.revision if name == config.path else None) or "main"
@@ -142,7 +142,8 @@ def _files_in(path: Path) -> list[Path]:
 
 
 def _files(files: Iterable[Path]) -> str | None:
-    """One digest of names and contents; names are relative to the folder that contains all files."""
+    """Return one digest of the names and contents of files; names are relative to the folder that contains all of
+    them."""
     files = list(files)
     if not files:
         return None

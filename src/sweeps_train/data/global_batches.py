@@ -27,8 +27,8 @@ class GlobalBatch(NamedTuple):
     size: int
     """Tokens or samples that pass through the models of all workers."""
     units: int | torch.Tensor
-    """Number of terms of the loss over all workers, 1 if there are none; a scalar on the device if only the batches
-    show it, so that no step waits for it."""
+    """Number of terms of the loss over all workers, 1 if there are none; a scalar on the device if it is known only
+    from the batches, so that no step waits for it."""
     waited_s: float
     """Seconds that this worker waited for its part."""
 
@@ -57,7 +57,7 @@ class GlobalBatches:
         """Start reading at a position.
 
         Args:
-            position: Number of samples before it.
+            position: Number of samples before this position.
             num_steps: Steps to come.
             size: Samples in a global batch.
             micro_batch_size: Samples in a micro batch.
@@ -89,7 +89,8 @@ class GlobalBatches:
         return GlobalBatch(micro_batches, len(indices), size, counted, waited_s)
 
     def _num_ignored(self, micro_batches: Sequence[Batch]) -> torch.Tensor:
-        """Ignored labels in the batches of all workers, a scalar; those of a replica have the same."""
+        """Return the number of ignored labels in the batches of all replicas, a scalar; all workers of a replica have
+        the same batches."""
         own, device = float(sum(map(num_ignored, micro_batches))), self._workers.device
         of_all = self._workers.sum_tensor(torch.full((), own, dtype=sum_type(device), device=device))
         return of_all * (self._data_parallel.size / self._workers.size)
@@ -99,8 +100,8 @@ class GlobalBatches:
         After a change, call ``begin``.
 
         Args:
-            seconds: Seconds that they took.
-            wait_share: Share of them in which workers waited for their batches.
+            seconds: Duration of these steps.
+            wait_share: Share of this time in which workers waited for their batches.
 
         Returns:
             Description of the change; None if nothing changes.
@@ -116,7 +117,7 @@ class GlobalBatches:
         self._micro_batches = iter(())
 
     def _share(self, indices: Sequence[int]) -> Sequence[int]:
-        """This worker's samples of a global batch, in the order of its micro batches."""
+        """Return this worker's samples of a global batch, in the order of its micro batches."""
         data = self._config.data
         if isinstance(data, TextData) and data.group_by_length and not data.packing:
             indices = longest_first(self._samples, indices)

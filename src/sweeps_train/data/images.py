@@ -20,7 +20,7 @@ IGNORED_LABEL = -100
 
 
 class ImageSamples:
-    """Samples of input and label; each whose label is not ignored is one unit of the loss."""
+    """Pairs of an input and a label; each pair is one unit of the loss, unless its label is ignored."""
 
     def __init__(self, pairs: Dataset[Any], class_names: Sequence[str] = ()):
         """
@@ -31,9 +31,9 @@ class ImageSamples:
         self.pairs = pairs
         self.class_names = class_names or tuple(map(str, getattr(pairs, "classes", None) or ()))
         self.knows_labels = False
-        """Whether ``units`` leaves out ignored labels; in other data sets only batches show them."""
+        """Whether ``units`` leaves out ignored labels; if not, they are known only from batches."""
         self._counted: torch.Tensor | None = None
-        """Whether the loss counts a sample, by index; None if it counts all, as far as is known."""
+        """Whether the loss counts each sample, by index; None as long as all are assumed to count."""
         if type(pairs) is TensorDataset:
             counted, self.knows_labels = pairs.tensors[1] != IGNORED_LABEL, True
             self._counted = None if counted.all() else counted
@@ -42,7 +42,7 @@ class ImageSamples:
         return len(self.pairs)  # type: ignore[arg-type] # torch's Dataset leaves __len__ out on purpose
 
     def column(self, index: int) -> str:
-        """Index of a feature by its name, if the data set has ``columns`` or ``feature_names``."""
+        """Return a feature's index as text, with its name if the data set has ``columns`` or ``feature_names``."""
         for attribute in ("columns", "feature_names"):
             names = getattr(self.pairs, attribute, None)
             if names is not None and index < len(names):
@@ -50,7 +50,8 @@ class ImageSamples:
         return str(index)
 
     def num_classes(self) -> int:
-        """Number of classes: of the data set's ``classes``, as in torchvision, otherwise of all labels."""
+        """Return the number of classes: of the data set's ``classes`` if it has them, as in torchvision, otherwise of
+        its labels."""
         classes = getattr(self.pairs, "classes", None)
         return len(classes) if classes is not None else 1 + max(int(self.pairs[i][1]) for i in range(len(self)))
 
@@ -85,7 +86,7 @@ def num_ignored(batch: Batch) -> int:
 COLOURS = (1, 3, 4)
 """Usual numbers of channels."""
 MOST_STRETCHED = 4
-"""Ratio of width to height above which the height of an image is taken for a number of channels."""
+"""Maximum ratio of the second to the first dimension of an input for which the first may be the height of an image."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class ImageShape:
 
 
 def image_shape(samples: ImageSamples) -> ImageShape:
-    """Shape of the first image, and the number of classes.
+    """Return the shape of the first image, and the number of classes.
 
     Raises:
         ValueError: The inputs do not have the shape (channels, height, width).

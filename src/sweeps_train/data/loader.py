@@ -34,7 +34,8 @@ def load_micro_batches(
         samples: Training data.
         order: Order of the samples.
         share: Selects this worker's samples of a global batch.
-        positions: Positions of the first samples of all global batches to come; its step is their size.
+        positions: Positions of the first samples of all global batches to come; the step of this range is the batch
+            size.
         micro_batch_size: Samples in a micro batch.
         read_ahead: Number of processes and batches that are read ahead.
         pin_memory: Whether to put batches into page-locked memory; auto: if that makes copies to the device faster.

@@ -147,8 +147,8 @@ class PackedSamples:
         return int((stops - starts).sum())
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        """Stack sequences: ``input_ids`` and ``targets`` (the next token, or ``IGNORED``) of shape (batch, length), the
-        last sequence too, since compiled code and CUDA graphs need a fixed shape. If documents are isolated also
+        """Stack sequences: ``input_ids`` and ``targets`` (the next token, or ``IGNORED``) of shape (batch, length). The
+        last sequence is padded, since compiled code and CUDA graphs need a fixed shape. If documents are isolated also
         ``position_ids`` of the same shape, and ``document_ends`` of shape (batch, documents in a sequence at most): the
         last document ends with the padding."""
         starts, stops = self._places(indices)

@@ -9,9 +9,9 @@ from sweeps_train.config.loader import Loader
 from sweeps_train.workers.distributed import usable_cores
 
 WORTH_A_CHANGE = 0.05
-"""Share of the steps' time that workers wait for batches, above which more batches are read ahead."""
+"""Share of the steps' time spent waiting for batches above which more batches are read ahead."""
 HELPS = 0.8
-"""Maximum ratio of the wait after a change to the wait before it, for the change to stay."""
+"""Maximum ratio of the wait after a change to the wait before it with which the change is kept."""
 SETTLE_S = 3.0
 """Seconds of training after a change that are not judged, while processes start and fill their queues."""
 MEASURE_S = 5.0
@@ -36,8 +36,8 @@ class ReadAhead:
 
 
 class ReadAheadTuner:
-    """While workers wait for batches, increases the number of reading processes, then the batches that each keeps
-    ready. A change that does not shorten the wait is undone, and no further one is made.
+    """Increases the number of reading processes, then the batches that each keeps ready, while workers wait for
+    batches. A change that does not shorten the wait is undone, and no further one is made.
 
     All workers come to the same decisions, since they observe the same times.
 
@@ -66,8 +66,8 @@ class ReadAheadTuner:
         """Adapt to the measurements of some steps, which are equal on all workers.
 
         Args:
-            seconds: Seconds that they took.
-            wait_share: Share of them in which workers waited for their batches.
+            seconds: Duration of these steps.
+            wait_share: Share of this time in which workers waited for their batches.
 
         Returns:
             Description of a change of the setting; None if it stays.
@@ -107,12 +107,12 @@ class ReadAheadTuner:
 
 
 def read_ahead(loader: Loader, *, may_draw: bool, most: int) -> tuple[ReadAhead, ReadAheadTuner | None]:
-    """The initial setting, and the tuner that adapts it with ``num_workers=auto``.
+    """Return the initial setting, and the tuner that adapts it with ``num_workers=auto``.
 
     Args:
         loader: The options.
         may_draw: Whether reading a sample may draw random numbers. These are seeded by the position in the data only in
-            processes of their own, so that there is at least one, and the numbers do not depend on the tuning.
+            reading processes, so that there is at least one of them and the numbers do not depend on the tuning.
         most: Largest number of processes of a worker.
     """
     if loader.num_workers != "auto":
@@ -122,7 +122,8 @@ def read_ahead(loader: Loader, *, may_draw: bool, most: int) -> tuple[ReadAhead,
 
 
 def processors_of_a_worker() -> int:
-    """Processors that this worker may use: those that Ray reserved for it, otherwise its share of the machine's."""
+    """Return the number of processors that this worker may use: those that Ray reserved for it, otherwise its share of
+    the machine's."""
     if reserved := os.environ.get("OMP_NUM_THREADS", ""):
         return max(1, int(reserved.partition(",")[0]))  # OpenMP takes a list, for nested regions
     return max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))

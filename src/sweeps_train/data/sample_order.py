@@ -37,9 +37,9 @@ class SampleOrder:
     The sample at a position follows from seed and position alone. So a training can resume exactly after a number of
     samples, with any number of workers, and no sample is left out at an epoch's end.
 
-    Up to ``window`` samples, an epoch is one permutation. Beyond, it is a sequence of windows, each a permutation of
-    randomly chosen blocks of neighbouring samples: this needs no list of all samples, and reads from few regions of a
-    disk at a time.
+    Up to ``window`` samples, an epoch is one permutation. With more samples, it is a sequence of windows, each a
+    permutation of randomly chosen blocks of neighbouring samples: this needs no list of all samples, and reads from few
+    regions of a disk at a time.
     """
 
     def __init__(self, num_samples: int, seed: int, *, window: int = 2**20, block: int = 2**10):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def files_of_sklearn(pattern: str) -> list[Path]:
-    """Paths of scikit-learn's files that match a pattern; none if it is not installed."""
+    """Return the paths of scikit-learn's files that match a pattern; none if scikit-learn is not installed."""
     spec = importlib.util.find_spec("sklearn")
     if spec is None or spec.origin is None:
         return []

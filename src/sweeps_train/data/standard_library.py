@@ -22,7 +22,7 @@ BUILTIN_DOCSTRINGS = "builtin:stdlib_docstrings"
 """Config path that names the standard library's docstrings as documents."""
 
 MIN_DOCSTRING_CHARACTERS = 80
-"""Shorter docstrings are mostly one-liners that repeat a name."""
+"""Minimum length of a docstring; shorter ones are mostly one-liners that repeat a name."""
 
 MIN_ASCII_FRACTION = 0.95
 """Part of a docstring's characters that must be ASCII: to a byte-level model other scripts are noise."""
@@ -41,7 +41,7 @@ _PREFIXES_LEFT_OUT = ("_sysconfigdata", "config-")
 
 
 def source_files() -> list[Path]:
-    """The ``.py`` files of the running Python's standard library, sorted, without tests and site-packages.
+    """Return the ``.py`` files of the running Python's standard library, sorted, without tests and site-packages.
 
     Raises:
         FileNotFoundError: This Python was installed without the source of its library.
@@ -65,14 +65,14 @@ def source_files() -> list[Path]:
 
 
 def split_of(path: Path) -> Split:
-    """Split of a source file, by its module's top-level name, so that a package is in one split."""
+    """Return the split of a source file, by its module's top-level name, so that no package is in both splits."""
     name = path.relative_to(_library()).parts[0].removesuffix(".py")
     # Not hash(), which differs from process to process.
     return "eval" if hashlib.sha256(name.encode()).digest()[0] < EVAL_FRACTION * 256 else "train"
 
 
 def docstrings(split: Split) -> list[str]:
-    """The docstrings of the standard library's modules, classes and functions, each text once.
+    """Return the docstrings of the standard library's modules, classes and functions, each text once.
 
     The order is fixed and mixes the modules, so that the first ones are a fair sample of all.
 
@@ -128,7 +128,7 @@ def _is_worth_learning(text: str) -> bool:
 
 
 def _blocks(tree: ast.Module) -> Iterator[ast.AST]:
-    """All nodes that contain a block of statements. Expressions have none; skipping them is twice as fast."""
+    """Yield all nodes that contain a block of statements. Expressions have none; skipping them is twice as fast."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         owner = waiting.pop()

@@ -46,7 +46,7 @@ class TableSamples:
 
 
 def table_samples(config: TableData, goal: Goal) -> tuple[TableEncoding, TableSamples, TableSamples]:
-    """``build_table_samples``, cached for all trials of a long-lived worker."""
+    """Return the result of ``build_table_samples``, cached for all trials of a long-lived worker."""
     return cached("table", (config, goal), lambda: build_table_samples(config, goal))
 
 
@@ -77,5 +77,5 @@ def build_table_samples(
 
 
 def inputs(encoding: TableEncoding, features: Features) -> tuple[torch.Tensor, torch.Tensor]:
-    """Model inputs: numbers, imputed and scaled, and category indices."""
+    """Return the inputs of a model: imputed and scaled numbers, and category indices."""
     return torch.from_numpy(encoding.matrix(features.numbers)), torch.from_numpy(features.categories)

@@ -203,13 +203,13 @@ def _split(documents: Iterator[Document], role: Role, fraction: float) -> tuple[
 
 
 def _is_held_out(document: Document, fraction: float) -> bool:
-    """Decide by a hash of the contents, so that equal documents are in the same split, even from different files."""
+    """Whether a document is held out, by a hash of its contents, so that equal documents are in the same split."""
     digest = hashlib.blake2b(repr(sorted(document.items())).encode(), digest_size=8).digest()
     return int.from_bytes(digest) < fraction * 2**64
 
 
 def _first(arrays: Arrays, split: str, documents: int | None) -> Arrays:
-    """The arrays of a split, cut to its first documents."""
+    """Return the arrays of a split, cut to its first documents."""
     split_arrays = {name: values for name, values in arrays.items() if name.startswith(split)}
     ends = split_arrays[f"{split}ends"]
     if documents is None or len(ends) <= documents:
@@ -223,7 +223,7 @@ def _first(arrays: Arrays, split: str, documents: int | None) -> Arrays:
 
 
 def _dependencies(config: TextData, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """Everything that the arrays depend on, including this code."""
+    """Return everything that the arrays depend on, including this code."""
     code = hashlib.sha256()
     for file in sorted(Path(__file__).parent.glob("*.py")):
         code.update(file.read_bytes())
@@ -239,7 +239,7 @@ def _dependencies(config: TextData, tokenizer: PreTrainedTokenizerBase) -> dict[
 
 
 def _tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Hash of a tokenizer's files and of its class, since some tokenizers are written in Python."""
+    """Return a hash of a tokenizer's files and of its class, since some tokenizers are written in Python."""
     content = hashlib.sha256(f"{type(tokenizer).__module__}.{type(tokenizer).__qualname__}".encode())
     with TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)

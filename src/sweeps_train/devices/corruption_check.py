@@ -20,7 +20,7 @@ from sweeps_train.steps.random_state import random_state, seed_all, set_random_s
 from sweeps_train.strategies.strategy import Strategy, on_device
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Types by their size in bytes."""
+"""Integer dtypes by their size in bytes."""
 
 
 class CorruptionCheck:
@@ -48,8 +48,8 @@ class CorruptionCheck:
             read: Reads samples, on rank 0.
 
         Raises:
-            SilentCorruption: This worker, or one of two, has computed other numbers than the others, which then lose
-                the connection to it.
+            SilentCorruption: This worker's numbers differ from the majority's, or there is no majority. Other workers
+                then lose the connection to it.
         """
         with self._undone(step):
             own = self._fingerprint(self._workers.broadcast(read() if self._workers.rank == 0 else {}))
@@ -61,7 +61,7 @@ class CorruptionCheck:
                 raise SilentCorruption(step, others, hosts)
 
     def _fingerprint(self, batch: Batch) -> str:
-        """Fingerprint of the loss and of every bit of the gradients."""
+        """Return a fingerprint of the loss and of every bit of the gradients."""
         strategy = self._strategy
         with strategy.precision.autocast():
             on_it = on_device(batch, self._workers.device)
@@ -89,7 +89,7 @@ class CorruptionCheck:
 
 
 def suspects(fingerprints: Sequence[str]) -> list[int]:
-    """Ranks whose fingerprint differs from the majority's; all ranks if there is no majority.
+    """Return the ranks whose fingerprint differs from the majority's; all ranks if there is no majority.
 
     >>> suspects(["a", "a", "b", "a"])
     [2]
@@ -106,7 +106,7 @@ def suspects(fingerprints: Sequence[str]) -> list[int]:
 
 
 def _sum_of_bits(tensor: torch.Tensor) -> torch.Tensor:
-    """Sum of a tensor's numbers read as integers, which changes with any single bit."""
+    """Return the sum of a tensor's numbers read as integers, which changes with any single bit."""
     dense = tensor.to_dense() if tensor.layout is not torch.strided else tensor
     if dense.is_complex():
         dense = torch.view_as_real(dense)

@@ -61,12 +61,12 @@ def reset_peak_memory(device: torch.device) -> None:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Peak bytes of tensors, on a device for which ``counts_memory``."""
+    """Return the peak bytes of tensors, on a device for which ``counts_memory`` is true."""
     return int(device_module(device).max_memory_allocated(device))
 
 
 def peak_reserved_memory(device: torch.device) -> int:
-    """Peak bytes that torch has reserved, on a device for which ``counts_memory``."""
+    """Return the peak bytes that torch has reserved, on a device for which ``counts_memory`` is true."""
     return int(device_module(device).max_memory_reserved(device))
 
 

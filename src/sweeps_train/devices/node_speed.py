@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 REPEATS = 5
 CPU_SIZE, GPU_SIZE = 1024, 8192
-"""Rows and columns of the matrices: some hundredths of a second on one core, and on a GPU."""
+"""Rows and columns of the matrices on a CPU core and on a GPU, where a product takes some hundredths of a second."""
 CPU_MIB, GPU_MIB = 16, 256
-"""MiB that each node gives to an all-reduce."""
+"""MiB that each node contributes to an all-reduce, on CPUs and on GPUs."""
 MEETS_WITHIN_S = 15.0
 """Maximum seconds for the nodes of a group to find each other, and for one all-reduce."""
 
@@ -37,7 +37,7 @@ class Meeting:
 
 
 def matrix_product_s() -> list[float]:
-    """Median seconds of a matrix product on each GPU of this process; without a GPU, on one CPU thread."""
+    """Return the median seconds of a matrix product on each GPU of this process; without a GPU, on one CPU thread."""
     import torch
 
     gpus = torch.cuda.device_count()
@@ -68,7 +68,7 @@ def free_port() -> int:
 
 
 def all_reduce_s(meeting: Meeting) -> float:
-    """Median seconds of an all-reduce of ``CPU_MIB`` (``GPU_MIB`` on GPUs) within a group of nodes.
+    """Return the median seconds of an all-reduce of ``CPU_MIB`` (``GPU_MIB`` on GPUs) within a group of nodes.
 
     Raises:
         Exception: The nodes did not find each other within ``MEETS_WITHIN_S``, or the all-reduce failed.

@@ -85,11 +85,11 @@ _VARIANTS = {"laptop", "max", "super", "ti", "d"}
 """Words that distinguish devices with the same number, of which one may be twice as fast: ``RTX 4090 Laptop GPU``. A
 device with such a word in its name is known only if an entry has that word."""
 _MIG_SLICES = {"A30": 4}
-"""Compute slices of a whole GPU, if there are not seven."""
+"""Number of compute slices of a whole GPU, for GPUs that do not have seven."""
 
 
 def peak_tflops(name: str, precision: Literal["8 bit", "16 bit", "fp32", "tf32"]) -> float | None:
-    """Peak performance of a device, or of the MIG slice of one.
+    """Return the peak performance of a device or of a MIG slice.
 
     Args:
         name: The device's name, as the driver gives it.
@@ -124,15 +124,15 @@ def peak_tflops(name: str, precision: Literal["8 bit", "16 bit", "fp32", "tf32"]
 
 
 def peak_of(device: torch.device, dtype: torch.dtype | None, *, float8: bool = False) -> float | None:
-    """Peak performance of this process's device for matrices of ``dtype``, in 10^12 operations per second.
+    """Return the peak performance of this process's device for matrices of ``dtype``, in 10^12 operations per second.
 
     Args:
         device: The device.
-        dtype: Type of the forward pass; None is that of the weights, float32.
+        dtype: Type of the forward pass; None for the type of the weights, float32.
         float8: Whether linear layers multiply 8-bit numbers.
 
     Returns:
-        None if the device is unknown, as all CPUs are.
+        The performance; None if the device is unknown, as all CPUs are.
     """
     if not is_accelerator(device):
         return None

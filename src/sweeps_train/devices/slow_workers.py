@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from sweeps_train.workers.distributed import Workers
 
 SLOW = 1.5
-"""A worker is slow if its part of a step takes this many times the median of the others."""
+"""Ratio of a worker's part of a step to the median of the others' from which the worker is slow."""
 SUCCESSIVE = 3
 """Number of successive measurements in which a worker must be slow."""
 
@@ -54,7 +54,7 @@ class SlowWorkers:
 
 
 def busy_parts(communication: Sequence[float], data_wait: Sequence[float]) -> list[float]:
-    """Share of a step in which each worker did not wait for others, from 0 to 1.
+    """Return the share of a step in which each worker did not wait for others, from 0 to 1.
 
     Args:
         communication: Part of the time after its batch had arrived in which each worker communicated, or waited for

@@ -18,7 +18,8 @@ MIB = 2**20
 
 
 class _ThisProcess:
-    """Use of processors and memory by this process. A fork, which may inherit this module's state, starts over."""
+    """Use of processors and memory by this process. A forked process, which may inherit this module's state, starts
+    over."""
 
     def __init__(self) -> None:
         self._begin()
@@ -29,12 +30,12 @@ class _ThisProcess:
         self._now, self._used = time.perf_counter(), time.process_time()
 
     def memory(self) -> float:
-        """Resident memory in MiB."""
+        """Return the resident memory in MiB."""
         return self._process.memory_info().rss / MIB
 
     def processors(self) -> float:
-        """Percent of one core since the last call, or since this module was loaded. ``psutil`` would read a file for
-        it, which takes a noticeable part of a small model's steps between two logs."""
+        """Return the CPU use in percent of one core since the last call, or since this module was loaded. ``psutil``
+        would read a file for it, which takes a noticeable part of a small model's steps between two logs."""
         now, used = time.perf_counter(), time.process_time()
         percent = 100 * (used - self._used) / (now - self._now)
         self._now, self._used = now, used
@@ -52,11 +53,12 @@ _this_process = _ThisProcess()
 _measurements = _Measurements()
 
 MEMORY = ("system/memory_mib", "system/gpu_memory_mib", "system/gpu_memory_reserved_mib")
-"""Metrics of memory that is compared with the memory that one worker may use."""
+"""Metrics that are compared with the memory that one worker may use."""
 
 
 def memory_limit(device: torch.device) -> tuple[str, float]:
-    """The memory that this worker may use, in MiB, and its metric: of the GPU, otherwise of the machine."""
+    """Return the metric of the memory that this worker may use, and its value in MiB: memory of the GPU if it has its
+    own, otherwise of the machine."""
     name = "system/gpu_memory_limit_mib" if counts_memory(device) else "system/memory_limit_mib"
     return name, _read(name, lambda: usable_memory(device) / MIB)
 
@@ -68,7 +70,7 @@ def begin_measurement(device: torch.device) -> None:
 
 
 def system_metrics(device: torch.device) -> dict[str, float]:
-    """Use of the machine by this process; the same names on all workers.
+    """Measure this process's use of the machine, with the same names on all workers.
 
     Returns:
         CPU use since the last call (percent of one core); resident memory (MiB); peaks of GPU memory since
@@ -89,12 +91,12 @@ def system_metrics(device: torch.device) -> dict[str, float]:
 
 
 def _read(name: str, reading: Callable[[], float]) -> float:
-    """Value of a metric; NaN if it cannot be read."""
+    """Return the value of a metric; NaN if it cannot be read."""
     return _measurements[name].value(reading, math.nan)
 
 
 def total_name(metric: str) -> str:
-    """Name of the sum over all workers of a memory metric.
+    """Return the name of the sum of a memory metric over all workers.
 
     >>> total_name("system/memory_mib")
     'system/total_memory_mib'
@@ -103,7 +105,7 @@ def total_name(metric: str) -> str:
 
 
 def _gpu_percent(device: torch.device) -> float:
-    """Load of a GPU; NaN without NVIDIA's library or driver, or for a MIG slice."""
+    """Return the load of a GPU in percent; NaN without NVIDIA's library or driver, or for a MIG slice."""
     try:
         return float(torch.cuda.utilization(device))
     except Exception:  # noqa: BLE001 - whatever NVIDIA's library raises, training must continue

@@ -17,7 +17,7 @@ _TRIED = frozenset({"cpu", "cuda"})
 
 
 def worker_device() -> torch.device:
-    """The device of this worker: the one that Ray Train has assigned, or else torch's current accelerator."""
+    """Return the device of this worker: the one that Ray Train has assigned, or else torch's current accelerator."""
     # Ray Train sets this variable of Hugging Face Accelerate to the device of the worker. A worker without a GPU may
     # still see those of its machine.
     assigned = os.environ.get("ACCELERATE_TORCH_DEVICE")
@@ -45,12 +45,12 @@ def select_own(local_rank: int, processes: int) -> None:
     """Assign one of this machine's accelerators to this process, if there is one and the process may use it.
 
     Args:
-        local_rank: Number of this process among those of the training on this machine.
-        processes: Number of these.
+        local_rank: Index of this process among the training's processes on this machine.
+        processes: Number of these processes.
 
     Raises:
-        ValueError: There are more processes than accelerators. If each process sees only its own accelerator, all have
-            the local rank 0.
+        ValueError: There are more processes than accelerators. If each process sees only its own accelerator, all must
+            have the local rank 0.
     """
     if not torch.accelerator.is_available() or os.environ.get("ACCELERATE_TORCH_DEVICE") == "cpu":
         return

@@ -33,7 +33,7 @@ class Feed(Protocol):
         """Called after each step.
 
         Args:
-            lanes: Number of trainings that made it.
+            lanes: Number of trainings that took it.
             tokens: Tokens of all of them.
             seconds: Duration in seconds.
         """
@@ -83,7 +83,7 @@ class FeedOfAll:
         """Pass a step on to rank 0's feed.
 
         Args:
-            lanes: Number of trainings that made it.
+            lanes: Number of trainings that took it.
             tokens: Tokens of all of them.
             began: Time at which it began, by ``time.perf_counter``.
         """
