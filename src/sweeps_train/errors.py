@@ -43,7 +43,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 class MicroBatchHalved(RuntimeError):
     """A device ran out of memory while workers wait for each other, so that this process group cannot continue.
 
-    Restarted from its last checkpoint with micro batches of at most ``half`` samples, the training is the same.
+    Restarted from its last checkpoint with micro batches of at most ``half`` samples, the training gives the same
+    result.
 
     >>> str(MicroBatchHalved(16, 8))
     'out of memory: micro batches have 8 samples from the last checkpoint on, instead of 16'

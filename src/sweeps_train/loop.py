@@ -44,8 +44,8 @@ def train(
         metric: Metric by which the best checkpoint is chosen.
         mode: Whether ``min`` or ``max`` of it is best.
         largest_micro_batch: Micro batch size that is known to fit into memory from an earlier attempt.
-        on_prepared: Called by each worker when its data and model are loaded, before it waits for the others; until
-            then hours may pass.
+        on_prepared: Called by each worker when its data and model are loaded, before it waits for the others; loading
+            may take hours.
         evaluator: Computes the evaluations from checkpoints, while the training continues; used on rank 0 only, and
             given on all. By default the workers evaluate.
         failures: Number of earlier attempts that have failed, for ``checkpoint.every=auto``.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from sweeps_train.workers.distributed import Workers
 
 SLOW = 1.5
-"""Ratio of a worker's part of a step to the median of the others' from which the worker is slow."""
+"""Ratio of a worker's part of a step to the median of the others' above which the worker is slow."""
 SUCCESSIVE = 3
 """Number of successive measurements in which a worker must be slow."""
 

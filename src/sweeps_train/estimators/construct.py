@@ -23,13 +23,13 @@ FIT_AT_ONCE = {
     "warm_start": "it is set by Sweeps, which fits the estimator piece by piece",
     "process_type": "trees can only be added",
 }
-"""Arguments that are not supported, and the reasons."""
+"""Arguments that are not supported, with the reasons."""
 
 ROUNDS_OF_LIGHTGBM = (
     *("num_iterations", "num_iteration", "n_iter", "num_tree", "num_trees", "num_round", "num_rounds", "nrounds"),
     *("num_boost_round", "max_iter"),
 )
-"""Other names of LightGBM for ``n_estimators``. It would fit this number in each piece."""
+"""LightGBM's aliases of ``n_estimators``; an estimator given an alias would fit that many rounds in each piece."""
 
 
 def estimator_class(task: EstimatorTask) -> type[Any]:
@@ -87,7 +87,7 @@ def is_native(task: EstimatorTask, found: type[Any]) -> bool:
 
 
 def library_of(found: type[Any]) -> str:
-    """Library that an estimator comes from, even through a user's subclass."""
+    """Return the library that an estimator comes from, even through a user's subclass."""
     roots = [each.__module__.partition(".")[0] for each in found.__mro__]
     return next((root for root in roots if root in (*HANDLES_GAPS, "sklearn")), roots[0])
 
@@ -98,7 +98,7 @@ def make_estimator(task: EstimatorTask, seed: int, num_cpus: int, *, has_categor
     Args:
         task: Class and arguments.
         seed: ``random_state`` of the estimator, if it has one and the arguments do not set it.
-        num_cpus: Number of threads of the estimator, with the same condition.
+        num_cpus: Number of threads of the estimator, under the same condition.
         has_categories: Whether it gets columns of categories.
 
     Raises:
@@ -121,7 +121,7 @@ def make_estimator(task: EstimatorTask, seed: int, num_cpus: int, *, has_categor
 def _defaults(
     found: type[Any], known: dict[str, Any], seed: int, num_cpus: int, has_categories: bool
 ) -> dict[str, Any]:
-    """Default arguments that the estimator accepts."""
+    """Return the default arguments that the estimator accepts."""
     library = library_of(found)
     # XGBoost and LightGBM would take all cores, scikit-learn takes one.
     defaults: dict[str, Any] = {"n_jobs": num_cpus} if num_cpus > 1 or library in HANDLES_GAPS else {}
@@ -136,11 +136,12 @@ def _defaults(
 
 
 def unknown_arguments(task: EstimatorTask, found: type[Any]) -> tuple[list[str], list[str], Literal["all", "some"]]:
-    """Arguments that an estimator does not accept.
+    """Find the arguments of a task that its estimator does not accept.
 
     Returns:
-        Those that its signature does not have; all names that it has; and ``some`` if it passes others on to its
-        library, so that only fitting it can tell.
+        Names of the task's arguments that are not in the signature; all names in the signature; and ``all``, or
+        ``some`` if the estimator passes other arguments on to its library, so that only fitting shows whether they are
+        known.
     """
     parameters: dict[str, inspect.Parameter] = {}
     for each in reversed(found.__mro__):

@@ -13,9 +13,9 @@ DEFAULT_ROUNDS = 100
 PIECES = 20
 """Number of reports while an estimator is fitted; ``task.report_every`` overrides it."""
 AT_ONCE = ("dart", "rf", "gblinear")
-"""Kinds of boosters that change earlier rounds or draw on all of them, so that they cannot be continued exactly."""
+"""Kinds of boosters that cannot be continued exactly, since they change earlier rounds or depend on all of them."""
 KIND_OF_BOOSTER = ("booster", "boosting_type", "boosting", "boost")
-"""Arguments that name the kind: of XGBoost, and of LightGBM, which knows three names."""
+"""Arguments that name the kind of booster: one of XGBoost, and the three aliases of LightGBM."""
 
 
 class Growth(Protocol):

@@ -31,7 +31,7 @@ class EstimatorModel:
     """Whether the estimator takes a frame with missing values and categories instead of a matrix."""
 
     def inputs(self, features: Features) -> Any:
-        """Inputs of the estimator for encoded rows."""
+        """Return the estimator's inputs for encoded rows."""
         if self.native:
             return self.encoding.frame(features)
         return self.encoding.matrix(features.numbers, features.categories)
@@ -52,11 +52,11 @@ class EstimatorModel:
         return prediction_frame(self.encoding, self.outputs(self.encode(rows)))
 
     def encode(self, rows: Any) -> Any:
-        """Inputs of the estimator for raw rows, in the form that ``predict`` takes."""
+        """Return the estimator's inputs for raw rows, which may have any form that ``predict`` takes."""
         return self.inputs(self.encoding.encode(to_table(rows)))
 
     def outputs(self, inputs: Any) -> npt.NDArray[Any]:
-        """Probabilities of shape (rows, classes), or class indices or numbers of shape (rows,)."""
+        """Return probabilities of shape (rows, classes), or class indices or numbers of shape (rows,)."""
         output = self.encoding.output
         if not isinstance(output, Classes):
             return np.asarray(self.estimator.predict(inputs), dtype=np.float64).reshape(-1)

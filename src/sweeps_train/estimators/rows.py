@@ -35,12 +35,12 @@ class Split:
     held_out: Part
 
     def model(self, estimator: Any, *, native: bool) -> EstimatorModel:
-        """An estimator with the encoding of these rows."""
+        """Combine an estimator with the encoding of these rows."""
         return EstimatorModel(estimator, self.encoding, native)
 
 
 def held_out_split(config: TableData, goal: Goal, encoding: TableEncoding | None = None) -> Split:
-    """Training and held-out rows, read once for all trials of a long-lived worker.
+    """Return training and held-out rows, read once for all trials of a long-lived worker.
 
     Args:
         config: The table.
@@ -54,7 +54,7 @@ def held_out_split(config: TableData, goal: Goal, encoding: TableEncoding | None
 
 
 def fold_splits(config: TableData, goal: Goal, folds: int) -> list[Split]:
-    """The rows of each fold, followed by all rows as training rows; cached for a long-lived worker."""
+    """Return the rows of each fold, followed by all rows as training rows; cached for a long-lived worker."""
 
     def make() -> list[Split]:
         table = with_target(config, read_table(config), "data.path", config.path)

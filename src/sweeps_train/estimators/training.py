@@ -45,7 +45,7 @@ def estimator_function(config: EstimatorConfig, metric: str, mode: str) -> Calla
 
     Args:
         config: The estimator and its table.
-        metric: Metric whose lack of progress counts for ``task.patience``.
+        metric: Metric that must improve within ``task.patience`` reports.
         mode: Whether ``min`` or ``max`` of it is best.
 
     Raises:
@@ -132,7 +132,7 @@ def _new(config: EstimatorConfig, split: Split) -> Any:
 
 
 def _num_cpus() -> int:
-    """CPUs that Ray has reserved for this worker."""
+    """Return the number of CPUs that Ray has reserved for this worker."""
     reserved: dict[str, float] = ray.get_runtime_context().get_assigned_resources()  # type: ignore[no-untyped-call]
     return max(1, int(reserved.get("CPU", 1)))
 
@@ -149,7 +149,7 @@ def _report(model: EstimatorModel, fitted: Fitted, metrics: dict[str, float]) ->
 
 
 def _resumed() -> tuple[EstimatorModel | None, Fitted]:
-    """The model and the position of the newest checkpoint, if there is one."""
+    """Return the model and the position of the newest checkpoint, if there is one."""
     checkpoint = ray.train.get_checkpoint()
     if checkpoint is None:
         return None, Fitted()

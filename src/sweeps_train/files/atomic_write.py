@@ -11,7 +11,7 @@ UNFINISHED = ".unfinished"
 
 
 def unfinished(path: Path) -> Path:
-    """Temporary path beside ``path`` under which its contents are written.
+    """Return the temporary path beside ``path`` to which its contents are first written.
 
     >>> unfinished(Path("step-00000020")).name
     'step-00000020.unfinished'

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """``SWEEPS_CACHE``, or else the user's cache folder.
+    """Return ``SWEEPS_CACHE`` if it is set, else the folder ``sweeps`` in the user's cache folder.
 
     Raises:
         RuntimeError: The user has no home folder.

@@ -69,11 +69,11 @@ def spec_of(tensor: torch.Tensor) -> TensorSpec:
 
 
 def mapped(path: Path, *, shared: bool) -> dict[str, torch.Tensor]:
-    """The tensors of a safetensors file, memory-mapped.
+    """Return the tensors of a safetensors file, memory-mapped.
 
     Args:
         path: The file.
-        shared: Whether what is written to them changes the file.
+        shared: Whether writing to the tensors changes the file.
 
     Raises:
         OSError: The file cannot be read.
@@ -94,7 +94,7 @@ def mapped(path: Path, *, shared: bool) -> dict[str, torch.Tensor]:
 
 
 def _header(specs: Mapping[str, TensorSpec]) -> tuple[bytes, int]:
-    """The header of a file, and the size of the data after it."""
+    """Return the header of a file, and the size of the data after it."""
     entries, end = {}, 0
     for name in _in_order(specs):
         start, end = end, end + specs[name].size

@@ -1,4 +1,4 @@
-"""Splits texts into lines as files do."""
+"""Splits texts into lines, only at line breaks as in files."""
 
 from __future__ import annotations
 

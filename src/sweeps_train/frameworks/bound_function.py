@@ -16,7 +16,7 @@ def bind_function(task: FunctionTask) -> Callable[[], Any]:
     """Bind a function to its arguments, as Ray Train calls it: with one mapping, or without any if it takes none.
 
     Raises:
-        ValueError: The function cannot be called so.
+        ValueError: The function cannot be called in this way.
     """
     function = import_target("task", task.target)
     try:

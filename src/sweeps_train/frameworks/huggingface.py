@@ -62,12 +62,12 @@ def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Ca
 
 
 def keep_best_by_the_trial(args: TrainingArguments) -> None:
-    """Let the trial keep the best checkpoint instead of the ``Trainer``: each reported one is moved out of the
-    ``Trainer``'s folder.
+    """Leave it to the trial to keep the best checkpoint, since each reported one is moved out of the ``Trainer``'s
+    folder.
 
-    The trial keeps the checkpoint of its best report (``checkpoint.keep=[best, last]``), and nobody would use the model
-    that the ``Trainer`` loads at its end. With ``save_strategy=best`` a checkpoint would come only after its evaluation
-    has been reported, so every evaluation saves one; all but the best and the last are removed.
+    The trial keeps the checkpoint of its best report (``checkpoint.keep=[best, last]``), and the model that the
+    ``Trainer`` loads at its end would not be used. With ``save_strategy=best`` a checkpoint would come only after its
+    evaluation has been reported, so every evaluation saves one; all but the best and the last are removed.
     """
     args.load_best_model_at_end = False
     if args.save_strategy == SaveStrategy.BEST:

@@ -109,7 +109,7 @@ def _validated(target: str, made: Any) -> tuple[Trainer, LightningModule, Lightn
 
 
 def _callbacks(trainer: Trainer) -> list[Any]:
-    """The user's callbacks followed by ours, which reports the metrics that they have logged.
+    """Return the user's callbacks, followed by the one that reports the metrics that they have logged.
 
     Checkpoint callbacks without a folder of their own are left out, since each report brings a checkpoint.
     """
@@ -123,8 +123,8 @@ class ReportCallback(Checkpoint):
     """Reports each validation, or each epoch if there is no validation, with a checkpoint.
 
     The metrics of a training epoch are complete only after the validation at its end, and after the module's own
-    ``on_train_epoch_end``; Lightning calls checkpoint callbacks, as this one is, last of all. So a validation is
-    reported at the end of its epoch, or before the next batch.
+    ``on_train_epoch_end``; Lightning calls checkpoint callbacks, such as this one, last. So a validation is reported at
+    the end of its epoch, or before the next batch.
     """
 
     def __init__(self, *, saves: bool) -> None:
@@ -174,7 +174,8 @@ class ReportCallback(Checkpoint):
 
 
 class ChangedValues(Callback):
-    """Callback that gives a resumed module the values that ``configure_optimizers`` returns now."""
+    """Callback that sets a resumed module's optimizers to the values that ``configure_optimizers`` returns in this
+    run."""
 
     def __init__(self) -> None:
         self._before: list[Values] = []

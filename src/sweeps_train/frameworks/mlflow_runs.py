@@ -1,7 +1,7 @@
-"""MLflow runs that a user's function starts: stored in the trial's folder, with their metrics as the trial's.
+"""MLflow runs that a user's function starts: stored in the trial's folder, with their metrics added to the trial's.
 
-Otherwise they would appear beside the sweep, in another experiment, without a link to the trial, and those of stopped
-trials would run for ever. A function that calls ``mlflow.set_tracking_uri`` logs where it says.
+Otherwise the runs would appear in another experiment than the sweep's, without a link to the trial, and those of
+stopped trials would never end. A function that calls ``mlflow.set_tracking_uri`` logs to that store.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class OwnRuns:
         """Return the values logged since the last call, by step; values without a step belong to the current one.
 
         Args:
-            step: Present step of the trial.
+            step: Current step of the trial.
             reported: Names of metrics that the function reports itself.
         """
         records = []

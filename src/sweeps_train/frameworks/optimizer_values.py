@@ -1,7 +1,7 @@
 """Optimizer values that change when a trial continues, such as a learning rate under PBT.
 
-A checkpoint holds the optimizer with its former values, and a framework that loads it would continue with these
-instead of the trial's new values.
+A checkpoint holds the optimizer's former values, and a framework that loads it would continue with these instead of the
+trial's new ones.
 """
 
 from __future__ import annotations

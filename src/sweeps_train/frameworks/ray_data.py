@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 @contextmanager
 def trial_shards(task: FunctionTask | None) -> Iterator[Mapping[str, DataIterator]]:
     """Make and split the datasets of a trial for a ``with`` block, in which this worker reads its shards. All workers
-    of the group call it.
+    of the group must call it.
 
     Args:
-        task: The task with its datasets; None: it has none.
+        task: The task with its datasets; None if the trial has none.
 
     Yields:
         The shards of this worker, by name of the dataset.
 
     Raises:
         ValueError: A dataset cannot be made.
-        TypeError: A function returns no dataset.
+        TypeError: A function does not return a dataset.
     """
     if task is None or not task.datasets:
         yield {}
@@ -61,7 +61,7 @@ def make_datasets(task: FunctionTask) -> dict[str, Dataset]:
         The datasets by name.
 
     Raises:
-        ValueError: A function cannot be called, or returns several datasets without this one.
+        ValueError: A function cannot be called, or returns several datasets but not the requested one.
         TypeError: A function returns something else.
     """
     from ray.data import DataContext, Dataset, ExecutionResources
@@ -96,7 +96,7 @@ def _split(task: FunctionTask, nodes: list[str]) -> list[dict[str, DataIterator]
 
     Args:
         task: The task with its datasets.
-        nodes: Ray's id of each rank's node.
+        nodes: Ray's node id of each rank.
     """
     from ray.train import DataConfig
 
@@ -113,7 +113,7 @@ def _split(task: FunctionTask, nodes: list[str]) -> list[dict[str, DataIterator]
 
 
 def _node_ids() -> list[str]:
-    """Ray's id of the node of each rank."""
+    """Return Ray's node id of each rank."""
     own = ray.get_runtime_context().get_node_id()
     if not torch.distributed.is_initialized():
         return [own]

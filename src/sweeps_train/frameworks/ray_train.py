@@ -1,8 +1,8 @@
 """A user's Ray Train function as a trial, without any change to it.
 
 Calls such as ``ray.train.report`` and ``ray.train.get_checkpoint`` go through an object that Ray Train keeps in each
-worker. It is replaced by one that tells the reporter at once, while Ray's controller would only poll its workers, and
-that saves checkpoints in the trial's folder, where its next attempt finds them.
+worker. It is replaced by one that calls the reporter at once, whereas Ray's controller polls its workers, and that
+saves checkpoints in the trial's folder, where the trial's next attempt finds them.
 """
 
 from __future__ import annotations
@@ -125,14 +125,14 @@ def _in_own_folder(config: ReportingConfig, checkpoint_folder: Path) -> Iterator
 
 
 def _function_of(config: ReportingConfig, metric: str, mode: str) -> Callable[[], Any]:
-    """The function that Ray Train calls."""
+    """Return the function that Ray Train calls."""
     if isinstance(config, EstimatorConfig):
         return estimator_function(config, metric, mode)
     return script_function(config.task, metric) if config.task.framework == "script" else bind_function(config.task)
 
 
 class StopRequested(BaseException):
-    """Ends the function; like ``KeyboardInterrupt``, it passes through ``except Exception``."""
+    """Raised in a user's function to end it; like ``KeyboardInterrupt``, it passes through ``except Exception``."""
 
 
 @dataclass(frozen=True)
@@ -371,7 +371,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
 
     @property
     def reporter(self) -> Reporter:
-        """Receives logs and notes, and answers whether to stop; not reports."""
+        """Reporter for logs, notes and requests to stop; reports go through ``report_at``."""
         return self._reporter
 
     @property

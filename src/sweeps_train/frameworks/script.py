@@ -1,8 +1,8 @@
 """A script for ``torchrun`` as a Ray Train function: one process for each worker, with the environment of ``torchrun``.
 
 The output of the first process is read: a line that is a JSON object with the search's metric is a report. If it has a
-``checkpoint``, a folder, this is saved; a script that is started again finds the newest one in ``SWEEPS_CHECKPOINT``.
-The folder ``SWEEPS_OUTPUT`` is for files of the script, and removed at the end.
+``checkpoint``, the path of a folder, that folder is saved; a restarted script finds the newest one in
+``SWEEPS_CHECKPOINT``. The folder ``SWEEPS_OUTPUT`` is for files of the script, and is removed at the end.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CHECKPOINT = "SWEEPS_CHECKPOINT"
 OUTPUT = "SWEEPS_OUTPUT"
 """Environment variable: folder for the files of this worker's script."""
 TERMINATION_S = 5.0
-"""Seconds that a script has to end after SIGTERM."""
+"""Maximum seconds for a script to end after SIGTERM."""
 POLL_S = 1.0
 """Seconds between two checks of the scripts of all workers while the first one prints nothing."""
 
@@ -91,7 +91,7 @@ def script_function(task: FunctionTask, metric: str) -> Callable[[], None]:
 
 
 def command(task: FunctionTask) -> list[str]:
-    """Command line of the script on each worker.
+    """Return the command line of the script, the same on each worker.
 
     >>> task = FunctionTask(kind="function", _target_="train.py", arguments={"lr": 0.1, "name": "x"})
     >>> command(task)[1:]

@@ -24,7 +24,7 @@ def log_step(step: int, metrics: Mapping[str, Any]) -> None:
     """Record metrics of a step of the trial that this worker trains.
 
     Unlike ``ray.train.report`` it is not an evaluation: no scheduler decides on it, and other workers need not call it.
-    In a function of stock Ray Train nothing happens.
+    Under Ray Train without Sweeps it does nothing.
 
     Args:
         step: Number of optimizer steps done.

@@ -1,4 +1,4 @@
-"""The interface that supplies trainings to a group, on rank 0, and its counterpart on all workers."""
+"""The interface that supplies trainings to a group on rank 0, and a wrapper of it that all workers call."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Feed(Protocol):
         """
 
     def ended(self, request: TrainingRequest, error: Exception | None) -> None:
-        """Called when a training ends, successfully or with an error, which does not affect the others."""
+        """Called when a training ends, successfully or with an error; other trainings are not affected."""
 
 
 class FeedOfAll:
-    """The feed on all workers: rank 0 calls the real feed and broadcasts the answers."""
+    """Wrapper of the feed that all workers call: rank 0 calls the feed itself and broadcasts the answers."""
 
     def __init__(self, feed: Feed | None, workers: Workers):
         """
@@ -54,7 +54,7 @@ class FeedOfAll:
         self._feed, self._workers = feed, workers
 
     def has_next(self) -> bool:
-        """Whether this worker knows of a waiting training."""
+        """Whether a training waits for a lane, as far as this worker knows."""
         return self._feed is not None and self._feed.has_next()
 
     def next(self, free: int) -> Sequence[TrainingRequest]:
@@ -68,7 +68,7 @@ class FeedOfAll:
         return given if self._workers.rank == 0 else told
 
     def allows(self, base: TrainingConfig, request: TrainingRequest) -> bool:
-        """Whether a training may share the base model of another one; if not, it is ended with an error.
+        """Whether a training may share the base model of another one; if not, the training is ended with an error.
 
         Args:
             base: Config whose base model is shared.

@@ -1,4 +1,4 @@
-"""A group of workers: what its lanes share."""
+"""A group of workers, and everything that its lanes share."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Group:
         return build_task(config, state)
 
     def prepare(self, request: TrainingRequest, state: Path | None) -> Task:
-        """Build model and data of a lane, and wait until all workers have, since another node may still download or
-        tokenize."""
+        """Build model and data of a lane, and wait until all workers have done so, since other nodes may still be
+        downloading or tokenizing."""
         task = self.build_task(request.config, state)
         request.on_prepared()
         self.workers.meet()

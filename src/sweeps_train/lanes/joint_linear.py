@@ -46,7 +46,7 @@ class JointLinear(nn.Module):
         """
         Args:
             base: The frozen layer.
-            parts: Rows of the current batch, one list for all layers, which the owner of this layer fills.
+            parts: Rows of the lanes in the current batch: one list for all layers, filled by the owner of the layers.
         """
         super().__init__()
         self.base = base
@@ -111,7 +111,7 @@ def _have_as_many_rows(adapters: Sequence[_Adapter]) -> bool:
 
 
 def _stacked(adapters: Sequence[_Adapter]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Both adapter weights of all lanes, stacked; lower ranks are padded with zeros, which add nothing."""
+    """Return both adapter weights of all lanes, stacked; lower ranks are padded with zeros, which add nothing."""
     rank = max(len(each.down) for each in adapters)
     lacking = [rank - len(each.down) for each in adapters]
     down = [
@@ -122,8 +122,7 @@ def _stacked(adapters: Sequence[_Adapter]) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class _JointProduct(torch.autograd.Function):
-    """Computes the gradients of the input and of all lanes' adapters; the counterpart of ``FusedLinear`` for several
-    lanes."""
+    """Autograd function of ``JointLinear``, which computes the gradients of the input and of all lanes' adapters."""
 
     @staticmethod
     def forward(

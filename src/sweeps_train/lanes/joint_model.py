@@ -48,11 +48,11 @@ class JointModel:
 
 
 def parts_of(batches: Sequence[Batch], lanes: Sequence[tuple[int, Any]]) -> list[Part]:
-    """Row ranges of the lanes' batches in the joint batch.
+    """Return the row ranges of the lanes' batches in the joint batch.
 
     Args:
         batches: Batches of the lanes.
-        lanes: Number of each lane, and its dropout.
+        lanes: Index of each lane, and the function that applies its dropout.
     """
     parts, start = [], 0
     for batch, (lane, dropout) in zip(batches, lanes, strict=True):
@@ -85,7 +85,7 @@ def join(batches: Sequence[Batch]) -> Batch:
 
 
 def adapted_layers(adapted: Any) -> dict[str, FusedLinear]:
-    """Layers of a model that have adapters, by their names in its base.
+    """Return the layers of a model that have adapters, by their names in its base.
 
     Raises:
         ValueError: A layer cannot be computed together with those of other lanes.

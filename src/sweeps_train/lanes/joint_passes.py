@@ -32,7 +32,7 @@ class Work:
 
     strategy: LaneStrategy
     memory: OutOfMemoryHandler
-    """The largest size of the lane's micro batches, which it halves after running out of memory."""
+    """Holds the maximum size of the lane's micro batches, and halves it after running out of memory."""
     micro_batches: Sequence[Batch]
     """Micro batches of this worker, on the CPU."""
     scale: float
@@ -40,7 +40,7 @@ class Work:
 
 
 class _OutOfMemory(Exception):
-    """A pass that did not fit into memory, and the places of its lanes in the step."""
+    """Raised if a pass does not fit into memory, with the indices of its lanes in the step."""
 
     def __init__(self, error: RuntimeError, lanes: Sequence[int], rows: int):
         super().__init__(error)
@@ -64,7 +64,7 @@ class JointPasses:
         self._graphs: dict[Hashable, CapturedPasses] = {}
         """CUDA graphs, by the lanes of a pass and their rows."""
         self._begun: set[Hashable] = set()
-        """Kinds of passes in the current step."""
+        """Kinds of passes that have been computed in the current step."""
         self._most_lanes: int | None = None
         """Maximum number of lanes in a pass, after this worker ran out of memory with more."""
 
@@ -85,14 +85,13 @@ class JointPasses:
         """Add the gradients of the lanes' losses, averaged over all workers.
 
         Args:
-            work: Parts of this step, in the same order on all workers; a part without batches has failed on this
-                worker.
-            flags: Numbers on the CPU that are exchanged together with the gradients; the first ones are above 0 for the
-                parts that failed.
+            work: Inputs of the lanes, in the same order on all workers; one without batches has failed on this worker.
+            flags: Numbers on the CPU that are exchanged together with the gradients; the first ones, one for each lane,
+                are above 0 if the lane has failed.
 
         Returns:
-            This worker's part of the summed loss of each, a scalar on the device; the mean of all workers' flags; and
-            the errors of parts, by their place, of which not even one sample fits into this worker's memory.
+            This worker's part of the summed loss of each lane, a scalar on the device; the mean of all workers' flags;
+            and the errors, by index in ``work``, of lanes of which not even one sample fits into this worker's memory.
         """
         if self._workers.size > 1:
             flags = flags.to(self._workers.device, non_blocking=True)
@@ -108,10 +107,10 @@ class JointPasses:
         return losses, flags, too_large
 
     def logits(self, strategy: LaneStrategy, batch: Batch) -> torch.Tensor:
-        """Logits or hidden states of a single lane.
+        """Compute the logits or hidden states of a single lane.
 
         Args:
-            strategy: A lane that is used.
+            strategy: Strategy of a lane that trains.
             batch: Batch of the lane, on the device.
         """
         self._model.place(parts_of([batch], [(self._strategies.index(strategy), strategy.random_numbers.dropout)]))
@@ -127,11 +126,11 @@ class JointPasses:
             self._model.model.train()
 
     def _passes_that_fit(self, work: Sequence[Work]) -> tuple[list[torch.Tensor], dict[int, Exception]]:
-        """Compute with fewer lanes at a time after running out of memory, and with smaller micro batches of a lane that
-        does so without others; other workers are not affected.
+        """Compute all passes. After running out of memory, repeat them with fewer lanes at a time, or, if a lane runs
+        out of memory alone, with smaller micro batches of it. Other workers are not affected.
 
         Returns:
-            Losses, and the errors of lanes that have been left out, since not even one sample fits.
+            Losses, and the errors of lanes that were left out because not even one sample fits.
         """
         states, too_large = [each.strategy.random_numbers.state() for each in work], dict[int, Exception]()
         while True:
@@ -210,7 +209,7 @@ class JointPasses:
     def _captured(
         self, strategies: Sequence[LaneStrategy], parts: Sequence[Part], compute: Pass, batch: Batch
     ) -> CapturedPasses | None:
-        """CUDA graphs for the current lanes and their numbers of rows; None if passes are not replayed."""
+        """Return the CUDA graphs for the current lanes and their numbers of rows; None if passes are not replayed."""
         if any(
             each.capture_note is None or self._draws[part.lane] for each, part in zip(strategies, parts, strict=True)
         ):

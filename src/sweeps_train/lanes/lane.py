@@ -164,8 +164,8 @@ class Lane:
         return self.progress.step >= self.total_steps
 
     def repeat_last_report(self) -> Exchange[Stop]:
-        """Report the checkpoint from which this training continues once more, since its process may have died between
-        saving and reporting it. A checkpoint that another training has reported is left out."""
+        """Repeat the report of the checkpoint from which this training continues, since its process may have died
+        between saving and reporting. A checkpoint that another training has reported is not reported."""
         if self.resumed_from is None:
             return Stop.NO
         metrics = read_metrics(self.resumed_from)
@@ -174,8 +174,8 @@ class Lane:
         return (yield from self._report(metrics, str(self.resumed_from))) if metrics else Stop.NO
 
     def resume_evaluations(self) -> None:
-        """Start the evaluations on other nodes that an earlier attempt, or this training before it went back to a
-        checkpoint, has not completed."""
+        """Restart evaluations on other nodes that were not completed by an earlier attempt, or before this training
+        went back to a checkpoint."""
         if self.pending is not None:
             self.pending.resume(self._evaluates_at, lambda step: step >= self.total_steps)
 
@@ -191,7 +191,7 @@ class Lane:
         return self.batches.next(progress.samples)
 
     def loss_scale(self, batch: GlobalBatch) -> float | torch.Tensor:
-        """Factor by which the losses of a batch's micro batches are scaled."""
+        """Return the factor by which the losses of a batch's micro batches are scaled."""
         return loss_scale(batch.units, self.strategy.data_parallel.size)
 
     def end_step(self, batch: GlobalBatch, loss: torch.Tensor) -> None:
@@ -253,7 +253,7 @@ class Lane:
         return step >= self.total_steps or step % self.config.train.eval_every == 0
 
     def train_metrics(self, *, per_worker: bool) -> Exchange[tuple[dict[str, float], Stop]]:
-        """Metrics of the steps since the last call, and whether to stop.
+        """Return the metrics of the steps since the last call, and whether to stop.
 
         Args:
             per_worker: Include each worker's use of its machine.
@@ -273,7 +273,8 @@ class Lane:
         return metrics | self.divergence.metrics(self.progress.step), Stop(int(stop))
 
     def _adapt_to_times(self, seconds: float, metrics: dict[str, float]) -> None:
-        """Update the intervals between stop requests, saves and reads from the times of the last steps."""
+        """Adapt the intervals of stop checks and checkpoints, and the number of reading processes, to the times of the
+        last steps."""
         step_s = seconds / (self.progress.step - self._measured_at)
         self._measured_at = self.progress.step
         self._stops.asked(self.progress.step, step_s=step_s)
@@ -299,7 +300,7 @@ class Lane:
             times_restored: Number of times that it has gone back to a checkpoint.
 
         Returns:
-            A last evaluation, without a checkpoint of these weights unless others evaluate that.
+            A last evaluation; a checkpoint of these weights is saved only if other nodes evaluate it.
 
         Raises:
             Diverged: The training must return to its last checkpoint instead.

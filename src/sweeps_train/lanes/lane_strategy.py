@@ -1,5 +1,5 @@
-"""The strategy of one lane that shares its base: handles only the lane's adapters, since forward and backward passes
-are joint."""
+"""The strategy of one lane that shares its base model: it handles only the lane's adapters, since all lanes share their
+forward and backward passes."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from sweeps_train.lanes.lane import Lane
 from sweeps_train.workers.exchange import Rows, exchange_together
 
 Life = Generator[Sequence[float] | None, Rows | None, None]
-"""Coroutine of a lane from its first step to its last: yields None for an optimizer step, and numbers to exchange
+"""Coroutine of a lane from its first step to its last: yields None to take an optimizer step, or numbers to exchange
 between workers."""
 
 

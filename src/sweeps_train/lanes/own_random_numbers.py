@@ -21,7 +21,8 @@ class OwnRandomNumbers(RandomNumbers):
         self._cpu = torch.Generator()
         self._on_device = torch.Generator(device) if is_accelerator(device) else self._cpu
         self._others: dict[str, Any] = {}
-        """States of Python's and numpy's random numbers, from which lanes draw none."""
+        """States of Python's and numpy's random numbers, which are restored and saved although lanes draw none from
+        them."""
 
     def seed(self, *seeds: int) -> None:
         before = random_state(self._device)

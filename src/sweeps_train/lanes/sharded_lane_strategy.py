@@ -43,7 +43,7 @@ class ShardedLaneStrategy(LaneStrategy):
         self._passes.add(self)
 
     def capture_passes(self, note: Callable[[str], None]) -> None:
-        """Record nothing: a graph cannot gather layers."""
+        """Do nothing: CUDA graphs cannot gather sharded layers."""
 
     def evaluate(self, samples: Samples, batch_size: int) -> torch.Tensor:
         with self._passes.evaluating():
@@ -55,7 +55,7 @@ class ShardedLaneStrategy(LaneStrategy):
     def _pass(
         self, batch: Batch, factor: torch.Tensor, before_backward: Callable[[], None] | None = None
     ) -> torch.Tensor:
-        """Run a pass of this lane alone, as a measurement; it uses none of the training's random numbers."""
+        """Run a pass of this lane alone, for a measurement, without drawing the training's random numbers."""
         before = self.random_numbers.state()
         try:
             return super()._pass(batch, factor, before_backward)

@@ -19,12 +19,12 @@ from sweeps_train.training_request import TrainingRequest
 
 
 class PreparationFailed(Exception):
-    """Some workers could not build model or data of a training; raised on all workers."""
+    """Raised on all workers if some of them could not build the model or data of a training."""
 
     def __init__(self, error: Exception):
         super().__init__(error)
         self.error = error
-        """This worker's error, or one that names the worker that has one."""
+        """This worker's error, or an error that names the worker that has failed."""
 
 
 class SharedGroup(Group):

@@ -43,18 +43,17 @@ class SharedLockstep(Lockstep):
         """
         Args:
             group: The workers.
-            feed: Gives the trainings.
-            num_lanes: Trainings at a time.
+            feed: Supplies the trainings.
+            num_lanes: Maximum number of trainings at a time.
         """
         super().__init__(group)
         self._feed, self._num_lanes = feed, num_lanes
         self._occupants: dict[Lane, _Occupant] = {}
         self._asks = False
-        """Whether to ask the feed at the next step boundary, because it may have a training; the same on all
-        workers."""
+        """Whether to ask the feed for trainings at the next step boundary; the same on all workers."""
 
     def serve(self, requests: Sequence[TrainingRequest]) -> None:
-        """Train these trainings and further ones from the feed, until no lane trains and the feed is empty."""
+        """Run these trainings and further ones from the feed, until no lane trains and the feed is empty."""
         while requests or self._lives:
             for each in requests:
                 if self._feed.allows(self.group.config, each):

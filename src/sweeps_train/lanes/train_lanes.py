@@ -13,14 +13,14 @@ from sweeps_train.workers.distributed import Workers
 def train_lanes(feed: Feed | None, num_lanes: int) -> None:
     """Train until the feed is empty. Every worker calls it.
 
-    Each training gets the values that ``train`` gives it alone. An error in one, such as a mistake in its config, data
-    that cannot be read or an exception of its reporter, ends that one; others that only some workers may have, such as
-    a full disk, end all, which continue from their checkpoints.
+    Each training computes the same values as when ``train`` runs it alone. An error of one training, such as a mistake
+    in its config, data that cannot be read or an exception of its reporter, ends only that training. An error that only
+    some workers may have, such as a full disk, ends all trainings, which then continue from their checkpoints.
 
     Args:
-        feed: Gives the trainings, on rank 0. They share the base of the first one if ``sweeps_train.config.sharing``
+        feed: Supplies the trainings, on rank 0. They share the base of the first one if ``sweeps_train.config.sharing``
             allows it.
-        num_lanes: Trainings at a time.
+        num_lanes: Maximum number of trainings at a time.
     """
     workers = Workers.current()
     given = FeedOfAll(feed, workers)

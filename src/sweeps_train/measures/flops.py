@@ -22,8 +22,8 @@ class FlopMeter:
     """Counts the FLOPs of one step; other steps need equally many per sample or token.
 
     The second step is counted, since a pipeline exchanges tensor shapes in the first. Recomputed activations are
-    subtracted: a forward pass and the gradients of its inputs count as much as each other, and the gradients of the
-    weights as the trained fraction of that.
+    subtracted, assuming that a forward pass and the gradients of its inputs take equally many FLOPs, and the gradients
+    of the weights the trained fraction of that number.
     """
 
     def __init__(self, peak: float | None, note: Callable[[str], None]):
@@ -56,13 +56,13 @@ class FlopMeter:
                 self._per_unit = count.take() * needed_part(strategy) / size
 
     def own(self) -> tuple[float, float]:
-        """This worker's FLOPs per sample or token of all workers, and its device's peak in 10^12 operations per second;
-        NaN if unknown."""
+        """Return this worker's FLOPs per sample or token of all workers, and its device's peak in 10^12 operations per
+        second; NaN if unknown."""
         return self._per_unit, math.nan if self._peak is None else self._peak
 
 
 def needed_part(strategy: Strategy) -> float:
-    """Share of a worker's operations that are not recomputations, whether of its own or of other workers' results."""
+    """Return the share of a worker's operations that recompute neither its own nor other workers' results."""
     model, capabilities = strategy.task.model, strategy.capabilities
     parameters = list(model.parameters())
     trained = sum(each.numel() for each in parameters if each.requires_grad)
@@ -75,7 +75,7 @@ def needed_part(strategy: Strategy) -> float:
 
 
 def utilization(per_unit: float, peak: float, per_second: float) -> dict[str, float]:
-    """``train/flop_utilization``; nothing if it is unknown.
+    """Return ``train/flop_utilization``; an empty dict if it is unknown.
 
     Args:
         per_unit: FLOPs for each sample or token, of all workers.

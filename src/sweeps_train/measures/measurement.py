@@ -41,7 +41,7 @@ class Measurement:
             self.fail(error)
 
     def value(self, read: Callable[[], T], unknown: T) -> T:
-        """Result of ``read``, or ``unknown`` if it raises an exception.
+        """Return the result of ``read``, or ``unknown`` if it raises an exception.
 
         >>> Measurement("the weather").value(lambda: 1 // 0, -1)
         -1

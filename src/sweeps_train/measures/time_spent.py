@@ -23,7 +23,7 @@ class TimeSpent:
         """
         Args:
             setup: Seconds in which model and data were loaded.
-            clock: Clock of the steps, which stops meanwhile.
+            clock: Clock of the steps, which is stopped during other activities.
         """
         self._clock = clock
         self._seconds = dict.fromkeys(("steps", "data_wait", "communication", "evaluation", "checkpoint"), 0.0)
@@ -44,7 +44,7 @@ class TimeSpent:
         """Add optimizer steps.
 
         Args:
-            seconds: Time that they took.
+            seconds: Duration of these steps.
             data_wait_share: Part of it in which workers waited for data, from 0 to 1.
             communication_share: Part of it in which they communicated; None if that was not measured in these steps, in
                 which case the last measured part is used, or 0 before the first measurement.

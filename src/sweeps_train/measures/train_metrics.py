@@ -81,14 +81,14 @@ class TrainMetrics:
         flops: FlopMeter,
         per_worker: bool,
     ) -> Exchange[tuple[dict[str, float], float, list[float]]]:
-        """Reduce the measurements over all workers, and start again. Every worker must call it.
+        """Reduce the measurements since the last call over all workers. Every worker must call it.
 
         Args:
             task: Names the unit of speed.
             votes: Numbers of this worker that are summed over all workers in the same exchange.
             halvings: Number of times that this worker has halved its micro batches.
             communication: Provides measurements of communication, if there are any.
-            flops: The utilisation follows from its counts and the speed.
+            flops: Provides the FLOPs, from which utilisation is computed.
             per_worker: Include the memory that a worker may use, and each worker's use of its machine unless there are
                 many.
 
@@ -117,7 +117,7 @@ class TrainMetrics:
         return metrics | smallest, seconds, [sum(row[place] for row in by_worker) for place in range(len(votes))]
 
     def _of_steps(self, task: Task, rows: Rows, seconds: float) -> dict[str, float]:
-        """Loss, speed and waits of the steps."""
+        """Return the loss, speed and waits of the steps."""
         per_second = self._size / seconds
         metrics = {
             "train/loss": _sum(rows, "loss") / float(self._units) if self._units else math.nan,  # all steps left out
@@ -145,7 +145,7 @@ def _sum(rows: Rows, name: str) -> float:
 
 
 def _machine_metrics(rows: Rows, names: Sequence[str], *, per_worker: bool) -> dict[str, float]:
-    """Sums over all workers, the largest memory of any worker, and each worker's own values if requested.
+    """Return sums over all workers, the largest memory of any worker, and each worker's own values if requested.
 
     Args:
         rows: Measurements by worker and name.

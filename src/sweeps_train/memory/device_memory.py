@@ -37,7 +37,7 @@ def limit_memory(share: float) -> None:
 
 
 def usable_memory(device: torch.device) -> int:
-    """Bytes that tensors of this process may use: its share of the total, regardless of what is free now.
+    """Return the bytes that tensors of this process may use: its share of the total, regardless of what is free now.
 
     Args:
         device: The worker's device. For a slice of a GPU (MIG), CUDA reports the memory of the slice.
@@ -50,8 +50,8 @@ def usable_memory(device: torch.device) -> int:
 
 
 def is_crowded(device: torch.device) -> bool:
-    """Whether other processes use more of a GPU than this one's share leaves them, so that they may have caused the
-    lack of memory."""
+    """Whether other processes use more of a GPU than this one's share leaves them, so that they may have caused an
+    out-of-memory error."""
     free, total = device_module(device).mem_get_info(device)
     others = total - free - device_module(device).memory_reserved(device)
     left = total - usable_memory(device)

@@ -17,12 +17,12 @@ _CGROUP_USES = (
 
 
 def machine_memory() -> int:
-    """Total memory in bytes."""
+    """Return the total memory in bytes."""
     return min([psutil.virtual_memory().total, *_limits().values()])
 
 
 def available_memory() -> int:
-    """Bytes that can be used without taking memory from other processes."""
+    """Return the bytes that can be used without taking memory from other processes."""
     available = [psutil.virtual_memory().available]
     for version, limit in _limits().items():
         used, statistics, reclaimable = _CGROUP_USES[version]
@@ -33,7 +33,7 @@ def available_memory() -> int:
 
 
 def _limits() -> dict[int, int]:
-    """A container's limits in bytes, by their place in ``_CGROUP_LIMITS``."""
+    """Return a container's limits in bytes, by their index in ``_CGROUP_LIMITS``."""
     limits = {}
     for version, file in enumerate(_CGROUP_LIMITS):
         with contextlib.suppress(OSError, ValueError):  # there is no such limit: the file says "max", or is missing

@@ -1,4 +1,4 @@
-"""Memory that a worker will need for a training, computed from one step on tensors without values, without training."""
+"""Memory that a worker will need for a training, computed by one step on fake tensors, which have no values."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class MemoryNeed:
     gradients: int
     optimizer: int
     activations: int
-    """Everything else at the moment of the largest need: activations, logits, gathered weights, temporary tensors."""
+    """Everything else at the moment of peak memory: activations, logits, gathered weights, temporary tensors."""
     logits: int
     """The logits and their gradient, which are part of ``activations``; 0 if the loss processes them in chunks."""
     in_machine: int = 0
@@ -96,7 +96,8 @@ def _precision(train: Train, *, use_gpu: bool) -> Literal["bf16", "fp32"]:
 
 
 def _task_maker(config: TrainingConfig, *, autocasts: bool) -> Callable[[int], tuple[Task, Batch]]:
-    """Function that makes a task with a model without values and a batch of a given size; called among fake tensors.
+    """Return a function that makes a task, whose model has no values, and a batch of a given size; to be called among
+    fake tensors.
 
     A language model's data is not read: its longest samples have ``data.sequence_length`` tokens.
     """
@@ -116,7 +117,7 @@ def _task_maker(config: TrainingConfig, *, autocasts: bool) -> Callable[[int], t
 
 
 def _need(config: TrainingConfig, strategy: Strategy, batch: Batch, *, keeps_gradients: bool) -> MemoryNeed:
-    """Run one step on one micro batch.
+    """Run one step on one micro batch, and return the memory that it needs.
 
     Args:
         config: The training.
@@ -169,7 +170,7 @@ def _pipeline_need(
 
 
 def _stage_output(task: Task, stage: Stage, batch: Batch, precision: Precision, shape: torch.Size) -> torch.Tensor:
-    """Output of a stage on one micro batch, the loss on the last one."""
+    """Return the output of a stage on one micro batch: on the last stage, the loss."""
     received = None if stage.is_first else torch.zeros(shape, dtype=precision.type, requires_grad=True)
     with precision.autocast():
         output = stage.run(lambda model: task.logits(model, batch), received)
@@ -177,7 +178,7 @@ def _stage_output(task: Task, stage: Stage, batch: Batch, precision: Precision, 
 
 
 def _sizes_of_logits(task: Any) -> list[int]:
-    """List to which a task appends the bytes of its logits whenever it computes all of them at once."""
+    """Return a list to which a task appends the bytes of its logits whenever it computes all of them at once."""
     compute, sizes = task.logits, []
     if not getattr(task, "keeps_logits", True):
         return []

@@ -1,4 +1,4 @@
-"""Disk cache of micro batch sizes that were found, or reached by halving, for a model on a device."""
+"""Disk cache of the micro batch sizes that were measured, or reached by halving, for a model on a device."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ small must not last."""
 
 
 def recall(config: TrainingConfig, strategy: Strategy) -> int | None:
-    """The cached micro batch size for this model and device; None if there is none younger than ``MAX_AGE_S``."""
+    """Return the cached micro batch size for this model and device; None if there is none younger than
+    ``MAX_AGE_S``."""
     with contextlib.suppress(Exception):
         found: int | None = _entries(_file()).get(_key(config, strategy), {}).get("size")
         return found
@@ -53,7 +54,7 @@ def remember_halved(config: TrainingConfig, strategy: Strategy, size: int) -> No
 
 
 def _entries(file: Path) -> dict[str, dict[str, Any]]:
-    """The entries of a cache file that are recent enough, by key; empty if it cannot be read."""
+    """Return the entries of a cache file that are recent enough, by key; empty if it cannot be read."""
     try:
         entries = json.loads(file.read_text(encoding="utf-8"))
         return {key: each for key, each in entries.items() if 0 <= time.time() - each["time"] < MAX_AGE_S}
@@ -66,7 +67,7 @@ def _file() -> Path:
 
 
 def _key(config: TrainingConfig, strategy: Strategy) -> str:
-    """Cache key: device and task in readable form, and a hash of everything that memory depends on."""
+    """Return a cache key: device and task in readable form, and a hash of everything that memory depends on."""
     device = strategy.workers.device
     kind = name_of(device) if is_accelerator(device) else "cpu"
     task, model = strategy.task, config.model

@@ -36,7 +36,7 @@ _SAMPLES_SEARCHED = 256
 
 
 def largest_divisor(share: int, most: float) -> int:
-    """The largest micro batch up to ``most`` that divides a worker's share; 1 if none does.
+    """Return the largest micro batch size up to ``most`` that divides a worker's share; 1 if no larger one does.
 
     >>> largest_divisor(12, most=7)
     6
@@ -115,12 +115,14 @@ class _UnmeasuredError(Exception):
 
 
 def _largest_need(config: TrainingConfig, strategy: Strategy, batch: Batch, measurement: Measurement) -> int | None:
-    """Largest peak memory of any worker in a step with one micro batch, in bytes; None if a worker ran out of memory.
+    """Return the largest peak memory of any worker in a step with one micro batch, in bytes; None if a worker ran out
+    of memory.
 
     Raises:
         RuntimeError: This worker's memory is too small, while others wait for it in a layer: ``MicroBatchHalved`` if
             the batch can be halved.
-        _UnmeasuredError: The step has failed otherwise; if it does in the training, too, the user sees it there.
+        _UnmeasuredError: The step has failed for another reason, which the user sees if it fails in the training as
+            well.
     """
     needed = math.inf
     try:
@@ -148,7 +150,7 @@ def _raise_if_others_wait(config: TrainingConfig, strategy: Strategy, rows: int,
 
 
 def _memory(strategy: Strategy, batch: Batch) -> int:
-    """Peak memory in bytes of a step with one micro batch; the training's state is restored."""
+    """Return the peak memory in bytes of a step with one micro batch; the training's state is restored."""
     device = strategy.workers.device
     batch = on_device(batch, device)
     model = strategy.task.model
@@ -187,7 +189,7 @@ def _bytes(tensor: torch.Tensor) -> int:
 
 
 def _memory_limit(config: TrainingConfig, strategy: Strategy) -> int:
-    """Bytes that a worker may plan to use."""
+    """Return the number of bytes that a worker may plan to use."""
     configured, device = config.train.memory_limit_gib, strategy.workers.device
     usable = usable_memory(device) if configured is None else min(usable_memory(device), configured * GIB)
     return int(usable * (USABLE_OF_GPU if counts_memory(device) else USABLE_OF_MACHINE))

@@ -74,7 +74,7 @@ class OutOfMemoryHandler:
             micro_batches = split_batches(micro_batches, self.micro_batch_size)
 
     def evaluate(self, samples: Samples) -> torch.Tensor:
-        """Collect the task's scores over this worker's share of the held-out samples, as ``Strategy.evaluate`` does.
+        """Compute the task's scores over this worker's share of the held-out samples, as ``Strategy.evaluate`` does.
 
         Raises:
             MicroBatchHalved: Workers wait for each other, so that this one cannot repeat a batch alone.

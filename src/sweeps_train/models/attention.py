@@ -80,8 +80,8 @@ def document_mask(ends: torch.Tensor, length: int) -> torch.Tensor:
 
 
 MOST_CHECKED_ON_CPU = 10**10
-"""Maximum number of parameters of a model on the CPU, as before sharding, whose isolation is checked: a larger one
-would read all of its weights for minutes."""
+"""Maximum number of parameters of a model whose isolation of documents is checked on the CPU, where a model is before
+it is sharded; for a larger one, reading all weights would take minutes."""
 
 
 @torch.no_grad()
@@ -116,7 +116,7 @@ def keeps_documents_apart(model: Any, logits: Callable[[Batch], torch.Tensor]) -
 
 
 def _mask(**options: Any) -> Any:
-    """Mask of a layer for its own attention pattern, ignoring padding; None if the pattern is causal."""
+    """Return a layer's mask for its own attention pattern, ignoring padding; None if the pattern is causal."""
     options["attention_mask"] = None
     window = options.get("local_size")
     is_causal = options.get("allow_is_causal_skip", True) and options.get("q_length") == options["kv_length"]
@@ -135,7 +135,7 @@ def _attend(
     scaling: float | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention as transformers calls it, with heads as second dimension and tokens as third."""
+    """Compute attention as transformers calls it, with heads as second dimension and tokens as third."""
     if attention_mask is not None and attention_mask.dtype == torch.int32:
         borders, length = attention_mask.flatten(), query.shape[2]
         query, key, value = _as_in_autocast(query, key, value)
@@ -199,7 +199,7 @@ def _attend_within(
 
 
 def _dense(borders: torch.Tensor, samples: int, length: int) -> torch.Tensor:
-    """The document mask as a tensor of shape (samples, 1, tokens, tokens)."""
+    """Return the document mask as a tensor of shape (samples, 1, tokens, tokens)."""
     tokens = torch.arange(samples * length, device=borders.device, dtype=borders.dtype)
     documents = torch.searchsorted(borders, tokens, right=True).view(samples, 1, length)
     same = documents.unsqueeze(3) == documents.unsqueeze(2)
