@@ -35,7 +35,7 @@ MOST_PARAMETERS = 100_000_000
 SAMPLES = 256
 """Number of samples of each split that are read, spread evenly over it."""
 ALL_VALUES = 2**26
-"""Number of values in a data set of tensors up to which all samples are read."""
+"""Maximum number of values in a data set of tensors of which all samples are read."""
 BATCH = 8
 """Samples in the forward pass."""
 
@@ -50,7 +50,7 @@ class Finding:
 
 
 def examine(config: TrainingConfig, num_workers: int) -> Iterator[Finding]:
-    """Find problems in a training's data, and in a forward pass of one batch; and whether a user's own model has the
+    """Find problems in a training's data and in a forward pass of one batch, and check that a user's own model has the
     stages that a pipeline of this many workers needs.
 
     Raises:
@@ -161,7 +161,7 @@ class _Excerpt:
 
 
 def _indices(samples: ImageSamples) -> Sequence[int]:
-    """Indices of all samples of a small in-memory data set, otherwise of some."""
+    """Return the indices of all samples of a small in-memory data set, otherwise of some."""
     count = len(samples)
     pairs = samples.pairs
     if type(pairs) is TensorDataset and sum(tensor.numel() for tensor in pairs.tensors) <= ALL_VALUES:
@@ -170,7 +170,7 @@ def _indices(samples: ImageSamples) -> Sequence[int]:
 
 
 def _parameters(model: CustomModel) -> int:
-    """Number of parameters of a model, built on torch's meta device; 0 if that is not possible."""
+    """Return a model's number of parameters, by building it on torch's meta device; 0 if that is not possible."""
     try:
         with torch.device("meta"):
             built = call_target("model", model.target, model.arguments)

@@ -74,7 +74,7 @@ class SharedBase:
         return other if lora is None else add_lora(other, lora)
 
     def move_to(self, device: torch.device) -> None:
-        """Move the base to a device; copies made there share its tensors."""
+        """Move the base model to a device; copies made afterwards share its tensors there."""
         self.release()
         self._model.to(device)
 
@@ -185,7 +185,7 @@ def build_tokenizer(config: CausalLM) -> PreTrainedTokenizerBase:
 
 
 def max_positions(model: nn.Module) -> int | None:
-    """Longest sequence in tokens that the model supports; None without a limit."""
+    """Return the length in tokens of the longest sequence that the model supports; None without a limit."""
     config = model.config.get_text_config()  # type: ignore[union-attr, operator] # transformers' own
     positions: int | None = getattr(config, "max_position_embeddings", None)
     return positions
@@ -228,7 +228,8 @@ def save_causal_lm(
 
 
 def _own_weights(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Select the weights and buffers that a model saves; one that several parts share is saved under its first name."""
+    """Select the weights and buffers that a model saves; a tensor that several parts share is saved under its first
+    name."""
     names: dict[torch.Tensor, str] = {}
     for name, each in model.state_dict(keep_vars=True).items():
         names.setdefault(each, name)
@@ -252,7 +253,7 @@ def _no_card(folder: str) -> None:
 
 
 def model_location(path: str) -> str:
-    """Path of a model that ships with Sweeps or is a local folder; a hub name is returned unchanged.
+    """Return the path of a model that ships with Sweeps or is a local folder; a hub name is returned unchanged.
 
     Raises:
         ValueError: No such model ships with Sweeps.

@@ -31,10 +31,7 @@ def multiplies_float8(device: torch.device) -> bool:
 
 
 def check_float8(device: torch.device) -> None:
-    """
-    Raises:
-        ValueError: The device does not support 8-bit floating-point multiplication.
-    """
+    """Raise ``ValueError`` if the device does not support 8-bit floating-point multiplication."""
     if not multiplies_float8(device):
         raise ValueError(
             f"train.precision=fp8: {name_of(device)} does not support 8-bit floating-point multiplication; use "

@@ -1,7 +1,7 @@
-"""Linear layers with an adapter that need fewer kernels: one kernel adds the adapter's product to the frozen weight's.
+"""Linear layers with an adapter in fewer kernels: one kernel adds the adapter's product to that of the frozen weight.
 
-peft's layer multiplies by the scale and adds in kernels of their own, each of which reads and writes tensors of the
-size of the layer's output, or of its input in the backward pass. Steps of small batches wait for their launches.
+peft's layer scales and adds in separate kernels, each of which reads and writes tensors of the size of the layer's
+output, or of its input in the backward pass. With small batches, steps wait for the kernels' launches.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class FusedLinear(Linear):
 
 
 class _FusedProduct(torch.autograd.Function):
-    """Computes the gradients of the input and of the adapter. All tensors have the same dtype; products sum in
-    float32."""
+    """Autograd function of ``FusedLinear``, which computes the gradients of the input and of the adapter. All tensors
+    have the same dtype; products sum in float32."""
 
     @staticmethod
     def forward(
@@ -102,5 +102,5 @@ class _FusedProduct(torch.autograd.Function):
 
 
 def scaled_product(first: torch.Tensor, second: torch.Tensor, scale: float) -> torch.Tensor:
-    """The product of two matrices times a number, in one kernel."""
+    """Return the product of two matrices times a number, in one kernel."""
     return torch.addmm(first.new_zeros(()), first, second, beta=0, alpha=scale)

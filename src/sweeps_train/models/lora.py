@@ -123,10 +123,7 @@ def _separate_adapted_head(adapted: PeftModel) -> None:
 
 
 def _modules_to_save(model: nn.Module, names: list[str]) -> list[str] | None:
-    """
-    Raises:
-        ValueError: The model has no such module, or a module's weights are quantized.
-    """
+    """Raise ``ValueError`` if the model lacks one of the modules, or a module's weights are quantized."""
     modules = dict(model.named_modules())
     for name in names:
         found = [each for path, each in modules.items() if path == name or path.endswith(f".{name}")]
@@ -150,7 +147,7 @@ def _saves_tied(model: PreTrainedModel, names: list[str]) -> bool:
 
 
 def target_modules(model: nn.Module, wanted: str | list[str]) -> str | list[str]:
-    """Names of the layers that get adapters, in peft's form.
+    """Return the names of the layers that get adapters, in peft's form.
 
     Args:
         model: The model, in which ``attention`` and ``mlp`` are resolved to names of linear layers.
@@ -181,7 +178,8 @@ def target_modules(model: nn.Module, wanted: str | list[str]) -> str | list[str]
 
 
 def _part_of(name: str) -> str | None:
-    """Part of the model that a layer belongs to: ``attention``, ``mlp``, or None for others, such as the head."""
+    """Return the part of the model that a layer belongs to: ``attention``, ``mlp``, or None for others, such as the
+    head."""
     *parents, own = name.split(".")
     if own in _ROUTERS:
         return None
@@ -195,7 +193,7 @@ def _part_of(name: str) -> str | None:
 
 
 def _shortest_suffix(name: str, others: list[str]) -> str:
-    """The shortest ending of a name that no other layer has, so that few names match all decoder layers."""
+    """Return the shortest ending of a name that no other layer has, so that few names match all decoder layers."""
     parts = name.split(".")
     for length in range(1, len(parts)):
         suffix = ".".join(parts[-length:])

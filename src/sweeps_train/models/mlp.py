@@ -53,7 +53,7 @@ class TableMlp(nn.Module):
 
 
 def embedding_size(num_categories: int) -> int:
-    """Default size of an embedding: the square root of the number of categories, rounded up.
+    """Return the default size of an embedding: the square root of the number of categories, rounded up.
 
     >>> embedding_size(17)
     5

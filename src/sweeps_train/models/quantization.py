@@ -14,7 +14,7 @@ BLOCK, NESTED_BLOCK = 64, 256
 
 
 def bitsandbytes_config(quantization: Literal["nf4", "int8"]) -> Any:
-    """Configuration of bitsandbytes for transformers."""
+    """Return the configuration of bitsandbytes for transformers."""
     from transformers import BitsAndBytesConfig
 
     if quantization == "int8":
@@ -41,8 +41,8 @@ def quantize_blank(model: Any, quantization: Literal["nf4", "int8"]) -> None:
 
 
 class BlankQuantizedLinear(nn.Linear):
-    """A linear layer with the tensors of bitsandbytes' layer, whose weight is dequantized for each multiplication, to
-    16 bits or the model's dtype."""
+    """A linear layer with the same tensors as one of bitsandbytes. Its weight is dequantized for each multiplication,
+    to 16 bits or the model's dtype."""
 
     def __init__(self, layer: nn.Linear, quantization: Literal["nf4", "int8"]):
         nn.Module.__init__(self)
@@ -77,7 +77,8 @@ class BlankQuantizedLinear(nn.Linear):
 
 
 class _Multiplication(torch.autograd.Function):
-    """Matrix product that saves neither its input, since the weight is frozen, nor the weight."""
+    """Matrix product that keeps no tensor for the backward pass: the frozen weight needs no gradient, and is
+    dequantized again."""
 
     @staticmethod
     def forward(ctx: Any, inputs: torch.Tensor, layer: BlankQuantizedLinear) -> torch.Tensor:

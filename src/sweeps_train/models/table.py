@@ -33,7 +33,7 @@ def build_table_model(config: TableModel, encoding: TableEncoding) -> nn.Module:
 
     Args:
         config: Kind and sizes of the model.
-        encoding: Numbers of its inputs and outputs.
+        encoding: Provides the numbers of inputs and outputs.
 
     Returns:
         A module that maps numbers of shape (batch, ``encoding.num_inputs``) and category indices of shape (batch,
@@ -83,7 +83,7 @@ class RowModel(nn.Module):
         self.model, self.encoding = model, encoding
 
     def forward(self, numbers: torch.Tensor, categories: torch.Tensor) -> torch.Tensor:
-        """Outputs of the model for encoded rows."""
+        """Return the model's outputs for encoded rows."""
         outputs: torch.Tensor = self.model(numbers, categories)
         return outputs
 

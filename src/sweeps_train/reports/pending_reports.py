@@ -17,19 +17,19 @@ from sweeps_train.reports.progress import Progress
 from sweeps_train.reports.reporter import Reporter, Stop
 
 MOST_PENDING = 4
-"""Maximum concurrent evaluations; a training that is further ahead waits, since each evaluation needs its
-checkpoint."""
+"""Maximum number of concurrent evaluations; with more, the training waits, since each of them needs its checkpoint."""
 LOOK_EVERY_S = 1.0
 
 
 class Evaluator(Protocol):
-    """The interface to the component that runs the evaluations; on rank 0 only."""
+    """Interface to the component that runs the evaluations; used on rank 0 only."""
 
     def begin(self, checkpoint: Path) -> None:
         """Start evaluating a checkpoint, without waiting."""
 
     def next_result(self, within_s: float) -> dict[str, float] | None:
-        """Return the metrics of the oldest checkpoint that was not returned yet; None if they are not ready in time."""
+        """Return the metrics of the oldest checkpoint whose metrics were not returned yet; None if they are not ready
+        in time."""
 
     def cancel(self) -> None:
         """Cancel running evaluations."""
@@ -60,7 +60,7 @@ class PendingReports:
             evaluator: Evaluates checkpoints.
             reporter: Receives the reports.
             root: Folder of the training's checkpoints, which are removed here when they are superseded.
-            checkpoint: Says which of them are kept.
+            checkpoint: Config of which checkpoints are kept.
             check: Raises an error if the objective is missing.
             objective: Metric that the search compares, and whether its ``min`` or ``max`` is best.
         """
@@ -69,8 +69,8 @@ class PendingReports:
         self._pending: deque[_Pending] = deque()
 
     def resume(self, is_due: Callable[[int], bool], is_last: Callable[[int], bool]) -> None:
-        """Start the evaluations that an earlier attempt did not complete, and that of a last step which was copied from
-        another training: there is no other report.
+        """Start the evaluations that an earlier attempt did not complete, and that of a last step that was copied from
+        another training, which would otherwise not be reported.
 
         Args:
             is_due: Whether a step is one at which the training evaluates.

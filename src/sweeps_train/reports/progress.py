@@ -26,7 +26,7 @@ class Progress:
     """Factor of ``train.global_batch_size``, chosen when the training begins and constant afterwards."""
 
     def resources(self) -> dict[str, float]:
-        """Amounts by which a scheduler may stop a training.
+        """Return the amounts by which a scheduler may stop a training.
 
         >>> Progress(step=10, epochs=0.5, samples=320).resources()
         {'steps': 10, 'epochs': 0.5, 'samples': 320, 'seconds': 0.0}
@@ -46,7 +46,7 @@ def check_enough_samples(config: Train, num_samples: int) -> None:
 
 
 def count_steps(config: Train, num_samples: int, global_batch_size: int) -> int:
-    """Number of optimizer steps of the whole training.
+    """Return the number of optimizer steps of the whole training.
 
     >>> count_steps(Train(epochs=1.5), num_samples=1000, global_batch_size=100)
     15

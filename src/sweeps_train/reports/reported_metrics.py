@@ -1,7 +1,7 @@
 """Converts reported values to metrics: numbers with text names.
 
-Every kind of training goes through here, so that a name or a value means the same whoever reports it. A name that is
-not clearly one text is refused, so that nothing that a trial reports can reach another trial's record.
+All kinds of trainings use this module, so that a name or a value always means the same. A name that is not clearly one
+text is refused, so that nothing that a trial reports can reach another trial's record.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LARGEST_STEP = 2**53
 
 @dataclass(frozen=True)
 class ReportedMetrics:
-    """Numbers of a report by name; those of nested mappings have names such as ``eval/loss``."""
+    """Numbers of a report by name (in nested mappings such as ``eval/loss``), and the types of its other values."""
 
     numbers: dict[str, float]
     others: dict[str, str]

@@ -26,7 +26,7 @@ class Stop(IntEnum):
 
 
 class Reporter(Protocol):
-    """The interface that a training reports to, on rank 0 only.
+    """Interface to which a training reports, on rank 0 only.
 
     All workers wait for a call, so it should return quickly; ``report`` may wait for a decision about the training.
     """
@@ -75,7 +75,7 @@ class Reporter(Protocol):
 
 
 class SilentReporter:
-    """Ignores everything, and never requests a stop."""
+    """Reporter that ignores everything and never requests a stop."""
 
     waits_for_decision = False
 
@@ -96,7 +96,7 @@ class SilentReporter:
 
 
 class PrintReporter(SilentReporter):
-    """Prints each event as a line of JSON on stdout.
+    """Reporter that prints each event as a line of JSON on stdout.
 
     >>> PrintReporter().log(Progress(step=5), {"train/loss": 0.25})
     {"step": 5, "train/loss": 0.25}

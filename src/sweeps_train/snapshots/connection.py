@@ -25,7 +25,7 @@ _START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from sweeps_train.sna
 
 
 def holder_folder(root: Path) -> Path:
-    """Folder in shared memory for the snapshot of a training, by its checkpoint folder."""
+    """Return the folder in shared memory for the snapshot of a training, by its checkpoint folder."""
     trained = f"{socket.gethostname()} {root.absolute()}"  # containers may share the memory of a machine
     name = hashlib.sha256(trained.encode()).hexdigest()[:24]
     return SHARED_MEMORY / f"{_PREFIX}{name}"
@@ -53,7 +53,7 @@ class HeldState:
 
 
 class HolderConnection:
-    """Connection of rank 0 to the holder."""
+    """Connection of rank 0 to the process that holds the snapshot."""
 
     def __init__(self, folder: Path, connected: socket.socket):
         self.folder = folder
@@ -160,7 +160,7 @@ class HolderConnection:
 
 
 def read_identity(folder: Path) -> str:
-    """Identity of the holder of a folder; empty if there is none on this node."""
+    """Return the identity of the holder of a folder; empty if there is none on this node."""
     try:
         return (folder / holder.IDENTITY).read_text(encoding="ascii")
     except OSError:

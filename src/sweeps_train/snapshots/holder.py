@@ -14,8 +14,8 @@ The holder sends the state of the snapshot as a line when a worker connects, and
 
     {"written": PATH or null, "seal": TEXT of its seal, "error": [number, text, file] or null}
 
-A worker that overwrites its part of the snapshot makes the file ``changed`` before, so that nobody takes the snapshot
-for what was written.
+A worker that overwrites its part of the snapshot makes the file ``changed`` before, so that the changed snapshot is not
+taken for the written checkpoint.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FILES = "files"
 """Folder of the snapshot's files, in the holder's folder."""
 SOCKET = "socket"
 IDENTITY = "identity"
-"""File with a text that is unique to this holder, by which workers see that they are on the same node."""
+"""File with a text that is unique to this holder, by which workers find out that they are on the same node."""
 LOCK = "lock"
 CHANGED = "changed"
 """File that exists while the snapshot is being changed, until it is complete."""
@@ -85,7 +85,7 @@ def _locked(folder: Path) -> int | None:
 
 
 class Holder:
-    """Serves one worker at a time."""
+    """The holder's server, which serves one worker at a time."""
 
     def __init__(self, folder: Path, server: socket.socket, watched: int):
         self._folder, self._server = folder, server
@@ -171,8 +171,8 @@ def _received(connection: socket.socket) -> bytes:
 
 
 def start_time(process: int) -> str | None:
-    """Start time of a process in kernel ticks, which distinguishes it from a later process with the same id; None if it
-    has ended."""
+    """Return the start time of a process in kernel ticks, which distinguishes it from a later process with the same id;
+    None if it has ended."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:

@@ -25,7 +25,7 @@ Place = tuple[slice, ...]
 
 
 def named_apart(state: Tensors, weights: Tensors) -> dict[str, torch.Tensor]:
-    """State tensors and model weights in one mapping, under distinct names."""
+    """Merge state tensors and model weights into one mapping, under distinct names."""
     return {**state, **{f"{_MODEL}{name}": each for name, each in weights.items()}}
 
 
@@ -40,7 +40,7 @@ class Share:
     places: dict[str, Place]
     """Place of the worker's part of each tensor."""
     problem: str | None
-    """Reason for which the worker has no space for its parts."""
+    """Reason why the worker has no space for its parts; None if it has."""
 
     @classmethod
     def of(
@@ -50,9 +50,9 @@ class Share:
 
         Args:
             state: This worker's tensors of the state, or shards of them.
-            weights: Those of the model.
+            weights: This worker's weights of the model, or shards of them.
             place_of: Place of a shard in its full tensor; None if another worker saves that part.
-            is_here: Whether it is on the first worker's machine.
+            is_here: Whether this worker is on the first worker's machine.
         """
         tensors = named_apart(state, weights)
         places = {name: place for name, each in tensors.items() if (place := place_of(each)) is not None}
@@ -71,7 +71,7 @@ class InFile:
 
 
 def lack_of_memory(size: int) -> str | None:
-    """Reason why this machine has no space for this many bytes; None if it has."""
+    """Return the reason why this machine has no space for this many bytes; None if it has."""
     available = available_memory()
     if size <= available - LEFT_FREE * machine_memory():
         return None
@@ -128,14 +128,14 @@ def find_weights(folder: Path, weights: Tensors, frozen: Collection[str]) -> dic
 
 
 def map_files(folder: Path, weights: Mapping[str, InFile]) -> dict[str, torch.Tensor]:
-    """The tensors of a snapshot's files, memory-mapped: writing to them changes the files."""
+    """Return the tensors of a snapshot's files, memory-mapped: writing to them changes the files."""
     files = {name: mapped(folder / name, shared=True) for name in {each.file for each in weights.values()}}
     state = mapped(folder / TENSORS_FILE, shared=True)
     return named_apart(state, {name: files[each.file][each.name] for name, each in weights.items()})
 
 
 def buffers(tensors: Tensors, share: Share, weights: Mapping[str, InFile], *, pinned: bool) -> dict[str, torch.Tensor]:
-    """Memory into which a sending worker copies its parts, in the dtypes of the files."""
+    """Allocate the memory into which a worker copies its parts before sending them, in the dtypes of the files."""
     types = {name: each.dtype for name, each in share.specs.items()}
     types |= {f"{_MODEL}{name}": each.dtype for name, each in weights.items()}
     return {
@@ -146,7 +146,7 @@ def buffers(tensors: Tensors, share: Share, weights: Mapping[str, InFile], *, pi
 
 
 def _name_in_file(name: str) -> str:
-    """Name of a weight in a file of peft, which omits the name of its only adapter."""
+    """Return the name of a weight in a file of peft, which omits the name of its only adapter."""
     return name.replace(".default.", ".")
 
 

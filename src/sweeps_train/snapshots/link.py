@@ -23,7 +23,7 @@ _LENGTH_BYTES = 8
 _SECRET_BYTES = 32
 _RANK_BYTES = 4
 _KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
-"""TCP options with which a machine without power is noticed after a minute; a process that ends is noticed
+"""TCP options by which a machine that has lost power is detected after a minute; a process that ends is detected
 immediately."""
 
 
@@ -87,15 +87,15 @@ class Link:
 
 
 def link_workers(workers: Workers, *, is_here: bool) -> list[Link] | None:
-    """Connect rank 0 with all other workers; all of them call it at the same time.
+    """Connect rank 0 with all other workers; all workers must call it at the same time.
 
     Args:
         workers: All workers.
-        is_here: Whether this worker is on the first one's machine.
+        is_here: Whether this worker is on the first worker's machine.
 
     Returns:
-        On the first worker its links to the others by rank, on others the one to the first; None on all workers if some
-        cannot reach the first one.
+        On the first worker the links to the others, by rank; on each of the others its link to the first. None on all
+        workers if some cannot reach the first.
     """
     if workers.size == 1:
         return []
@@ -117,7 +117,7 @@ def link_workers(workers: Workers, *, is_here: bool) -> list[Link] | None:
 
 
 def _server(host: str) -> socket.socket:
-    """A socket that listens on an address of this machine, or on all."""
+    """Return a socket that listens on an address of this machine, or on all of its addresses."""
     if not host and socket.has_dualstack_ipv6():
         return socket.create_server((host, 0), family=socket.AF_INET6, dualstack_ipv6=True)
     return socket.create_server((host, 0))
@@ -134,7 +134,7 @@ def _connected(host: str, port: int, secret: bytes, rank: int) -> Link | None:
 
 
 def _accepted(server: socket.socket, secret: bytes, size: int) -> list[Link]:
-    """Links to all other workers, which have connected already."""
+    """Return the links to all other workers, which have already connected."""
     links: dict[int, Link] = {}
     while len(links) < size - 1:
         connected = _kept_alive(server.accept()[0])
@@ -161,6 +161,6 @@ def _kept_alive(connected: socket.socket) -> socket.socket:
 
 
 def _content(tensor: torch.Tensor) -> memoryview:
-    """The bytes of a contiguous tensor, without a copy."""
+    """Return the bytes of a contiguous tensor, without a copy."""
     content: memoryview = tensor.detach().reshape(-1).view(torch.uint8).numpy().data
     return content

@@ -44,8 +44,8 @@ def _unlock(locked: list[int], _tensors: Sequence[torch.Tensor]) -> None:
 
 
 def pages_of(tensors: Iterable[torch.Tensor]) -> list[tuple[int, int]]:
-    """Start and end address of each run of whole pages that contain contiguous tensors; several tensors may share a
-    page."""
+    """Return the start and end address of each run of whole pages that contain contiguous tensors; several tensors may
+    share a page."""
     runs: list[tuple[int, int]] = []
     for begin, end in sorted((each.data_ptr(), each.data_ptr() + each.nbytes) for each in tensors if each.numel()):
         first, behind = begin // mmap.PAGESIZE * mmap.PAGESIZE, -(-end // mmap.PAGESIZE) * mmap.PAGESIZE

@@ -2,7 +2,7 @@
 
 When the first snapshot is taken, the files are laid out as those of any checkpoint. Afterwards each worker copies its
 own tensors, or its shards of them, and the training continues: nothing is gathered, allocated or formatted, and no
-worker waits for another one. Workers on the first one's machine copy to places in the files, which are mapped into
+worker waits for another one. Workers on the first worker's machine copy to places in the files, which are mapped into
 their memory. Others copy into separate memory, from which the parts are sent to their places during the training.
 """
 
@@ -63,7 +63,7 @@ class Snapshot:
         optimizer: torch.optim.Optimizer,
         connection: HolderConnection | None,
     ):
-        """Agree on the holder's folder, and connect the workers; all of them do this at the same time.
+        """Agree on the holder's folder, and connect the workers; all workers must call it at the same time.
 
         Args:
             config: The training.
@@ -74,7 +74,7 @@ class Snapshot:
         self._config, self._strategy, self._optimizer = config, strategy, optimizer
         self._workers = strategy.workers
         self.problem: str | None = None
-        """Reason for which no snapshot can be taken, if it should be reported."""
+        """Reason why no snapshot can be taken, if the user should know it."""
         self._links = []
         told = None if connection is None else (connection.folder, connection.files, connection.identity)
         found = self._workers.broadcast(told)
@@ -96,7 +96,7 @@ class Snapshot:
         self._received: list[list[torch.Tensor]] = []
         """Places of the parts that each other worker sends; on rank 0."""
         self._overwrites_model = False
-        """Whether the weights are among the parts, since they can be overwritten in the model's files."""
+        """Whether the parts include the weights, because these can be overwritten in the model's files."""
         self._taken: _Taken
 
     @property
@@ -116,7 +116,7 @@ class Snapshot:
             metrics: Metrics that are reported at this step, if any.
 
         Returns:
-            Whether there was room for it in memory.
+            Whether there was room for the part in memory.
         """
         weights = self._strategy.saved_weights()
         state, small = own_tensors(self._strategy, self._optimizer, weights)
@@ -180,7 +180,7 @@ class Snapshot:
             raise error
 
     def close(self) -> None:
-        """Close the connections to other workers, which also wakes those that wait."""
+        """Close the connections to other workers, which also wakes workers that wait."""
         for link in self._links:
             link.close()
         self._page_lock.release()

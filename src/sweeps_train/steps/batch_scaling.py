@@ -1,7 +1,8 @@
 """Scales the global batch so that workers spend at most a given share of a step on exchanging gradients.
 
-Gradients are exchanged once a step, whatever its size: a step on twice as many samples spends about half as much of its
-time on it. The smallest sufficient batch is taken, since a larger one changes the mathematics of the training.
+Gradients are exchanged once a step, whatever its size: a step on twice as many samples spends about half as large a
+share of its time on it. The smallest sufficient batch is taken, since a larger one changes the mathematics of the
+training.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def scale_global_batch(
         strategy: Holds the model and its data.
         order: Order of the training samples.
         micro_batch_size: Samples per forward pass of a worker.
-        previous: Factor of the training that is resumed, which is kept if the data allows it.
+        previous: Factor of a resumed training, which is kept if the data allows it.
 
     Returns:
         The factor, and the reason for it if it was measured now.
@@ -78,14 +79,15 @@ def _measured_factor(
 
 
 def _slowest(seconds: Sequence[float]) -> float:
-    """The largest of all workers' times, which only rank 0 has: NaN if one is unknown, 0 on other ranks."""
+    """Return the largest of all workers' times; NaN if one is unknown, and 0 on ranks other than 0, which have no
+    times."""
     return math.nan if any(map(math.isnan, seconds)) else max(seconds, default=0.0)
 
 
 def batch_factor(share: float, exchange_s: float, compute_s: float, most: int) -> int:
-    """The smallest factor up to ``most`` at which the exchange takes at most ``share`` of a step.
+    """Return the smallest factor up to ``most`` at which the exchange takes at most ``share`` of a step.
 
-    An overlap of both is ignored, so that the result holds without it.
+    Exchange and computation are assumed not to overlap.
 
     >>> batch_factor(0.1, exchange_s=1.0, compute_s=3.0, most=10)
     3
@@ -94,7 +96,7 @@ def batch_factor(share: float, exchange_s: float, compute_s: float, most: int) -
 
 
 def _exchange_seconds(config: DDP, strategy: Strategy) -> float:
-    """Seconds of an all-reduce of as many bytes as the gradients have."""
+    """Return the seconds of an all-reduce of as many bytes as the gradients have."""
     numbers = sum(each.numel() for each in strategy.parameters.values())
     dtype = _WIRE_DTYPES.get(config.compression, next(iter(strategy.parameters.values())).dtype)
     gradients = torch.zeros(numbers, dtype=dtype, device=strategy.workers.device)
@@ -102,10 +104,10 @@ def _exchange_seconds(config: DDP, strategy: Strategy) -> float:
 
 
 def _compute_seconds(config: TrainingConfig, strategy: Strategy, micro_batch: Batch) -> float:
-    """Seconds of the forward and backward pass of one micro batch; NaN if it fails.
+    """Return the seconds of the forward and backward pass of one micro batch; NaN if it fails.
 
     Raises:
-        MicroBatchHalved: It does not fit into this worker's memory, while others wait to begin together.
+        MicroBatchHalved: The micro batch does not fit into this worker's memory, while others wait to begin together.
     """
     measurement = Measurement("the time of a step (train.max_global_batch_size)")
 
@@ -130,7 +132,7 @@ def _compute_seconds(config: TrainingConfig, strategy: Strategy, micro_batch: Ba
 
 
 def _timed(strategy: Strategy, action: Callable[[], object]) -> float:
-    """Median seconds of an action."""
+    """Return the median seconds of an action."""
     seconds = []
     for _ in range(REPETITIONS + 1):
         strategy.workers.sum([0.0])  # all workers begin together

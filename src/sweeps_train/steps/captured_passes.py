@@ -22,7 +22,8 @@ Pass = Callable[[Batch, torch.Tensor], torch.Tensor]
 a micro batch and the factor on the device, and never waits for the device."""
 
 WARM_UP = 4
-"""Steps with batches of a shape before its graph is recorded: meters count the second one, and kernels are compiled."""
+"""Number of steps with batches of a shape before its graph is recorded: in these, kernels are compiled and FLOPs
+counted."""
 MOST_SHAPES = 4
 """Maximum number of shapes with graphs, each of which holds the memory of its activations; batches of other shapes are
 not replayed."""
@@ -37,9 +38,9 @@ class CapturedPasses:
     def __init__(self, compute: Pass, parameters: Sequence[nn.Parameter], note: Callable[[str], None]):
         """
         Args:
-            compute: The pass. The pass must run the same operations for all values in a batch.
+            compute: The pass, which must run the same operations for all values in a batch.
             parameters: All parameters that may receive gradients in the pass.
-            note: Tells the user that passes cannot be recorded.
+            note: Tells the user if passes cannot be recorded.
         """
         self._compute, self._parameters, self._note = compute, parameters, note
         self._steps: Counter[Any] = Counter()
@@ -136,5 +137,5 @@ class _Graph:
 
 
 def _shape(batch: Batch) -> Any:
-    """Names, shapes and dtypes of a batch; batches in which these are equal share a graph."""
+    """Return the names, shapes and dtypes of a batch; batches in which these are equal share a graph."""
     return tuple((name, each.shape, each.dtype) for name, each in batch.items())

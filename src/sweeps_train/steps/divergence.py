@@ -11,7 +11,7 @@ import torch
 from sweeps_train.config import Train
 
 SPIKE = 10.0
-"""A gradient is a spike if its norm is this many times the usual one."""
+"""Ratio of a gradient's norm to the usual one from which it counts as a spike."""
 KNOWN_AFTER = 5
 """Number of logs after which the usual norm is known."""
 SMOOTHING = 0.1
@@ -60,7 +60,8 @@ class DivergenceGuard:
 
         Args:
             norm: Norm of all gradients of all workers before clipping, a scalar.
-            scaler: The gradient scaler; if it is enabled, it takes all steps, and leaves out those by itself.
+            scaler: The gradient scaler. If it is enabled, the answer is always true, since it skips steps with infinite
+                gradients itself.
         """
         self._is_scaled = scaler.is_enabled()
         self._norms.append(norm.detach())
@@ -81,7 +82,7 @@ class DivergenceGuard:
             self._norms.clear()
 
     def metrics(self, step: int) -> dict[str, float]:
-        """Mean and maximum of the gradient norm since the last call, and the number of all skipped steps.
+        """Return the mean and maximum of the gradient norm since the last call, and the number of all skipped steps.
 
         Args:
             step: Number of optimizer steps done.
@@ -104,7 +105,7 @@ class DivergenceGuard:
         return {"train/grad_norm": mean, "train/grad_norm_max": largest, **skipped}
 
     def has_diverged(self, loss: float) -> bool:
-        """Whether the training should not continue. To be called after ``metrics``.
+        """Whether the training has diverged and should end. To be called after ``metrics``.
 
         Args:
             loss: Training loss of all workers since the last log.

@@ -11,8 +11,8 @@ from sweeps_train.data.sample_order import Batch
 
 
 def loss_scale(units: int | torch.Tensor, replicas: int) -> float | torch.Tensor:
-    """Factor of each micro batch's summed loss. The gradients of micro batches are added, and those of replicas
-    averaged, whereas the loss is the mean over the units of all.
+    """Return the factor of each micro batch's summed loss. The gradients of micro batches are added, and those of
+    replicas averaged, whereas the loss is the mean over the units of all.
 
     Args:
         units: Terms of the loss in the global batch: counted tokens, or samples.
@@ -38,5 +38,5 @@ def split_batches(batches: Sequence[Batch], size: int) -> list[Batch]:
 
 
 def num_rows(batch: Batch) -> int:
-    """Number of samples in a batch."""
+    """Return the number of samples in a batch."""
     return len(next(iter(batch.values())))

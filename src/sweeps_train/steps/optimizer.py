@@ -26,7 +26,8 @@ _PLAIN = (bool, int, float, str)
 _OF_GROUP = "group:"
 """Prefix, in a parameter's state, of the values that the optimizer has changed in the parameter's group."""
 _first_groups: WeakKeyDictionary[torch.optim.Optimizer, list[dict[str, Any]]] = WeakKeyDictionary()
-"""Groups of users' own optimizers as they were built. Some, such as Prodigy, keep in them what they learn."""
+"""Initial parameter groups of users' own optimizers. Some optimizers, such as Prodigy, later store in them what they
+learn."""
 
 
 def build_optimizer(parameters: Iterable[nn.Parameter], config: Train) -> torch.optim.Optimizer:
@@ -69,8 +70,8 @@ def build_optimizer(parameters: Iterable[nn.Parameter], config: Train) -> torch.
 
 
 def _complete_momentum(sgd: torch.optim.Optimizer, *_: Any) -> None:
-    """Begin with a momentum of zero where there is none: torch's fused SGD takes no step in which some parameters have
-    their first gradient and others do not."""
+    """Set missing momenta to zero: torch's fused SGD fails in a step in which some parameters, but not all, have their
+    first gradient."""
     if len(sgd.state) == sum(len(group["params"]) for group in sgd.param_groups):
         return  # as after the first step of most models
     for group in sgd.param_groups:
@@ -113,13 +114,14 @@ def named_in_errors(config: Train, strategy: str) -> Iterator[None]:
 
 
 OptimizerState = dict[str, dict[str, Any]]
-"""Tensors and numbers of an optimizer by parameter name and key, such as a moment's."""
+"""Tensors and numbers of an optimizer by parameter name and key, such as the name of a moment."""
 
 
 def own_state(
     optimizer: torch.optim.Optimizer, strategy: Strategy
 ) -> tuple[dict[tuple[str, str], torch.Tensor], OptimizerState]:
-    """This worker's optimizer state: tensors, or its shards of them, by parameter name and key; and the other values.
+    """Return this worker's optimizer state: tensors, or its shards of them, by parameter name and key; and the other
+    values.
 
     Raises:
         ValueError: The state of a user's own optimizer cannot be saved.
@@ -140,7 +142,7 @@ def own_state(
 
 
 def _changed_in_groups(optimizer: torch.optim.Optimizer) -> dict[nn.Parameter, dict[str, Any]]:
-    """Values that a user's own optimizer has changed in its groups, for each of their parameters."""
+    """Return the values that a user's own optimizer has changed in its parameter groups, by parameter."""
     changed: dict[nn.Parameter, dict[str, Any]] = {}
     for first, group in zip(_first_groups.get(optimizer, ()), optimizer.param_groups, strict=False):
         values = {
@@ -206,7 +208,7 @@ def _is_like(value: Any, parameter: nn.Parameter) -> bool:
 
 
 def learning_rate(config: Train, step: int, total_steps: int) -> float:
-    """Learning rate of a step: linear warm-up from zero, then the schedule down to zero.
+    """Return the learning rate of a step: linear warm-up from zero, then the schedule down to zero.
 
     A pure function of the step, so that no state needs to be saved.
 

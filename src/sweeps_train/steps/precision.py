@@ -29,7 +29,7 @@ class Precision:
         """Gradient scaler; inactive unless the dtype is fp16, in which small gradients would underflow."""
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Context manager of a forward pass."""
+        """Return the context manager for a forward pass."""
         return nullcontext() if self.type is None else torch.autocast(self._device_type, dtype=self.type)
 
 

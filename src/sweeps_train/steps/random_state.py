@@ -30,7 +30,7 @@ def seed_all(*seeds: int) -> None:
 
 
 def random_state(device: torch.device) -> dict[str, Any]:
-    """The current random states, of types that ``torch.load(weights_only=True)`` reads."""
+    """Return the current random states, as types that ``torch.load(weights_only=True)`` reads."""
     numpy_state = np.random.get_state(legacy=False)  # noqa: NPY002
     keys = torch.from_numpy(numpy_state["state"]["key"].astype(np.int64))
     version, words, gauss = random.getstate()
@@ -58,7 +58,7 @@ def set_random_state(state: dict[str, Any], device: torch.device) -> None:
 
 
 class RandomNumbers:
-    """The random numbers of a training, from the process's generators."""
+    """Source of a training's random numbers: the process's own generators."""
 
     def __init__(self, device: torch.device):
         self._device = device
@@ -68,7 +68,7 @@ class RandomNumbers:
         seed_all(*seeds)
 
     def state(self) -> dict[str, Any]:
-        """The current state, in the form of ``random_state``."""
+        """Return the current state, in the form of ``random_state``."""
         return random_state(self._device)
 
     def restore(self, state: dict[str, Any]) -> None:

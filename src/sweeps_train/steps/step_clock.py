@@ -14,7 +14,7 @@ class StepClock:
         self._aside_s = 0.0
 
     def now(self) -> float:
-        """Seconds on this clock, from an arbitrary zero."""
+        """Return the seconds on this clock, from an arbitrary zero."""
         return time.perf_counter() - self._aside_s
 
     @contextmanager

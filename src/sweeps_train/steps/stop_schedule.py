@@ -11,9 +11,9 @@ ASK_WITHIN_S = 1.0
 class StopSchedule:
     """Decides after each step whether the workers ask; the decision is the same on all of them.
 
-    A decision about a report arrives within milliseconds. So they ask soon after it, and then less and less often: at
-    distances that are powers of two. A node that is taken away may leave them seconds to save, so that they ask at
-    every step that is slow, too.
+    A decision about a report arrives within milliseconds. So workers ask soon after a report, and then less and less
+    often: at distances that are powers of two. A node that is taken away may leave them only seconds to save, so they
+    ask at least every ``ASK_WITHIN_S`` seconds, or at every step if steps take longer.
 
     >>> schedule = StopSchedule(0)
     >>> [step for step in range(1, 20) if schedule.is_due(step)]

@@ -13,7 +13,7 @@ SHORT = (torch.float16, torch.bfloat16)
 
 
 def short_types(model: nn.Module) -> dict[str, torch.dtype]:
-    """Dtypes of the trained 16-bit weights, by name."""
+    """Return the dtypes of the trained 16-bit weights, by name."""
     return {
         name: parameter.dtype
         for name, parameter in model.named_parameters()
@@ -28,10 +28,11 @@ def hold_in_float32(
 
     Args:
         module: A model or a part of it.
-        names: Names of weights of the model; those that are elsewhere, or converted, are left alone.
+        names: Names of weights of the model; those outside of ``module`` or already converted are left alone.
         prefix: Name of the part in the model.
-        device: Device to which the weights are moved first: in float32, those of several workers would not fit into the
-            machine's memory. Weights of other workers, on ``meta``, stay there. Default: all stay where they are.
+        device: Device to which the weights are moved first: in float32, the weights of several workers would not fit
+            into the machine's memory. Weights of other workers, on ``meta``, stay there. Default: all stay where they
+            are.
     """
     for name, parameter in module.named_parameters(prefix=prefix):
         if name in names and parameter.dtype in SHORT:

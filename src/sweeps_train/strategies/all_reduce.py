@@ -26,7 +26,7 @@ def average_in_chunks(
     Args:
         gradients: This worker's gradients, in the same order on all workers.
         num_workers: Number of workers.
-        group: Process group of the workers; None: all workers.
+        group: Process group of the workers; None for all workers.
         max_bytes: Largest copy that is made to send several gradients in one all-reduce. A larger gradient is sent
             without a copy.
     """
@@ -54,7 +54,7 @@ def _add_up(chunk: list[torch.Tensor], group: dist.ProcessGroup | None) -> None:
 
 
 def _chunks(gradients: Sequence[torch.Tensor], max_bytes: int) -> Iterator[list[torch.Tensor]]:
-    """Runs of gradients of one dtype with at most ``max_bytes`` together, or one larger gradient."""
+    """Yield runs of gradients of one dtype with at most ``max_bytes`` together, or one larger gradient."""
     for dtype in sorted({gradient.dtype for gradient in gradients}, key=str):  # the same order on all workers
         chunk: list[torch.Tensor] = []
         size = 0

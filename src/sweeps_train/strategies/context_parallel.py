@@ -18,7 +18,7 @@ from sweeps_train.workers.distributed import Workers
 
 
 class ContextParallelStrategy(FullyShardedStrategy):
-    """The workers of a mesh row share sequences; weights are sharded over all workers."""
+    """Context parallelism: the workers of a mesh row share sequences; weights are sharded over all workers."""
 
     def __init__(self, config: ContextParallel, workers: Workers, precision: Precision):
         num_replicas = config.replicas(workers.size)

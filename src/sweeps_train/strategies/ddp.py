@@ -26,7 +26,7 @@ from sweeps_train.workers.distributed import Workers
 
 
 class DistributedDataParallelStrategy(Strategy):
-    """Gradients are averaged over all workers while the backward pass is still running."""
+    """Data parallelism that averages gradients over all workers while the backward pass is still running."""
 
     model: DistributedDataParallel
 

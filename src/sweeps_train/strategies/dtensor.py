@@ -24,7 +24,7 @@ exchanges them once a step. Adapters are below this size, whole language models 
 
 
 class ShardedStrategy(Strategy):
-    """Base class: parameters are ``DTensor``, or plain tensors replicated on all workers."""
+    """Base class of strategies whose parameters are ``DTensor``, or plain tensors replicated on all workers."""
 
     def parallelize(self, task: Task) -> None:
         self.task = task
@@ -50,7 +50,7 @@ class ShardedStrategy(Strategy):
         )
 
     def copies(self, parameter: torch.Tensor) -> int:
-        """Number of workers that hold the same shard of a parameter as this one."""
+        """Return the number of workers that hold the same shard of a parameter as this one."""
         if not isinstance(parameter, DTensor):
             return self.workers.size
         return self.workers.size // prod(
@@ -97,7 +97,7 @@ class ShardedStrategy(Strategy):
 
 
 def saved_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
-    """The buffers that are part of a model's state dict."""
+    """Return the buffers that are part of a model's state dict."""
     saved = model.state_dict(keep_vars=True)
     return {name: each for name, each in model.named_buffers() if name in saved}
 

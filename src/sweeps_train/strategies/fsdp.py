@@ -53,7 +53,7 @@ class FullyShardedStrategy(ShardedStrategy):
 
 
 def sharding_mesh(workers: Workers, shard_size: int | None) -> DeviceMesh:
-    """Mesh for ``wrap_fsdp``; every worker must call it.
+    """Create the mesh for ``wrap_fsdp``; every worker must call it.
 
     Args:
         workers: All workers.
@@ -78,12 +78,12 @@ def wrap_fsdp(
 
     Args:
         model: The model, which is changed in place.
-        mesh: Of one dimension, over which tensors are sharded; or of two, the first of which has full copies.
+        mesh: Has one dimension, over which tensors are sharded; or two, the first of which has full copies.
         config: Options of ``fully_shard``.
         precision: Weights are gathered in its dtype; gradients are reduced in float32.
-        in_float32: Names of the weights that are trained in float32. Those of a layer are converted when it is sharded:
-            before, they are pages of the model's files, which the workers of a node share, and a copy of the whole
-            model in float32 on each worker would not fit into the machine.
+        in_float32: Names of the weights that are trained in float32. The weights of a layer are converted when it is
+            sharded: until then, they are pages of the model's files, which the workers of a node share, and a copy of
+            the whole model in float32 on each worker would not fit into the machine.
 
     Returns:
         The model, now also an ``FSDPModule``.

@@ -11,12 +11,12 @@ from sweeps_train.compat.torch import uncompile
 
 
 def bare_model(model: nn.Module) -> Any:
-    """The model without the wrapper that peft puts around it."""
+    """Return the model without the wrapper that peft puts around it."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator] # peft's
 
 
 def repeated_layers(model: nn.Module) -> list[nn.Module]:
-    """The outermost layers that a model holds in module lists, such as transformer blocks; possibly none.
+    """Return the outermost layers that a model holds in module lists, such as transformer blocks; possibly none.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)]))
     >>> len(repeated_layers(model))
@@ -53,14 +53,15 @@ def checkpoint_activations(model: nn.Module, *, early_stop: bool = True) -> None
     Args:
         model: The model whose repeated layers are changed in place.
         early_stop: Stop recomputing when all needed tensors are there. Must be False where layers communicate: torch
-            would keep collectives that were started and not waited for.
+            would hold on to collectives that were started but not waited for.
     """
     for layer in repeated_layers(model):
         _checkpoint(layer, early_stop=early_stop)
 
 
 def _checkpoint(layer: nn.Module, *, early_stop: bool) -> None:
-    """Wrap ``forward`` rather than the call, so that hooks (such as those of ``fully_shard``) run only once."""
+    """Checkpoint a layer's ``forward`` rather than its call, so that hooks (such as those of ``fully_shard``) run only
+    once."""
     forward = layer.forward
 
     def checkpointed(*args: Any, **kwargs: Any) -> Any:

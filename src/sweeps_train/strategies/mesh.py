@@ -18,8 +18,8 @@ _meshes: WeakKeyDictionary[dist.ProcessGroup, dict[tuple[tuple[str, int], ...], 
 def mesh(workers: Workers, shape: Mapping[str, int]) -> DeviceMesh:
     """Create a device mesh, or return the existing one of that shape.
 
-    All trainings of a process share it: its groups have threads and connections, and torch caches by the mesh's shape
-    how it has sharded tensors, with the process groups of that time.
+    All trainings of a process share a mesh: its process groups have threads and connections, and torch's cache of
+    shardings goes by the mesh's shape, but refers to the groups of the first such mesh.
 
     Args:
         workers: All workers.
@@ -39,5 +39,5 @@ def mesh(workers: Workers, shape: Mapping[str, int]) -> DeviceMesh:
 
 
 def replicas(workers: Workers, dimension: DeviceMesh) -> Workers:
-    """This worker's place among the model's replicas, which lie along one dimension of a mesh."""
+    """Return this worker's place among the model's replicas, which lie along one dimension of a mesh."""
     return replace(workers, rank=dimension.get_local_rank(), size=dimension.size(), group=dimension.get_group())

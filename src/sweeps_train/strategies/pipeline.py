@@ -30,8 +30,8 @@ _SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 
 
 class PipelineStrategy(Strategy):
-    """The workers of a mesh row hold one model together; those of a column have the same stage and average its
-    gradients."""
+    """Pipeline parallelism: the workers of a mesh row hold one model together; those of a column have the same stage
+    and average its gradients."""
 
     def __init__(self, config: Pipeline, workers: Workers, precision: Precision):
         num_replicas = config.replicas(workers.size)
@@ -99,7 +99,7 @@ class PipelineStrategy(Strategy):
         """Run the forward passes, and with ``losses`` and ``scale`` the backward passes too.
 
         Returns:
-            The logits of the whole batch on the last stage; None on others and in training.
+            The logits of the whole batch, on the last stage; None on other stages, and in training.
         """
         self._batch = batch
         num_rows = len(next(iter(batch.values())))
@@ -209,8 +209,8 @@ class PipelineStrategy(Strategy):
 class _StageOfRows(nn.Module):
     """A stage in the form that torch's schedules call, with the row numbers of a micro batch.
 
-    The first call is a trial, by which a schedule learns the shapes that stages send. Its input is memory that holds
-    anything; so what it changes, such as running means and random states, is undone.
+    The first call is a trial run, by which a schedule learns the shapes that stages send. Its input is uninitialised
+    memory, so what it changes, such as running means and random states, is undone.
     """
 
     def __init__(

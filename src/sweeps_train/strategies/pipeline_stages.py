@@ -72,7 +72,8 @@ class Stage:
 
 
 def _shared(model: nn.Module, stages: list[list[nn.Module]]) -> set[str]:
-    """Names of the weights that the first and the last stage share, such as tied embeddings; each by its first name.
+    """Return the names of the weights that the first and the last stage share, such as tied embeddings; each by its
+    first name.
 
     Raises:
         ValueError: Other stages share a weight, whose copies would diverge; or stages share a module.
@@ -110,7 +111,7 @@ def _replace(part: nn.Module, forward: Callable[..., torch.Tensor]) -> None:
 
 
 def _units(model: nn.Module) -> list[list[nn.Module]]:
-    """The model's consecutive parts, grouped into the smallest possible stages: each has weights.
+    """Return the model's consecutive parts, grouped into the smallest possible stages, each of which has weights.
 
     Raises:
         ValueError: The model does not list its parts.
@@ -140,7 +141,7 @@ def _units(model: nn.Module) -> list[list[nn.Module]]:
 
 
 def _decoder(model: nn.Module) -> nn.Module | None:
-    """A transformers model without its head; None for other models.
+    """Return a transformers model without its head; None for other models.
 
     Raises:
         ValueError: The model's forward pass cannot be divided.
@@ -158,7 +159,7 @@ def _decoder(model: nn.Module) -> nn.Module | None:
 
 
 def _decoder_parts(decoder: nn.Module) -> tuple[list[nn.Module], list[list[nn.Module]], list[nn.Module]]:
-    """The parts before the layers, each layer, and the parts after them."""
+    """Return the parts before the layers, the parts of each layer, and the parts after the layers."""
     before: list[nn.Module] = []
     layers: list[list[nn.Module]] = []
     after: list[nn.Module] = []
@@ -173,7 +174,7 @@ def _decoder_parts(decoder: nn.Module) -> tuple[list[nn.Module], list[list[nn.Mo
 
 
 def _without_head(model: nn.Module) -> Callable[..., Any]:
-    """The model without its head and without everything computed after it: only hidden states go to the next stage."""
+    """Return the model without its head and everything computed after it: only hidden states go to the next stage."""
     decoder = _decoder(model)
     if decoder is None:
         return model

@@ -147,7 +147,7 @@ class Strategy:
         Args:
             batch: Micro batch on the device.
             factor: Factor of the loss, a scalar on the device.
-            before_backward: Called between both passes.
+            before_backward: Called between the forward and the backward pass.
         """
         with self.precision.autocast():
             loss = self.task.loss(*self._logits(self.model, batch))
@@ -159,7 +159,7 @@ class Strategy:
         return loss.detach()
 
     def _logits(self, model: Callable[..., Any], batch: Batch) -> tuple[torch.Tensor, Batch]:
-        """The model's logits, with the part of the batch that they cover."""
+        """Return the model's logits, with the part of the batch that they cover."""
         return self.task.logits(model, batch), batch
 
     def _before_micro_batch(self, *, is_last: bool) -> None:
@@ -187,7 +187,7 @@ class Strategy:
 
     @torch.no_grad()
     def evaluate(self, samples: Samples, batch_size: int) -> torch.Tensor:
-        """Collect the task's scores over this worker's share of the held-out samples, each of which is counted once.
+        """Compute the task's scores over this worker's share of the held-out samples, each of which is counted once.
 
         Args:
             samples: All held-out samples.
@@ -237,8 +237,8 @@ class Strategy:
                     dist.broadcast(buffer, group=self.data_parallel.group, group_src=0)
 
     def saved_weights(self) -> dict[str, torch.Tensor]:
-        """Weights and buffers for the model's files that this worker holds, in full or as shards, by name. Frozen
-        weights may be missing."""
+        """Return the weights and buffers for the model's files that this worker holds, in full or as shards, by name.
+        Frozen weights may be missing."""
         return {
             name: each
             for name, each in self.task.model.state_dict(keep_vars=True).items()
@@ -246,7 +246,7 @@ class Strategy:
         }
 
     def place(self, tensor: torch.Tensor) -> tuple[slice, ...] | None:
-        """Place of this worker's shard in the full tensor; None if another worker saves that part of it."""
+        """Return the place of this worker's shard in the full tensor; None if another worker saves that part of it."""
         return () if self.workers.rank == 0 else None
 
     def full_weights(self) -> dict[str, torch.Tensor] | None:
@@ -269,12 +269,13 @@ class Strategy:
         return {name: shard.cpu() for name, shard in shards.items()} if self.workers.rank == 0 else {}
 
     def shard_like(self, name: str, full: torch.Tensor) -> torch.Tensor:
-        """This worker's shard of a full tensor with the shape of parameter ``name``; the reverse of ``gather_full``."""
+        """Return this worker's shard of a full tensor with the shape of parameter ``name``; the reverse of
+        ``gather_full``."""
         return full.to(self.parameters[name].device)
 
 
 def empty_scores(task: Task, num_samples: int, device: torch.device) -> torch.Tensor:
-    """Zero scores, to which the scores of batches are added."""
+    """Return scores of zero, to which the scores of batches are added."""
     shape = (num_samples, task.num_scores) if task.scores_each_sample else (task.num_scores,)
     return torch.zeros(shape, dtype=sum_type(device), device=device)
 
@@ -288,13 +289,14 @@ def add_scores(total: torch.Tensor, scores: torch.Tensor, indices: Sequence[int]
 
 
 def _moved(model: nn.Module, device: torch.device) -> nn.Module:
-    """Move a model to a device unless it is there: moving would lose the scales of bitsandbytes' 8-bit layers."""
+    """Move a model to a device unless it is there already: moving would lose the scales of bitsandbytes' 8-bit
+    layers."""
     is_there = all(each.device == device for each in (*model.parameters(), *model.buffers()))
     return model if is_there else model.to(device)
 
 
 def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that are trained, by name."""
+    """Return the parameters that are trained, by name."""
     return {name: each for name, each in model.named_parameters() if each.requires_grad}
 
 

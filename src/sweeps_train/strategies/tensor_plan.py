@@ -77,7 +77,7 @@ _STYLES: dict[str, Any] = {
 
 
 def _without_adapters(model: nn.Module) -> tuple[str, nn.Module]:
-    """The model without its adapters, and the prefix of its parameter names in the model with adapters."""
+    """Return the model without its adapters, and the prefix of its parameter names in the model with adapters."""
     if not hasattr(model, "get_base_model"):
         return "", model
     bare: Any = model.get_base_model()  # type: ignore[operator] # peft's
@@ -96,7 +96,7 @@ def _is_tied(model: nn.Module, name: str) -> bool:
 
 
 def _parts(name: str, module: nn.Module, style: str) -> list[str]:
-    """The modules of a layer that are sharded; for a layer with an adapter, also the adapter's second matrix
+    """Return the modules of a layer that are sharded; for a layer with an adapter, also the adapter's second matrix
     (column-wise layers) or first one (row-wise layers)."""
     if not hasattr(module, "base_layer"):
         return [name]
@@ -106,8 +106,8 @@ def _parts(name: str, module: nn.Module, style: str) -> list[str]:
 
 
 def _refuse_unknown(model: nn.Module, plan: Mapping[str, str], unknown: list[str]) -> None:
-    """Refuse a plan with names that the model does not have. In a plan of transformers some names may be missing, but
-    not all; in a user's plan, every name must exist."""
+    """Raise ``ValueError`` if a plan has names that the model lacks: any name in a user's plan, or all names in a plan
+    of transformers."""
     if len(unknown) == len(plan) or hasattr(model, "tensor_parallel_plan"):
         kind, layers = type(model).__name__, [name for name, _ in model.named_children()]
         raise ValueError(

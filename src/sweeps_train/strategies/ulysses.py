@@ -1,9 +1,9 @@
 """Attention over sequences that are sharded over workers: DeepSpeed's Ulysses (Jacobs et al., 2023,
 https://arxiv.org/abs/2309.14509).
 
-Each worker has a part of the tokens with all attention heads. For attention the workers exchange, so that each has all
-tokens with a part of the heads: the model's own attention runs on them with its own masks. Then they exchange back.
-torch's ring attention takes no masks and needs GPUs.
+Each worker has a part of the tokens with all attention heads. For attention, workers exchange these so that each has
+all tokens with a part of the heads, on which the model's own attention runs with its own masks. Then they exchange
+back. torch's ring attention takes no masks and needs GPUs.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ PER_HEAD_ARGUMENTS = "s_aux", "position_bias"
 def shard_sequences(model: nn.Module, row: DeviceMesh) -> None:
     """Shard the tokens of a causal language model's layers; its attention still sees all of them.
 
-    The model is called with full sequences, whose length the number of workers divides, and makes masks and positions
-    from them by its own rules. Its logits are of this worker's tokens.
+    The model is called with full sequences, whose length is divisible by the number of workers, and makes masks and
+    positions from them by its own rules. It returns the logits of this worker's tokens.
 
     Args:
         model: A transformers model, as every worker has built it; changed in place.
@@ -51,12 +51,12 @@ def shard_sequences(model: nn.Module, row: DeviceMesh) -> None:
 
 
 def shard_tokens(tensor: torch.Tensor, row: DeviceMesh) -> torch.Tensor:
-    """This worker's tokens of a tensor of shape (batch, tokens, ...)."""
+    """Return this worker's tokens of a tensor of shape (batch, tokens, ...)."""
     return tensor.chunk(row.size(), dim=1)[row.get_local_rank()]
 
 
 def _shard_positions(kwargs: dict[str, Any], row: DeviceMesh) -> dict[str, Any]:
-    """A layer's keyword arguments with the rotary positions of this worker's tokens; masks stay complete for
+    """Return a layer's keyword arguments with the rotary positions of this worker's tokens; masks stay complete for
     attention."""
     positions = {
         name: tuple(shard_tokens(each, row) for each in embeddings)
@@ -67,7 +67,7 @@ def _shard_positions(kwargs: dict[str, Any], row: DeviceMesh) -> dict[str, Any]:
 
 
 def attention_to_share(model: Any, size: int) -> str:
-    """The name of a model's attention implementation in transformers.
+    """Return the name of a model's attention implementation in transformers, after checking that workers can share it.
 
     Raises:
         ValueError: The workers cannot share this model's attention.
