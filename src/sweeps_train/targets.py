@@ -1,4 +1,4 @@
-"""User code, imported by its path."""
+"""Imports and calls users' own code by its import path."""
 
 from __future__ import annotations
 

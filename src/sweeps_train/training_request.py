@@ -12,7 +12,7 @@ from sweeps_train.reports.reporter import Reporter
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRequest:
-    """One training for a lane to start or continue; ``train`` documents the fields."""
+    """One training that a lane is to start or continue; ``train`` documents the fields."""
 
     config: TrainingConfig
     reporter: Reporter | None = None

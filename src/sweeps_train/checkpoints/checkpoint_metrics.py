@@ -40,7 +40,8 @@ def write_evaluation(path: Path, metrics: dict[str, float]) -> None:
 
 
 def _read_evaluation(file: Path) -> dict[str, float]:
-    """
+    """Return the metrics in an ``EVALUATION_FILE``.
+
     Raises:
         ValueError: The file is damaged.
     """

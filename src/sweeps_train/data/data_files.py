@@ -63,8 +63,10 @@ def find_files(key: str, path: str, types: tuple[str, ...] = FILE_TYPES) -> list
     Args:
         key: Config key that has the path, for messages.
         path: The path.
-        types: File name endings to look for. Returns: Files sorted by name; None if the path can only be a name on the
-            hub.
+        types: File name endings to look for.
+
+    Returns:
+        Files sorted by name; None if the path can only be a name on the hub.
 
     Raises:
         ValueError: There are none.

@@ -153,10 +153,7 @@ def build_image_samples(config: DigitsData | CustomData) -> tuple[ImageSamples, 
 
 
 def _check_item(what: str, item: Any) -> None:
-    """
-    Raises:
-        ValueError: An item is not a pair of an input and a label that can be stacked.
-    """
+    """Raise ``ValueError`` if an item is not a pair of an input and a label that can be stacked."""
     if isinstance(item, Mapping):
         raise ValueError(  # noqa: TRY004 - a mistake in the data
             f"{what} is a mapping of {', '.join(map(str, item))}; return pairs (input, label), as of a data set whose "

@@ -123,7 +123,11 @@ def _separate_adapted_head(adapted: PeftModel) -> None:
 
 
 def _modules_to_save(model: nn.Module, names: list[str]) -> list[str] | None:
-    """Raise ``ValueError`` if the model lacks one of the modules, or a module's weights are quantized."""
+    """Check the names of modules that are trained as a whole, and return them in peft's form.
+
+    Raises:
+        ValueError: The model has no such module, or a module's weights are quantized.
+    """
     modules = dict(model.named_modules())
     for name in names:
         found = [each for path, each in modules.items() if path == name or path.endswith(f".{name}")]

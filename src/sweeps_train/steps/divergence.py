@@ -11,7 +11,7 @@ import torch
 from sweeps_train.config import Train
 
 SPIKE = 10.0
-"""Ratio of a gradient's norm to the usual one from which it counts as a spike."""
+"""Ratio of a gradient's norm to the usual one above which it is a spike."""
 KNOWN_AFTER = 5
 """Number of logs after which the usual norm is known."""
 SMOOTHING = 0.1

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 ColumnKind = Literal["number", "boolean", "date", "category", "empty"]
 THOUSANDS = re.compile(r"[-+]?\d{1,3}([.,' \u00a0\u202f])\d{3}(\1\d{3})*([.,]\d+)?")
-"""Number with marks between its thousands, such as 1.250.000,5."""
+"""Number with separators between its thousands, such as 1.250.000,5."""
 MOSTLY = 0.5
-"""Part of a column's distinct texts that must be numbers for the others to be reported as mistakes."""
+"""Share of a column's distinct texts that must be numbers for its other texts to be reported as mistakes."""
 
 
 def check_columns(config: TableData, names: list[str], where: str) -> list[str]:
@@ -28,20 +28,20 @@ def check_columns(config: TableData, names: list[str], where: str) -> list[str]:
         where: Path of the table, for messages.
 
     Returns:
-        A line for each, without a suggestion.
+        A message for each missing column, without suggestions of other names.
     """
     return [f"data.{key}={name}: {where} has no such column" for key, name in _wanted(config) if name not in names]
 
 
 def _wanted(config: TableData) -> list[tuple[str, str]]:
-    """Config keys with the columns that they name."""
+    """Return config keys and the columns that they name, as pairs."""
     single = [("target", config.target), ("group", config.group), ("time", config.time)]
     listed = [(key, each) for key in ("features", "drop", "categories") for each in getattr(config, key) or ()]
     return [(key, name) for key, name in single if name is not None] + listed
 
 
 def feature_names(config: TableData, names: list[str]) -> list[str]:
-    """Columns used as features, in the order of the table.
+    """Return the columns used as features, in the order of the table.
 
     >>> data = TableData(kind="table", format="csv", path="a.csv", target="y", drop=["id"])
     >>> feature_names(data, ["id", "age", "y"])
@@ -54,7 +54,7 @@ def feature_names(config: TableData, names: list[str]) -> list[str]:
 
 
 def column_kind(config: TableData, name: str, column: pa.ChunkedArray) -> ColumnKind:
-    """Kind of a column.
+    """Return the kind of a column.
 
     Raises:
         ValueError: No model can learn from the column's type, or the column mixes numbers and texts.

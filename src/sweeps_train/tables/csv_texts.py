@@ -1,5 +1,5 @@
-"""Parses texts with the missing values and number format of a model's training CSV, so that raw rows are read like that
-file."""
+"""Parsing of texts with the missing values and number format of a model's training CSV, so that raw rows are read in
+the same way as that file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(config=ConfigDict(extra="forbid"), frozen=True)
 class CsvTexts:
-    """Conversion of texts into values."""
+    """Parser of texts with the number format and missing values of a CSV file."""
 
     missing: list[str]
     """Texts that stand for a missing value, as an empty text always does."""
@@ -28,11 +28,11 @@ class CsvTexts:
 
     @classmethod
     def of(cls, config: TableData) -> CsvTexts | None:
-        """Return how a table's texts are read; None if its files have typed columns."""
+        """Return the parser for a table's texts; None if its files have typed columns."""
         return cls(config.missing, config.decimal) if config.format == "csv" else None
 
     def options(self) -> Any:
-        """Arrow's options of a CSV file."""
+        """Return Arrow's options for reading the CSV file."""
         from pyarrow import csv
 
         return csv.ConvertOptions(
@@ -43,8 +43,8 @@ class CsvTexts:
         )
 
     def read(self, name: str, column: pa.ChunkedArray, kind: ColumnKind) -> pa.ChunkedArray:
-        """Parse a column of texts as in the CSV file, and convert times of day to its unit, seconds; columns of
-        categories or other types stay unchanged.
+        """Parse a column of texts as in the CSV file, and convert times of day to seconds; columns of categories or
+        other types stay unchanged.
 
         Raises:
             ValueError: The column contains a text that is not a number.
@@ -77,7 +77,7 @@ class CsvTexts:
         return float(text.replace(self.decimal, ".")) if is_number(text, self.decimal) else float("nan")
 
     def as_code(self, text: str) -> str | None:
-        """Write a number as the category of a column of numbers; None if it is not one.
+        """Return a text as a category of a column of numbers; None if the text is not a number.
 
         >>> CsvTexts([], ".").as_code("012"), CsvTexts([], ",").as_code("12,0"), CsvTexts([], ".").as_code("?")
         ('12', '12', None)

@@ -46,7 +46,7 @@ class NumberFeature:
     fill: float
     """Replacement for a missing value."""
     has_missing: bool
-    """Whether training rows have missing values, which a further input then marks."""
+    """Whether training rows have missing values, so that an additional input marks missing values."""
 
     @property
     def name(self) -> str:
@@ -141,7 +141,7 @@ class TableEncoding:
         )
 
     def matrix(self, numbers: Floats, categories: Integers | None = None) -> npt.NDArray[np.float32]:
-        """Scaled numbers with missing values filled, and a 0/1 column for each number that may be missing.
+        """Return scaled numbers with missing values filled, and a 0/1 column for each number that may be missing.
 
         Args:
             numbers: Of shape (rows, numbers), with NaN.
@@ -174,10 +174,10 @@ class TableEncoding:
         return pd.DataFrame(dict(zip(plain_names(names), columns, strict=True)))
 
     def targets(self, table: pa.Table, where: str) -> npt.NDArray[Any]:
-        """Values of the target: int64 indices of classes, or float64 numbers.
+        """Return the values of the target: int64 indices of classes, or float64 numbers.
 
         Args:
-            table: Rows, none without a target.
+            table: Rows, each of which has a target.
             where: Name of these rows, for messages.
 
         Raises:
@@ -196,10 +196,10 @@ class TableEncoding:
         return np.array([index[value] for value in values], dtype=np.int64)
 
     def positive_index(self, value: bool | int | str | None) -> int | None:
-        """Index of the class of interest.
+        """Return the index of the class of interest.
 
         Args:
-            value: Value of ``task.positive_class``, compared as text; None: there is none.
+            value: Value of ``task.positive_class``, compared as text; None if there is none.
 
         Raises:
             ValueError: The training rows have no such class, or the target is a number.
@@ -237,7 +237,7 @@ def learn_encoding(config: TableData, goal: Goal, table: pa.Table) -> TableEncod
     Args:
         config: Columns, and how missing numbers are replaced.
         goal: Whether the target is a class or a number.
-        table: Training rows, none without a target.
+        table: Training rows, each of which has a target.
 
     Raises:
         ValueError: A column cannot be learned from; the message names it and the fix.
@@ -279,8 +279,8 @@ def _learn_number(
 
 
 def _mean_and_scale(values: Floats) -> tuple[float, float]:
-    """Mean and standard deviation of some numbers; 1 instead of the latter if all are equal, whose computed standard
-    deviation may be a rounding error."""
+    """Return the mean and standard deviation of some numbers; if all are equal, 1 as standard deviation, since the
+    computed one may be a rounding error."""
     if values.min() == values.max():
         return float(values[0]), 1.0
     return float(values.mean()), float(values.std()) or 1.0
@@ -327,7 +327,7 @@ def plain_names(names: Sequence[str]) -> list[str]:
 def _numbers(
     column: pa.ChunkedArray, kind: ColumnKind, feature: NumberFeature, missing: Sequence[float] = ()
 ) -> Floats:
-    """Values of a feature; missing and infinite ones are NaN."""
+    """Return the values of a feature; missing and infinite ones are NaN."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -393,7 +393,7 @@ def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _frequent(column: pa.ChunkedArray, most: int) -> list[str]:
-    """The most frequent categories, in alphabetical order."""
+    """Return the most frequent categories, in alphabetical order."""
     counts = _texts(column).drop_null().value_counts().to_pylist()
     counts.sort(key=lambda each: (-each["counts"], each["values"]))
     return sorted(each["values"] for each in counts[:most])
@@ -416,7 +416,7 @@ def _target_numbers(name: str, column: pa.ChunkedArray) -> Floats:
 
 
 def class_values(name: str, column: pa.ChunkedArray) -> list[bool | int | str]:
-    """Classes of rows, as Python values."""
+    """Return the distinct classes of rows, as Python values."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -19,7 +19,7 @@ def classification_metrics(
     weights: Floats | None = None,
     positive: int | None = None,
 ) -> dict[str, float]:
-    """Metrics of predicted classes; all NaN if the predictions are not finite.
+    """Compute metrics of predicted class probabilities; all NaN if the predictions are not finite.
 
     Args:
         probabilities: Of shape (rows, classes), each row with the sum 1.
@@ -29,8 +29,8 @@ def classification_metrics(
 
     Returns:
         ``eval/loss`` (weighted cross-entropy), ``eval/log_loss`` (cross-entropy), ``eval/accuracy``; ``eval/f1`` and
-        ``eval/roc_auc`` as means over classes; the latter only over classes that some rows have and others do not;
-        with a positive class those of ``POSITIVE_METRICS``.
+        ``eval/roc_auc`` as means over classes, the latter only over classes that some rows have and others do not; with
+        a positive class also those of ``POSITIVE_METRICS``.
 
     Example:
         >>> classification_metrics(np.array([[0.8, 0.2], [0.4, 0.6]]), np.array([0, 1]))["eval/roc_auc"]
@@ -55,7 +55,7 @@ def classification_metrics(
 def label_metrics(
     predicted: npt.NDArray[np.int64], classes: npt.NDArray[np.int64], num_classes: int, positive: int | None = None
 ) -> dict[str, float]:
-    """Metrics of predicted classes without probabilities.
+    """Compute metrics of predicted classes without probabilities.
 
     Args:
         predicted: Index of the predicted class of each row.
@@ -78,7 +78,8 @@ def label_metrics(
 def _f1(
     predicted: npt.NDArray[np.int64], classes: npt.NDArray[np.int64], num_classes: int, positive: int | None
 ) -> dict[str, float]:
-    """``eval/f1`` as the mean over classes, and with a positive class its F1, precision and recall."""
+    """Return ``eval/f1`` as the mean over classes, and the F1, precision and recall of the positive class if there is
+    one."""
     from sklearn.metrics import precision_recall_fscore_support
 
     precision, recall, f1, _ = precision_recall_fscore_support(
@@ -105,7 +106,7 @@ def _roc_auc(probabilities: Floats, classes: npt.NDArray[np.int64]) -> float:
 
 
 def regression_metrics(predictions: Floats, values: Floats, scale: float, loss: str = "squared") -> dict[str, float]:
-    """Metrics of predicted numbers; all NaN if the predictions are not finite.
+    """Compute metrics of predicted numbers; all NaN if the predictions are not finite.
 
     Args:
         predictions: One for each row, in the units of the target.

@@ -57,10 +57,10 @@ def example_row(encoding: TableEncoding) -> dict[str, Any]:
 
 
 def prediction_frame(encoding: TableEncoding, outputs: npt.NDArray[Any]) -> pd.DataFrame:
-    """Predictions by name.
+    """Return predictions as a frame, with a column for each class's probability if the outputs have them.
 
     Args:
-        encoding: Says what the outputs mean.
+        encoding: Provides the classes, or says that the outputs are numbers.
         outputs: Probabilities of shape (rows, classes), indices of classes, or numbers of shape (rows,).
     """
     import pandas as pd

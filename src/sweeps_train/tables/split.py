@@ -30,7 +30,7 @@ def read_split(config: TableData, goal: Goal) -> tuple[pa.Table, pa.Table]:
 
     Args:
         config: Files, and how rows are held out.
-        goal: For classes, the same part of each is held out.
+        goal: Whether the target is a class, of which the same part is held out for each, or a number.
 
     Raises:
         ValueError: The files, the columns or the number of rows do not allow it.
@@ -44,7 +44,7 @@ def read_split(config: TableData, goal: Goal) -> tuple[pa.Table, pa.Table]:
 
 
 def used_part(config: TableData, goal: Goal, train: pa.Table) -> pa.Table:
-    """The training rows that ``data.train_fraction`` selects."""
+    """Return the training rows that ``data.train_fraction`` selects."""
     if config.train_fraction == 1.0:
         return train
     labels = _classes(config, train) if goal == "classification" else None
@@ -52,10 +52,10 @@ def used_part(config: TableData, goal: Goal, train: pa.Table) -> pa.Table:
 
 
 def with_target(config: TableData, table: pa.Table, key: str, path: str) -> pa.Table:
-    """The rows of a table that have a target.
+    """Return the rows of a table that have a target.
 
     Raises:
-        ValueError: A column that the config names is missing, one cannot be learned from, or no row has a target.
+        ValueError: A column that the config names is missing, a column cannot be learned from, or no row has a target.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -77,7 +77,7 @@ def with_target(config: TableData, table: pa.Table, key: str, path: str) -> pa.T
 
 
 def split_rows(config: TableData, goal: Goal, table: pa.Table) -> tuple[Rows, Rows]:
-    """Row numbers of the training and the held-out rows, both ascending.
+    """Return the row numbers of the training and the held-out rows, both ascending.
 
     Raises:
         ValueError: One of the two parts would be empty, or a class has a single row.
@@ -109,8 +109,8 @@ def split_rows(config: TableData, goal: Goal, table: pa.Table) -> tuple[Rows, Ro
 
 
 def fold_rows(config: TableData, goal: Goal, table: pa.Table, folds: int) -> list[tuple[Rows, Rows]]:
-    """Row numbers of training and held-out rows for each fold; with a time column, each fold trains only on earlier
-    rows.
+    """Return the row numbers of training and held-out rows for each fold; with a time column, each fold trains only on
+    earlier rows.
 
     Raises:
         ValueError: There are too few rows, groups, or rows of a class.
@@ -161,14 +161,14 @@ def _labels(config: TableData, table: pa.Table, least: int) -> list[str]:
 
 
 def _groups(config: TableData, table: pa.Table) -> Rows:
-    """Number of each row's group; rows without a group share one."""
+    """Return the number of each row's group; rows without a group share one."""
     column = _plain(table[str(config.group)]).combine_chunks().dictionary_encode(null_encoding="encode")
     codes: Rows = column.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return codes
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column without pandas' type for categories, by which Arrow neither groups nor sorts."""
+    """Return a column without pandas' type for categories, by which Arrow can neither group nor sort."""
     import pyarrow as pa
 
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
@@ -181,7 +181,7 @@ def _check_number_of_groups(config: TableData, groups: Rows, least: int) -> None
 
 
 def _by_time(config: TableData, table: pa.Table) -> tuple[Rows, list[Any]]:
-    """Row numbers by time, earliest first, and the times in this order."""
+    """Return row numbers by time, earliest first, and the times in this order."""
     import pyarrow.compute as pc
 
     column = _plain(table[str(config.time)])

@@ -32,7 +32,7 @@ def table_files(config: TableData, key: str, path: str) -> list[File]:
     """Find the files of a table.
 
     Args:
-        config: Says the type of the files.
+        config: Has the type of the files.
         key: Config key that has the path, for messages.
         path: File, folder, glob or URI.
 
@@ -59,7 +59,7 @@ def read_table(
         config: Type of the files, and how missing values are written.
         key: Config key that has the path, for messages.
         path: Path of the table; default: the config's own path.
-        texts: Columns of a CSV file that are texts, even if all of its own cells look like numbers or truth values.
+        texts: Columns of a CSV file to read as texts, even if all of their cells look like numbers or truth values.
 
     Returns:
         An Arrow table; columns without a name, such as the index that pandas writes, are left out.
@@ -90,12 +90,12 @@ def read_table(
 
 
 def text_columns(table: pa.Table) -> list[str]:
-    """Names of the columns of texts."""
+    """Return the names of the columns of texts."""
     return [field.name for field in table.schema if is_text(field.type)]
 
 
 def read_columns(config: TableData, key: str, path: str) -> list[str]:
-    """Names of the columns of a table's first file, without reading its rows.
+    """Return the column names of a table's first file, without reading its rows.
 
     Raises:
         ValueError: There are no files, or the first one cannot be read.
@@ -207,7 +207,7 @@ def _separator(config: TableData, location: str) -> str:
 
 
 def _builtin(name: str) -> pa.Table:
-    """One of scikit-learn's tables, with classes as texts."""
+    """Return one of scikit-learn's tables, with classes as texts."""
     import pyarrow as pa
     from sklearn import datasets
 

@@ -14,14 +14,14 @@ def train_part(
 ) -> npt.NDArray[np.int64]:
     """Choose a part of the training samples, with about the same share and at least one sample of each class.
 
-    The samples of a smaller part are in each larger one of the same seed, so that a search's stages of fewer data lead
-    to those of more.
+    With the same seed, a smaller part is contained in each larger one, so that the stages of a search can use more and
+    more data.
 
     Args:
         number: Number of the training samples.
         fraction: Part of them, above 0 and at most 1.
         seed: Seed of the choice.
-        labels: Class of each sample; default: they have none.
+        labels: Class of each sample; default: none.
 
     Returns:
         Indices of the chosen samples, ascending.

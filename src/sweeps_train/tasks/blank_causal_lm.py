@@ -1,4 +1,4 @@
-"""Causal language modelling without data and weight values, to compute memory."""
+"""Causal language modelling without data and weight values, to compute the memory of a training."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from sweeps_train.tasks.causal_lm import CausalLMTraining, repeats_its_passes
 from sweeps_train.tasks.cross_entropy import chunked_cross_entropy
 
 _CHANGES_OF_LOGITS = ("final_logit_softcapping", "logits_scaling", "logit_scale", "lm_head_multiplier")
-"""Keys of transformers' configs for models whose logits are not those of a plain linear layer. A real training detects
-this from tensor values, which are missing here."""
+"""Keys of transformers' configs by which a model's logits are not those of a plain linear layer. A real training
+detects this from tensor values, which are missing here."""
 
 
 class BlankCausalLM(CausalLMTraining):
-    """A task without data and weight values, run on fake tensors to compute its memory."""
+    """Task without data and weight values, which is run on fake tensors to compute its memory."""
 
     def __init__(self, config: TrainingConfig, *, autocasts: bool):
         """
@@ -64,7 +64,7 @@ class BlankCausalLM(CausalLMTraining):
             return super().logits(model, batch)
 
     def longest_batch(self, rows: int) -> Batch:
-        """A batch of the given size with sequences of maximum length."""
+        """Return a batch of the given size with sequences of maximum length."""
         tokens = torch.zeros((rows, self._sequence_length), dtype=torch.long)
         return {"input_ids": tokens, "targets": tokens}
 

@@ -103,7 +103,7 @@ class CausalLMTraining:
         self.repeats_its_passes = repeats_its_passes(model, self.model)
         self._head = detach_head(self.model)
         self.head_of_loss = self._head
-        """Head that the loss applies; a strategy that runs the passes through another model sets that model's head."""
+        """Head that the loss applies; a strategy that runs another model's passes sets it to that model's head."""
         self._cross_entropy = torch.compile(full_cross_entropy) if config.train.compile else chunked_cross_entropy
 
     def _adapted_base(self, model: CausalLM, lora: Lora, *, shards: bool) -> nn.Module:
@@ -198,14 +198,14 @@ def shared_base(model: CausalLM, *, shards: bool) -> SharedBase:
 
 
 def repeats_its_passes(config: CausalLM, model: Any) -> bool:
-    """Whether a model's computation depends only on the shapes of its batch; false if it skips layers at random.
-    Activation checkpointing restores the random state of the processor."""
+    """Whether a model runs the same operations for all batches of a shape. It does not if it skips layers at random, or
+    with activation checkpointing, which restores the CPU's random state."""
     leaves_out = getattr(model.config.get_text_config(), "layerdrop", None)
     return not (config.gradient_checkpointing or config.trust_remote_code or leaves_out)
 
 
 def _check_isolation(config: CausalLM, model: nn.Module, logits: Callable[[nn.Module, Batch], torch.Tensor]) -> None:
-    """Refuse a model that does not keep isolated documents apart."""
+    """Raise ``ValueError`` if the model does not keep isolated documents apart."""
     key = replace(config, lora=None)
     if not cached("keeps documents apart", key, lambda: keeps_documents_apart(model, functools.partial(logits, model))):
         raise ValueError(
@@ -216,8 +216,8 @@ def _check_isolation(config: CausalLM, model: nn.Module, logits: Callable[[nn.Mo
 
 
 def _check_vocabulary(config: CausalLM, tokens: int, model: Any) -> None:
-    """Refuse a tokenizer with more tokens than embeddings: on a GPU, such a token aborts the process without an
-    explanation."""
+    """Raise ``ValueError`` if the tokenizer has more tokens than the model has embeddings: on a GPU, a token without
+    one aborts the process without an explanation."""
     rows = model.get_input_embeddings().num_embeddings
     if tokens <= rows:
         return

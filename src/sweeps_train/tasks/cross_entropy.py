@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 CHUNK = 2**25
-"""Maximum number of logits per chunk: float32 copies of more logits need more memory than most models."""
+"""Maximum number of logits per chunk; float32 copies of more logits would need more memory than most models."""
 
 
 def linear_cross_entropy(
@@ -68,7 +68,8 @@ def linear_cross_entropy(
 def chunked_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Summed cross-entropy of existing logits, without a float32 copy of all of them.
 
-    In float32, since a sum over thousands of tokens and a vocabulary of 100,000 is too inexact in 16 bits.
+    It is computed in float32, since a sum over thousands of tokens and a vocabulary of 100,000 is too inexact in 16
+    bits.
 
     Args:
         logits: Shape (tokens, vocabulary).
@@ -90,7 +91,7 @@ def chunked_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.
 
 
 def full_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Summed cross-entropy in one call, for ``torch.compile``, which avoids the copies."""
+    """Summed cross-entropy in one call, for ``torch.compile``, which itself avoids the copies."""
     return functional.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum")
 
 
@@ -152,7 +153,8 @@ class _ChunkedLinear(torch.autograd.Function):
 
 
 class _Chunked(torch.autograd.Function):
-    """Autograd function that saves the gradient in the logits' dtype, and allocates nothing else of their size."""
+    """Autograd function that saves the gradient of the logits in their dtype, and allocates nothing else of their
+    size."""
 
     @staticmethod
     def forward(ctx: Any, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -170,7 +172,7 @@ class _Chunked(torch.autograd.Function):
 
 
 def _loss_and_gradient(logits: torch.Tensor, targets: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """The summed loss of a chunk; writes its gradient to ``out``, which may be the logits."""
+    """Return the summed loss of a chunk, and write its gradient to ``out``, which may be the logits."""
     scores = functional.log_softmax(logits.float(), dim=-1)
     loss = functional.nll_loss(scores, targets, ignore_index=IGNORED, reduction="sum")
     probabilities, chosen = scores.exp_(), targets.clamp(min=0).unsqueeze(1)
@@ -180,7 +182,7 @@ def _loss_and_gradient(logits: torch.Tensor, targets: torch.Tensor, out: torch.T
 
 
 def _chunks(vocabulary: int, *tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-    """The rows of all tensors, in chunks of about ``CHUNK`` logits."""
+    """Yield the rows of all tensors, in chunks of about ``CHUNK`` logits."""
     size = max(1, CHUNK // vocabulary)
     return zip(*(torch.split(each, size) for each in tensors), strict=True)
 

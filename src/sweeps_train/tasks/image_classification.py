@@ -19,8 +19,8 @@ from sweeps_train.workers.worker_cache import cached
 
 
 class ImageClassification:
-    """Cross-entropy over classes; the unit of the loss is an image. Held-out images with the label -100, which
-    ``cross_entropy`` ignores, do not count.
+    """Image classification by cross-entropy; the unit of the loss is an image. Held-out images with the label -100,
+    which ``cross_entropy`` ignores, do not count.
 
     Batches have ``inputs`` of shape (samples, channels, height, width), or of the data set's own shape after the first
     dimension, and ``labels`` of shape (samples,); logits have shape (samples, classes).
@@ -76,7 +76,7 @@ class ImageClassification:
 
 
 def build_both_samples(data: DigitsData | CustomData) -> tuple[ImageSamples, ImageSamples]:
-    """Training and held-out samples, equal for every training seed, so that trials are compared on the same held-out
-    samples even if a user's code draws them at random."""
+    """Return training and held-out samples, equal for every training seed, so that trials are compared on the same
+    held-out samples even if a user's code draws them at random."""
     seed_all(0)
     return build_image_samples(data)

@@ -67,7 +67,7 @@ class TableTraining:
 
 
 class Classification(TableTraining):
-    """Cross-entropy over classes."""
+    """Classification of the rows of a table by cross-entropy."""
 
     def __init__(self, config: TrainingConfig, weights: Path | None):
         super().__init__(config, weights)
@@ -76,7 +76,7 @@ class Classification(TableTraining):
         self._positive = self.encoding.positive_index(config.task.positive_class)
 
     def _class_weights(self) -> torch.Tensor:
-        """Weights that make all classes count the same, with mean 1 over the training rows."""
+        """Return weights that make all classes count the same, with mean 1 over the training rows."""
         counts = torch.bincount(self.train_samples.targets, minlength=self.num_scores).clamp(min=1)
         return counts.sum() / (self.num_scores * counts)
 
@@ -93,7 +93,7 @@ class Classification(TableTraining):
 
 
 class Regression(TableTraining):
-    """Prediction of numbers; the loss is in standard deviations of the target."""
+    """Regression on the rows of a table; the loss is in standard deviations of the target."""
 
     def __init__(self, config: TrainingConfig, weights: Path | None):
         super().__init__(config, weights)

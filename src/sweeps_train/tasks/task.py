@@ -13,7 +13,7 @@ from sweeps_train.data.sample_order import Batch, Samples
 
 
 class Task(Protocol):
-    """A model, its data, and their metrics."""
+    """A model to train, its data, and its metrics."""
 
     @property
     def model(self) -> nn.Module:
@@ -21,7 +21,7 @@ class Task(Protocol):
 
     @property
     def frozen(self) -> Sequence[str]:
-        """Names of parameters that are not trained and equal on all workers, since all read the same files."""
+        """Names of parameters that are not trained, and equal on all workers because all read the same files."""
 
     @property
     def stored_types(self) -> Mapping[str, torch.dtype]:
@@ -74,7 +74,7 @@ class Task(Protocol):
         """
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """The loss of a batch, summed over its units: a scalar.
+        """Return the loss of a batch, summed over its units: a scalar.
 
         Args:
             logits: Result of ``logits``.
@@ -82,16 +82,16 @@ class Task(Protocol):
         """
 
     def score(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Scores of a held-out batch, from which ``metrics`` follow: sums of shape (``num_scores``,), or of shape
-        (samples, ``num_scores``) if each sample is scored."""
+        """Return the scores of a held-out batch, from which ``metrics`` are computed: sums of shape (``num_scores``,),
+        or of shape (samples, ``num_scores``) if each sample is scored."""
 
     def metrics(self, scores: torch.Tensor, units: int) -> dict[str, float]:
-        """``eval/*`` metrics.
+        """Compute the metrics ``eval/*``.
 
         Args:
             scores: Sums of ``score`` over all held-out batches, or the scores of all held-out samples in their order:
                 float64, on the CPU.
-            units: Number of units of the loss in them.
+            units: Number of units of the loss in these samples.
         """
 
     def save(self, folder: Path, weights: Mapping[str, torch.Tensor] | None) -> None:

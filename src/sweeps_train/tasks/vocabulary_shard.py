@@ -1,7 +1,7 @@
-"""The part of a vocabulary whose rows of the head are held by one worker of a tensor parallel strategy.
+"""The part of a vocabulary whose rows in the head's weight are held by one worker of a tensor parallel strategy.
 
-Each worker computes the logits of its own words. A softmax needs three numbers of the other workers for each token: the
-largest logit, the sum of exponentials, and the logit of the target, which the workers exchange.
+Each worker computes the logits of its own words. For the softmax, workers exchange three numbers for each token: the
+largest logit, the sum of exponentials, and the logit of the target.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class VocabularyShard:
 
     @classmethod
     def of(cls, weight: DTensor) -> VocabularyShard:
-        """The shard of a weight of shape (vocabulary, width) that is sharded by rows."""
+        """Return the shard of a weight of shape (vocabulary, width) that is sharded by rows."""
         mesh = weight.device_mesh
         largest = -(-weight.shape[0] // mesh.size())
         return cls(mesh.get_local_rank() * largest, largest, mesh.get_group())
 
     def loss_and_gradient(self, logits: torch.Tensor, targets: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        """Summed cross-entropy over all words; every worker of the group must call it.
+        """Return the summed cross-entropy over all words; every worker of the group must call it.
 
         Args:
             logits: Logits of this worker's words, of shape (tokens, own words); may be changed.

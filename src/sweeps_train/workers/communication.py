@@ -21,13 +21,13 @@ COLLECTIVES = "gloo:", "nccl"
 FIRST = 200
 """First step that is measured, and minimum distance between measured steps, if the config says ``auto``."""
 MOST = 0.003
-"""Maximum part of the time that measuring then takes."""
+"""Maximum share of the training's time that measuring takes if the config says ``auto``."""
 
 
 class CommunicationMeter:
     """Measures a sample of steps with torch's profiler, which records all operations of gloo and NCCL.
 
-    A worker that waits for a slower one is inside of a collective; that time is part of the share.
+    While a worker waits for a slower one, it is inside of a collective; so this time is part of the share.
     """
 
     def __init__(self, workers: Workers, every: int | Literal["auto"] | None, note: Callable[[str], None]):
@@ -78,8 +78,8 @@ class CommunicationMeter:
         return self._steps >= self._due if self._every == "auto" else (step + 1) % self._every == 0
 
     def take(self) -> list[float]:
-        """This worker's mean share of communication and mean cost of measuring since the last call: two numbers, NaN if
-        measuring failed, or none if no step was due."""
+        """Return this worker's mean share of communication and mean cost of measuring since the last call: two numbers,
+        NaN if measuring failed, or an empty list if no step was due."""
         shares, costs = self._shares, self._costs
         self._shares, self._costs = [], []
         return [sum(each) / len(each) for each in (shares, costs)] if shares else []
@@ -97,7 +97,7 @@ class CommunicationMeter:
 
 
 def covered(spans: Iterable[tuple[int, int]]) -> int:
-    """Length of the union of spans, given as pairs of start and end.
+    """Return the length of the union of spans, given as pairs of start and end.
 
     >>> covered([(0, 4), (3, 5), (8, 9)])
     6

@@ -57,7 +57,8 @@ class Workers:
         return [float(value) for value in total.tolist()]
 
     def max(self, values: Sequence[float]) -> list[float]:
-        """Maximum of values element by element over all workers; every worker must pass the same number of values.
+        """Return the maximum of values element by element over all workers; every worker must pass the same number of
+        values.
 
         >>> Workers(rank=0, size=1, device=torch.device("cpu")).max([1, 2.5])
         [1.0, 2.5]
@@ -96,7 +97,7 @@ class Workers:
         return box[0]
 
     def gather(self, value: T) -> list[T]:
-        """The values of all workers in the order of ranks, on rank 0; an empty list elsewhere."""
+        """Return the values of all workers in the order of ranks, on rank 0; an empty list elsewhere."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size if self.rank == 0 else []
@@ -113,7 +114,7 @@ class Workers:
             within: Maximum time to wait.
 
         Raises:
-            TimeoutError: Some workers have not called this in time; the message names them.
+            TimeoutError: Some workers have not called it in time; the message names them.
         """
         if self.size == 1:
             return
@@ -131,7 +132,7 @@ class Workers:
         store.delete_key(f"sweeps/meetings/{meeting - 1}/{self.rank}")  # all workers have seen the previous meeting
 
     def shard(self, indices: Sequence[int]) -> Sequence[int]:
-        """This worker's samples, which no other worker has.
+        """Return this worker's share of the indices, which no other worker has.
 
         >>> Workers(rank=1, size=2, device=torch.device("cpu")).shard(range(7))
         range(1, 7, 2)
@@ -140,7 +141,7 @@ class Workers:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -39,7 +39,7 @@ def start_folder() -> Path:
 
 
 def own_folder(checkpoint_folder: str | Path) -> Path:
-    """Create a trial's own folder, beside its checkpoints, and return its absolute path."""
+    """Create a trial's own folder beside its checkpoints, and return the folder's absolute path."""
     folder = (Path(checkpoint_folder) / PROGRAM_FOLDER).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -47,11 +47,11 @@ def own_folder(checkpoint_folder: str | Path) -> Path:
 
 @contextmanager
 def working_in(folder: Path) -> Iterator[Path]:
-    """Work in a folder for the duration of a block, while ``start_folder`` returns the previous one; yields the latter.
-    The caller must restore the environment.
+    """Make a folder the working folder during a block, in which ``start_folder`` returns the previous working folder;
+    yield that one. The caller must restore the environment.
 
     Raises:
-        OSError: The block has not found a file; if the start folder has it, the message says so.
+        OSError: A file was not found in the block; if it exists in the start folder, the message says so.
     """
     start = start_folder()
     os.environ[START_FOLDER] = str(start)
@@ -130,8 +130,9 @@ def as_seen_from_anywhere(value: Any, start: Path) -> Any:
 
 
 def hint(lines: Iterable[str], start: Path, as_argument: str = "{start_folder}") -> str:
-    """Return advice about a path that a program did not find in the trial's own folder, if its last lines name a path
-    that exists in the start folder; otherwise an empty string. ``as_argument`` is the start folder in its arguments.
+    """Return advice if the last lines of a program name a path that it did not find in the trial's own folder, but that
+    exists in the start folder; otherwise an empty string. ``as_argument`` is the text for the start folder in the
+    program's arguments.
 
     Example:
         >>> hint(["FileNotFoundError: [Errno 2] No such file or directory: 'rows.csv'"], Path("/nowhere"))

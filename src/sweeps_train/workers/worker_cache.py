@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 WITH_CYCLES = {"base model"}
 """Kinds of large objects that reference cycles may keep in memory. Data sets are not among them: ours have no cycles,
-and those of a user's own data set are freed together with everything else that a trial leaves."""
+and cycles in a user's own data set are freed together with everything else that a trial leaves."""
 
 _cache: dict[str, tuple[Any, Any]] = {}
 """Key and value of the object of each kind."""
@@ -25,7 +25,7 @@ def cached(kind: str, key: Any, make: Callable[[], T]) -> T:
     Args:
         kind: Kind of object, such as ``base model``.
         key: Everything that the object depends on; compared by equality.
-        make: Loads or computes the object. Nothing may change it later in a way that another trial could see.
+        make: Loads or computes the object. It must not be changed later in a way that another trial could see.
 
     Example:
         >>> cached("primes", 5, lambda: [2, 3, 5]) is cached("primes", 5, lambda: [2, 3, 5])
