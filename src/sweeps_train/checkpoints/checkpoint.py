@@ -79,7 +79,7 @@ def save_checkpoint(
 
 
 def checkpoint_path(root: Path, step: int) -> Path:
-    """Folder of a step's checkpoint."""
+    """Return the folder of a step's checkpoint."""
     return root / f"step-{step:08d}"
 
 

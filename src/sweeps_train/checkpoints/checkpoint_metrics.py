@@ -22,8 +22,8 @@ the copy neither repeats the report nor counts the copy as its best checkpoint."
 
 
 def read_metrics(path: Path) -> dict[str, float] | None:
-    """Metrics that were reported at a checkpoint's step; None if there are none or they are damaged; empty if another
-    training reported them."""
+    """Return the metrics that were reported at a checkpoint's step; None if there are none or they are damaged; empty
+    if another training reported them."""
     with contextlib.suppress(FileNotFoundError, ValueError):
         return _read_evaluation(path / EVALUATION_FILE)
     with contextlib.suppress(FileNotFoundError, ValueError):

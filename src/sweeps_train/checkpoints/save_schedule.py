@@ -79,7 +79,7 @@ class SaveSchedule:
 
 
 def optimal_interval(save_s: float, between_failures_s: float) -> float:
-    """Seconds between two checkpoints that minimise the time lost to saving and to repeated work after failures.
+    """Return the seconds between checkpoints that minimise the time lost to saving and to repeated work after failures.
 
     The higher order estimate of J. T. Daly, "A higher order estimate of the optimum checkpoint interval for restart
     dumps", Future Generation Computer Systems 22 (2006); its first term, the square root of twice the product of the

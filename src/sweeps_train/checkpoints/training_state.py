@@ -114,7 +114,7 @@ def load_trained_weights(folder: Path, strategy: Strategy) -> None:
 
 
 def read_progress(folder: Path) -> Progress:
-    """Position of a checkpoint in its training."""
+    """Return the position of a checkpoint in its training."""
     return _progress(_read(folder))
 
 

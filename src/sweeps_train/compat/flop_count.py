@@ -77,7 +77,7 @@ def _is_composite(operator: Any) -> bool:
 
 
 def _attention_formulas() -> dict[Any, Callable[..., int]]:
-    """Formulas of fused attention, for the operators that this release of torch has."""
+    """Return the formulas of fused attention, for the operators that this release of torch has."""
     formulas: dict[Any, Callable[..., int]] = {}
     for name in ATTENTION:
         if hasattr(torch.ops.aten, name):
@@ -95,8 +95,8 @@ def _backward(_: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tenso
 
 
 def attention_flops(query: Sequence[int], key: Sequence[int], value: Sequence[int]) -> int:
-    """Operations of attention's two matrix products. Their gradients take twice as many; operations that a kernel
-    recomputes for the gradients are not counted.
+    """Return the number of operations of attention's two matrix products. Their gradients take twice as many;
+    operations that a kernel recomputes for the gradients are not counted.
 
     Masks do not count: torch's own formulas ignore them, too.
 

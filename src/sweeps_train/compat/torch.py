@@ -68,8 +68,8 @@ def exchange_buffers(model: DistributedDataParallel) -> None:
 
 
 def shard_place(tensor: DTensor) -> tuple[slice, ...] | None:
-    """Place of this worker's shard in the full tensor; None if the shard is empty, or if a worker of lower rank holds
-    the same one."""
+    """Return the place of this worker's shard in the full tensor; None if the shard is empty, or if a worker of lower
+    rank holds the same one."""
     coordinate = tensor.device_mesh.get_coordinate()
     if coordinate is None or tensor.to_local().numel() == 0:
         return None
@@ -79,7 +79,8 @@ def shard_place(tensor: DTensor) -> tuple[slice, ...] | None:
 
 
 def local_place(tensor: DTensor) -> tuple[slice, ...]:
-    """Place of this worker's shard in the full tensor, even if it is empty or other workers have the same."""
+    """Return the place of this worker's shard in the full tensor, even if it is empty or other workers have the same
+    one."""
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset  # takes long to import
 
     shape, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
@@ -87,7 +88,7 @@ def local_place(tensor: DTensor) -> tuple[slice, ...]:
 
 
 def default_store() -> Any:
-    """The ``Store`` through which the workers of torch's default process group found each other."""
+    """Return the ``Store`` through which the workers of torch's default process group found each other."""
     return dist.distributed_c10d._get_default_store()
 
 
@@ -104,8 +105,8 @@ def follow_default_timeout(group: dist.ProcessGroup, device: torch.device) -> No
 
 
 def flight_record() -> str | None:
-    """The last collective operations of this process as JSON, with their states: NCCL's if there are any, else gloo's;
-    None if torch's flight recorder is off."""
+    """Return the last collective operations of this process as JSON, with their states: NCCL's if there are any, else
+    gloo's; None if torch's flight recorder is off."""
     from torch._C import _distributed_c10d as native
 
     for name in ("_dump_nccl_trace_json", "_dump_fr_trace_json"):  # the first is missing in builds for CPUs
@@ -118,7 +119,7 @@ def flight_record() -> str | None:
 
 
 def profiled_spans(profiled: profile, prefixes: tuple[str, ...]) -> Iterator[tuple[int, int]]:
-    """Start and end in nanoseconds of every profiled event whose name begins with one of ``prefixes``.
+    """Yield the start and end in nanoseconds of every profiled event whose name begins with one of ``prefixes``.
 
     The public ``events()`` makes an object of each event, which takes longer than a training step.
     """

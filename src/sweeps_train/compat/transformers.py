@@ -8,7 +8,7 @@ from typing import Any
 
 
 def attention_name(config: Any) -> str:
-    """Name of the attention implementation in a model's config, such as ``sdpa``."""
+    """Return the name of the attention implementation in a model's config, such as ``sdpa``."""
     name: str = config._attn_implementation
     return name
 
@@ -26,7 +26,7 @@ def attention_named(config: Any, name: str) -> Iterator[None]:
 
 
 def attention_function(name: str) -> Callable[..., Any]:
-    """The function that computes the named attention."""
+    """Return the function that computes the named attention."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
     function: Callable[..., Any] = ALL_ATTENTION_FUNCTIONS[name]
@@ -34,7 +34,7 @@ def attention_function(name: str) -> Callable[..., Any]:
 
 
 def mask_function(name: str) -> Callable[..., Any]:
-    """The function that makes the masks of the named attention."""
+    """Return the function that makes the masks of the named attention."""
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
     function: Callable[..., Any] = ALL_MASK_ATTENTION_FUNCTIONS[name]

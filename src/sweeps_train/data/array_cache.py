@@ -116,7 +116,7 @@ def _write(file: Path, arrays: Arrays, described: str) -> None:
 
 
 def _checksum(array: npt.NDArray[Any]) -> int:
-    """CRC-32, computed at several GB per second."""
+    """Return the CRC-32 of an array, computed at several GB per second."""
     return zlib.crc32(np.ascontiguousarray(array).data)
 
 

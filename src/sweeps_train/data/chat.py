@@ -100,7 +100,8 @@ class ChatEncoder:
         return _Turn(len(begun), found + len(answer), len(ended) if text.startswith(ended) else None)
 
     def _tokens_of(self, turn: _Turn, ids: list[int], starts: list[int], number: int) -> Iterator[int]:
-        """Positions of the tokens that the assistant writes, including the special token that ends its turn."""
+        """Yield the positions of the tokens that the assistant writes, including the special token that ends its
+        turn."""
         for token in range(bisect_left(starts, turn.start), len(ids)):
             start = starts[token]
             is_end = start >= turn.content_end and ids[token] in self._special

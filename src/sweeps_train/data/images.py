@@ -79,7 +79,7 @@ class ImageSamples:
 
 
 def num_ignored(batch: Batch) -> int:
-    """Number of samples in a batch whose label the loss ignores."""
+    """Return the number of samples in a batch whose label the loss ignores."""
     return int((batch["labels"] == IGNORED_LABEL).sum())
 
 
@@ -175,8 +175,8 @@ def _check_item(what: str, item: Any) -> None:
 
 
 def _digits(config: DigitsData) -> tuple[ImageSamples, ImageSamples]:
-    """1,797 images of shape (1, 8, 8) with values from -1 to 1, split in the same way in every class and for every
-    seed."""
+    """Return 1,797 images of shape (1, 8, 8) with values from -1 to 1, split in the same ratio in every class and
+    equally for every seed."""
     pixels, labels = load_digits()
     images = torch.from_numpy(pixels).float().view(-1, 1, 8, 8) / 8 - 1
     train, held_out = split_by_class(labels, config.eval_fraction)

@@ -16,19 +16,20 @@ class Samples(Protocol):
     """A data set that every worker can read completely."""
 
     def __len__(self) -> int:
-        """Number of samples."""
+        """Return the number of samples."""
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """Stack samples; the first dimension of every tensor is ``len(indices)``."""
 
     def units(self, indices: Sequence[int]) -> int:
-        """Number of terms that these samples add to the loss: counted tokens, or samples.
+        """Return the number of terms that these samples add to the loss: counted tokens, or samples.
 
         Known without reading the batch, so that every worker can compute it for all others.
         """
 
     def size(self, indices: Sequence[int]) -> int:
-        """Tokens without padding, or samples, that pass through the model: the unit of speed."""
+        """Return the number of tokens without padding, or of samples, that pass through the model: the unit of
+        speed."""
 
 
 class SampleOrder:

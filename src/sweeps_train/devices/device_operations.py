@@ -23,7 +23,7 @@ def is_accelerator(device: torch.device) -> bool:
 
 
 def device_module(device: torch.device) -> Any:
-    """Torch's functions for the kind of a device: ``torch.cuda``, ``torch.xpu``, ``torch.mps`` or ``torch.cpu``."""
+    """Return torch's module for the kind of a device: ``torch.cuda``, ``torch.xpu``, ``torch.mps`` or ``torch.cpu``."""
     return torch.get_device_module(device)
 
 
@@ -38,7 +38,7 @@ def counts_memory(device: torch.device) -> bool:
 
 
 def sum_type(device: torch.device) -> torch.dtype:
-    """Type for sums on the device: float64, or float32 on Apple's GPUs, which lack float64."""
+    """Return the dtype for sums on the device: float64, or float32 on Apple's GPUs, which lack float64."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
@@ -71,19 +71,19 @@ def peak_reserved_memory(device: torch.device) -> int:
 
 
 def name_of(device: torch.device) -> str:
-    """Name of an accelerator as its driver reports it, otherwise the kind of device."""
+    """Return the name of an accelerator as its driver reports it, otherwise the kind of device."""
     module = device_module(device)
     return str(module.get_device_name(device)) if hasattr(module, "get_device_name") else device.type
 
 
 def profiled_activities(device: torch.device) -> list[ProfilerActivity]:
-    """Activities with which torch's profiler records computations on the device."""
+    """Return the activities with which torch's profiler records computations on the device."""
     of_device = {"cuda": [ProfilerActivity.CUDA], "xpu": [ProfilerActivity.XPU]}.get(device.type, [])
     return [ProfilerActivity.CPU, *of_device]
 
 
 def random_state_of(device: torch.device) -> torch.Tensor | None:
-    """State of the device's random numbers; None for the CPU, whose state is torch's own."""
+    """Return the state of the device's random numbers; None for the CPU, whose state is torch's own."""
     if not is_accelerator(device):
         return None
     state: torch.Tensor = device_module(device).get_rng_state(*_index(device))

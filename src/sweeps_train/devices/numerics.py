@@ -60,7 +60,7 @@ def precision_restored() -> Iterator[None]:
 
 
 def _operations() -> list[Any]:
-    """Operations with their own precision setting in torch, general ones first."""
+    """Return the operations with their own precision setting in torch, general ones first."""
     backends: Any = torch.backends
     cudnn, mkldnn = backends.cudnn, backends.mkldnn
     general = [backends, cudnn, mkldnn]

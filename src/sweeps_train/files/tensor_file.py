@@ -64,7 +64,7 @@ def write(path: Path, tensors: Mapping[str, torch.Tensor]) -> list[int]:
 
 
 def spec_of(tensor: torch.Tensor) -> TensorSpec:
-    """Type and full shape of a tensor."""
+    """Return the dtype and full shape of a tensor."""
     return TensorSpec(tensor.dtype, tuple(tensor.shape))
 
 

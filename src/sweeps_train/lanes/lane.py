@@ -362,5 +362,5 @@ class Lane:
         return Stop(int(sum(vote for (vote,) in by_worker)))
 
     def _stop_vote(self) -> float:
-        """Rank 0's answer on whether to stop, as a summand; zero on other ranks."""
+        """Return rank 0's answer on whether to stop, as a summand; zero on other ranks."""
         return float(self.reporter.should_stop())

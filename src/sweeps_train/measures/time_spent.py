@@ -57,6 +57,6 @@ class TimeSpent:
         self._seconds["communication"] += seconds * (1 - data_wait_share) * self._communication_share
 
     def metrics(self) -> dict[str, float]:
-        """Seconds by activity: ``time/setup_s``, ``time/steps_s`` and their parts ``time/data_wait_s`` and
+        """Return the seconds by activity: ``time/setup_s``, ``time/steps_s`` and their parts ``time/data_wait_s`` and
         ``time/communication_s``, ``time/evaluation_s``, ``time/checkpoint_s``."""
         return {f"time/{activity}_s": seconds for activity, seconds in self._seconds.items()}

@@ -42,7 +42,7 @@ class ConvNetClassifier(nn.Module):
         self.classifier = nn.Linear(channels_in * pixels, shape.classes)
 
     def parts(self) -> list[nn.Module]:
-        """Modules applied one after another, between which a pipeline divides the model."""
+        """Return the modules that are applied one after another, between which a pipeline can divide the model."""
         return [*self.features, self.flatten, self.dropout, self.classifier]
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:

@@ -72,7 +72,7 @@ class BlankQuantizedLinear(nn.Linear):
         return self.weight
 
     def dequantize(self) -> torch.Tensor:
-        """The dequantized weight, newly allocated."""
+        """Return the dequantized weight, newly allocated."""
         return torch.empty((self.out_features, self.in_features), dtype=self._dtype)
 
 

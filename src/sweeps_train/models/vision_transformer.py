@@ -35,7 +35,7 @@ class VisionTransformerClassifier(nn.Module):
         self.head = Head(config, shape)
 
     def parts(self) -> list[nn.Module]:
-        """Modules applied one after another, between which a pipeline divides the model."""
+        """Return the modules that are applied one after another, between which a pipeline can divide the model."""
         return [self.embedding, *self.layers, self.head]
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:

@@ -31,7 +31,7 @@ CHUNK = 2**25
 def linear_cross_entropy(
     hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor
 ) -> torch.Tensor:
-    """Summed cross-entropy of the logits ``hidden @ weight.T + bias``, computed one chunk at a time.
+    """Compute the summed cross-entropy of the logits ``hidden @ weight.T + bias``, one chunk at a time.
 
     The multiplication is in the dtype of autocast, if it is active, and the rest in float32.
 
@@ -66,7 +66,7 @@ def linear_cross_entropy(
 
 
 def chunked_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Summed cross-entropy of existing logits, without a float32 copy of all of them.
+    """Compute the summed cross-entropy of existing logits, without a float32 copy of all of them.
 
     It is computed in float32, since a sum over thousands of tokens and a vocabulary of 100,000 is too inexact in 16
     bits.
@@ -91,7 +91,7 @@ def chunked_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.
 
 
 def full_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Summed cross-entropy in one call, for ``torch.compile``, which itself avoids the copies."""
+    """Compute the summed cross-entropy in one call, for ``torch.compile``, which itself avoids the copies."""
     return functional.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum")
 
 
