@@ -104,4 +104,4 @@ def test_a_pass_that_cannot_be_recorded_is_computed_as_before_and_one_note_says_
     monkeypatch.setattr(Replays, "error", RuntimeError("operation not permitted\nmore"))
     steps(CapturedPasses(compute, PARAMETERS, notes.append), WARM_UP + 4, 2)
     (note,) = notes
-    assert "because one cannot be recorded (operation not permitted); train.cuda_graphs=false" in note
+    assert "because one cannot be recorded (operation not permitted); set train.cuda_graphs=false" in note

@@ -97,7 +97,7 @@ class Program:
         self.finish_output()
         pipe, self._guard = self._guard, None
         if pipe is not None:
-            with contextlib.suppress(OSError):  # somebody has ended the guard
+            with contextlib.suppress(OSError):  # the guard was killed
                 os.write(pipe, b".")
             os.close(pipe)
 

@@ -73,7 +73,7 @@ class TextData:
         if self.packing and (self.prompt_field is not None or self.messages_field is not None):
             raise ValueError("packing=true is for plain text only; set packing=false with prompts or chat messages")
         if self.isolate_documents and not self.packing:
-            raise ValueError("isolate_documents=true is for packing=true; drop it, since each sequence is a document")
+            raise ValueError("isolate_documents=true is for packing=true; remove it: each sequence is one document")
         if self.streaming and self.path.startswith("builtin:"):
             raise ValueError(f"streaming=true reads files and hub data sets; set streaming=false for path={self.path}")
 

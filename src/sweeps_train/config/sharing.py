@@ -15,9 +15,9 @@ _ALLOWED: dict[str, Callable[[TrainingConfig], bool]] = {
     "model.lora.use_dora": lambda config: not _adapters(config).use_dora,
     "model.lora.modules_to_save": lambda config: not _adapters(config).modules_to_save,
     "model.quantization": lambda config: _model(config).quantization == "none",
-    # Code of its own may let the rows of a batch see each other.
+    # The code of such a model may let the rows of a batch see each other.
     "model.trust_remote_code": lambda config: not _model(config).trust_remote_code,
-    # The second forward pass would draw other random numbers; so it would below.
+    # The second forward pass would draw other random numbers, as with activation checkpointing below.
     "model.gradient_checkpointing": lambda config: (
         not (_model(config).gradient_checkpointing and _adapters(config).dropout)
     ),
@@ -68,7 +68,7 @@ def forbids_sharing(configs: Sequence[TrainingConfig]) -> str | None:
 
 
 def _model(config: TrainingConfig) -> CausalLM:
-    assert isinstance(config.model, CausalLM)  # as the task is
+    assert isinstance(config.model, CausalLM)  # checked by the condition on the task
     return config.model
 
 
@@ -82,5 +82,5 @@ def _sharding(config: TrainingConfig) -> FSDP:
 
 def _adapters(config: TrainingConfig) -> Lora:
     lora = _lora(config)
-    assert lora is not None  # since an earlier condition asks for it
+    assert lora is not None  # checked by an earlier condition
     return lora

@@ -75,7 +75,7 @@ PEAKS = (
     Peak(("MI325X",), 1307.4, 163.4),
     Peak(("MI300X",), 1307.4, 163.4),
     Peak(("MI300A",), 980.6, 122.6),
-    # Two devices to torch, each with half of the card.
+    # Torch sees two devices, each of which is half of the card.
     Peak(("MI250X",), 191.5, 47.9, has_tf32=False),
     Peak(("MI210",), 181.0, 45.3, has_tf32=False),
 )

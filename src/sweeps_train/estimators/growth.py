@@ -48,13 +48,13 @@ def growth_of(estimator: Any) -> Growth:
             return AtOnce()
         argument = "xgb_model" if "xgb_model" in fit else "init_model"
         return Boosting(parameters["n_estimators"] or DEFAULT_ROUNDS, argument)
-    # Each call would count stages without progress anew, or refuse to estimate with the rows that it left out.
+    # Each call would start anew to count rounds without progress, or refuse to estimate with the rows that it left out.
     needs_all = parameters.get("n_iter_no_change") or (parameters.get("oob_score") and name.startswith("Bagging"))
     if "warm_start" in parameters and "n_estimators" in parameters and not needs_all:
         return WarmStart(parameters["n_estimators"], "n_estimators")
     if "warm_start" in parameters and name.startswith("HistGradientBoosting"):
         return WarmStart(parameters["max_iter"], "max_iter")
-    # partial_fit refuses what it would have to count over all of its calls.
+    # partial_fit refuses options that would need counts over all of its calls.
     is_refused = parameters.get("early_stopping") is True or parameters.get("class_weight") == "balanced"
     if hasattr(estimator, "partial_fit") and isinstance(parameters.get("max_iter"), int) and not is_refused:
         return Passes(parameters["max_iter"])

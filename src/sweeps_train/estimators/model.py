@@ -61,7 +61,7 @@ class EstimatorModel:
         if not isinstance(output, Classes):
             return np.asarray(self.estimator.predict(inputs), dtype=np.float64).reshape(-1)
         if hasattr(self.estimator, "predict_proba"):
-            # Classes that no training row of a fold has get a column of zeros.
+            # Classes without a training row in a fold get a column of zeros.
             found = np.asarray(self.estimator.predict_proba(inputs), dtype=np.float64)
             probabilities = np.zeros((len(found), len(output.values)))
             probabilities[:, np.asarray(self.estimator.classes_, dtype=np.int64)] = found

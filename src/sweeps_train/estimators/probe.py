@@ -35,7 +35,7 @@ def probe_mistakes(config: EstimatorConfig) -> Iterator[str]:
     split = held_out_split(config.data, goal) if folds is None else fold_splits(config.data, goal, folds)[0]
     estimator = make_estimator(config.task, config.seed, 1, has_categories=bool(split.encoding.categories))
     if library_of(found) == "lightgbm":
-        estimator.set_params(verbose=0)  # its warnings, which say what it does not know
+        estimator.set_params(verbose=0)  # its warnings name unknown arguments
     model = split.model(estimator, native=is_native(config.task, found))
     rows = _some_rows(split.train)
     inputs, targets = model.inputs(rows.features), rows.targets

@@ -110,7 +110,7 @@ class ReportCallback(TrainerCallback):
         logs: Mapping[str, float] | None = None,
         **_: Any,
     ) -> None:
-        # At its own step, which evaluations need not have in common. Theirs are logged, too, before they are reported.
+        # At their own step, which may differ from that of an evaluation. Evaluations, which are logged too, are reported.
         if logs is not None and not any(name.startswith("eval_") for name in logs):
             log_step(state.global_step, logs)
 

@@ -143,7 +143,7 @@ class ReportCallback(Checkpoint):
         if not self._is_due:
             return
         self._note_names(trainer)
-        of_epoch = self._of_epoch or set()  # those of the epoch before are still there
+        of_epoch = self._of_epoch or set()  # metrics of the previous epoch are still there
         new = {name: value for name, value in trainer.callback_metrics.items() if name not in of_epoch}
         if new.keys() >= {*searched_metrics()} - {"epoch", "step"}:  # otherwise they come at the end of the epoch
             self._report(trainer, new)

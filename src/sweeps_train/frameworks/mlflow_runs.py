@@ -60,7 +60,7 @@ class OwnRuns:
                 mlflow: Any = sys.modules.get("mlflow")
                 with contextlib.suppress(Exception):
                     if mlflow is not None and mlflow.get_tracking_uri() == os.environ.get("MLFLOW_TRACKING_URI"):
-                        mlflow.set_experiment(experiment_id="0")  # else the next trial would look for this one's
+                        mlflow.set_experiment(experiment_id="0")  # otherwise the next trial would look for the experiment of this one
 
 
 @contextmanager
@@ -69,9 +69,9 @@ def ended_runs() -> Iterator[None]:
     try:
         yield
     finally:
-        # A trial that ends since it was asked to raises no `Exception`, and has not failed.
+        # A trial that was asked to stop raises no `Exception`, and has not failed.
         status = "FAILED" if isinstance(sys.exception(), Exception) else "FINISHED"
         mlflow: Any = sys.modules.get("mlflow")
-        with contextlib.suppress(Exception):  # a trial must not fail since the user's server does not answer
+        with contextlib.suppress(Exception):  # a trial must not fail because the user's server does not answer
             while mlflow is not None and mlflow.active_run() is not None:
                 mlflow.end_run(status)

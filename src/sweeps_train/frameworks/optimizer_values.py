@@ -61,4 +61,4 @@ def _set_base_rate(scheduler: Any, index: int, rate: float) -> None:
         scheduler.base_lrs[index] = rate
     lists = (value for value in vars(scheduler).values() if isinstance(value, list))
     for contained in (each for values in lists for each in values if isinstance(each, LRScheduler)):
-        _set_base_rate(contained, index, rate)  # of a sequence of schedules
+        _set_base_rate(contained, index, rate)  # schedules in a sequence

@@ -14,7 +14,7 @@ class StepLog(Protocol):
 
     @property
     def searched(self) -> tuple[str, ...]:
-        """Return the metrics that the search reads."""
+        """Metrics that the search reads."""
 
     def log_step(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Record metrics of a step between two reports."""

@@ -61,7 +61,7 @@ class FeedOfAll:
         """Return trainings; their reporters exist only on rank 0. Every worker must call it."""
         given = [] if self._feed is None else self._feed.next(free)
         if any(each.evaluator is not None for each in given):
-            raise ValueError("an evaluator is not for lanes, which evaluate themselves; give evaluator=None")
+            raise ValueError("an evaluator cannot be used with lanes, which evaluate themselves; give evaluator=None")
         self._workers.meet()  # the feed may have waited longer than a collective operation does
         here_only: dict[str, Any] = {"reporter": None, "on_prepared": _nothing}
         told = self._workers.broadcast([replace(each, **here_only) for each in given])

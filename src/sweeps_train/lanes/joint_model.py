@@ -95,8 +95,8 @@ def adapted_layers(adapted: Any) -> dict[str, FusedLinear]:
     for name, each in layers.items():
         if not isinstance(each, FusedLinear) or each.base_layer is base.get_output_embeddings():
             raise ValueError(
-                f"model.lora.target_modules: {name} is not a linear layer of the model, and trials that share their "
-                "workers can adapt only such; leave it out, or use scaling.trials_per_group=1"
+                f"model.lora.target_modules: {name} is not a linear layer, and trials that share their workers can "
+                "adapt only linear layers; leave it out, or use scaling.trials_per_group=1"
             )
     return {name: each for name, each in layers.items() if isinstance(each, FusedLinear)}
 

@@ -63,7 +63,7 @@ class Lane:
         folder = Path(request.checkpoint_folder) if request.checkpoint_folder is not None else None
         found = find_resumption(folder, self.workers, self.reporter.note, resume=request.resume)
         self.resumed_from = found.checkpoint
-        # Workers that do not evaluate save a checkpoint for it.
+        # If workers do not evaluate themselves, each evaluation needs a checkpoint.
         self.evaluates, self.pending = request.evaluator is None, self._pending_reports(folder)
 
         seed_all(config.seed)  # equally on all workers, so that they build the same weights

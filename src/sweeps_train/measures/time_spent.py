@@ -53,7 +53,7 @@ class TimeSpent:
             self._communication_share = communication_share
         self._seconds["steps"] += seconds
         self._seconds["data_wait"] += seconds * data_wait_share
-        # A measured step has its data already: the share is that of the rest of the time.
+        # Communication is measured after the data has arrived: its share refers to the rest of the time.
         self._seconds["communication"] += seconds * (1 - data_wait_share) * self._communication_share
 
     def metrics(self) -> dict[str, float]:

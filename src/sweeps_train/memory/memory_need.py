@@ -66,12 +66,12 @@ def memory_need(config: TrainingConfig, num_workers: int, micro_batch: int | Non
     configured, _ = check_batch_split(config.train, replicas, stages)
     rows = micro_batch or (1 if config.train.micro_batch_size == "auto" else configured)
     accumulated = config.train.global_batch_size // replicas // rows
-    # Every worker of `ddp` holds what a worker alone does, since gradients are averaged in place.
+    # A worker of `ddp` needs as much as a single worker, since gradients are averaged in place.
     workers = Workers(0, 1 if isinstance(config.strategy, DDP) else num_workers, CPU)
     precision = Precision(_precision(config.train, use_gpu=use_gpu), CPU)
     make = _task_maker(config, autocasts=precision.type is not None)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about steps that nobody trains with
+        warnings.simplefilter("ignore")  # about steps that are not used for training
         if stages > 1:
             return _pipeline_need(config, make, precision, stages, rows, accumulated)
         with fake_process_group(workers.size):

@@ -68,7 +68,7 @@ def convert_to_float8(model: nn.Module, *, emulate: bool = False) -> None:
             names.append(name)
         return able
 
-    # Padded: the number of tokens of a batch, which gradients of weights are sums over, may be any.
+    # Padded, since gradients of weights are sums over the tokens of a batch, whose number is arbitrary.
     config: Any = Float8LinearConfig(emulate=emulate, pad_inner_dim=True)
     convert_to_float8_training(model, module_filter_fn=fits, config=config)
     if not names:

@@ -153,7 +153,7 @@ class Holder:
 
     def _send(self, connection: socket.socket) -> None:
         state = _EMPTY if (self._folder / CHANGED).exists() else self._state
-        with contextlib.suppress(OSError):  # the worker is dead, which the next look shows
+        with contextlib.suppress(OSError):  # the worker is dead, which the next read shows
             connection.sendall(json.dumps(state).encode() + b"\n")
 
     def _watch(self, process: int) -> None:

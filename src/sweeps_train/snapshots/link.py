@@ -109,7 +109,7 @@ def link_workers(workers: Workers, *, is_here: bool) -> list[Link] | None:
             told = host, server.getsockname()[1], secrets.token_bytes(_SECRET_BYTES)
         host, port, secret = workers.broadcast(told)  # type: ignore[misc] # which rank 0 has
         own = None if workers.rank == 0 else _connected(_LOOPBACK if is_here else host, port, secret, workers.rank)
-        if workers.sum([float(own is None)]) != [1.0]:  # of the first worker
+        if workers.sum([float(own is None)]) != [1.0]:  # only the first worker has none
             if own is not None:
                 own.close()
             return None

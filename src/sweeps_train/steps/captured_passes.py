@@ -92,7 +92,7 @@ class CapturedPasses:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             self._note(
                 f"steps are not replayed as CUDA graphs, because one cannot be recorded ({reason}); "
-                "train.cuda_graphs=false leaves out the attempt"
+                "set train.cuda_graphs=false to skip the attempt"
             )
         if not self._is_possible:  # outside of the except clause: the error's frames hold tensors that are to be freed
             self._graphs.clear()
@@ -125,7 +125,7 @@ class _Graph:
             with torch.cuda.graph(self._graph):
                 self._loss = compute(self._batch, self._factor)
         except Exception:
-            generator.graphsafe_set_state(state)  # the other one would wait for the end of the recording
+            generator.graphsafe_set_state(state)  # the other method would wait for the end of the recording
             raise
 
     def replay(self, batch: Batch, factor: torch.Tensor) -> torch.Tensor:

@@ -96,7 +96,7 @@ class DivergenceGuard:
         if not finite:
             return skipped
         mean, largest = statistics.fmean(finite), max(finite)
-        if self._logs >= KNOWN_AFTER and largest > SPIKE * self._usual:  # and so not part of what is usual
+        if self._logs >= KNOWN_AFTER and largest > SPIKE * self._usual:  # a spike does not count towards the usual norm
             times = f"{largest / self._usual:.0f} times the usual one" if self._usual else "after none"
             self._note(f"step {step} or shortly before: a spike of the gradients' norm, {largest:.3g}, {times}")
         else:
@@ -105,14 +105,14 @@ class DivergenceGuard:
         return {"train/grad_norm": mean, "train/grad_norm_max": largest, **skipped}
 
     def has_diverged(self, loss: float) -> bool:
-        """Whether the training has diverged and should end. To be called after ``metrics``.
+        """Whether the training has diverged; false if the config ignores it. To be called after ``metrics``.
 
         Args:
             loss: Training loss of all workers since the last log.
         """
         if self._reaction == "skip":
             return self._skipped_in_succession >= MOST_SKIPPED
-        # Such gradients have made weights NaN, which the loss shows only at the next step: after a checkpoint of them.
+        # Such gradients have made weights NaN, which the loss shows only at the next step, when they may be in a checkpoint.
         return self._reaction != "continue" and (self._has_applied_infinite or not math.isfinite(loss))
 
     def tell_end(self, step: int, samples: int, times_restored: int) -> None:

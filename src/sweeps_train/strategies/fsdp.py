@@ -99,8 +99,8 @@ def wrap_fsdp(
         fully_shard(
             module,
             mesh=mesh,
-            # What belongs to no layer, embeddings and head, is what the backward pass begins with, and the loss applies
-            # the head.
+            # Embeddings and head, which belong to no layer, stay gathered: the loss applies the head, and the backward
+            # pass begins with it.
             reshard_after_forward=config.reshard_after_forward and module is not model,
             mp_policy=mixed,
             offload_policy=offload,

@@ -58,7 +58,7 @@ class PipelineStrategy(Strategy):
         self._stage = Stage(model, self._index, self._num_stages)
         if self.capabilities.activation_checkpointing:
             checkpoint_activations(model)
-        # Not before: the float32 weights of a stage fit into memory, and those of the whole model may not.
+        # Not before the division into stages: the whole model in float32 may not fit into memory.
         in_float32 = {name for name, first in first_names.items() if first in task.stored_types}
         hold_in_float32(model, in_float32, device=self.workers.device)
         for module in model.modules():

@@ -58,7 +58,7 @@ class TensorParallelStrategy(ShardedStrategy):
         in_float32 = self.task.stored_types
         for name, style in parallel_styles(plan, shards_tokens=shards_tokens).items():
             layer = model.get_submodule(name)
-            # Not all of them at once before that: only one full layer fits into memory.
+            # One layer at a time: not all full layers in float32 fit into memory at once.
             hold_in_float32(layer, in_float32, name, self.workers.device)
             parallelize_module(layer, row, style)
         hold_in_float32(model, in_float32, device=self.workers.device)

@@ -65,10 +65,10 @@ def with_target(config: TableData, table: pa.Table, key: str, path: str) -> pa.T
         if column is not None and column not in names:
             raise ValueError(f"{key}={path}: has no column {column!r}; it has {', '.join(names)}")
     for name in feature_names(config, names):
-        column_kind(config, name, table[name])  # of all rows: a mistake may be in the held-out ones alone
+        column_kind(config, name, table[name])  # of all rows: a mistake may be only in the held-out ones
     target, texts = table[config.target], CsvTexts.of(config)
     missing = pc.is_null(target, nan_is_null=True)
-    if texts is not None and pa.types.is_floating(target.type):  # -999.0 too
+    if texts is not None and pa.types.is_floating(target.type):  # such as -999.0
         missing = pc.or_(missing, pc.is_in(target, value_set=pa.array(texts.missing_numbers, target.type)))
     table = table.filter(pc.invert(missing))
     if table.num_rows == 0:

@@ -121,7 +121,7 @@ def _read(config: TableData, location: str, texts: Collection[str] = (), *, firs
         with open_file(location) as opened:
             is_parquet = config.format == "parquet"
             table = _parquet(opened) if is_parquet else _csv(config, location, opened, texts, first_block)
-        names = table.column_names  # decoded here
+        names = table.column_names  # they are decoded here, which may fail
     except (OSError, UnicodeError, pa.ArrowException) as error:
         reason = _explained(config, location) if config.format == "csv" else None
         raise ValueError(reason or f"{location} cannot be read: {error}") from error

@@ -34,7 +34,7 @@ def train_part(
     members: dict[Hashable, list[int]] = {}
     for index in np.random.default_rng(seed).permutation(number).tolist():
         members.setdefault(None if labels is None else labels[index], []).append(index)
-    # The first of each class comes first; then every class is at the same part of its samples.
+    # One sample of each class comes first; from then on, about the same part of each class has been taken.
     place = {index: rank / len(indices) for indices in members.values() for rank, index in enumerate(indices)}
     ordered = sorted(place, key=lambda index: (place[index], index))
     return np.sort(np.array(ordered[: max(len(members), math.ceil(fraction * number))], dtype=np.int64))
