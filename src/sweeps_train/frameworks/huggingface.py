@@ -110,7 +110,7 @@ class ReportCallback(TrainerCallback):
         logs: Mapping[str, float] | None = None,
         **_: Any,
     ) -> None:
-        # At their own step, which may differ from that of an evaluation. Evaluations, which are logged too, are reported.
+        # At their own step, which evaluations need not share. Evaluations are also logged, but they are reported.
         if logs is not None and not any(name.startswith("eval_") for name in logs):
             log_step(state.global_step, logs)
 

@@ -60,7 +60,7 @@ class OwnRuns:
                 mlflow: Any = sys.modules.get("mlflow")
                 with contextlib.suppress(Exception):
                     if mlflow is not None and mlflow.get_tracking_uri() == os.environ.get("MLFLOW_TRACKING_URI"):
-                        mlflow.set_experiment(experiment_id="0")  # otherwise the next trial would look for the experiment of this one
+                        mlflow.set_experiment(experiment_id="0")  # else the next trial would look for this trial's
 
 
 @contextmanager

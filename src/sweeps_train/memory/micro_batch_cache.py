@@ -80,7 +80,7 @@ def _key(config: TrainingConfig, strategy: Strategy) -> str:
         "shapes": hashlib.sha256(repr(shapes).encode()).hexdigest(),
         "sample": data.sequence_length if isinstance(data, TextData) else sample,
         "precision": config.train.precision,
-        "strategy": (type(strategy).__name__, dataclasses.asdict(config.strategy)),  # a lane has a class of its own, since other lanes need memory too
+        "strategy": (type(strategy).__name__, dataclasses.asdict(config.strategy)),  # a lane has its own class
         "workers": strategy.workers.size,
         "memory": usable_memory(device),
         "limit": config.train.memory_limit_gib,

@@ -112,7 +112,7 @@ class DivergenceGuard:
         """
         if self._reaction == "skip":
             return self._skipped_in_succession >= MOST_SKIPPED
-        # Such gradients have made weights NaN, which the loss shows only at the next step, when they may be in a checkpoint.
+        # Such gradients have made weights NaN, which the loss shows only at the next step: too late for a checkpoint.
         return self._reaction != "continue" and (self._has_applied_infinite or not math.isfinite(loss))
 
     def tell_end(self, step: int, samples: int, times_restored: int) -> None:
