@@ -41,7 +41,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 class MicroBatchHalved(RuntimeError):
-    """A device ran out of memory while workers wait for each other, so that this process group cannot continue.
+    """Raised if a device ran out of memory while workers wait for each other, so that the process group cannot
+    continue.
 
     Restarted from its last checkpoint with micro batches of at most ``half`` samples, the training gives the same
     result.
@@ -53,7 +54,7 @@ class MicroBatchHalved(RuntimeError):
     def __init__(self, size: int, half: int):
         super().__init__(size, half)
         self.half = half
-        """Samples of a micro batch from now on."""
+        """Maximum samples of a micro batch after the restart."""
         self._size = size
 
     def __str__(self) -> str:
@@ -62,7 +63,8 @@ class MicroBatchHalved(RuntimeError):
 
 
 class SilentCorruption(RuntimeError):
-    """Workers have computed different numbers from the same inputs, and no processor or memory reported an error."""
+    """Raised if workers have computed different numbers from the same inputs, although no hardware reported an
+    error."""
 
     def __init__(self, step: int, ranks: Sequence[int], hosts: Sequence[str]):
         """

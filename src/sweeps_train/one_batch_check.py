@@ -45,7 +45,7 @@ class Finding:
     """A problem in the data or model that the user should know about before the search."""
 
     kind: Literal["mistake", "warning"]
-    """``mistake``: every training would fail."""
+    """Kind of problem; because of a ``mistake``, every training would fail."""
     text: str
 
 

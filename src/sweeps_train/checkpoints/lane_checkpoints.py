@@ -78,7 +78,7 @@ class LaneCheckpoints:
         return [] if self._saver is None else self._saver.votes
 
     def decide(self, sums: Sequence[float]) -> None:
-        """Apply the sums of all workers' ``votes``."""
+        """Decide from the sums of all workers' ``votes`` how the next checkpoint is saved."""
         if self._saver is not None:
             self._saver.decide(*sums)
 

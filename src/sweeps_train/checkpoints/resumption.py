@@ -21,7 +21,7 @@ class Resumption:
     """Folder from which this worker reads the checkpoint: the checkpoint itself, or its copy in shared memory with the
     same content."""
     holder: HolderConnection | None = None
-    """Rank 0's connection to the holder of a snapshot."""
+    """Rank 0's connection to the process that holds a snapshot, if there is one."""
 
 
 def find_resumption(root: Path | None, workers: Workers, note: Callable[[str], None], *, resume: bool) -> Resumption:

@@ -1,4 +1,5 @@
-"""Saves a training's checkpoints: from a snapshot in memory while the training continues, or while it waits."""
+"""Saves a training's checkpoints: from a snapshot in memory while the training continues, or directly while it
+waits."""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ class CheckpointSaver:
         background = config.checkpoint.background
         self._is_background = background is not False and SHARED_MEMORY.is_dir()
         self._is_direct = self._is_background and background == "auto" and is_small
-        """Whether checkpoints are written without a snapshot, while that has cost less than a holder process would."""
+        """Whether checkpoints are written without a snapshot, as long as that has cost less than a holder process
+        would."""
         self._direct_s = 0.0
         """Seconds for which checkpoints without a snapshot have blocked training."""
         self._background = _Background()
@@ -148,8 +150,8 @@ class CheckpointSaver:
         return [float(prefers_snapshot), float(is_outdated)]
 
     def decide(self, prefers_snapshot: float, is_outdated: float) -> None:
-        """Apply the sums of all workers' ``votes`` after the current step. All workers call it before they save, so
-        that saving needs no further agreement."""
+        """Decide from the sums of all workers' ``votes`` how the next checkpoint is saved. All workers call it before
+        they save, so that saving needs no further agreement."""
         if prefers_snapshot and self._is_direct:
             self._is_direct = False
             self._hold()
@@ -172,7 +174,7 @@ class CheckpointSaver:
                 each.result()
 
     def finish(self) -> None:
-        """End the saving after a successful training: everything is on the storage, and shared memory is free.
+        """Finish after a successful training: wait until everything is on the storage, and free shared memory.
 
         Raises:
             OSError: Something could not be written.
@@ -195,7 +197,7 @@ class CheckpointSaver:
             self._snapshot.close()  # last: a GPU that waits for a dead worker may hold it up
 
     def _hold(self) -> None:
-        """Start the process that holds the snapshot, unless it runs."""
+        """Start the process that holds the snapshot, unless it is running."""
         if self._is_main and self._is_background and self._connection is None:
             self._starting = self._background.begin(self._start_holder)
 

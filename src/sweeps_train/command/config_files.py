@@ -247,7 +247,7 @@ def _first_key(owner: Any, parts: list[str]) -> tuple[Any, list[str]]:
 
 
 def _above(path: str, rest: list[str]) -> str:
-    """Return the part of a path above its remaining end."""
+    """Return a path without the parts at its end that are in ``rest``."""
     return ".".join(path.split(".")[: -len(rest)])
 
 

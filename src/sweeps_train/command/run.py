@@ -42,7 +42,7 @@ class TrialIdentity:
 
 
 class ProgramFailed(RuntimeError):
-    """A program has ended with an error."""
+    """Raised if a program has ended with an error, or without a report."""
 
 
 def run_command(

@@ -120,7 +120,7 @@ class _Growing:
 
 
 class _Lines(Source):
-    """Lines of a file that grows.
+    """Source that reads the lines of a growing file.
 
     Some programs rewrite the file for each new row, or for each new metric as Lightning's ``CSVLogger`` does: rows that
     were read before are recognised by their numbers.
@@ -166,14 +166,14 @@ class _Lines(Source):
 
 
 class JsonLinesTail(_Lines):
-    """A file of JSON lines."""
+    """Source that reads a growing file of JSON lines."""
 
     def _records(self, lines: list[str], *, starts: bool) -> Iterable[Record]:
         return [json_record(line) for line in lines]
 
 
 class CsvTail(_Lines):
-    """A CSV file whose first line, after any empty lines and comments, names the columns."""
+    """Source that reads a growing CSV file, whose first line after any empty lines and comments names the columns."""
 
     def __init__(self, path: Path, delimiter: str = ",", *, is_resumed: bool = True) -> None:
         self._delimiter = delimiter

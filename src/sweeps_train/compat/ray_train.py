@@ -1,4 +1,4 @@
-"""Private names of Ray Train: the object behind ``ray.train.report`` and its siblings, which each worker holds."""
+"""Private names of Ray Train: the object in each worker behind ``ray.train.report`` and similar functions."""
 
 from __future__ import annotations
 

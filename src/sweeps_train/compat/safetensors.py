@@ -1,4 +1,4 @@
-"""Names of ``safetensors.torch.save_file`` in the libraries that write model files with it."""
+"""Replaces ``safetensors.torch.save_file`` in the libraries that write model files with it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WRITERS = {
     "transformers.modeling_utils": "safe_save_file",
     "peft.peft_model": "safe_save_file",
 }
-"""Name of the function in each module that calls it."""
+"""Modules that call ``save_file``, with its name in each of them."""
 TYPES: dict[str, torch.dtype] = {
     name: dtype for name, dtype in safetensors.torch._TYPES.items() if isinstance(dtype, torch.dtype)
 }

@@ -1,4 +1,4 @@
-"""The typed schema of one training, free of torch. ``TrainingConfig`` is the root.
+"""The typed schema of one training, which does not import torch. ``TrainingConfig`` is the root.
 
 The driver checks a config with these classes in milliseconds, before any worker starts; a worker receives the same
 object. Unknown keys, wrong types and values out of range are errors, of which pydantic reports all at once; for a

@@ -158,7 +158,7 @@ class CommandTask:
     """Places from which metrics are read while the program runs; default: JSON objects and Python dictionaries in its
     output."""
     rename: Annotated[dict[str, Text], Reach.NOTHING] = Field(default_factory=dict)
-    """Names of metrics here, by the program's names: ``{eval_loss: eval/loss}``."""
+    """Names of metrics in Sweeps, by the program's names: ``{eval_loss: eval/loss}``."""
     step: Text | None = None
     """The program's name of the metric that has the step, a whole number; default: ``step``, ``global_step`` or
     ``training_iteration`` if the program reports one, otherwise records are counted."""

@@ -11,7 +11,7 @@ from typing import Annotated
 
 
 class Reach(Enum):
-    """Kind of thing that the values of a field access, as its metadata: ``path: Annotated[str, Reach.SOURCE]``."""
+    """Metadata of a config field, which says what its values access: ``path: Annotated[str, Reach.SOURCE]``."""
 
     NOTHING = auto()
     """Accesses nothing outside of the training."""

@@ -91,7 +91,7 @@ class DatasetConfig:
 
     datasets_to_split: Literal["all"] | list[Text] = "all"
     """Names of the datasets of which each worker reads its own part, or ``all``. Every worker reads all rows of the
-    others."""
+    other datasets."""
     enable_shard_locality: Flag = True
     """Whether a worker preferably reads blocks that are on its node."""
     preserve_order: Flag = False

@@ -58,7 +58,7 @@ class Piece:
 
 def find_files(key: str, path: str, types: tuple[str, ...] = FILE_TYPES) -> list[File] | None:
     """Find the files of a path, URI, folder or glob. Files whose name or folder begins with a dot are left out, unless
-    the path itself names it.
+    the path itself names them.
 
     Args:
         key: Config key that has the path, for messages.

@@ -21,7 +21,7 @@ class GlobalBatch(NamedTuple):
     """The data of one step."""
 
     micro_batches: list[Batch]
-    """This worker's part, in CPU memory."""
+    """This worker's micro batches, in CPU memory."""
     num_samples: int
     """Number of samples of all workers."""
     size: int
@@ -30,7 +30,7 @@ class GlobalBatch(NamedTuple):
     """Number of terms of the loss over all workers, 1 if there are none; a scalar on the device if it is known only
     from the batches, so that no step waits for it."""
     waited_s: float
-    """Seconds that this worker waited for its part."""
+    """Seconds that this worker waited for its micro batches."""
 
 
 class GlobalBatches:
@@ -54,7 +54,7 @@ class GlobalBatches:
         self._size = 0
 
     def begin(self, position: int, num_steps: int, size: int, micro_batch_size: int) -> None:
-        """Start reading at a position.
+        """Start reading at a position in the order of the samples.
 
         Args:
             position: Number of samples before this position.

@@ -1,4 +1,4 @@
-"""Number of processes that read batches ahead, with ``data.loader.num_workers=auto``."""
+"""Choice of the number of processes that read batches ahead, with ``data.loader.num_workers=auto``."""
 
 from __future__ import annotations
 

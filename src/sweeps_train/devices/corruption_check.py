@@ -41,7 +41,7 @@ class CorruptionCheck:
         return self._every is not None and self._workers.size > 1 and step > 0 and step % self._every == 0
 
     def run(self, step: int, read: Callable[[], Batch]) -> None:
-        """Compare the workers.
+        """Compare the numbers that all workers compute from the same samples.
 
         Args:
             step: Number of optimizer steps done.

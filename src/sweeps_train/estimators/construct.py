@@ -48,7 +48,7 @@ def estimator_class(task: EstimatorTask) -> type[Any]:
 
 
 def goal_of(task: EstimatorTask, found: type[Any]) -> Goal:
-    """Whether an estimator predicts classes or numbers.
+    """Return whether an estimator predicts classes or numbers.
 
     Raises:
         ValueError: The class does not say which, or does neither.

@@ -118,7 +118,7 @@ class Passes:
 
 @dataclass
 class AtOnce:
-    """One call of ``fit``."""
+    """A single call of ``fit``, for estimators that cannot be fitted piece by piece."""
 
     total: int = 1
 

@@ -1,4 +1,4 @@
-"""The first line of a CSV file, which shows what separates its cells."""
+"""Detection of the separator between cells, from the first line of a CSV file."""
 
 from __future__ import annotations
 

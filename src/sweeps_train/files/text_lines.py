@@ -1,4 +1,4 @@
-"""Splits texts into lines, only at line breaks as in files."""
+"""Splits texts into lines at line breaks only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ray Data sets of a trial: made on its first worker, and read by all of them as ``ray.train.get_dataset_shard``.
+"""Ray Data sets of a trial: made on its first worker, and read by all workers with ``ray.train.get_dataset_shard``.
 
 Ray Train gives datasets to the workers of one ``TorchTrainer``, once. Workers here may train one trial after another,
 each with datasets of its own, so every trial makes and splits them again, with Ray's public ``DataConfig``.

@@ -1,4 +1,4 @@
-"""A user's Ray Train function as a trial, without any change to it.
+"""Runs a user's Ray Train function as a trial, without any change to the function.
 
 Calls such as ``ray.train.report`` and ``ray.train.get_checkpoint`` go through an object that Ray Train keeps in each
 worker. It is replaced by one that calls the reporter at once, whereas Ray's controller polls its workers, and that
@@ -337,7 +337,8 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
                 )
 
     def _finish(self, folder: Path) -> str | None:
-        """Complete the checkpoint to which all workers have added their files; None if no worker has any."""
+        """Complete the checkpoint to which all workers have added their files, and return its path; None if no worker
+        has any."""
         if not folder.exists():
             return None
         path = self._root / f"step-{self._progress.step:08d}"

@@ -12,7 +12,7 @@ P = ParamSpec("P")
 
 
 class GuardedReporter:
-    """Forwards all calls until one fails; from then on asks all workers to stop."""
+    """Reporter that forwards all calls until one fails, and from then on asks all workers to stop."""
 
     def __init__(self, reporter: Reporter):
         self._reporter = reporter

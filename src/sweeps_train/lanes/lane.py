@@ -50,7 +50,7 @@ class Lane:
     """One training on the workers of a group. All workers call the same methods in the same order."""
 
     def __init__(self, request: TrainingRequest, group: Group):
-        """Build everything, from scratch or from a checkpoint."""
+        """Build model, data, optimizer and meters, from scratch or from a checkpoint."""
         began = time.perf_counter()
         config = request.config
         self.request, self.config, self._group, self.workers = request, config, group, group.workers

@@ -129,8 +129,7 @@ class TrainMetrics:
         return metrics | ({HALVINGS: halvings} if halvings else {})
 
     def _of_communication(self, rows: Rows, communication: CommunicationMeter) -> dict[str, float]:
-        """Return the share of communication, which also shows slow workers; its cost decides when to measure it
-        again."""
+        """Return the share of communication; also find slow workers, and choose when to measure again."""
         communication.schedule_next(_sum(rows, "cost") / len(rows))
         share = _sum(rows, "communicated") / len(rows)
         if math.isnan(share):

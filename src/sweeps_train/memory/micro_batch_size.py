@@ -111,7 +111,7 @@ def _measured_size(config: TrainingConfig, strategy: Strategy) -> int:
 
 
 class _UnmeasuredError(Exception):
-    """A worker could not measure its memory; raised on all workers."""
+    """Raised on all workers if one of them could not measure its memory."""
 
 
 def _largest_need(config: TrainingConfig, strategy: Strategy, batch: Batch, measurement: Measurement) -> int | None:

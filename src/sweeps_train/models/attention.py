@@ -32,7 +32,7 @@ if torch.version.cuda is not None:  # else it has no use, and its import loads t
         from torch.nn.attention.varlen import varlen_attn
 
 CAUSAL = "causal_sdpa"
-"""Name of the implementation in transformers' registries."""
+"""Name of this module's attention in transformers' registries."""
 
 
 def use_causal_attention(model: Any) -> bool:

@@ -12,7 +12,8 @@ _log = logging.getLogger(__name__)
 
 
 class DetachedHead:
-    """The linear layer that the model's forward pass now skips; it returns hidden states instead of logits."""
+    """The linear layer that the model's forward pass skips, so that the pass returns hidden states instead of
+    logits."""
 
     def __init__(self, layer: nn.Linear):
         self._layer = layer

@@ -59,7 +59,7 @@ def build_image_model(config: ImageModel, shape: ImageShape | None) -> nn.Module
 def save_image_model(
     model: nn.Module, shape: ImageShape | None, folder: Path, weights: Mapping[str, torch.Tensor] | None = None
 ) -> None:
-    """Write shape and weights: the model's own, or the given ones if it holds only shards."""
+    """Write the shape of the images and the model's weights, or the given weights if it holds only shards."""
     save_weights(model, folder, weights)
     if shape is not None:
         (folder / SHAPE_FILE).write_text(json.dumps(dataclasses.asdict(shape)), encoding="utf-8")

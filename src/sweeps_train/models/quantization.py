@@ -10,7 +10,8 @@ from torch import nn
 from torch.nn import functional
 
 BLOCK, NESTED_BLOCK = 64, 256
-"""Weights that share a scale in 4 bits, and scales that share a second-level scale (double quantization)."""
+"""Number of weights that share a scale in 4 bits, and of scales that share a second-level scale (double
+quantization)."""
 
 
 def bitsandbytes_config(quantization: Literal["nf4", "int8"]) -> Any:

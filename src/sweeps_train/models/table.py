@@ -62,7 +62,7 @@ def build_table_model(config: TableModel, encoding: TableEncoding) -> nn.Module:
 def save_table_model(
     model: nn.Module, encoding: TableEncoding, folder: Path, weights: Mapping[str, torch.Tensor] | None = None
 ) -> None:
-    """Write encoding and weights: the model's own, or the given ones if it holds only shards."""
+    """Write the encoding and the model's weights, or the given weights if it holds only shards."""
     save_weights(model, folder, weights)
     encoding.save(folder)
 

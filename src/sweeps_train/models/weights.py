@@ -13,7 +13,7 @@ WEIGHTS_FILE = "model.safetensors"
 
 
 def save_weights(model: nn.Module, folder: Path, weights: Mapping[str, torch.Tensor] | None = None) -> None:
-    """Write the model's own weights, or the given ones if it holds only shards."""
+    """Write the model's weights, or the given weights if it holds only shards."""
     if weights is None:
         safetensors.torch.save_model(model, str(folder / WEIGHTS_FILE))
     else:

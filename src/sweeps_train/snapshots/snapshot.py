@@ -44,7 +44,7 @@ from sweeps_train.strategies.strategy import Strategy
 
 @dataclass(frozen=True)
 class _Taken:
-    """Small parts of a snapshot: copies, or immutable values, since the training continues."""
+    """Small parts of a snapshot, which are copies or immutable values because the training continues."""
 
     progress: Progress
     metrics: dict[str, float] | None
@@ -105,7 +105,8 @@ class Snapshot:
         return self._specs is not None and self._specs != self._present_specs()
 
     def forget_layout(self) -> None:
-        """Lay the files out again at the next snapshot. All workers call it, after some worker's ``is_outdated``."""
+        """Lay the files out again at the next snapshot. All workers call it if ``is_outdated`` is true on one of
+        them."""
         self._specs = None
 
     def take(self, progress: Progress, metrics: dict[str, float] | None) -> bool:

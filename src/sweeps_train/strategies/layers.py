@@ -60,8 +60,8 @@ def checkpoint_activations(model: nn.Module, *, early_stop: bool = True) -> None
 
 
 def _checkpoint(layer: nn.Module, *, early_stop: bool) -> None:
-    """Checkpoint a layer's ``forward`` rather than its call, so that hooks (such as those of ``fully_shard``) run only
-    once."""
+    """Apply activation checkpointing to a layer's ``forward`` rather than to its call, so that hooks (such as those of
+    ``fully_shard``) run only once."""
     forward = layer.forward
 
     def checkpointed(*args: Any, **kwargs: Any) -> Any:

@@ -57,7 +57,7 @@ def tensor_plan(model: nn.Module) -> dict[str, str]:
 
 
 def parallel_styles(plan: Mapping[str, str], *, shards_tokens: bool) -> dict[str, ParallelStyle]:
-    """Convert a plan for ``parallelize_module``.
+    """Convert a plan to the styles that ``parallelize_module`` takes.
 
     Args:
         plan: Style of each layer that is sharded, by name.

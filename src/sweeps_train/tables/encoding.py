@@ -101,7 +101,7 @@ class TableEncoding:
     kinds: dict[str, ColumnKind]
     """Kind of each column to predict from."""
     texts: CsvTexts | None = None
-    """Conversion of texts to values; None if the training files had typed columns."""
+    """Parser of texts; None if the training files had typed columns."""
 
     @property
     def num_outputs(self) -> int:

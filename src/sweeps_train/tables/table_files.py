@@ -21,7 +21,7 @@ TYPES = {"csv": (".csv", ".tsv", ".csv.gz", ".tsv.gz"), "parquet": (".parquet", 
 """File name endings by ``data.format``."""
 LEAST_CSV_BYTES = 2**20
 MOST_COMPRESSED = 20
-"""Assumed compression ratio of a CSV file, as an upper limit."""
+"""Assumed maximum compression ratio of a CSV file."""
 MOST_CSV_BYTES = 2**31 - 1
 """Maximum bytes of a CSV file from which the types of its columns are inferred; Arrow reads no larger blocks."""
 
