@@ -53,7 +53,8 @@ class TableMlp(nn.Module):
 
 
 def embedding_size(num_categories: int) -> int:
-    """Return the default size of an embedding: the square root of the number of categories, rounded up.
+    """Return the default size of an embedding: the square root of the number of categories, rounded up, or
+    ``LARGEST_EMBEDDING`` if that is less.
 
     >>> embedding_size(17)
     5
