@@ -91,7 +91,7 @@ def _download(client: MlflowClient, run_id: str, path: str, target: Path) -> Non
     """Download a folder of artifacts, without the training state."""
     (target / path).mkdir(parents=True, exist_ok=True)
     found = {PurePosixPath(each.path).name: each for each in client.list_artifacts(run_id, path)}
-    if TRAINING_FILE in found:  # not of a user's own program, whose files may have any name
+    if TRAINING_FILE in found:  # files of a user's own program may have any name
         for name in STATE_FILES:
             found.pop(name, None)
     for each in found.values():

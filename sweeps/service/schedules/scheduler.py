@@ -63,11 +63,11 @@ class Scheduler(Poller):
             number: Id of the service.
             queued: Called when sweeps were queued.
             saved: Schedules that are saved through the service; default: none.
-            placed: Overrides that the service adds to those.
+            placed: Overrides that the service adds to the saved ones.
 
         Raises:
             ConfigError: Names every mistake in the schedules.
-            UnknownName: There is no schedule of one of the names.
+            UnknownName: There is no schedule of a name in the service's config.
         """
         super().__init__("scheduler", service.clock, self.poll, RETRY_AFTER_S)
         self._engine, self._clock, self._config_dirs = service.database, service.clock, service.config_dirs

@@ -42,7 +42,7 @@ class FilledSchedule:
         return self.values.get(key, "")
 
     def changed(self, **values: str) -> FilledSchedule:
-        """Form with other texts of some keys."""
+        """Copy of the form with changed texts."""
         return FilledSchedule(values={**self.values, **values})
 
     def schedule(self) -> Schedule:

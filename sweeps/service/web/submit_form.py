@@ -121,7 +121,7 @@ class GroupField:
 
 
 def group_fields(filled: Filled, names: ConfNames) -> list[GroupField]:
-    """Lists of the groups: those of the config first, in the order of its defaults, then the others."""
+    """Fields of all groups: those of the config first, in the order of its defaults."""
     has = names.chosen(filled.conf) if filled.conf in names.described() else {}
     groups = [group for group in names.groups() if group not in NOT_OF_SWEEPS]
     order = {group: place for place, group in enumerate(has)}
