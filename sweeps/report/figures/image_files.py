@@ -1,6 +1,6 @@
 """Plotly figures as PNG, SVG or PDF files, drawn by matplotlib, which needs neither a browser nor a display.
 
-It draws what our figures consist of: scatter, bar, contour and parallel-coordinates traces on linear, logarithmic,
+Supported are the parts of our figures: scatter, bar, contour and parallel-coordinates traces on linear, logarithmic,
 date and category axes.
 """
 

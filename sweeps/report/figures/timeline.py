@@ -133,7 +133,7 @@ def _goodput(time: SweepTime) -> str:
 
 
 class _Rows:
-    """Assigns rows: each GPU has its own; other workers take the first free row of their host."""
+    """Assigns workers to rows: each GPU has its own; other workers take the first free row of their host."""
 
     def __init__(self, *, one_host: bool):
         self._one_host = one_host

@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class Listeners:
-    """Callbacks of other parts of the service around a job."""
+    """Callbacks that other parts of the service register for the start and the end of jobs."""
 
     before_start: list[Callable[[Job], Sequence[str]]] = field(default_factory=list)
     """Functions that return further overrides for a ``run`` before its first start. An error fails the job instead of

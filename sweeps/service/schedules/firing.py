@@ -314,7 +314,7 @@ def _locked_row(connection: Connection, name: str) -> RowMapping | None:
 
 
 def _in_turn(definition: Definition, decided: float) -> Iterator[_Pending]:
-    """Yield undecided firings in order; jitter does not change the order, since a later firing waits."""
+    """Yield undecided firings in order; a later firing waits, so that jitter does not change the order."""
     ready = -math.inf
     for due in definition.line.after(decided):
         try:

@@ -101,7 +101,7 @@ class Scheduler(Poller):
                 logger.info("%s is disabled; `python -m sweeps serve 'enable=[%s]'` fires it", name, name)
                 continue
             soonest = next(coming([definition], self._clock.now()), None)
-            logger.info("%s fires next at %s", name, "no time" if soonest is None else definition.shown(soonest.starts))
+            logger.info("%s: next firing: %s", name, "none" if soonest is None else definition.shown(soonest.starts))
         super().start()
 
     def poll(self) -> float:

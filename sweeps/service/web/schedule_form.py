@@ -98,7 +98,7 @@ def mistakes_of(error: Exception) -> dict[str, str]:
 
 
 def _key_of(mistake: str) -> str | None:
-    """Longest key of a schedule with which a mistake begins."""
+    """Key of a schedule at the beginning of a mistake's text; the longest one if several match."""
     keys = sorted((*WORDS, *NUMBERS, *LONG, "enabled"), key=len, reverse=True)
     for key in keys:
         if mistake.startswith((f"{key}=", f"{key}:", f"{key}.", f"{key}[")):

@@ -60,7 +60,7 @@ class Filled:
 
 
 def split_overrides(text: str) -> list[str]:
-    """Split overrides at blanks outside of quotes, which stay unless they enclose a whole override as in a shell.
+    """Split overrides at blanks outside of quotes. Quotes are kept, unless they enclose a whole override as in a shell.
 
     >>> split_overrides("a=1 b='x y' 'c=choice(1, 2)'")
     ['a=1', "b='x y'", 'c=choice(1, 2)']
