@@ -41,8 +41,8 @@ MAX_RETRY_S = 60.0
 
 
 class Remote(Operations, Schedules):
-    """A service at an address. The service's errors are raised with its messages, most of them as ``UserError``.
-    Training is submitted as a job (``post``, ``ask``, ``fire``) and then followed."""
+    """Operations of a service at an address. The service's errors are raised with its messages, most of them as
+    ``UserError``. Training is submitted as a job (``post``, ``ask``, ``fire``) and then followed."""
 
     is_remote = True
 

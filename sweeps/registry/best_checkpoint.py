@@ -61,8 +61,8 @@ def fetch_checkpoint(record: SweepRecord, trial: TrialRecord, target: Path) -> P
 
 
 def weights_note(record: SweepRecord, trial: TrialRecord) -> str:
-    """Return a sentence about the saved weights if the trial's value was measured with others; otherwise an empty
-    string."""
+    """Return a sentence about the saved weights if the trial's value was measured with other weights; otherwise an
+    empty string."""
     other = trial.other_weights
     if other is None:
         return ""

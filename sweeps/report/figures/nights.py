@@ -46,8 +46,7 @@ class NightsRecord:
 
     @property
     def axis(self) -> tuple[str, str] | None:
-        """Range of the time axis, a day on each side of a single night; None with several nights, whose times are the
-        range."""
+        """Range of the time axis for a single night: from a day before it to a day after. None for several nights."""
         times = {night["due"] for night in self.nights}
         return (_utc(min(times) - DAY_S), _utc(min(times) + DAY_S)) if len(times) == 1 else None
 

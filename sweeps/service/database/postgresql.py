@@ -1,5 +1,5 @@
-"""Connections to PostgreSQL that never wait for long: for a lock, a hanging server, a lost machine, or a connection of
-the pool. They work through PgBouncer in transaction mode, and find the new primary after a failover."""
+"""Connections to PostgreSQL with short timeouts for locks, hanging servers, lost machines, and the connection pool.
+They work through PgBouncer in transaction mode, and find the new primary after a failover."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _connection_class() -> Any:
     from psycopg.waiting import Ready
 
     def limited(generator: Generator[Any, Any, Any], began: float, most_s: float) -> Generator[Any, Any, Any]:
-        """Forward the waits of a psycopg generator until it has taken too long."""
+        """Run a psycopg generator, and raise an error when it has waited too long."""
         try:
             wanted = next(generator)
             while True:

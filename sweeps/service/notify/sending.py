@@ -1,4 +1,4 @@
-"""Sending of one message to one address, in a child process that can be killed if it hangs; the address is not in its
+"""Sends one message to one address, in a child process that can be killed if it hangs; the address is not in its
 arguments. ``python -m sweeps.service.notify.sending`` reads a document from stdin::
 
     {"address": "...", "message": {...}, "attempts": 1}

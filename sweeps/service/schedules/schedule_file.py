@@ -124,7 +124,7 @@ def _header(description: str) -> str:
 
 
 def _with_enabled(text: str, *, is_enabled: bool) -> str:
-    """Return the YAML of a schedule that fires or does not, otherwise unchanged."""
+    """Return the YAML of a schedule with a new value of ``enabled``, otherwise unchanged."""
     line = f"enabled: {'true' if is_enabled else 'false'}"
     changed, count = _ENABLED.subn(line, text)
     return changed if count else f"{text.rstrip()}\n{line}\n"

@@ -36,7 +36,7 @@ from sweeps.service.service_log import logged_about
 from sweeps.service.surroundings import Surroundings
 
 POLL_EVERY_S = 1.0
-"""Maximum seconds between two checks of the files and of the clock, which may be set."""
+"""Maximum seconds between two checks of the files and of the clock, which may jump."""
 RETRY_AFTER_S = 5.0
 """Seconds until a failed poll is repeated."""
 

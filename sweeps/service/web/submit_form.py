@@ -181,7 +181,7 @@ def _field_of(filled: Filled, mistake: str) -> str | None:
 
 
 def _with_number(filled: Filled, mistake: str) -> str:
-    """The mistake, with the number of its line if there are several."""
+    """The mistake, with the number of its line if there are several lines."""
     lines = filled.overrides.split("\n")
     about = [number for number, line in enumerate(lines, 1) if line.strip() and _key(line) == _key(mistake)]
     return f"Line {about[-1]}: {mistake}" if about and len(filled.lines) > 1 else mistake

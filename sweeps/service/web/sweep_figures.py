@@ -23,7 +23,7 @@ from sweeps.tracking.record import SweepRecord
 AXES = {"good": "good curves", "all": "all values", "log": "all, logarithmic"}
 """Ranges of the value axis and their labels."""
 FIRST_VIEW = "parallel"
-"""Figure that is shown beside the learning curves until another one is chosen."""
+"""Figure that is shown with the learning curves until another one is chosen."""
 
 
 class SweepChoices(BaseModel):
