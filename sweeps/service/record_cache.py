@@ -218,7 +218,7 @@ class RecordCache:
         known = [line.summary.sweep for line in self.sweeps(principal).content]
         return UnknownName(f"there is no sweep {name!r}{did_you_mean(name, known)}")
 
-    def _read_past(self, sweep: str, _wall_s: float) -> PastSweep | None:  # `_wall_s` is part of the key: a sweep may be extended
+    def _read_past(self, sweep: str, _wall_s: float) -> PastSweep | None:  # `_wall_s`: a cache key
         return past_of(self.sweep(LOCAL, sweep))
 
     def _read_list(self) -> list[SweepLine]:
