@@ -1,2 +1,2 @@
-"""Interface of everything that a person does with recorded sweeps (``operations``): on this machine (``local``), and
-over HTTP (``remote``)."""
+"""Operations on recorded sweeps: their interface (``operations``), and its implementations on this machine (``local``)
+and over HTTP (``remote``)."""

@@ -74,7 +74,7 @@ class Local(Operations):
         return cleaning.as_json(done=not dry_run), partial(print_cleaning, cleaning, cleaning.removals)
 
     def report(self, sweep: str, folder: Path | None) -> Path:
-        record = self.record(sweep)  # before what takes seconds to import
+        record = self.record(sweep)  # before the imports, which take seconds
 
         from sweeps.report.page.report import make_report
         from sweeps.report.report_folder import make_folder, report_folder

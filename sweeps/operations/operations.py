@@ -1,4 +1,4 @@
-"""The interface that the command line, the REST API and the pages present."""
+"""Interface of the operations that the command line, the REST API and the pages offer."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Reading(ABC):
         return compare_sweeps([self.record(each) for each in sweeps], self.config_text)
 
     def exported(self, record: SweepRecord, trial: TrialRecord, file: Path) -> str:
-        """Return the text of a config that trains one trial, to be written to a file."""
+        """Return the text of a config file that trains one trial."""
         from sweeps.plan.export import exported
 
         return exported(record, trial, file)

@@ -1,4 +1,4 @@
-"""The operations over HTTP, by the REST API of a service, for ``--server URL``."""
+"""The operations over HTTP, through the REST API of a service, for ``--server URL``."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ MAX_RETRY_S = 60.0
 
 
 class Remote(Operations, Schedules):
-    """A service at an address. The service's errors are raised with its messages, most of them as ``UserError``.
-    Training is submitted as a job (``post``, ``ask``, ``fire``) and then followed."""
+    """Operations of a service at an address. The service's errors are raised with its messages, most of them as
+    ``UserError``. Training is submitted as a job (``post``, ``ask``, ``fire``) and then followed."""
 
     is_remote = True
 
@@ -130,7 +130,7 @@ class Remote(Operations, Schedules):
         number = None if trial is None else trial.zfill(4)
         try:
             return wait_for_end(partial(self.record, sweep), number, within_s=STOP_TIMEOUT_S, every_s=STOP_POLL_S)
-        except UnknownName:  # the service knows its job
+        except UnknownName:  # the service has its job, but no record
             raise UserError(f"{sweep}: was stopped before anything was recorded, or removed from the queue") from None
 
     def register(
@@ -152,7 +152,7 @@ class Remote(Operations, Schedules):
         from sweeps.report.report_folder import make_folder
 
         if folder is not None:
-            make_folder(folder)  # before the service makes the report, which takes time
+            make_folder(folder)  # fails early, since making the report takes time
         packed = zipfile.ZipFile(io.BytesIO(self._request("GET", self.ask(sweep, "report")["archive"]).content))
         folder = folder or make_folder(Path(f"{sweep}-report"))
         packed.extractall(folder)  # keeps every name within the folder
@@ -180,10 +180,10 @@ class Remote(Operations, Schedules):
         raise _error(self._server, answer)
 
     def _read(self, answer: requests.Response, read: Callable[[requests.Response], T]) -> T:
-        """Return what an answer holds.
+        """Return the content of an answer.
 
         Raises:
-            UserError: It is not that of a service, such as the sign-in page of a proxy.
+            UserError: The answer is not that of a service; it may be the sign-in page of a proxy.
         """
         try:
             return read(answer)
@@ -218,7 +218,7 @@ def _error(server: str, answer: requests.Response) -> SweepsError:
         detail = str(answer.json()["detail"])
     except (ValueError, KeyError, TypeError):
         given, status = redact_uri(server), answer.status_code
-        if status in (502, 503, 504):  # of a proxy, while the service starts again
+        if status in (502, 503, 504):  # from a proxy while the service restarts
             return TrackingUnreachable(f"--server={given}: the proxy in front of it answers with status {status}")
         detail = f"--server={given}: answers with status {status}; give the address of a service of Sweeps"
         if answer.ok:
@@ -255,7 +255,7 @@ def _bearer(token: str | None) -> Callable[[requests.PreparedRequest], requests.
 
 def _token() -> str | None:
     source, file = TOKEN, os.environ.get(TOKEN_FILE)
-    token = os.environ.get(TOKEN, "").strip()  # with the line's end, if it comes from a file
+    token = os.environ.get(TOKEN, "").strip()  # it may end with a newline if it was read from a file
     if not token and file is not None:
         source = f"{TOKEN_FILE}={file}"
         try:

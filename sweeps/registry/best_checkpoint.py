@@ -61,8 +61,8 @@ def fetch_checkpoint(record: SweepRecord, trial: TrialRecord, target: Path) -> P
 
 
 def weights_note(record: SweepRecord, trial: TrialRecord) -> str:
-    """Return a sentence about the saved weights if they are not those of the trial's value; otherwise an empty
-    string."""
+    """Return a sentence about the saved weights if the trial's value was measured with other weights; otherwise an
+    empty string."""
     other = trial.other_weights
     if other is None:
         return ""
@@ -91,7 +91,7 @@ def _download(client: MlflowClient, run_id: str, path: str, target: Path) -> Non
     """Download a folder of artifacts, without the training state."""
     (target / path).mkdir(parents=True, exist_ok=True)
     found = {PurePosixPath(each.path).name: each for each in client.list_artifacts(run_id, path)}
-    if TRAINING_FILE in found:  # not of a user's own program, whose files may have any name
+    if TRAINING_FILE in found:  # files of a user's own program may have any name
         for name in STATE_FILES:
             found.pop(name, None)
     for each in found.values():

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 CLASS_SCORES = 2
 """Number of dimensions of a classifier's output: samples and classes."""
 EXAMPLES = 2
-"""Number of samples in an input example; with one, torch would take the batch size for a constant."""
+"""Number of samples in an input example; with one sample, torch would treat the batch size as a constant."""
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def save_model(
     folder = folder.expanduser().absolute()
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:  # on the disk that has room
+        with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:  # on the same disk
             tell(f"fetching the checkpoint of trial {trial.trial}.{weights_note(record, trial)}")
             checkpoint = fetch_checkpoint(record, trial, Path(scratch, "checkpoint"))
             tell("merging its adapters into their base" if merged else "copying its model")
@@ -89,7 +89,7 @@ def write_model(checkpoint: Path, folder: Path, *, merged: bool) -> None:
         ValueError: The model cannot be loaded.
     """
     files = checkpoint / FILES if (checkpoint / FILES).is_dir() else checkpoint
-    if not (files / TRAINING_FILE).is_file():  # of an estimator, or of a user's own function or program
+    if not (files / TRAINING_FILE).is_file():  # not Sweeps' own training: an estimator, or a user's function or program
         files = _model_in(files)
         if merged:
             _write_merged_adapters(files, folder)
@@ -133,8 +133,8 @@ def _write_merged(config: TrainingConfig, checkpoint: Path, folder: Path) -> Non
 
 
 def _name_base(config: CausalLM, file: Path) -> None:
-    """Write where other programs find the base model of adapters: its hub name, or the absolute path of its folder
-    (also for a model that ships with Sweeps)."""
+    """Write the location of the adapters' base model into their config, for other programs: its hub name, or the
+    absolute path of its folder (also for a model that ships with Sweeps)."""
     from sweeps_train.models.causal_lm import model_location
 
     base = Path(model_location(config.path))
@@ -151,7 +151,7 @@ CLASSES_OF_ADAPTERS = {
     "TOKEN_CLS": "AutoPeftModelForTokenClassification",
     "QUESTION_ANS": "AutoPeftModelForQuestionAnswering",
 }
-"""Class of PEFT that loads adapters and their base, by ``task_type``."""
+"""Class of PEFT that loads adapters and their base model, by ``task_type``."""
 
 
 def _write_merged_adapters(checkpoint: Path, folder: Path) -> None:

@@ -44,11 +44,11 @@ def check_model(
         alias: Alias of the new version; None for none.
         folder: New folder for the model; None to save none.
         merged: Merge LoRA adapters into their base.
-        is_trained: Whether there is a checkpoint, whose files tell what a user's own training has saved.
+        is_trained: Whether there is a checkpoint; its files then show what a user's own training has saved.
 
     Raises:
-        UserError: MLflow would refuse the name or the alias, or the folder has files, or the models cannot be
-            registered, merged or saved so.
+        UserError: MLflow would refuse the name or the alias, the folder has files, or the sweep's models cannot be
+            registered, merged or saved in this way.
     """
     if name is not None:
         check_registration(config, name, alias, merged=merged, is_trained=is_trained)
@@ -58,7 +58,8 @@ def check_model(
 
 
 def check_folder(folder: Path) -> None:
-    """
+    """Check that a folder for a model is new or empty.
+
     Raises:
         ConfigError: The folder contains files, which would be lost, or is a file.
     """
@@ -81,7 +82,7 @@ def check_registration(
         name: Name of the registered model.
         alias: Alias of the new version; None for none.
         merged: Merge LoRA adapters into their base.
-        is_trained: Whether there is a checkpoint, whose files tell what a user's own training has saved.
+        is_trained: Whether there is a checkpoint; its files then show what a user's own training has saved.
 
     Raises:
         UserError: MLflow would refuse the name or the alias, or the sweep's models cannot be registered.
@@ -106,7 +107,7 @@ def check_registration(
 
 
 def why_not_registered(config: SweepConfig) -> str | None:
-    """Return the reason why a sweep's model is not registered after its training; None if it is."""
+    """Return the reason why a sweep's model cannot be registered after its training; None if it can."""
     task = config.task
     if not isinstance(task, UserTask) or (isinstance(task, FunctionTask) and task.framework == "huggingface"):
         return None
@@ -117,11 +118,12 @@ def why_not_registered(config: SweepConfig) -> str | None:
 
 
 def check_merge(config: SweepConfig, *, merged: bool) -> None:
-    """
+    """Check that a sweep's models have adapters, if these are to be merged.
+
     Raises:
         UserError: The sweep's models have no adapters to merge.
     """
     if isinstance(config.task, UserTask):
-        return  # the files of the checkpoint tell
+        return  # its checkpoint's files show whether there are adapters
     if merged and not (isinstance(config.model, CausalLM) and config.model.lora is not None):
         raise UserError("--merge: this model has no LoRA adapters that could be merged into their base; leave it out")

@@ -1,4 +1,4 @@
-"""MLflow's flavour of an estimator's own library, in addition to the model for raw rows."""
+"""Adds the MLflow flavour of an estimator's own library to the model for raw rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mlflow.models import Model
 
 LIBRARIES = {"sklearn": "pickled_model", "xgboost": "data", "lightgbm": "data"}
-"""Libraries with a flavour of their own, and the setting of the flavour that names the estimator's file."""
+"""Libraries with an MLflow flavour, and the key in the flavour that names the estimator's file."""
 
 
 @dataclass(frozen=True)

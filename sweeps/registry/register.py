@@ -86,7 +86,7 @@ def register(
     with TemporaryDirectory() as folder, _quiet(client):
         tell(f"fetching the checkpoint of trial {trial.trial}.{weights_note(record, trial)}")
         checkpoint, scratch = fetch_checkpoint(record, trial, Path(folder, "checkpoint")), Path(folder, "model")
-        from mlflow.exceptions import MlflowException  # once there is a checkpoint: these take seconds
+        from mlflow.exceptions import MlflowException  # after the checkpoint is found: these imports take seconds
         from mlflow.models import Model
 
         from sweeps.registry.flavours import flavour_of
@@ -134,7 +134,7 @@ def _tags(record: SweepRecord, trial: TrialRecord, *, merged: bool) -> dict[str,
         "sweeps.merged": "true" if merged else "false",
     }
     value = trial.value if trial.other_weights is None else next(iter(trial.other_weights.values), None)
-    if value is not None:  # that of these weights, since models are compared by it
+    if value is not None:  # the value of these weights, by which models are compared
         tags[constants.TAG_VALUE] = written((value,))
     return tags | {key: record.tags[key] for key in INHERITED if key in record.tags}
 

@@ -1,4 +1,4 @@
-"""The model version that a retraining has yet to register, kept in a tag of its sweep for ``resume``."""
+"""The model version that a retraining still has to register, kept in a tag of its sweep for ``resume``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Unregistered:
 
 
 def unregistered(record: SweepRecord) -> Unregistered | None:
-    """Return the version that a sweep has yet to register; None if there is none."""
+    """Return the version that a sweep still has to register; None if there is none."""
     with suppress(*NOT_OURS):
         return Unregistered(**json.loads(record.tags[TAG_UNREGISTERED]))
     return None

@@ -23,7 +23,7 @@ def choices_document(config_dirs: Sequence[Path], group: str | None, without: Co
     Args:
         config_dirs: Users' folders of configs, which come before the built-in ones.
         group: The group; None for all.
-        without: Groups that are left out, with those within them.
+        without: Groups to leave out, with their subgroups.
 
     Raises:
         UnknownName: There is no such group.

@@ -21,9 +21,9 @@ def curve_table(record: SweepRecord) -> pd.DataFrame:
 
     Returns:
         A row for each report of a trial, with the columns ``config_id`` (the trial), ``step``, ``elapsed_s`` (seconds
-        that it had held its workers), one for each searched path and one for each metric. Failed trials are left out,
-        and so are evaluations at step 0, which are no reports. A parameter that a trial does not have, and a metric
-        that a report does not have, is missing; a list or a mapping among choices is JSON.
+        that it had held its workers), one for each searched path and one for each metric. Failed trials and evaluations
+        at step 0 are left out. Parameters that a trial lacks and metrics that a report lacks are missing values; lists
+        and mappings among choices are JSON.
 
     Raises:
         UserError: No trial has reported the first objective.

@@ -69,7 +69,7 @@ def importances_table(data: ReportData, objective: int = 0) -> pd.DataFrame:
 
 
 def _columns(records: Sequence[SweepRecord]) -> list[str]:
-    """Columns that a table has whatever its trials are."""
+    """Columns that the table of trials always has, even without trials."""
     metrics = dict.fromkeys(metric for record in records for metric in record.metrics)
     return list(dict.fromkeys(["sweep", "trial", "state", *metrics, "steps", "attempts", "seconds", "run_id"]))
 

@@ -26,7 +26,7 @@ from sweeps.tracking.values import short
 MOST = 3
 """Maximum number of earlier sweeps, the newest ones."""
 USED = ("finished", "stopped")
-"""Statuses of sweeps whose trials show how long others will take."""
+"""Statuses of earlier sweeps that estimates are based on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Workload:
     steps: float | None
     """Optimizer steps of a complete trial; None if they depend on the data or on a user's function."""
     epochs: float | None
-    """Passes of a complete trial over the data; None as above."""
+    """Passes of a complete trial over the data; None in the same cases as ``steps``."""
     num_workers: int
     """Workers of a trial."""
     per_trial: dict[str, float]
@@ -57,7 +57,7 @@ class Workload:
 
 @dataclass(frozen=True, kw_only=True)
 class PastSweep:
-    """Measured work of an earlier sweep."""
+    """Measured trials, steps and times of an earlier sweep."""
 
     sweep: str
     trials: int
@@ -195,9 +195,9 @@ def expected_cost(work: Workload, past: Sequence[PastSweep]) -> ExpectedCost | N
     walls: list[float] = []
     for each in past:
         longer = _times_longer(work, each)
-        trials = sum(part.trials * _times_longer(part, each) for part in (*work.stages, work))  # as long as its own
+        trials = sum(part.trials * _times_longer(part, each) for part in (*work.stages, work))  # each of its own length
         searched, whole_s = trials * each.trial_s, (each.whole_s or each.trial_s) * longer
-        # As many trials at a time as in the earlier sweep, if only the cluster determines the number.
+        # If only the cluster determines the number of concurrent trials, it is that of the earlier sweep.
         search_s = each.wall_s / each.trials * trials
         concurrent = work.concurrent or (max(1.0, searched / search_s) if search_s else 1.0)
         for repeats in work.repeats:

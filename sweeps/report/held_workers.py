@@ -14,20 +14,21 @@ def held_s(record: SweepRecord, trial: TrialRecord) -> float | None:
 
 
 def worker_hours(record: SweepRecord, trial: TrialRecord) -> float:
-    """Hours that a trial held workers, summed over the workers."""
+    """Worker-hours of a trial: the hours for which it held workers, summed over the workers."""
     held = sum((span_end(record, trial, span) - span.held) * len(span.workers) for span in trial.spans)
     return _periods(trial) * held / 3600
 
 
 def _periods(trial: TrialRecord) -> float:
-    """Periods in which a trial held workers, for each recorded one. If it was paused often, only the latest are
-    recorded; the others count as long as these."""
+    """Number of periods in which a trial held workers, divided by the number of recorded ones. Only the latest periods
+    of a trial that was paused often are recorded; earlier ones are assumed to be as long on average."""
     return max(1.0, trial.attempts / len(trial.spans)) if may_be_cut(trial.spans) else 1.0
 
 
 def span_end(record: SweepRecord, trial: TrialRecord, span: Span) -> float:
-    """Unix time at which workers finished a trial. Where none was left to report it: when the attempt failed, the trial
-    ended or got its next workers, or else at the last sign of life of the driver."""
+    """Unix time at which a trial's period with its workers ended. If the workers died before they reported it: the time
+    when the attempt failed, the trial ended or got new workers, or the driver's last sign of life, whichever is
+    first."""
     sessions = [ended for began, ended in record.time.sessions if began <= span.held <= ended]
     if span.ended is not None or not sessions:
         return span.ended or span.trained

@@ -1,4 +1,4 @@
-"""Learning curves of a running sweep as a small SVG image, which costs a driver no more than its text."""
+"""Learning curves of a running sweep as a small SVG image, written as text without a plotting library."""
 
 from __future__ import annotations
 

@@ -27,12 +27,12 @@ class _PlainConsole(Console):
                 yield Segment(without_controls(segment.text), segment.style)
 
     def on_broken_pipe(self) -> None:
-        """End a command whose output nobody reads any longer, as with `| head`; if only progress is lost, continue
+        """End a command whose output is no longer read, as with `| head`; if only progress output is lost, continue
         silently."""
         if self.file is sys.__stdout__:
             super().on_broken_pipe()
         self.quiet = True
-        with Path(os.devnull).open("w") as nowhere:  # what is flushed at exit, and what libraries print
+        with Path(os.devnull).open("w") as nowhere:  # for text that is flushed at exit or printed by libraries
             os.dup2(nowhere.fileno(), self.file.fileno())
 
 

@@ -1,4 +1,4 @@
-"""Plan of a sweep as ``run --dry-run`` prints it."""
+"""Plan of a sweep, as printed by ``run --dry-run``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WIDTH = 200
 
 @dataclass(frozen=True, kw_only=True)
 class SpaceRow:
-    """One searched path, as texts."""
+    """A searched parameter, as texts."""
 
     path: str
     distribution: str
@@ -33,14 +33,14 @@ class SpaceRow:
     values: str
     """Range or choices."""
     default: str
-    """The config's own value, for trials in which the path is not searched."""
+    """The config's value, used by trials in which the parameter is not searched."""
     when: str
-    """Condition under which the path is searched; empty: always."""
+    """Condition under which the parameter is searched; empty: always."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanPreview:
-    """A plan as a page shows it. Can be pickled."""
+    """A plan for display on a page. Can be pickled."""
 
     name: str
     config: str

@@ -49,7 +49,8 @@ class ReportData:
 
     @cached_property
     def space(self) -> Mapping[str, Distribution]:
-        """The configured distributions by path; empty if the record has no config, or one of another version."""
+        """The configured distributions by path; empty if the record has no config, or one that this version cannot
+        read."""
         try:
             return DISTRIBUTIONS.validate_python(self._settings.get("space", {}))
         except ValidationError:
@@ -57,7 +58,7 @@ class ReportData:
 
     @property
     def is_function(self) -> bool:
-        """Whether a user's own function or program was run, whose model we cannot load."""
+        """Whether the sweep ran a user's own function or program, so that its models cannot be loaded."""
         task = self._settings.get("task", {})
         return isinstance(task, dict) and task.get("kind") in ("function", "command")
 

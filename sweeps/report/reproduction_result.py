@@ -62,7 +62,7 @@ class Repeated:
 
 
 def print_repeated(repeated: Sequence[Repeated], console: Console) -> None:
-    """Print a row for each metric: objectives first, and of these the different ones first."""
+    """Print a row for each metric: objectives first, and among these the ones that differ."""
     table = plain_table("trial", "metric", "came out")
     ordered = sorted(repeated, key=lambda each: (not each.counts, each.equal))
     for each in ordered[:MOST_ROWS]:

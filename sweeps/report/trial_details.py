@@ -55,7 +55,8 @@ def trial_document(record: SweepRecord, trial: TrialRecord) -> dict[str, Any]:
 
 
 def _special(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield rows that explain why a trial is not one of the search itself."""
+    """Yield rows that explain why a trial is not part of the search itself: it is a repeat, or from an earlier
+    stage."""
     if "repeat_of" in document:
         yield "repeats", f"trial {document['repeat_of']}, with another seed"
     if "stage" in document:
@@ -124,7 +125,7 @@ def _facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _times(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if document["started"] is not None:
-        took = document.get("took_s")  # a service of an earlier release does not tell it
+        took = document.get("took_s")  # a service of an earlier release does not send it
         yield "started", _moment(document["started"]) + ("" if took is None else f", took {duration(took)}")
     if document["time_account"] is not None:
         account = TimeAccount.from_json(document["time_account"])

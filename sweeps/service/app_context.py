@@ -100,7 +100,7 @@ class AppContext(Surroundings):
         return UserOperations(self, *shared, principal)
 
     def _night_overrides(self, job: Job) -> list[str]:
-        """Return the overrides for a schedule's sweep that follow from earlier nights."""
+        """Return the overrides that a schedule's earlier nights add to its sweep."""
         definition = self.scheduler.definitions.get(job.schedule or "")
         if definition is None or definition.schedule.nights is None:
             return []
@@ -129,7 +129,7 @@ class AppContext(Surroundings):
         return (request.conf, request.overrides) == (own.schedule.conf, own.overrides(job.due))
 
     def page_of(self, sweep: str) -> str | None:
-        """Return the address of a sweep's page; None if it is unknown without ``public_url``."""
+        """Return the address of a sweep's page; None if ``public_url`` is needed for it and not set."""
         host, port, base = self.config.host, self.config.port, self.config.public_url
         if base is None and (port == 0 or host in ("0.0.0.0", "::")):  # noqa: S104 - compared, not bound
             return None
@@ -146,7 +146,7 @@ class AppContext(Surroundings):
         process_waits_at_most(ENDING_S)
         for part in self.parts:
             if isinstance(part, Poller):
-                part.request_stop()  # so that their present calls end at the same time
+                part.request_stop()  # so that their current calls end concurrently
         for part in reversed(self.parts):
             part.stop()
         self.stops.close()

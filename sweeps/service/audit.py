@@ -58,8 +58,8 @@ class Audit:
         self.file, self._clock = folder / AUDIT_FILE, clock
 
     def note(self, principal: Principal, action: str, **about: str | int | None) -> None:
-        """Append an entry after a change was made; it has reached the disk when this returns. The change stays made
-        even if the disk is full."""
+        """Append an entry about a change that was made, and flush it to the disk. A failed write is logged and does not
+        undo the change."""
         entry = Entry(
             time=self._clock.now(),
             user=principal.user,
@@ -95,21 +95,21 @@ class Audit:
         for position, line in self._lines(before):
             following = position
             if all(word in line.lower() for word in wanted):
-                with contextlib.suppress(ValidationError):  # a line that was cut off, as the disk was full
+                with contextlib.suppress(ValidationError):  # a line that was cut off because the disk was full
                     found.append(_ENTRY.validate_json(line))
             if len(found) == most:
                 break
         return found, following or None
 
     def _lines(self, before: int | None) -> Iterator[tuple[int, str]]:
-        """Yield positions and lines, the last one first."""
+        """Yield the position and the text of each line, the last line first."""
         if not self.file.exists():
             return
         with self.file.open("rb") as file:
             position = min(file.seek(0, os.SEEK_END), 2**62 if before is None else before)
             start = file.seek(max(0, position - MOST_READ))
             lines = file.read(position - start).splitlines(keepends=True)
-        for line in reversed(lines[1:] if start else lines):  # the first one may be a part
+        for line in reversed(lines[1:] if start else lines):  # the first one may be incomplete
             position -= len(line)
             if line.strip():
                 yield position, line.decode(errors="replace")
@@ -124,7 +124,7 @@ def _append(handle: int, line: bytes) -> None:
     """Append a line in a single write, after completing a truncated last line.
 
     Raises:
-        OSError: The disk took nothing, or only a part.
+        OSError: The line was not written, or only partly.
     """
     size = os.fstat(handle).st_size
     if size and os.pread(handle, 1, size - 1) != b"\n":

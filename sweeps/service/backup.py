@@ -34,7 +34,7 @@ FORMAT = 1
 CONTENTS = "backup.json"
 SQLITE, DUMP, STORE = "service.db", "service.dump", "mlflow.db"
 OUTPUTS, ARTIFACTS = "outputs", "mlruns"
-"""Names of two parts of the archive, which are folders."""
+"""Folders in the archive: files of the service's output folder, and MLflow's artifacts."""
 MAX_AT_ONCE = 16 << 20
 """Maximum size in bytes of a file that is read at once."""
 _PROGRAMS = Path("/usr/lib/postgresql")
@@ -53,7 +53,7 @@ class Contents:
     jobs: Mapping[str, int]
     """Number of jobs in each state."""
     has_store: bool
-    """Whether the backup has MLflow's records; those of a server must be backed up there."""
+    """Whether the backup has MLflow's SQLite file; an MLflow server must be backed up separately."""
     has_sweeps: bool
     """Whether the backup has the folders of the sweeps and their artifacts."""
 
@@ -69,8 +69,8 @@ class Contents:
 def backup(config: Service, file: Path, *, sweeps: bool) -> Contents:
     """Write a backup while the service runs.
 
-    The database comes first: a sweep that starts meanwhile is then at most a folder without a job. Then comes MLflow's
-    file: entries that a sweep delivers after that are delivered again when the sweep is resumed from the backup.
+    The database is copied first: a sweep that starts meanwhile is then at most a folder without a job. MLflow's file is
+    next: entries that a sweep delivers later are delivered again when the sweep is resumed from the backup.
 
     Args:
         config: Config of the service.
@@ -78,7 +78,7 @@ def backup(config: Service, file: Path, *, sweeps: bool) -> Contents:
         sweeps: Whether to add the folders of the sweeps, with their checkpoints.
 
     Raises:
-        SweepsError: Something could not be read or written; then there is no file.
+        SweepsError: Something could not be read or written; no file is left.
     """
     if file.exists():
         raise UserError(f"{file}: already exists; give another file")
@@ -121,7 +121,7 @@ def backup(config: Service, file: Path, *, sweeps: bool) -> Contents:
 
 
 def restore(config: Service, file: Path) -> Contents:
-    """Restore a backup where nothing exists yet: every file is written to the place that the service's config names.
+    """Restore a backup to the places that the service's config names, where nothing may exist yet.
 
     Raises:
         SweepsError: Something already exists, or the backup cannot be read; nothing was changed.
@@ -138,8 +138,8 @@ def restore(config: Service, file: Path) -> Contents:
                 _extract(archive, member, places, url)
     except (OSError, tarfile.TarError, EOFError) as error:
         raise SweepsError(f"{file}: cannot be restored ({error})") from error
-    with opened_database(config.database) as engine, writing(engine) as connection:  # perhaps of an earlier release
-        # Its services are gone: their sweeps may be taken over at once.
+    with opened_database(config.database) as engine, writing(engine) as connection:  # also upgrades it
+        # The services of the backup are gone: their sweeps may be taken over at once.
         connection.execute(update(tables.services).values(beat=0.0))
     return contents
 
@@ -159,7 +159,7 @@ def _checked_copy(source: Path, target: Path) -> None:
 
 
 def _run(program: str, url: URL, arguments: list[str]) -> None:
-    """Run one of PostgreSQL's programs. Its password is passed in the environment, since everybody can see
+    """Run one of PostgreSQL's programs. The password is passed in the environment, since every user can see
     arguments."""
     found = shutil.which(program) or max(map(str, _PROGRAMS.glob(f"*/bin/{program}")), default=None)
     if found is None:
@@ -190,8 +190,8 @@ def _add_folder(
     root: Path | None = None,
     positions: Mapping[Path, bytes] = MappingProxyType({}),
 ) -> None:
-    """Add the files of a folder to which others write, except the databases and the log of the service. Positions in
-    journals are those from before MLflow's file was copied."""
+    """Add the files of a folder, which others may be changing, except the service's databases and log. Positions of
+    journals are those of ``positions``, from before MLflow's file was copied."""
     root = root or folder
     for path in _files(folder):
         place = path.relative_to(root)
@@ -201,12 +201,12 @@ def _add_folder(
             if path.name == POSITION_FILE and path not in positions:
                 continue
             info = archive.gettarinfo(path, f"{name}/{place}")
-            info.type, info.linkname = tarfile.REGTYPE, ""  # a second name of the same file is a file, too
+            info.type, info.linkname = tarfile.REGTYPE, ""  # a hard link is stored as a file
             with path.open("rb") as file:
                 if info.size > MAX_AT_ONCE:
                     archive.addfile(info, file)
                     continue
-                content = positions.get(path) or file.read()  # such a file may be rewritten while it is read
+                content = positions.get(path) or file.read()  # a small file may be rewritten while it is read
         except FileNotFoundError:  # removed meanwhile
             continue
         info.size = len(content)
@@ -263,7 +263,7 @@ def _check_empty_database(url: str) -> None:
 
 
 def _target(name: str, places: Mapping[str, Path]) -> Path | None:
-    """Return the place of a member of the archive; None if it does not become a file."""
+    """Return the path to which a member of the archive is restored; None if it is not restored to a file."""
     first, _, rest = name.partition("/")
     if first not in places or ".." in rest.split("/") or rest.startswith("/"):
         return None

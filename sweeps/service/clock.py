@@ -1,4 +1,4 @@
-"""The clock of the service, which tests replace by one that can be set, and its time without recent jumps."""
+"""The service's clock, which tests can replace, and a wall clock that ignores recent jumps."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Clock:
 
 
 class SteadyTime:
-    """Wall clock without recent jumps: a jump of the machine's clock counts only after it has lasted for a while."""
+    """Wall clock that follows a jump of the machine's clock only after it has lasted for ``SETTLED_AFTER_S``."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

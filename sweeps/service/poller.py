@@ -11,7 +11,7 @@ from sweeps.service.database.storage_errors import is_unavailable, outage
 from sweeps.tracking.client import reaching_within
 
 MLFLOW_S = 3.0
-"""Seconds that background parts wait for any answer of MLflow, since the end of the service waits for them."""
+"""Timeout in seconds of background parts for an answer of MLflow; short, since they delay the end of the service."""
 
 logger = logging.getLogger(__name__)
 

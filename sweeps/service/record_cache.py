@@ -29,8 +29,8 @@ FRESH_S = 1.0
 STALE_S = 5.0
 """Age in seconds from which readers wait for a new snapshot."""
 ASK_AFTER_S = 2.2
-"""Seconds of waiting after which a reader takes a somewhat older snapshot. Without one, it asks whether the store
-answers at all, and continues waiting if it does. Longer than a read needs to notice an unresponsive store."""
+"""Seconds of waiting after which a reader takes a snapshot younger than ``OLD_S``. Without one, it checks whether the
+store answers, and continues waiting if it does. Longer than a read needs to notice an unresponsive store."""
 OLD_S = 60.0
 """Age of a snapshot in seconds from which it is used only if the store does not answer, since a sweep may have
 ended."""
@@ -52,7 +52,7 @@ class Snapshot(Generic[Content]):
     taken: float
     """Unix time."""
     trouble: str = ""
-    """Reason why the content is not newer, if the store does not answer."""
+    """Error of the store, if it does not answer and the content is an older one."""
 
 
 class CacheEntry(Generic[Content]):
@@ -178,8 +178,8 @@ class RecordCache:
             raise self._unknown(principal, name) from None
 
     def past_sweeps(self, principal: Principal, conf: str) -> list[PastSweep]:
-        """Return what the newest ended sweeps of a config have trained and how long it took, as far as a principal may
-        see them; nothing while the store does not answer."""
+        """Return the measured work of the newest ended sweeps of a config that a principal may see; empty while the
+        store does not answer."""
 
         def read(summary: SweepSummary) -> PastSweep | None:
             try:
@@ -218,7 +218,7 @@ class RecordCache:
         known = [line.summary.sweep for line in self.sweeps(principal).content]
         return UnknownName(f"there is no sweep {name!r}{did_you_mean(name, known)}")
 
-    def _read_past(self, sweep: str, _wall_s: float) -> PastSweep | None:  # an extended sweep has run for longer
+    def _read_past(self, sweep: str, _wall_s: float) -> PastSweep | None:  # `_wall_s`: a cache key
         return past_of(self.sweep(LOCAL, sweep))
 
     def _read_list(self) -> list[SweepLine]:

@@ -27,8 +27,7 @@ _about: ContextVar[Mapping[str, str | int | None]] = ContextVar("about", default
 
 @contextmanager
 def logged_about(**ids: str | int | None) -> Iterator[None]:
-    """Give the log's messages within a ``with`` block the ids of the objects that they concern; the format ``json``
-    shows them."""
+    """Add the ids of objects to the log messages of a ``with`` block; the format ``json`` shows them."""
     before = _about.set({**_about.get(), **ids})
     try:
         yield

@@ -110,7 +110,7 @@ def start(
 
 
 def without_client_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for a command line that works on this machine."""
+    """Return the environment without ``CLIENT_VARIABLES``, so that a command line works on this machine."""
     return {name: value for name, value in environment.items() if name not in CLIENT_VARIABLES}
 
 

@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class UserOperations(Reading):
-    """Operations of a user of the service, which the REST API and the pages present. Each raises ``UserError`` for a
+    """Operations that the REST API and the pages offer to a user of the service. Each raises ``UserError`` for a
     mistake in the request, as the command line does."""
 
     service: Surroundings
@@ -85,7 +85,7 @@ class UserOperations(Reading):
 
     def run(self, request: Run, *, project: str | None = None, priority: int = 0) -> Job:
         """Queue a new sweep."""
-        plan = self._plan(self._plans.run, request, ())  # nobody asks for its expected time
+        plan = self._plan(self._plans.run, request, ())  # without past sweeps: the expected time is not used
         placed = request.model_copy(update={"overrides": with_output_dir(self.service.config, request.overrides)})
         return self._submit(placed, plan.name, project, priority)
 
@@ -119,7 +119,7 @@ class UserOperations(Reading):
 
     def plan_schedule(self, schedule: Definition, due: float) -> PlanPreview:
         """Plan the sweep of a saved schedule's firing without starting it. Both the principal and the schedule's user
-        must be allowed everything that it reaches."""
+        need the rights for everything that it reaches."""
         return self._plan(self._plans.schedule, schedule, due, also=[self._owner(schedule)])
 
     # --- existing sweeps ---------------------------------------------------------------------------------------
@@ -256,8 +256,7 @@ class UserOperations(Reading):
     def _approve_again(
         self, request: Request, begun: SweepRecord | None, policy: ConfigPolicy, sweep_exists: SweepExists
     ) -> None:
-        """Check by a policy the config that a request would run now, whether from the beginning or continuing its
-        sweep."""
+        """Check the config that a request would run now, either from the beginning or continuing its sweep."""
         approve, config_dirs = partial(policy.check, sweep_exists=sweep_exists), self.service.config_dirs
         if begun is not None:
             reopened(begun, read_changes(request.changes if isinstance(request, Extend) else ()), approve=approve)
@@ -286,15 +285,15 @@ class UserOperations(Reading):
 
         Args:
             work: The method.
-            arguments: Arguments of the method after the first one, which has the user's rights.
-            also: Other users who must be allowed to reach the same.
+            arguments: Arguments of the method after ``sweep_exists``.
+            also: Other users who must have the same rights.
         """
         exists = partial(self._sweep_exists, [self.principal, *also])
         return self.planner.make(self.principal.user, work, exists, *arguments)
 
     def _sweep_exists(self, principals: Sequence[Principal], sweep: str) -> bool:
-        """Whether a sweep is visible to all principals and in the store, whose errors would name other users'
-        sweeps."""
+        """Whether a sweep is visible to all principals and recorded. Unrecorded ones are refused here, since the
+        store's error would name other users' sweeps."""
         lists = (self.records.sweeps(principal).content for principal in principals)
         return all(any(line.summary.sweep == sweep for line in lines) for lines in lists)
 
@@ -302,7 +301,7 @@ class UserOperations(Reading):
         return self.acting_for(schedule.schedule.user, schedule.schedule.project).principal
 
     def _check_model(self, model: str, project: str, *, adopt: bool = False) -> ModelRights:
-        """Check that the user may register a version of a model; return what ``register`` checks again."""
+        """Check that the user may register a version of a model; return the rights, which ``register`` checks again."""
         who = self.principal
         rights = ModelRights(who.user, project, who.projects, who.may("admin"))
         sees = partial(self.records.exists, who)
@@ -325,7 +324,7 @@ class UserOperations(Reading):
         Raises:
             ConfigError: A sweep's folder of this name would collide with the service's own files.
         """
-        if name == FOLDER or name.startswith(own_files(self.service.config)):  # others begin like them
+        if name == FOLDER or name.startswith(own_files(self.service.config)):  # also journals and old logs
             raise ConfigError(f"name={name}: is the name of a file of the service; choose another")
 
     def _submit(self, request: Request, sweep: str, project: str | None, priority: int) -> Job:
@@ -333,7 +332,7 @@ class UserOperations(Reading):
         name = None if isinstance(request, Resume | Extend) else request.name
         if name is not None:
             self._check_not_reserved(name)
-        # A recorded sweep may have been made on a terminal; the job would get that sweep.
+        # A recorded sweep may have been made on a terminal; the job must not take it for its own.
         if name is not None and find_sweep(self.service.config.tracking_uri, name) is not None:
             raise UserError(f"name={name}: a sweep of this name already exists; choose another")
         with writing(self.service.database) as connection:

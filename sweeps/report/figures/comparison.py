@@ -50,7 +50,7 @@ def write_comparison(comparison: Comparison, file: Path) -> None:
 
 
 def comparison_figure(comparison: Comparison) -> go.Figure:
-    """Panels that share the value axis; worker-hours are left out if a sweep has not recorded them."""
+    """Figure with panels that share the value axis; worker-hours are left out if a sweep has not recorded them."""
     import plotly.colors
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots

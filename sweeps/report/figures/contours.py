@@ -64,7 +64,8 @@ def contours(data: ReportData, order: Sequence[str]) -> Section | None:
 
 
 def contour_pairs(data: ReportData, order: Sequence[str]) -> list[tuple[str, str]]:
-    """Pairs of two numbers, or of a number and a choice, whose trials cover a plane; the most important first."""
+    """Pairs of parameters (two numbers, or a number and a choice) whose trials do not lie on a line; most important
+    first."""
     numbers = {path for path in order if not isinstance(distribution_of(data, path), CategoricalDistribution)}
     chosen = [path for path in order if path in numbers][:CONTOUR_PARAMETERS]
     chosen += [path for path in order if path not in numbers][:1]

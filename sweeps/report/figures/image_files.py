@@ -1,6 +1,6 @@
 """Plotly figures as PNG, SVG or PDF files, drawn by matplotlib, which needs neither a browser nor a display.
 
-It draws what our figures consist of: scatter, bar, contour and parallel-coordinates traces on linear, logarithmic,
+Supported are the parts of our figures: scatter, bar, contour and parallel-coordinates traces on linear, logarithmic,
 date and category axes.
 """
 
@@ -203,7 +203,7 @@ class _Subplot:
         low, high, step = trace.contours.start, trace.contours.end, trace.contours.size
         levels = np.linspace(low, high, round((high - low) / step) + 1)
         colours = _colormap(trace.colorscale, reverse=bool(trace.reversescale))
-        # Triangles of its own: given coordinates, matplotlib would first try to read the values as such.
+        # An explicit triangulation: given x and y, matplotlib would first try to read the values as triangles.
         filled = self._axes.tricontourf(Triangulation(x, y), np.clip(z[rows, columns], low, high), levels, cmap=colours)
         _add_colorbar(self._axes, filled, trace.colorbar)
 

@@ -18,8 +18,8 @@ from sweeps.report.report_data import ReportData, evenly
 FEWEST_TRIALS = 8
 """Minimum number of trials with a value and a parameter for the importance of that parameter."""
 FOREST_TRIALS, TREES = 200, 16
-"""Number of trials from which fANOVA learns, and of trees. Its time grows with the square of the number of trials, to
-minutes at 3,000. Twice as many trees would change a share by about 0.01, and take twice as long."""
+"""Numbers of trials and of trees for fANOVA. Its time grows with the square of the number of trials, to minutes at
+3,000. Twice as many trees would change a share by about 0.01 and take twice as long."""
 PED_TRIALS = 500
 MOST_BARS = 20
 EVALUATORS = {"fANOVA": "#2563c9", "PED-ANOVA": "#d9892b"}

@@ -30,9 +30,9 @@ ValueAxis = Literal["good", "all", "log"]
 """Range of the value axis: the good curves, all values, or all values on a logarithmic scale."""
 
 GOOD_SHARE, FEWEST_GOOD = 0.25, 3
-"""Share of the trials whose curves the axis shows, and the minimum number of them."""
+"""Share of the trials, the best ones, whose curves the axis must show, and the minimum number of these trials."""
 WARM_UP = 0.25
-"""Share of a curve's first points that the axis may leave out: losses begin far above where they end."""
+"""Share of a curve, from its start, that the axis may leave out, since losses begin far above their final values."""
 WORTH_CUTTING = 2.0
 """Ratio of the range of all values to that of the good curves above which the axis leaves values out."""
 LONGEST_NAME = 60

@@ -26,12 +26,12 @@ MARKS = {
     "promotion": (("first", "promoted"), STATE_COLOURS["running"], "star"),
     "regression": (("regression",), STATE_COLOURS["failed"], "x"),
 }
-"""Verdicts with each mark, and the mark's colour and symbol, by the mark's name."""
+"""Verdicts that get a mark, and its colour and symbol, by the mark's name."""
 
 
 @dataclass(frozen=True)
 class NightsRecord:
-    """Data of the figures."""
+    """Nights of a schedule: the data of the figures."""
 
     schedule: str
     metric: str
@@ -46,12 +46,12 @@ class NightsRecord:
 
     @property
     def axis(self) -> tuple[str, str] | None:
-        """Range of the axis for a single night, which has no extent; None: the range of the nights."""
+        """Range of the time axis for a single night: from a day before it to a day after. None for several nights."""
         times = {night["due"] for night in self.nights}
         return (_utc(min(times) - DAY_S), _utc(min(times) + DAY_S)) if len(times) == 1 else None
 
     def as_text(self) -> str:
-        """Contents of the artifact."""
+        """Contents of the MLflow artifact, as JSON."""
         document = {"schedule": self.schedule, "metric": self.metric, "nights": [*self.nights]}
         return json.dumps(document, indent=1)
 
@@ -137,7 +137,7 @@ def _effort(nights: NightsRecord) -> go.Figure:
     seconds = [night["wall_s"] or 0.0 for night in nights.nights]
     unit, name = time_unit(max(seconds, default=0.0))
     bars = go.Bar(x=nights.days, y=[each / unit for each in seconds], name="time", marker={"color": BEST})
-    if nights.axis is not None:  # else a single bar is a millisecond wide
+    if nights.axis is not None:  # otherwise a single bar is a millisecond wide
         bars.width = DAY_S * 1000 / 4
     figure.add_trace(bars)
     costs = [night["cost"] or 0.0 for night in nights.nights]

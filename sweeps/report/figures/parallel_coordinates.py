@@ -90,7 +90,7 @@ def chosen_for_lines(data: ReportData, always: Sequence[str] = ()) -> list[Trial
 
     Args:
         data: The sweep.
-        always: Trials that always have one.
+        always: Trials that always have a line.
     """
     trials = data.ranked
     if len(trials) > LINES:

@@ -1,4 +1,4 @@
-"""Sections of a report: figures with a title, a text and the image file that shows them outside the page."""
+"""Sections of a report: figures with a title, a text, and an image file for use outside of the page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sweeps.tracking.record import TrialRecord
 
 LONGEST_HOVER = 160
 MOST_DESCRIBED = 500
-"""Maximum number of trials whose labels show their parameters: with more, the page would become large, and its table
+"""Maximum number of trials in a figure whose labels show the parameters: more would make the page large, and its table
 shows them."""
 
 

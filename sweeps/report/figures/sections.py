@@ -17,7 +17,7 @@ from sweeps.report.figures.timeline import timeline
 from sweeps.report.report_data import ReportData
 
 SectionMaker = Callable[[], Section | None]
-"""Makes a section; None if the sweep has no data for it."""
+"""Function that returns a section; None if the sweep has no data for it."""
 
 
 def section_makers(

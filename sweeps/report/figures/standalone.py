@@ -21,9 +21,9 @@ from sweeps.texts.suggestions import did_you_mean
 from sweeps.tracking.record import SweepRecord
 
 TITLE_HEIGHT = 56
-"""Height in pixels."""
+"""Height of a figure's title, in pixels."""
 IMAGE_WIDTH = 9.0
-"""Width in inches."""
+"""Width of a figure's image, in inches."""
 PIXELS_PER_INCH = 80
 
 
@@ -31,7 +31,7 @@ class ReportFigure(go.Figure):  # type: ignore[misc]  # Plotly has no types
     """Plotly figure whose notebook output also has an image, for viewers that cannot run Plotly, such as GitHub and
     nbconvert's pages."""
 
-    # Plotly's own show no image, and a page that loads its library from the network.
+    # Plotly's own methods show no image, and their HTML loads the library from the network.
     _ipython_display_ = None
     _repr_html_ = None
 

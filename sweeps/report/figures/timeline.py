@@ -1,5 +1,5 @@
-"""Figures of the workers' time: a row for each worker with its trials and the share of workers that train; and what the
-time was spent on, a bar for the sweep and one for each of its trials."""
+"""Figures of the workers' time: the trials of each worker with the share of workers that train, and what the time of
+the sweep and of each trial was spent on."""
 
 from __future__ import annotations
 
@@ -59,8 +59,7 @@ class Bar:
 
 
 def bars(data: ReportData) -> list[Bar]:
-    """A bar for each worker of each trial. A row is a GPU; on hosts without GPUs, it is one of the workers that the
-    host had at the same time."""
+    """Bar for each worker of each trial. A row is a GPU; on hosts without GPUs, it is a worker slot of the host."""
     record = data.record
     last = record.time.sessions[-1][1] if record.time.sessions else record.started + record.time.wall_s
     end = max(last, *(trial.ended or 0.0 for trial in record.all_trials), record.started)
@@ -82,7 +81,7 @@ def bars(data: ReportData) -> list[Bar]:
 
 
 def timeline(data: ReportData) -> Section | None:
-    """Section with the figure; None if no trial has a start."""
+    """Section with the figures; None if no trial has started."""
     found = bars(data)
     if not found:
         return None
@@ -134,7 +133,7 @@ def _goodput(time: SweepTime) -> str:
 
 
 class _Rows:
-    """Assigns rows: each GPU has its own; other workers take the first free row of their host."""
+    """Assigns workers to rows: each GPU has its own; other workers take the first free row of their host."""
 
     def __init__(self, *, one_host: bool):
         self._one_host = one_host
@@ -250,7 +249,7 @@ def natural(row: str) -> tuple[object, ...]:
 
 
 def time_shares(data: ReportData) -> go.Figure | None:
-    """The figure; None if the sweep has no account of its time."""
+    """Figure of what the workers' time was spent on; None if the sweep has not recorded it."""
     account = data.record.time.account
     if account is None or not account.total:
         return None

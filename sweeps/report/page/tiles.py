@@ -8,7 +8,7 @@ from sweeps.texts.wording import counted, counted_states
 
 
 def tiles(data: ReportData) -> list[tuple[str, str, str]]:
-    """Label, value and details of each number."""
+    """Label, value and details of each key number."""
     record = data.record
     found = []
     if record.best is not None and len(record.metrics) == 1 and record.best.value is not None:

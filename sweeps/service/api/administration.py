@@ -54,7 +54,7 @@ class CleanBody(Body):
 
 
 class Cleaned(Document):
-    """Removed items, or items that would be removed: document of ``clean --json`` and text of ``clean``."""
+    """Items that were removed (with ``dry_run``: would be removed), as a document and as text."""
 
     cleaning: dict[str, Any]
     """The document of ``clean --json``."""

@@ -35,7 +35,7 @@ MAX_MISTAKES = 50
 """Maximum number of validation errors in a response."""
 PROBLEMS = (401, 403, 404, 409, 422, 503, 504)
 STATUS = {TrackingUnreachable: 503, TimeLimitExceeded: 504, UnknownName: 404, Conflict: 409, UserError: 422}
-"""Status of each kind of error; the last kind is the base class of the others."""
+"""HTTP status of each error class; the last one is the base class of the others."""
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Parameters of routes: the service, and names and numbers that are safe for any database and store."""
+"""Parameters of routes: the service, and names and numbers within the limits of every database and store."""
 
 from __future__ import annotations
 

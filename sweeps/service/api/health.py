@@ -25,7 +25,7 @@ class Ready(Document):
 
 
 class Health(Document):
-    """Sign that the service answers; available without a token."""
+    """Answer of a service that is up; needs no token."""
 
     status: str
     """Always ok."""

@@ -108,7 +108,7 @@ class Sweeps(Document):
     taken: float
     """Time at which the list was read from MLflow."""
     trouble: str
-    """Reason why the list is not newer, if MLflow does not answer; otherwise empty."""
+    """Error of MLflow, if it does not answer and the list is an older one; otherwise empty."""
     sweeps: list[Line]
     """The sweeps."""
 
@@ -141,7 +141,7 @@ class Sweep(Document):
     repeats: list[dict[str, Any]] = Field(default_factory=list)
     """Trials that repeat the best ones with other seeds."""
     stages: list[dict[str, Any]] = Field(default_factory=list)
-    """Stages of the search with their trials, and how far the order of each agrees with the following trainings."""
+    """Stages of the search with their trials, and the rank agreement of each with the trainings that follow it."""
     forecast: dict[str, Any] | None = None
     """Remaining time and work of a sweep that has not ended."""
 

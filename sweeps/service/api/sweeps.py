@@ -48,7 +48,7 @@ from sweeps.tracking.values import finite
 router = APIRouter(tags=["sweeps"])
 
 Tokens = Annotated[list[Token], Field(max_length=1000)]
-"""Overrides; ``access.max_overrides`` may allow fewer, with a separate message."""
+"""List of overrides; ``access.max_overrides``, which may allow fewer, is checked later."""
 TrialId = Annotated[str, Path(description="Number of a trial.", pattern=TRIAL)]
 Settled = Annotated[
     bool, Query(description="Whether a trial that `resume` would continue is `interrupted`, as on a terminal.")

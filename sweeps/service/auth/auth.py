@@ -47,7 +47,7 @@ FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 LOOKUP_THREADS = 4
 """Number of threads that look up tokens, separate from those of the routes, so that slow routes do not delay them."""
 NOTE_USE_S = 0.5
-"""Maximum seconds to wait for the database to record the use of a token, which the request does not depend on."""
+"""Maximum seconds to wait for the database to record the use of a token; the request succeeds without the record."""
 
 T = TypeVar("T")
 
@@ -121,7 +121,7 @@ class Authenticator:
         return token
 
     def _note_use(self, token: Token, now: float) -> None:
-        """Record the time of use; a storage outage is ignored, since the token is valid all the same."""
+        """Record the time of a token's use; a storage outage does not fail the request."""
         try:
             with waiting_at_most(NOTE_USE_S), writing(self._database) as connection:
                 tokens.note_use(connection, token, now)
@@ -147,8 +147,8 @@ class Authenticator:
 
 
 class _SharedFailure:
-    """Gives its error to all threads that waited while it failed, since each would otherwise wait for its own
-    timeout."""
+    """Shares the error of a failed database call with all threads that waited to make it, so that they do not time out
+    one after another."""
 
     def __init__(self) -> None:
         self._last: tuple[Exception | None, float] = (None, 0.0)

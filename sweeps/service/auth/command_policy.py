@@ -50,7 +50,7 @@ class CommandPolicy:
         task = config.get("task")
         if not isinstance(task, Mapping):
             return
-        if "kind" not in task:  # single values of the space
+        if "kind" not in task:  # not a section, but single values of the space
             for name, value in task.items():
                 if name in TASK_FIELDS and not any(section[name] == value for section in self._allowed):
                     yield f"task.{name}", value, ONLY_BY_NAME
@@ -76,7 +76,8 @@ def _refused_arguments(arguments: Mapping[str, Any], known: Mapping[str, Any]) -
 
 
 def _operators_section(folders: Sequence[Path], name: str) -> dict[str, Any] | None:
-    """Return the section ``task`` of an operator's file; None if it is not one of a program, or is incomplete."""
+    """Return the section ``task`` of an operator's file; None if there is none, or it is not a complete section of a
+    program."""
     for folder in folders:
         file = folder / "task" / f"{name}.yaml"
         if file.is_file():

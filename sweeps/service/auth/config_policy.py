@@ -26,17 +26,17 @@ from sweeps.tracking.uris import absolute
 from sweeps.validate.source_checks import find_module, parsed_module
 
 SweepExists = Callable[[str], bool]
-"""Whether a sweep of this name is visible to the user."""
+"""Function that returns whether a sweep of this name is visible to the user."""
 CLUSTERS = ("local", "auto")
 """Allowed cluster addresses: a cluster started for the sweep, or the operator's running one."""
 MAX_REDACTED = 2000
 """Maximum characters of a value that are searched for secrets; a message shows 80 of them."""
 MAX_CONFIGS = 20_000
-"""Maximum number of option combinations times values of the space; each is composed to be checked."""
+"""Maximum number of configs to compose for a check: option combinations times values of the space."""
 IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
 WORD = re.compile(r"[A-Za-z0-9_]+")
 UNREADABLE = ("tracking", "cluster", "output_dir")
-"""Sections that no expression may read, since its results would reveal their values."""
+"""Sections that no expression may read, since its result would reveal their values."""
 
 
 class Refusal(NamedTuple):
@@ -59,7 +59,7 @@ class Own(NamedTuple):
 
     overrides: Collection[str] = ()
     values: Collection[tuple[str, str]] = ()
-    """Identities of the values that would be refused in a user's sweep."""
+    """Identities (``Refusal.identity``) of values that would be refused in a user's sweep."""
     tasks: Sequence[Any] = ()
     """Sections ``task`` of the sweep's configs."""
 
@@ -146,7 +146,7 @@ class ConfigPolicy:
 
     def _refused_values(self, config: Mapping[str, Any], sweep_exists: SweepExists) -> Iterator[Refusal]:
         for item in reaching_values(config):
-            if item.reach is not Reach.COMMAND:  # of the section as a whole, by _refused_commands
+            if item.reach is not Reach.COMMAND:  # _refused_commands checks the section as a whole
                 for refused, reason in self._refusals(item, sweep_exists):
                     yield Refusal(item.path, item.value, reason, refused)
 
@@ -266,8 +266,8 @@ def _defined_in(module: str) -> set[str]:
 
 
 def _all_configs(composition: Composition) -> Iterator[Mapping[str, Any]]:
-    """Yield the sweep's config and all configs that its trials may have: every combination of group options, with every
-    choice of the space set separately, including values of the YAML that follow from it."""
+    """Yield the sweep's config and those of its trials: every combination of group options, and each of these with one
+    value of the space at a time, so that values derived from it are included."""
     document = SWEEP_CONFIG.dump_python(composition.config, by_alias=True)
     yield document
     options = [dict(variant) for variant in composition.variants]
@@ -275,13 +275,13 @@ def _all_configs(composition: Composition) -> Iterator[Mapping[str, Any]]:
         yield composition.container(each)
     for path, value in _sampled(document):
         if path in composition.searched_groups:
-            continue  # the name of an option
+            continue  # its values are names of options
         yield at_path(path, value)
         for each in options:
             try:
                 yield composition.container({**each, path: value})
             except SweepsError:
-                continue  # no valid config; the value itself was checked above
+                continue  # not a valid config; the value alone was checked above
 
 
 def _sampled(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -25,7 +25,7 @@ BACKLOG = 4096
 """Maximum number of connections that wait in the kernel, as far as the system's own limit allows."""
 
 MOST_CLOSED_AT_ONCE = 100
-"""Maximum number of connections that were closed by their clients and are skipped by one call of ``accept``."""
+"""Maximum number of connections, already closed by their clients, that one call of ``accept`` skips."""
 
 
 class OpenConnections:
@@ -91,8 +91,8 @@ class LimitedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _make_room(self) -> None:
-        """Close the connection that has been idle longest if there are too many; this one if none is idle. So nobody
-        can keep others out by opening connections."""
+        """If there are too many connections, close the one that has been idle longest, or this one if none is idle:
+        nobody can keep others out by opening connections."""
         candidates = self.open_connections.over_limit(self.host, self.most, self.most_per_address)
         if candidates is None:
             return
@@ -151,7 +151,7 @@ class PacedListener(socket.socket):
     def listen(self, backlog: int = BACKLOG, /) -> None:
         """Begin to listen."""
         if hasattr(socket, "TCP_DEFER_ACCEPT"):
-            with contextlib.suppress(OSError):  # of a sandbox that does not have it
+            with contextlib.suppress(OSError):  # a sandbox may not support it
                 self.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, round(HEADER_TIMEOUT_S))
         super().listen(backlog)
 

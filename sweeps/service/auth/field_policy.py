@@ -42,7 +42,7 @@ def at_path(path: str, value: Any) -> dict[str, Any]:
 
 
 def undeclared_fields(annotation: Any = SweepConfig) -> set[str]:
-    """Return the fields that must declare a reach and do not, of a class and its sections, as ``Class.field``."""
+    """Return the fields of a class and its sections that lack a declared reach and need one, as ``Class.field``."""
     found: set[str] = set()
     for section in _sections(annotation):
         for name, field in section.__pydantic_fields__.items():
@@ -56,7 +56,7 @@ def undeclared_fields(annotation: Any = SweepConfig) -> set[str]:
 
 def _within(annotation: Any, value: Any, path: str) -> Iterator[ReachingValue]:
     if not isinstance(value, Mapping):
-        return  # the name of a group's option
+        return  # the name of an option in a config group
     for section in _sections(annotation):
         for name, field in section.__pydantic_fields__.items():
             key = field.alias or name
@@ -85,7 +85,7 @@ def _reach(field: Any) -> Reach | None:
 
 
 def _sections(annotation: Any) -> Iterator[Any]:
-    """Yield the schema's classes that a type is or is a union of."""
+    """Yield the classes of the schema among the members of a union, or the type itself if it is one."""
     return (each for each in members(annotation) if hasattr(each, "__pydantic_fields__"))
 
 

@@ -31,9 +31,9 @@ from sweeps.tracking.client import reaching_within
 
 API = "/api/"
 HEALTH_PATHS = {"/api/v1/health", "/api/v1/ready"}
-"""Paths that are answered without a token and without the database, which may be the failing part."""
+"""Paths that are answered without a token and without the database, which may be unavailable."""
 MLFLOW_S = 2.0
-"""Seconds for MLflow to answer at all; a request that needs several of its answers is still answered within 5 s."""
+"""Timeout in seconds for MLflow's first answer; a request that needs several is still answered within 5 s."""
 SIGN_IN = "/sign-in"
 """The only path that accepts a body without a token."""
 MAX_SIGN_IN_BYTES = 8 * 1024

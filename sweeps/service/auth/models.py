@@ -19,7 +19,7 @@ def check_model(tracking_uri: str, model: str, rights: ModelRights, sweep_exists
         rights: Rights of the user.
         sweep_exists: Tells which sweeps are visible to the user. A model without an owner, such as one of an earlier
             release, belongs to everybody who sees the sweeps of all its versions.
-        adopt: Whether such a model belongs to the user from now on.
+        adopt: Whether the user becomes the owner of a model without one.
 
     Raises:
         UserError: The model belongs to somebody else.

@@ -91,7 +91,7 @@ def _is_below(text: str, allowed: str) -> bool:
 
 
 def _is_local(text: str) -> bool:
-    """Whether a text is the path of a file on this machine, or might become one."""
+    """Whether a text names an existing file on this machine, or has the form of a path."""
     if text.startswith(("/", "~", ".", "\\")) or ".." in text.split("/"):
         return True
     plain = MAGIC.split(text)[0]

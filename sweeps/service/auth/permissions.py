@@ -1,4 +1,4 @@
-"""Principals: authenticated users with their roles, and which sweeps, projects and priorities are theirs."""
+"""Principals: authenticated users with their roles, and their rights to sweeps, projects and priorities."""
 
 from __future__ import annotations
 

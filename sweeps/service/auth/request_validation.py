@@ -58,7 +58,7 @@ def check_overrides(tokens: Sequence[str], access: Access) -> None:
         value = _plain(override)
         for text in _texts(value):
             _check_value(shown, text)
-        # Those of the stages of a search, which are composed as well. They have none themselves.
+        # Also the overrides of the stages of a search, which are composed as well; these contain no further overrides.
         check_overrides([*_texts(value)] if key.endswith(".overrides") else [*_inner_overrides(value)], access)
 
 

@@ -145,19 +145,18 @@ def find_valid_by_id(connection: Connection, number: int, now: float) -> Token |
 
 
 def rights_of(connection: Connection, user: str, project: str, now: float) -> Principal:
-    """Return a user's current rights, for actions that happen later than they were requested: the start of a job, the
-    firing of a schedule.
+    """Return a user's current rights, for the start of a job or the firing of a schedule that was requested earlier.
 
     Args:
         connection: Any connection.
         user: The user.
-        project: Project of what happens. If the user has no valid token any more, the user's own sweeps and those of
-            this project can be read.
+        project: Project of the job or schedule. A user without a valid token can read their own sweeps and those of
+            this project.
         now: Current time.
     """
     if not any_made(connection):
-        return Principal(user, "admin")  # as LOCAL
-    own = (tables.tokens.c.user == user) & (tables.tokens.c.role != "metrics")  # a role that opens no sweep
+        return Principal(user, "admin")  # like permissions.LOCAL
+    own = (tables.tokens.c.user == user) & (tables.tokens.c.role != "metrics")  # which gives no access to sweeps
     found = connection.execute(select(tables.tokens).where(own)).mappings()
     valid = [token for row in found if (token := _token(row)).is_valid(now)]
     if not valid:
@@ -177,7 +176,7 @@ def is_use_old(token: Token, now: float) -> bool:
 
 
 def any_made(connection: Connection) -> bool:
-    """Whether a token was ever created: a service does not become open when its last token expires."""
+    """Whether a token was ever created; the service then requires tokens even after the last one has expired."""
     return connection.execute(select(tables.tokens.c.id).limit(1)).first() is not None
 
 

@@ -127,7 +127,7 @@ def _set_wal_mode(connection: Any) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # A writer takes the lock before it reads; otherwise two writers could decide by the same state.
+    # A writer takes the lock before it reads; otherwise two writers could base decisions on the same state.
     writes = connection.get_execution_options().get("sweeps_writes", False)
     connection.exec_driver_sql(f"PRAGMA busy_timeout={1000 * timeout_s():.0f}")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

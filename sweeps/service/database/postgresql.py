@@ -1,5 +1,5 @@
-"""Connections to PostgreSQL that never wait for long: for a lock, a hanging server, a lost machine, or a connection of
-the pool. They work through PgBouncer in transaction mode, and find the new primary after a failover."""
+"""Connections to PostgreSQL with short timeouts for locks, hanging servers, lost machines, and the connection pool.
+They work through PgBouncer in transaction mode, and find the new primary after a failover."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from sweeps.service.database.timeouts import timeout_s
 CONNECT_S = 2
 """Seconds for a new connection to one host; libpq's minimum."""
 POOL_S = 1.0
-"""Seconds for which a thread waits for a connection in use by others."""
+"""Maximum seconds that a thread waits for a free connection of the pool."""
 PING_S = 0.8
 """Seconds for the answer to a ping, before a connection of the pool is used again."""
 LATER_S = 0.5
-"""Seconds that we wait in addition to the server's own timeout."""
+"""Seconds that the client waits in addition to the server's own timeout."""
 IDLE_IN_TRANSACTION_S = 60
 """Seconds after which the server ends an idle transaction, whose client machine may be gone with its locks held."""
 MAX_CONNECTIONS = 30
@@ -33,11 +33,10 @@ def postgresql_engine(url: URL) -> Engine:
     ours: dict[str, Any] = {
         "connect_timeout": CONNECT_S,
         "tcp_user_timeout": 1000 * CONNECT_S,
-        "target_session_attrs": "read-write",  # of several hosts the primary, also after a failover
+        "target_session_attrs": "read-write",  # the primary among several hosts, also after a failover
     }
     arguments = {name: value for name, value in ours.items() if name not in url.query}
-    # A pooler gives the next transaction another connection, which does not know the statements that this one has
-    # prepared.
+    # A pooler may give the next transaction another connection, in which these statements are not prepared.
     arguments["prepare_threshold"] = None
     engine = create_engine(
         url, connect_args=arguments, pool_pre_ping=True, pool_timeout=POOL_S, max_overflow=MAX_CONNECTIONS - 5
@@ -54,7 +53,7 @@ def _connection_class() -> Any:
     from psycopg.waiting import Ready
 
     def limited(generator: Generator[Any, Any, Any], began: float, most_s: float) -> Generator[Any, Any, Any]:
-        """Forward the waits of a psycopg generator until it has taken too long."""
+        """Run a psycopg generator, and raise an error when it has waited too long."""
         try:
             wanted = next(generator)
             while True:
@@ -76,7 +75,7 @@ def _connection_class() -> Any:
                 return super().wait(limited(gen, time.monotonic(), most_s), *args, **options)
             except psycopg.OperationalError:
                 if self.pgconn.transaction_status == psycopg.pq.TransactionStatus.ACTIVE:
-                    self.close()  # its answer may still come
+                    self.close()  # an answer to the failed statement may still arrive
                 raise
 
     return LimitedConnection
@@ -87,8 +86,8 @@ def _connect(_dialect: Any, _record: Any, arguments: tuple[Any, ...], parameters
 
 
 def _limit_transaction(connection: Connection) -> None:
-    """Make the server give up before we do, so that it does not keep waiting for us. This is set for each transaction,
-    since a pooler may use another connection for the next one."""
+    """Set the server's timeouts for one transaction, so that the server gives up before the client. A pooler may use
+    another connection for the next transaction."""
     milliseconds = round(1000 * timeout_s())
     limits = {
         "lock_timeout": milliseconds,

@@ -25,7 +25,7 @@ MIGRATIONS = Path(__file__).with_name("migrations")
 FIRST_TABLE = "jobs"
 """Table that every version of the database has."""
 UNVERSIONED = 1
-"""Version of a database from before versions were stored."""
+"""Version of a database that was created before versions were stored."""
 
 logger = logging.getLogger(__name__)
 

@@ -10,12 +10,11 @@ from contextvars import ContextVar
 
 DEFAULT_S = 30.0
 SERVICE_S = 2.0
-"""Seconds in a service, which answers 503 within 5 s: before a statement, it may already have waited 2.8 s for a
-connection."""
+"""Timeout in seconds in a service. With up to 2.8 s of waiting for a connection, it still answers 503 within 5 s."""
 UPGRADE_S = 600.0
-"""Seconds while this process or another one creates or changes the tables."""
+"""Timeout in seconds while this process or another one creates or changes the tables."""
 ENDING_S = 1.0
-"""Seconds in a service that has been told to end."""
+"""Timeout in seconds in a service that has been told to end."""
 
 _context_s: ContextVar[float] = ContextVar("context_s", default=DEFAULT_S)
 
@@ -25,7 +24,7 @@ class _Process:
 
 
 def timeout_s() -> float:
-    """Return the seconds that this thread waits for the database now."""
+    """Return the current timeout of this thread, in seconds."""
     return min(_context_s.get(), _Process.most_s)
 
 

@@ -1,5 +1,5 @@
-"""Command lines that the promotion of champions runs in child processes: they load torch and draw figures, for which
-the service lacks the memory, and they can be killed.
+"""Command lines of the promotion of champions, run in child processes: they load torch and draw figures, which would
+take too much memory in the service, and can be killed.
 
 A child may outlive a service that dies. It holds a lock on its machine, so that the next service there does not start
 the same command beside it.

@@ -81,7 +81,7 @@ class Night:
 
 
 def begin(engine: Engine, night: Night) -> None:
-    """Write a night that begins; write it again if a service died before."""
+    """Write the row of a night that begins; overwrite a row without a verdict, which a service that died has left."""
     with writing(engine) as connection:
         changed = connection.execute(
             update(nights).where(*_is(night), nights.c.verdict == "running").values(**night.row())
@@ -137,7 +137,7 @@ def change(connection: Connection, night: Night) -> Night:
 
 
 def nights_of(connection: Connection, schedule: str, until: float = float("inf")) -> NightsRecord:
-    """Return the nights of a schedule that have a verdict and the newest night's metric, for figures."""
+    """Return a schedule's nights with a verdict that have the same metric as the newest one, for figures."""
     from sweeps.report.figures.nights import NightsRecord
 
     judged = [night for night in of_schedule(connection, schedule) if night.verdict not in OPEN and night.due <= until]

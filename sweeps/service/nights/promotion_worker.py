@@ -51,8 +51,9 @@ class PromotionWorker(Poller):
     ):
         """
         Args:
-            service: The service. heartbeat: Its heartbeat.
-            decided: Callbacks for a night that has its verdict.
+            service: The service.
+            heartbeat: Heartbeat of the service.
+            decided: Called when a night has got its verdict.
         """
         super().__init__("promotion worker", service.clock, self.step, POLL_EVERY_S, stop_within_s=STOP_TIMEOUT_S)
         self._engine, self._clock, self._heartbeat = service.database, service.clock, heartbeat

@@ -19,7 +19,8 @@ LONGEST_NAME = 120
 
 
 def repeats_name(sweep: str) -> str:
-    """Return the name of a night's repeats, which is always the same for a night, so that there cannot be two."""
+    """Return the name of the sweep of a night's repeats, which depends only on the night, so that there is at most
+    one."""
     ending = "-repeats"
     return sweep[: LONGEST_NAME - len(ending)] + ending
 

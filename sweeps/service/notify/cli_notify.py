@@ -52,7 +52,7 @@ def run_and_notify(run: Callable[[Plan, View], SweepRecord], plan: Plan, view: V
 
 
 def _notify(addresses: list[str], message: Callable[[], Message], folder: Path) -> None:
-    """Send a message. Whatever goes wrong is logged: the result of a sweep must not be lost because of a message."""
+    """Send a message; errors are only logged, so that the result of the sweep is not lost."""
     if not addresses:
         return
     # A sweep that could not start has no folder any more.

@@ -42,8 +42,8 @@ def enqueue(connection: Connection, key: str, channels: Sequence[str], message: 
 
 
 def claim(engine: Engine, channel: str, now: float) -> Delivery | None:
-    """Claim the oldest due message for a channel; None if there is none. A message that would be due later than the
-    longest wait from now was given its time by a clock that was wrong."""
+    """Claim the oldest due message for a channel; None if there is none. A due time further ahead than the longest wait
+    was set by a wrong clock, so the message is sent now."""
     with writing(engine) as connection:
         is_due = or_(deliveries.c.next <= now, deliveries.c.next > now + 2 * LONGEST_WAIT_S)
         due = (deliveries.c.channel == channel, deliveries.c.state == "waiting", is_due)

@@ -1,4 +1,4 @@
-"""Sending of one message to one address, in a child process that can be killed if it hangs; the address is not in its
+"""Sends one message to one address, in a child process that can be killed if it hangs; the address is not in its
 arguments. ``python -m sweeps.service.notify.sending`` reads a document from stdin::
 
     {"address": "...", "message": {...}, "attempts": 1}
@@ -103,8 +103,8 @@ def _post(address: str, message: Document) -> None:
 
 
 class _SendingAgain(HTTPRedirectHandler):
-    """Sends the message to an address that has moved. For status 301 urllib would only ask for the new address, without
-    the message, and take its answer for a delivery; 307 and 308 it would refuse."""
+    """Redirect handler that sends the message to the new address. For status 301, urllib would send a GET request
+    without the message and count its answer as a delivery; it would refuse 307 and 308."""
 
     def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Request | None:
         if code in (301, 307, 308):

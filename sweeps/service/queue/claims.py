@@ -130,11 +130,12 @@ def end(
         state: The final state.
         now: Current time.
         error: Reason for a failure.
-        has_sweep: Whether the sweep of this name may be the job's, whose user then may see it.
+        has_sweep: Whether the job may have made the sweep of this name; otherwise the name is free again, and the job's
+            user may not see that sweep.
     """
     if not _is_held(jobs.find(connection, job.id), service):
         return None
-    freed = {} if has_sweep and state != "cancelled" else {"makes": None}  # its sweep has not begun
+    freed = {} if has_sweep and state != "cancelled" else {"makes": None}  # its sweep never began, so free the name
     return jobs.set_values(connection, job.id, state=state, ended=now, error=error, **freed)
 
 

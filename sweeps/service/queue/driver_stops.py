@@ -1,4 +1,4 @@
-"""Stop requests to drivers, sent on separate threads, since a driver may not answer."""
+"""Stop requests to drivers. They are sent on separate threads, since a driver may not answer."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Heartbeat:
 
     @property
     def silent_since(self) -> float:
-        """A service whose last heartbeat is before this time is dead."""
+        """Time since which every living service has sent a heartbeat."""
         return self._clock.now() - self._dead_after_s
 
     def beat(self) -> None:
@@ -60,7 +60,8 @@ class Heartbeat:
             outage.clear()
 
     def leave(self) -> None:
-        """Sign off, so that other services take over the jobs immediately; later, if the database does not answer."""
+        """Sign off, so that other services take over the jobs immediately. If the database does not answer, they do so
+        later."""
         try:
             self._write(0.0)
         except Exception as error:

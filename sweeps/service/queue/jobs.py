@@ -90,7 +90,7 @@ class JobDocument(JobFields):
 
 
 class Job(JobFields):
-    """A submitted sweep: its row, with the request as it runs."""
+    """A submitted sweep: its row, with the unredacted request."""
 
     service: str | None
     """Id of the service that runs the job."""
@@ -291,7 +291,7 @@ def cancel(connection: Connection, number: int, now: float, reason: str | None =
     Raises:
         UserError: The job is not queued.
     """
-    lock(connection, CLAIMING)  # otherwise a service that has read it as queued would start it nevertheless
+    lock(connection, CLAIMING)  # otherwise a service that has just read it as queued would still start it
     _check_queued(connection, number)
     return set_values(connection, number, state="cancelled", ended=now, error=reason, makes=None)
 

@@ -13,12 +13,12 @@ from sweeps.service.surroundings import Surroundings
 from sweeps.tracking.record import SweepRecord
 
 Heartbeats = tuple[float | None, str | None, str | None]
-"""Last heartbeats: of the machine's services in the database, of the driver in its folder, and of the driver in
-MLflow."""
+"""Last heartbeats: of the machine's services (from the database), and of the driver (from its folder, and from
+MLflow)."""
 
 MIN_OBSERVATIONS = 3
-"""Successive equal observations before a machine counts as failed: time in which this machine was asleep must not be
-enough, and a living driver changes its heartbeat between two observations."""
+"""Minimum number of successive equal observations for a failed machine. A living driver changes its heartbeat between
+two of them; elapsed time alone does not suffice, since this machine may have been suspended."""
 
 
 @dataclass
@@ -29,7 +29,8 @@ class _Observation:
 
 
 class FailureDetector:
-    """Observes whether heartbeats change, only by this machine's steady clock, since the clocks of machines differ."""
+    """Detects machines whose heartbeats no longer change. Only this machine's steady clock is used, since the clocks of
+    machines differ."""
 
     def __init__(self, service: Surroundings, record: Callable[[Job], SweepRecord | None]) -> None:
         """

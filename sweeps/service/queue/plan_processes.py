@@ -35,7 +35,7 @@ NICENESS = 5
 """Niceness of the children, which lets the service use the CPU first."""
 
 SweepExists = Callable[[str], bool]
-"""Whether a sweep of this name exists for the user."""
+"""Function that returns whether a sweep of this name exists for the user."""
 T = TypeVar("T")
 _EXISTS, _DONE, _REFUSED, _CRASHED = "exists", "done", "refused", "crashed"
 
@@ -125,7 +125,7 @@ class Planner:
                 process.start()
             with self._changed:
                 self._processes.add(process)
-                if self._closed:  # while this plan got its slot
+                if self._closed:  # the service was stopped while this process started
                     _end(process)
             try:
                 answer: T = self._answer(ours, sweep_exists)

@@ -1,4 +1,4 @@
-"""Plans of users' requests, checked by the operator's policy. They run in child processes (see ``planner``), so
+"""Plans of users' requests, checked by the operator's policy. They are made in child processes (``plan_processes``), so
 arguments and results must pickle."""
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Plans:
 def _check_request(
     policy: ConfigPolicy, sweep_exists: SweepExists, conf: str | None, overrides: Sequence[str]
 ) -> Approve:
-    """Check the overrides as written, and return the check of the composed sweep.
+    """Check the overrides as written, and return a function that checks the composed sweep.
 
     Raises:
         ConfigError: The operator does not allow the overrides.

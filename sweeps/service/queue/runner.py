@@ -46,7 +46,7 @@ LOOK_EVERY_S = 10.0
 STORE_AWAY_S = 10.0
 """Seconds until a job that needs MLflow is tried again after MLflow did not answer."""
 INTERRUPTED, STORE_AWAY = 130, 75
-"""Exit statuses of drivers that are restarted, as after their death."""
+"""Exit statuses after which a driver is restarted as if it had died: it was interrupted, or MLflow did not answer."""
 NAME_TAKEN = (
     "a sweep {} already exists, which this job has not started; submit it again with another --name (if the "
     "service's database was restored from a backup, that sweep may be this job's)"
@@ -57,14 +57,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class Listeners:
-    """Callbacks of other parts of the service around a job."""
+    """Callbacks that other parts of the service register for the start and the end of jobs."""
 
     before_start: list[Callable[[Job], Sequence[str]]] = field(default_factory=list)
-    """Functions that return further overrides for a ``run`` before its first start. An error fails the job, which then
-    does not start."""
+    """Functions that return further overrides for a ``run`` before its first start. An error fails the job instead of
+    starting it."""
     checks: list[Callable[[Job], Mapping[str, str]]] = field(default_factory=list)
-    """Functions that are called before every start, even after the process has died, and return further environment
-    variables of the process. An error fails the job, which then does not start."""
+    """Functions that are called before every start, including restarts, and return further environment variables of the
+    process. An error fails the job instead of starting it."""
     ended: list[Callable[[Job], None]] = field(default_factory=list)
     """Functions that are called with every ended job, one at a time on a separate thread; at least once, unless the
     service dies."""
@@ -118,14 +118,14 @@ class JobRunner(Poller):
         self.listeners = Listeners()
         self._engine, self._clock, self._limits = service.database, service.clock, service.config.queue
         self._time = SteadyTime(service.clock)
-        """The time by which jobs have deadlines."""
+        """Clock for the deadlines of jobs."""
         self._output_dir, self._uri = service.config.folder, service.config.tracking_uri
         self._config_dirs, self._heartbeat = service.config_dirs, heartbeat
         environment = os.environ if environment is None else environment
         self._environment = {**environment, "MLFLOW_TRACKING_URI": self._uri}
         self._environment.pop(VARIABLE, None)  # the service sends the notifications of its sweeps itself
         self._states: dict[int, _JobState] = {}
-        """States by job id, which only ``poll`` removes."""
+        """States by job id; only ``poll`` removes them."""
         self._workers = ThreadPoolExecutor(4, "runner")
         self._listener_thread = ThreadPoolExecutor(1, "ended")
         self._detector = FailureDetector(service, self._record)
@@ -166,7 +166,7 @@ class JobRunner(Poller):
         for job in filter(self._is_due, own):
             try:
                 self._advance(job)
-            except OSError as error:  # of this job's files; others must not wait for them
+            except OSError as error:  # from this job's files; other jobs must not wait for them
                 logger.warning("job %d (%s): its files cannot be read: %s; trying again", job.id, job.sweep, error)
                 self._state(job).not_before = self._clock.steady() + LOOK_EVERY_S
         for job in filter(self._is_due, elsewhere):
@@ -228,7 +228,7 @@ class JobRunner(Poller):
         return job.end_by is not None and self._time.now() >= job.end_by
 
     def _has_stalled(self, job: Job) -> bool:
-        """Whether a sweep's process is alive, but has made no progress for longer than a machine may be silent."""
+        """Whether a sweep's live process has not changed its heartbeat for ``queue.lost_after_s``."""
         state, now = self._state(job), self._clock.steady()
         if now < state.look_at:
             return False
@@ -239,7 +239,8 @@ class JobRunner(Poller):
         return now - state.beat_at >= self._limits.lost_after_s
 
     def _has_begun(self, job: Job) -> bool:
-        """Whether a job's process was ever started; a database that was restored from a backup may not know."""
+        """Whether a job's process was ever started, by its row or its control folder: a database restored from a backup
+        may be too old to tell."""
         return job.attempts > 0 or self.control_folder(job).is_dir()
 
     def _submit(self, job: Job, step: Callable[[Job], None]) -> None:
@@ -256,7 +257,7 @@ class JobRunner(Poller):
             except TrackingUnreachable as error:
                 logger.warning("job %d (%s) waits: %s", job.id, job.sweep, error)
                 state.not_before = self._clock.steady() + STORE_AWAY_S
-            except AlreadyDone:  # an extension that the backup of the database does not know
+            except AlreadyDone:  # the database was restored from a backup that precedes the extension
                 self._end(job, "finished")
             except SweepsError as error:
                 self._end(job, "failed", str(error), has_sweep=self._has_begun(job))
@@ -305,12 +306,12 @@ class JobRunner(Poller):
         outcome = subprocesses.outcome(self.control_folder(job))
         is_to_end = job.stop_asked is not None or self._is_over(job)
         if is_to_end and (outcome is None or outcome.status != 0) and self._record(job) is None:
-            self._end(job, "cancelled", _limit_reached(job))  # regardless of its output: it was stopped at its start
+            self._end(job, "cancelled", _limit_reached(job))  # whatever its outcome: it was stopped at its start
         elif outcome is not None and outcome.status not in (INTERRUPTED, STORE_AWAY):
             self._end_with(job, outcome)
         elif is_to_end:
             self._end(job, "stopped", _limit_reached(job))
-        elif job.attempts == 0 or not self.control_folder(job).is_dir():  # the database may be of a backup
+        elif job.attempts == 0 or not self.control_folder(job).is_dir():  # perhaps restored from a backup
             self._begin(job)
         elif job.attempts <= self._limits.restarts:
             logger.warning("job %d (%s): its process has died and is restarted", job.id, job.sweep)
@@ -356,10 +357,10 @@ class JobRunner(Poller):
             return [self._command(request.arguments())]
         record = self._record(job)
         if record is None and (is_unstarted(folder) or not folder.exists()):
-            # The name is this job's alone, so nobody else has made this folder.
+            # The name belongs to this job, so nobody else has made this folder.
             shutil.rmtree(folder, ignore_errors=True)
             return [self._command(request.arguments())]
-        # A sweep that has begun and that MLflow does not know keeps its folder: its resumption fails, and says why.
+        # A sweep that has begun but is not in MLflow keeps its folder: the resumption fails with the reason.
         return [self._command(["resume", job.sweep])]
 
     def _start(self, job: Job, request: Request, commands: Sequence[Sequence[str]]) -> None:
@@ -413,7 +414,7 @@ class JobRunner(Poller):
 
 
 def _limit_reached(job: Job) -> str | None:
-    """Reason for the end of a job whose time was up; None if a user had stopped it before."""
+    """Reason for the end of a job that reached its deadline; None if it has none or a user stopped it earlier."""
     if job.end_by is None or job.stop_asked is None or job.stop_asked < job.end_by:
         return None
     hours = "" if job.started is None else f", {(job.end_by - job.started) / 3600:.3g} h after its start"

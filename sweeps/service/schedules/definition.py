@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 GROUP = "schedule"
 _DUE = re.compile(r"\{due:(%[^{}]*)\}")
 _MAX_CHECKED_FIRINGS = 25 * 60
-"""Number of firings that must all be outside of the window to report that it excludes every firing: as many as a line
-that fires every minute has in the longest day."""
+"""Number of firings to check before reporting that the window excludes every firing: those of the longest day for a
+line that fires every minute."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,7 @@ class Definition:
     config_dirs: tuple[Path, ...] = ()
     """Users' folders of configs, which take precedence over the built-in ones."""
     is_saved: bool = False
-    """Whether the schedule was saved through the service, whose policy for submitted configs then applies to its
-    sweeps."""
+    """Whether the schedule was saved through the service; its sweeps are then checked like submitted configs."""
     replaces: Definition | None = None
     """The operator's schedule of the same name that a saved one replaces."""
     description: str = ""
@@ -185,7 +184,8 @@ class Definition:
 
 
 def _sets_same(overrides: Sequence[str], override: str) -> bool:
-    """Whether any of the overrides sets the key of another one, so that the policy judges it."""
+    """Whether any of the overrides sets the same key as ``override``, which is then not added, so that the policy
+    judges the user's value."""
     return any(each.startswith(f"{override.partition('=')[0]}=") for each in overrides)
 
 

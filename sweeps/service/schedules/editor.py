@@ -100,7 +100,7 @@ class ScheduleEditor:
             principal: The user.
             schedule: The schedule.
             description: First line of its file; None: the current one.
-            tag: State of the file when the user began (``tag``); None: whatever is there.
+            tag: The file's ``tag`` when the user began; None: overwrite any state.
             is_new: Whether there must be no schedule of this name yet.
 
         Raises:

@@ -1,5 +1,5 @@
-"""Decisions about firings, each made exactly once, even with several services and with kills at any statement, and the
-removal of old ones.
+"""Decisions about firings, each made exactly once, even with several services and with kills at any statement; and the
+removal of old firings.
 
 ``schedules.decided`` is the time up to which all firings of a schedule are decided. A decision, its job and the new
 ``decided`` are written in one transaction, which locks the schedule's row: a kill leaves all or nothing of it, and the
@@ -39,7 +39,7 @@ AHEAD_S = 600.0
 attributed to a wrong clock."""
 
 SETTLED_AFTER_S = 60.0
-"""Seconds after its start within which a service may not have noticed that a sweep has ended in the meantime."""
+"""Seconds after a service's start within which it may not have noticed that an earlier service's sweep has ended."""
 
 _schedules, _firings, _services = tables.schedules, tables.firings, tables.services
 
@@ -210,7 +210,7 @@ class _Decisions:
         return firings
 
     def _undecided(self, due: list[_Pending], decided: float) -> list[_Pending]:
-        """Return the firings except those that a wrong clock has already fired."""
+        """Return the firings that were not already decided by a clock that was ahead."""
         statement = select(_firings.c.due).where(_firings.c.schedule == self._definition.name, _firings.c.due > decided)
         ahead = set(self._connection.execute(statement).scalars()) if due else set()
         return [each for each in due if each.due not in ahead]
@@ -252,7 +252,7 @@ class _Decisions:
         return self._write(firings)
 
     def _unfinished(self) -> list[Job]:
-        """Return the schedule's queued and running sweeps, if they matter to a firing."""
+        """Return the schedule's queued and running sweeps; empty if they do not affect a firing."""
         if self._definition.schedule.overlap == "queue":
             return []
         lock(self._connection, CLAIMING)  # queued jobs do not start before this is decided
@@ -314,7 +314,7 @@ def _locked_row(connection: Connection, name: str) -> RowMapping | None:
 
 
 def _in_turn(definition: Definition, decided: float) -> Iterator[_Pending]:
-    """Yield undecided firings in order; jitter does not change the order, since a later firing waits."""
+    """Yield undecided firings in order; a later firing waits, so that jitter does not change the order."""
     ready = -math.inf
     for due in definition.line.after(decided):
         try:

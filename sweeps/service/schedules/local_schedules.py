@@ -90,7 +90,7 @@ class LocalSchedules(Schedules):
         return found
 
     def pause(self, name: str, *, is_paused: bool) -> None:
-        """Save the schedule in addition to the operator's file, where a running service sees it."""
+        """Pause a schedule, or let it fire again, by writing a file that a running service reads."""
         from sweeps.service.schedules.schedule_file import enabled_text
 
         definition, tag, text = self.find(name), self._saved.tag(name), self._saved.text(name)

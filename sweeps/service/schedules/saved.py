@@ -133,10 +133,11 @@ class SavedSchedules:
             now: Current time.
             action: Kind of change; see ``Version.action``.
             owner: User and project of the schedule.
-            operators: Names of schedules in the operator's files, which are not removed if they have no file here.
+            operators: Names of schedules in the operator's files; they do not count as removed when they have no saved
+                file.
 
         Returns:
-            Names of schedules that were removed long ago, and whose versions are removed now.
+            Names of schedules that were removed long ago, whose versions this call has deleted.
 
         Raises:
             ConfigError: The schedule is too large.
@@ -187,7 +188,8 @@ class SavedSchedules:
     def _by_hand(self, name: str, versions: Sequence[Version]) -> Version | None:
         """Version for a file that was edited by hand; None if the file is unchanged since it was saved."""
         text = self.text(name)
-        if text is None or text in (each.text for each in versions[-2:]):  # a crash may have come before the last one
+        # After a crash the file may be of the version before the last.
+        if text is None or text in (each.text for each in versions[-2:]):
             return None
         number = versions[-1].number + 1 if versions else 1
         time = self._file(name).stat().st_mtime
@@ -244,7 +246,7 @@ def with_saved(
     for name in saved.names():
         text, operators = saved.text(name) or "", definitions.get(name)
         if operators is None and is_pause(text):
-            continue  # the operator has removed what was paused
+            continue  # the operator has removed the paused schedule
         try:
             schedule = read_schedule(text, name, None if operators is None else operators.schedule)
             own = replace(define(schedule), description=description_of(text))

@@ -1,7 +1,7 @@
 """The YAML of a saved schedule: reading, writing, and differences between two versions.
 
-It is a schedule as in ``conf/schedule/``, without Hydra's ``defaults`` and interpolations. One that has nothing but
-``name`` and ``enabled`` says whether the operator's schedule of that name fires.
+It is a schedule as in ``conf/schedule/``, without Hydra's ``defaults`` and interpolations. A file with nothing but
+``name`` and ``enabled`` sets whether the operator's schedule of that name fires.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def enabled_text(definition: Definition, text: str | None, *, is_enabled: bool) 
     own = definition.replaces
     if own is not None and replace(definition.schedule, enabled=is_enabled) == own.schedule:
         return None
-    if definition.is_operators:  # no copy of it, so that corrections of the operator's file count
+    if definition.is_operators:  # not copied, so that later corrections of the operator's file apply
         document = {"name": definition.name, "enabled": is_enabled}
         return _header(definition.description or definition.name) + yaml.safe_dump(document, sort_keys=False)
     return _with_enabled(text or "", is_enabled=is_enabled)
@@ -124,7 +124,7 @@ def _header(description: str) -> str:
 
 
 def _with_enabled(text: str, *, is_enabled: bool) -> str:
-    """Return the YAML of a schedule that fires or does not, otherwise unchanged."""
+    """Return the YAML of a schedule with a new value of ``enabled``, otherwise unchanged."""
     line = f"enabled: {'true' if is_enabled else 'false'}"
     changed, count = _ENABLED.subn(line, text)
     return changed if count else f"{text.rstrip()}\n{line}\n"

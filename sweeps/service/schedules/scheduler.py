@@ -36,7 +36,7 @@ from sweeps.service.service_log import logged_about
 from sweeps.service.surroundings import Surroundings
 
 POLL_EVERY_S = 1.0
-"""Maximum seconds between two checks of the files and of the clock, which may be set."""
+"""Maximum seconds between two checks of the files and of the clock, which may jump."""
 RETRY_AFTER_S = 5.0
 """Seconds until a failed poll is repeated."""
 
@@ -63,11 +63,11 @@ class Scheduler(Poller):
             number: Id of the service.
             queued: Called when sweeps were queued.
             saved: Schedules that are saved through the service; default: none.
-            placed: Overrides that the service adds to those.
+            placed: Overrides that the service adds to the saved ones.
 
         Raises:
             ConfigError: Names every mistake in the schedules.
-            UnknownName: There is no schedule of one of the names.
+            UnknownName: There is no schedule of a name in the service's config.
         """
         super().__init__("scheduler", service.clock, self.poll, RETRY_AFTER_S)
         self._engine, self._clock, self._config_dirs = service.database, service.clock, service.config_dirs
@@ -101,7 +101,7 @@ class Scheduler(Poller):
                 logger.info("%s is disabled; `python -m sweeps serve 'enable=[%s]'` fires it", name, name)
                 continue
             soonest = next(coming([definition], self._clock.now()), None)
-            logger.info("%s fires next at %s", name, "no time" if soonest is None else definition.shown(soonest.starts))
+            logger.info("%s: next firing: %s", name, "none" if soonest is None else definition.shown(soonest.starts))
         super().start()
 
     def poll(self) -> float:

@@ -1,8 +1,8 @@
 """Interactive documentation of the REST API: Swagger UI, from files of a package and under the pages' own content
 security policy.
 
-A request that is tried acts as the page's user: it is sent with the session's cookie and the page's CSRF token, or with
-a token that is entered under "Authorize".
+A request sent from the page acts as the page's user, with the session's cookie and the page's CSRF token, or with a
+token that is entered under "Authorize".
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def add_pages(app: FastAPI, service: AppContext) -> None:
 
 
 class _KeptFiles(StaticFiles):
-    """Files that browsers may keep, since their addresses change with their contents."""
+    """Static files that browsers may cache, since their addresses change with their contents."""
 
     def file_response(self, *arguments: Any, **named: Any) -> Response:
         response = super().file_response(*arguments, **named)

@@ -28,7 +28,7 @@ class Answered(Exception):
 
 
 class PageRoute(APIRoute):
-    """Route whose errors are pages, where the API answers with JSON."""
+    """Route that answers errors with pages instead of JSON."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Handler of the route with error pages."""

@@ -50,13 +50,13 @@ FIGURES = {
 }
 """Labels of a sweep's figures, by name."""
 REPORTED = {"best": "best_so_far", "front": "pareto_front"}
-"""Names in the report of figures that have different names here."""
+"""Names of figures in the report, by their names here, where these differ."""
 TABLES = {
     "curves": ("line", "step", "value", "trial"),
     "importance": ("evaluator", "share", "parameter", ""),
     "best": ("state", "trials or time", "value", "trial"),
 }
-"""Columns of the figures that can be read as a table; the data of the others is in the table of trials."""
+"""Columns of figures that have a table of their own; the data of the other figures is in the table of trials."""
 NUMERIC = {"step", "share", "trials or time", "value"}
 """Columns of numbers."""
 MOST_CURVES = 60

@@ -1,5 +1,5 @@
-"""Pages that show sweeps and the queue, from the cached records, so that they work while the store cannot be reached;
-and, to admins, the audit log."""
+"""Pages of the sweeps, the queue and, for admins, the audit log. Sweeps come from cached records, so that the pages
+work while the store cannot be reached."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class FilledSchedule:
         return self.values.get(key, "")
 
     def changed(self, **values: str) -> FilledSchedule:
-        """Form with other texts of some keys."""
+        """Copy of the form with changed texts."""
         return FilledSchedule(values={**self.values, **values})
 
     def schedule(self) -> Schedule:
@@ -98,7 +98,7 @@ def mistakes_of(error: Exception) -> dict[str, str]:
 
 
 def _key_of(mistake: str) -> str | None:
-    """Longest key of a schedule with which a mistake begins."""
+    """Key of a schedule at the beginning of a mistake's text; the longest one if several match."""
     keys = sorted((*WORDS, *NUMBERS, *LONG, "enabled"), key=len, reverse=True)
     for key in keys:
         if mistake.startswith((f"{key}=", f"{key}:", f"{key}.", f"{key}[")):

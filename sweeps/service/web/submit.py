@@ -74,7 +74,7 @@ def complete(
     """Completions of an override's key or value, like those of the shells."""
     key = typed.partition("=")[0].lstrip("+~").rstrip("./")
     if key == "conf" or re.split("[./]", key)[0] in OPERATORS or (key and not KEY.fullmatch(key)):
-        return []  # the shells also complete paths to files, and what is the operator's own
+        return []  # in a shell, file paths and the operator's groups are also completed
     before = [f"conf={conf}"] if conf in (names := visit.pages.conf_names).confs() else []
     found = complete_token(typed, before, names, wants_conf=False)
     return [{"text": each.text, "help": each.help} for each in found[:MOST_CANDIDATES]]

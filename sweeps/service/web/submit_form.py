@@ -60,7 +60,7 @@ class Filled:
 
 
 def split_overrides(text: str) -> list[str]:
-    """Split overrides at blanks outside of quotes, which stay unless they enclose a whole override as in a shell.
+    """Split overrides at blanks outside of quotes. Quotes are kept, unless they enclose a whole override as in a shell.
 
     >>> split_overrides("a=1 b='x y' 'c=choice(1, 2)'")
     ['a=1', "b='x y'", 'c=choice(1, 2)']
@@ -121,7 +121,7 @@ class GroupField:
 
 
 def group_fields(filled: Filled, names: ConfNames) -> list[GroupField]:
-    """Lists of the groups: those of the config first, in the order of its defaults, then the others."""
+    """Fields of all groups: those of the config first, in the order of its defaults."""
     has = names.chosen(filled.conf) if filled.conf in names.described() else {}
     groups = [group for group in names.groups() if group not in NOT_OF_SWEEPS]
     order = {group: place for place, group in enumerate(has)}
@@ -181,7 +181,7 @@ def _field_of(filled: Filled, mistake: str) -> str | None:
 
 
 def _with_number(filled: Filled, mistake: str) -> str:
-    """The mistake, with the number of its line if there are several."""
+    """The mistake, with the number of its line if there are several lines."""
     lines = filled.overrides.split("\n")
     about = [number for number, line in enumerate(lines, 1) if line.strip() and _key(line) == _key(mistake)]
     return f"Line {about[-1]}: {mistake}" if about and len(filled.lines) > 1 else mistake

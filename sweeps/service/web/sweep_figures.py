@@ -23,7 +23,7 @@ from sweeps.tracking.record import SweepRecord
 AXES = {"good": "good curves", "all": "all values", "log": "all, logarithmic"}
 """Ranges of the value axis and their labels."""
 FIRST_VIEW = "parallel"
-"""Figure that is shown beside the learning curves until another one is chosen."""
+"""Figure that is shown with the learning curves until another one is chosen."""
 
 
 class SweepChoices(BaseModel):
@@ -53,7 +53,7 @@ def figures_view(figures: FigureCache, record: SweepRecord, chosen: SweepChoices
 
     Args:
         figures: Cache of what figures are made from.
-        record: The sweep, as it is shown.
+        record: The sweep, as ``settled`` returns it.
         chosen: The viewer's choices.
     """
     choices = read_choices(record, chosen.metric, chosen.axis, chosen.trial)
@@ -67,7 +67,7 @@ def figures_view(figures: FigureCache, record: SweepRecord, chosen: SweepChoices
         "views": views,
         "view_address": figure_address(record.sweep, view, choices),
         "view_table": figure_address(record.sweep, view, choices, "/table") if view in TABLES else "",
-        # Fields of the form that its own controls do not have.
+        # Hidden fields of the form, for choices that it has no controls for.
         "kept": [(name, getattr(chosen, name)) for name in ("sort", "view", "page") if name in chosen.model_fields_set]
         + ([("down", 1)] if chosen.down else []),
     }

@@ -57,7 +57,7 @@ class Row:
 
     @property
     def group(self) -> str:
-        """Tab of the row."""
+        """Tab of the list under which the row is shown."""
         return GROUPS.get(self.status, self.status)
 
     @property

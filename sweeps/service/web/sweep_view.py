@@ -61,7 +61,7 @@ def sweep_view(
     Args:
         row: The sweep's row in the list.
         seen: Cached record of the sweep; None if it has not started.
-        record: The record as it is shown.
+        record: The record, as ``settled`` returns it.
         sites: Addresses of other sites.
     """
     mlflow, runs = sites.mlflow, sites.runs(record) if record is not None else None
@@ -82,7 +82,7 @@ def sweep_view(
 
 
 def further_change(record: SweepRecord) -> str:
-    """Change that lets a complete sweep continue; empty if the user has to choose a wider range."""
+    """Override that extends a complete sweep; empty if the user has to choose a wider range."""
     planned = record.planned or len(record.trials) or 1
     change, _ = extension(record.tags.get(TAG_ENDED, ""), planned, record.points)
     return "" if change == WIDER else change

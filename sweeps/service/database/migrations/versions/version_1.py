@@ -1,5 +1,5 @@
-"""Release 0.1.0, which did not store the version: its databases already have these tables, and a new one is created
-from ``tables``."""
+"""Schema of release 0.1.0, which did not store the version. There is nothing to change: its databases have these
+tables, and new ones are created from ``tables``."""
 
 revision = "1"
 down_revision = None
