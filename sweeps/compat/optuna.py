@@ -64,7 +64,7 @@ def sampled_at(logs: Sequence[Mapping[str, Any]]) -> dict[int, int]:
 
 
 class PlayedJournal(JournalStorage):
-    """The storage of a journal's first entries, in memory. It can advance to later entries, which discards what was
+    """In-memory storage with the first entries of a journal. It can advance to later entries, which discards what was
     written to it."""
 
     def __init__(self, entries: Sequence[dict[str, Any]]):
@@ -105,7 +105,7 @@ def _forked(result: JournalStorageReplayResult) -> JournalStorageReplayResult:
 
 
 class StudyView(optuna.Study):
-    """A study whose trials are replaced by others, for a sampler.
+    """Study that shows a sampler other trials than its own.
 
     Storage and identity are those of the study: samplers write notes to the trial that they sample for.
     """

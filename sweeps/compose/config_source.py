@@ -41,7 +41,8 @@ class CheckedFiles(FileSource):
         return "conf"
 
     def load_config(self, config_path: str) -> ConfigResult:
-        """
+        """Read a YAML file and check it.
+
         Raises:
             ConfigError: The file cannot be read, is not YAML, or is not a mapping.
         """
@@ -70,8 +71,8 @@ class CheckedFiles(FileSource):
 
 
 def _check_text(file: Path) -> None:
-    """Raises: ConfigError: The text has a space that YAML reads as a letter, or a list in which YAML reads one word
-    as a boolean, or a text such as 16:9 that YAML reads as a number."""
+    """Raise ``ConfigError`` for text that YAML misreads: a non-ASCII space as a letter, a word in a list as a boolean,
+    or 16:9 as a number."""
     text = file.read_text(encoding="utf-8")
     for number, line in enumerate(text.splitlines(), start=1):
         if (found := _OTHER_BLANK.match(line)) is not None:
