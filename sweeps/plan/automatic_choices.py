@@ -47,7 +47,7 @@ def _why_not_paused(composition: Composition, automatic: AutomaticScheduler) -> 
 
 
 def _configs(composition: Composition, space: Space) -> Iterator[SweepConfig]:
-    """Yield the sweep's config, and those of trials that differ in whether they can be paused."""
+    """Yield the sweep's config, and configs of trials that may differ from it in whether they can be paused."""
     yield composition.config
     points = [dict(variant) for variant in composition.variants if variant]
     points += [point for path, _, point in space.corners(lookup_in(composition)) if path in DECIDING_PATHS]

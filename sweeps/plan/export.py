@@ -1,4 +1,4 @@
-"""A recorded trial as a sweep of one trial, which ``best --export`` writes."""
+"""Export of a recorded trial as the config of a sweep of one trial, for ``best --export``."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def choose(record: SweepRecord, trial: str | None) -> TrialRecord:
 
 
 def _ranges(trials: Sequence[TrialRecord]) -> str:
-    """First and last id of the trials of each stage, of the search, and of the repeats."""
+    """Describe the first and last trial ids of each stage, of the search, and of the repeats."""
     kinds = [[*each] for _, each in groupby(trials, key=lambda trial: (trial.stage, trial.repeat_of is None))]
     return ", ".join(" to ".join(dict.fromkeys([each[0].trial, each[-1].trial])) for each in kinds)
 

@@ -36,7 +36,7 @@ class ScriptOptions:
 
     @property
     def is_program(self) -> bool:
-        """Whether the script is started as a program, with its own form of options."""
+        """Whether the script is started as a program that has its own form of options."""
         return self.style in ("hydra", "globals")
 
     @property
@@ -45,7 +45,8 @@ class ScriptOptions:
 
 
 def read_script(path: Path) -> ScriptOptions:
-    """
+    """Read the options and metrics of a script.
+
     Raises:
         UserError: The file cannot be read, is not Python, or shows no options.
     """
@@ -108,7 +109,7 @@ def printed_metrics(tree: ast.Module) -> list[str]:
 
 
 def _mappings(node: ast.expr, tree: ast.Module) -> list[ast.Dict]:
-    """Return the mappings from which an expression is built; a variable stands for everything assigned to it
+    """Return the mappings from which an expression is built; for a variable, everything that is assigned to it
     anywhere."""
     match node:
         case ast.Dict(keys=keys, values=values):
