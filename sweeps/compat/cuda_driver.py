@@ -9,7 +9,7 @@ NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 
 def initialized_gpus() -> int | None:
-    """Number of GPUs that this process sees; None without a driver, or if nothing has initialised it yet.
+    """Return the number of GPUs that this process sees; None without a driver, or if nothing has initialised it yet.
 
     The driver reads ``CUDA_VISIBLE_DEVICES`` only when it is initialised.
     """

@@ -34,7 +34,7 @@ def set_note(study: optuna.Study, trial: FrozenTrial, key: str, value: Any) -> N
 
 
 def enqueued_values(trial: FrozenTrial) -> Mapping[str, Any] | None:
-    """The values that a trial was enqueued with; None if it was not enqueued."""
+    """Return the values that a trial was enqueued with; None if it was not enqueued."""
     values: Mapping[str, Any] | None = trial.system_attrs.get(FIXED_PARAMS)
     return values
 
@@ -51,7 +51,7 @@ def copy_system_attributes(study: optuna.Study, to: optuna.Study) -> None:
 
 
 def sampled_at(logs: Sequence[Mapping[str, Any]]) -> dict[int, int]:
-    """Position in a study's journal of the first value that was sampled for each trial, by the trial's number.
+    """Return, by the trial's number, the position in a study's journal of the first value that was sampled for it.
 
     Args:
         logs: The journal's entries; it holds one study, whose trials are numbered in the order of their creation.

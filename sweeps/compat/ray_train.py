@@ -23,7 +23,7 @@ class ControllerHooks(ControllerCallback, WorkerGroupCallback):
 
 
 def without_retries() -> FailureConfig:
-    """Configuration of a worker group that ends at its first failure, including the loss of a node."""
+    """Return the configuration of a worker group that ends at its first failure, including the loss of a node."""
     limits = {"max_failures": 0}
     if "max_preemption_failures" in {each.name for each in dataclasses.fields(FailureConfig)}:  # from Ray 2.58 on
         limits["max_preemption_failures"] = 0

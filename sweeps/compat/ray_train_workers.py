@@ -26,7 +26,7 @@ class WorkerProcess:
 
 
 def worker_processes(worker_group: Any) -> list[WorkerProcess]:
-    """The workers of Ray Train's worker group, by rank."""
+    """Return the workers of Ray Train's worker group, by rank."""
     return [_worker_process(worker.actor, worker.metadata) for worker in worker_group.get_workers()]
 
 
@@ -37,7 +37,7 @@ def _worker_process(actor: Any, metadata: Any) -> WorkerProcess:
 
 
 def placement_group(worker_group: Any) -> Any:
-    """The placement group of Ray Train's worker group."""
+    """Return the placement group of Ray Train's worker group."""
     return worker_group.get_worker_group_state().placement_group_handle.placement_group
 
 

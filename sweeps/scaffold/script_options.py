@@ -95,8 +95,8 @@ def _parse(path: Path) -> ast.Module:
 
 
 def printed_metrics(tree: ast.Module) -> list[str]:
-    """Return the keys of mappings that the script writes as JSON (``print(json.dumps({"loss": ...}))``); keys that look
-    like metrics come first."""
+    """Return the keys that look like metrics, most likely first, from mappings that the script writes as JSON
+    (``print(json.dumps({"loss": ...}))``)."""
     keys: dict[str, None] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and name_of(node.func) == "dumps" and node.args:

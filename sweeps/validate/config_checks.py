@@ -1,4 +1,4 @@
-"""Checks of a whole sweep beyond the schema: keys that do not fit each other. Begin with ``check_sweep``."""
+"""Checks of a whole sweep beyond the schema: keys that do not fit together. Begin with ``check_sweep``."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def check_sweep(composition: Composition, approve: Approve | None = None, *, is_
     Args:
         composition: The sweep.
         approve: Called before anything else, so that a refused sweep accesses neither code nor files.
-        is_new: Whether the user may still change it. A point of an earlier release that cannot train starts no worker,
-            and is no reason to refuse its sweep.
+        is_new: Whether the sweep is new, so that the user can still change it. In a sweep that continues, points that
+            cannot train are accepted: they start no worker.
 
     Raises:
         ConfigError: With every mistake, one a line.
@@ -99,7 +99,7 @@ def _check_stages(composition: Composition, is_new: bool) -> None:
 
 
 def check_training(config: SweepConfig) -> None:
-    """Check a config for training: a sweep's own, and that of every trial.
+    """Check a config for training: that of the sweep, and that of every trial.
 
     Raises:
         ConfigError: Some values exclude each other.
@@ -129,7 +129,8 @@ def check_training(config: SweepConfig) -> None:
 
 
 def lookup_in(composition: Composition) -> Lookup:
-    """Return a function that returns the sweep's own value at a path; for a group, the option that the config chose."""
+    """Return a function that looks up the sweep's own value at a path; for a group, the option that the config
+    chose."""
     values = SWEEP_CONFIG.dump_python(composition.config, by_alias=True)
 
     def lookup(path: str) -> Any:
@@ -213,8 +214,8 @@ def _check_conditions(
 
 
 def _check_same_for_options(space: Space, variants: Mapping[Variant, Any], path: str, mistakes: _Mistakes) -> None:
-    """Check that a condition on a value that is not searched does not depend on the option of a searched group: it is
-    decided by the sweep's own config, for all trials."""
+    """Check that a condition on a value that is not searched gives the same result under all options of the searched
+    groups, since the sweep's own config decides it for all trials."""
     for other, wanted in space[path].when.items():
         if other in space.distributions:
             continue

@@ -45,7 +45,7 @@ def unread_sources(config: SweepConfig) -> list[str]:
 
 
 def _is_local(source: WarmStart, tracking_uri: str) -> bool:
-    """Whether the trials are in a file on this machine that can be read without ``import mlflow``."""
+    """Whether the trials of a source are in a file on this machine that can be read without ``import mlflow``."""
     if isinstance(source, MLflowExperiment):
         return False
     if isinstance(source, OptunaStudy):
@@ -55,7 +55,7 @@ def _is_local(source: WarmStart, tracking_uri: str) -> bool:
 
 
 def check_sources(config: SweepConfig, space: Space, lookup: Lookup) -> None:
-    """Read the local sources, and check that the experiments of those in an SQLite store exist.
+    """Read the local sources, and check that MLflow experiments in an SQLite store exist.
 
     Raises:
         UserError: A source does not exist, cannot be read, or has no trial in the space.
