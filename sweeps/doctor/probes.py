@@ -31,7 +31,7 @@ class _Probe:
         return look(wanted)
 
     def now(self) -> float:
-        """Seconds since 1970 by the node's clock."""
+        """Return the seconds since 1970 by the node's clock."""
         return time.time()
 
     def matrix_product_s(self) -> list[float]:

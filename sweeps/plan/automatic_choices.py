@@ -21,7 +21,7 @@ DECIDING_PATHS = LENGTH_PATHS | {"checkpoint", "checkpoint.every"}
 
 
 def with_chosen_scheduler(composition: Composition) -> tuple[Composition, str | None]:
-    """Replace the scheduler ``auto`` by ``asha`` where the config shows that no trial can, or would, be paused.
+    """Replace the scheduler ``auto`` by ``asha`` if the config shows that no trial can be, or would be, paused.
 
     Returns:
         The sweep, and the reason if its scheduler was replaced. Otherwise the first trials decide.

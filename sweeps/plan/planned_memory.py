@@ -243,7 +243,7 @@ def machine_room(trials: Fit, node_memory: float) -> float:
 def memory_report(
     questions: Sequence[MemoryQuestion], answers: Sequence[Mapping[str, Any]], room: float | None
 ) -> MemoryReport:
-    """Combine the answers with their questions.
+    """Combine questions and answers into a report.
 
     Args:
         questions: The configs that were asked about.

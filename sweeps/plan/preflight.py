@@ -137,8 +137,8 @@ class Preflight:
             self._process.stdin.write(json.dumps(request).encode())
 
     def _status(self) -> int | None:
-        """Wait for the process and return its exit status; None if it takes longer than the configured time, which
-        counts from when it has its libraries: on a busy machine they alone may take a minute."""
+        """Wait for the process and return its exit status; None if it takes longer than the configured time, counted
+        from the end of its imports, which alone may take a minute on a busy machine."""
         assert self._process is not None
         while (status := self._process.poll()) is None:
             begun = self._begun.stat().st_mtime if self._begun.exists() else self._started + IMPORTS_WITHIN_S

@@ -15,8 +15,8 @@ Stored = dict[tuple[str, str], list[Option]]
 
 
 def stored_options(tree: ast.Module) -> Stored:
-    """Return the entries of ``store(group=..., name=..., node=...)`` with their options; those of an entry whose node
-    is defined elsewhere are unknown."""
+    """Return the entries of ``store(group=..., name=..., node=...)`` with their options; an entry whose node is defined
+    elsewhere is left out."""
     classes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     constants = constants_of(tree)
     found: Stored = {}

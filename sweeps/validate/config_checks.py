@@ -43,7 +43,7 @@ def check_sweep(composition: Composition, approve: Approve | None = None, *, is_
             cannot train are accepted: they start no worker.
 
     Raises:
-        ConfigError: With every mistake, one a line.
+        ConfigError: The message has every mistake, one a line.
     """
     if approve is not None:
         for each in (composition, *map(composition.in_stage, range(1, 1 + len(composition.stages)))):
@@ -89,7 +89,7 @@ def _check_stages(composition: Composition, is_new: bool) -> None:
     """Check the sweeps of the stages' trials.
 
     Raises:
-        ConfigError: With every mistake that the sweep itself does not have, one a line.
+        ConfigError: The message has every mistake that the sweep itself does not have, one a line.
     """
     raise_mistakes(
         f"search.stages.{index}: {line}"

@@ -90,7 +90,7 @@ def check_target(key: str, target: str) -> None:
 
 
 def _names(tree: ast.Module) -> tuple[set[str], set[str]]:
-    """Return the names that a module defines or assigns, and those that it imports."""
+    """Return the names that a module defines or imports, and those that it assigns."""
     defined, assigned = set[str](), set[str]()
     for node in ast.walk(tree):
         match node:

@@ -62,7 +62,7 @@ class Hyperparameters:
 
     @classmethod
     def of(cls, vector: Array, parameters: int, rungs: int) -> Hyperparameters:
-        """Create the hyperparameters from a vector of ``vector``."""
+        """Create hyperparameters from a vector that ``vector`` returned."""
         ends = np.cumsum([parameters, rungs, rungs - 1, rungs])
         lengths, variances, slopes, noise, own = np.split(np.asarray(vector, dtype=float), ends)
         return cls(lengths, variances, slopes, noise, float(own[0]))
