@@ -67,7 +67,7 @@ def run(
 
     plan = make_plan(tokens, config_dirs, name, typed(), where="again" if again else "here")
     if dry_run or detach:
-        plan.check_hub()  # a run does both itself
+        plan.check_hub()  # a run in this process checks both itself
         plan.check_store()
     if dry_run:
         print_dry_run(plan, as_json=as_json)

@@ -49,7 +49,7 @@ def ui(sweeps: tuple[str, ...], port: int, tracking_uri: str | None) -> None:
         return
     _check_free(port)
     say("starting the MLflow UI; its addresses follow when it answers")
-    if os.fork() == 0:  # the child tells, since this process becomes the server
+    if os.fork() == 0:  # the child prints the addresses: this process becomes the server
         _say_once_it_answers(address, lines, os.getppid())
         os._exit(0)
     # Not an argument: every user can list those, and the URI may have a password.

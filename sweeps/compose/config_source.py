@@ -102,7 +102,7 @@ def _check_words(file: Path, node: yaml.Node | None) -> None:
             _check_words(file, each)
     if isinstance(node, yaml.ScalarNode) and not node.style and node.tag in _NUMBERS and ":" in node.value:
         if file.parent.name == "schedule":
-            return  # a time, as which it is read
+            return  # there it is read as a time
         raise ConfigError(
             f"{_display_path(file)}: line {node.start_mark.line + 1}, column {node.start_mark.column + 1}: "
             f"{node.value} is {yaml.safe_load(node.value)} to YAML, which counts in sixties; for the text write "

@@ -93,8 +93,8 @@ def _of_group(group: str, search_path: ConfSearchPath) -> str:
     name = group.partition("@")[0]
     if group == "space":
         return (
-            "its space is written in the config itself, so that there is no option of the group space to replace; "
-            "~space on the command line removes it, and `PATH: null` below `space:` one of its paths"
+            "its space is written in the config itself, so there is no option of the group space to replace; ~space on "
+            "the command line removes the whole space, and `PATH: null` below `space:` removes one path"
         )
     if search_path.is_group(group):
         return f"has no option of the group {group} to replace; +{group}=OPTION adds one"

@@ -209,8 +209,8 @@ def _nearest_key(path: Sequence[str], known: Sequence[str]) -> str:
     owner, name = path[:-1], path[-1]
     if name == "space" and owner:
         return (
-            "; a space is of the whole sweep: begin the option's file with `# @package _global_`, and put its other "
-            "keys below their section"
+            "; a space belongs to the whole sweep: begin the option's file with `# @package _global_`, and put its "
+            "other keys below their section"
         )
     if list(path) == ["search", name] and name in OF_OBJECTIVES:
         return "; did you mean search.metric? For several, write 'search.metric=[A,B]' 'search.mode=[min,max]'"

@@ -75,7 +75,7 @@ def read_hydra_optuna(file: SourceFile) -> Conversion:
             reason = NOT_CARRIED.get(key, "has no equivalent")
             conversion.notes.append(f"line {file.line(*AT, key)}: hydra.sweeper.{key}: {reason}")
     named = ", ".join(conversion.metrics)
-    conversion.notes.append(f"the application returns its objective; let it print it as JSON besides, under {named}")
+    conversion.notes.append(f"the application returns its objective; let it also print it as JSON, under {named}")
     return conversion
 
 

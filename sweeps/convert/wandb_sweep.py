@@ -55,7 +55,7 @@ def read_wandb_sweep(file: SourceFile) -> Conversion:
             conversion.notes.append(f"line {file.line(key)}: {key}: {reason}")
     if conversion.command:
         conversion.notes.append(
-            f"the program reports by wandb.log; let it print a line of JSON or a dictionary besides, with "
+            f"the program reports by wandb.log; let it also print a line of JSON or a dictionary, with "
             f"{conversion.metrics[0]} in it, or name another source in task.read"
         )
     return conversion

@@ -138,7 +138,7 @@ def create(documents: list[Manifest]) -> str:
     for number, document in enumerate(documents):
         done = _kubectl("create", [document])
         if done.returncode:
-            if number:  # or they would be in the way of the next try
+            if number:  # otherwise the next try would find that they exist
                 _kubectl("delete", documents[:number])
             reason = done.stderr.strip() or done.stdout.strip()
             fix = "; choose another --name, or delete what is there" if "AlreadyExists" in reason else ""

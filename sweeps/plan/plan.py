@@ -382,7 +382,7 @@ def _check_here(plan: Plan, where: Where, *, is_queued: bool) -> None:
     if plan.uri is None and (where == "here" or not plan.folder.exists()):
         _check_folder(plan.folder)
     if (store := sqlite_path(plan.config.tracking.uri)) is not None:
-        existing = next(parent for parent in store.absolute().parents if parent.exists())  # MLflow makes the others
+        existing = next(parent for parent in store.absolute().parents if parent.exists())  # MLflow makes the rest
         if not existing.is_dir() or not os.access(existing, os.W_OK):
             raise UserError(
                 f"tracking.uri={plan.config.tracking.uri}: {existing} is no folder that can be written to; use "

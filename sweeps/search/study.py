@@ -153,7 +153,7 @@ def _in_space(trial: FrozenTrial, before: Space, after: Space, lookup: Lookup, *
     after.sample(sampled.ask(), lookup)
     again = sampled.get_trials()[0]
     trial.params, trial.distributions = again.params, again.distributions
-    if before.distributions != after.distributions:  # distances in it are others
+    if before.distributions != after.distributions:  # distances in the wider space differ
         for model in (CURVE_MODELS, COST_MODEL):
             trial.system_attrs.pop(model, None)
     if reopen and trial.state == TrialState.COMPLETE:

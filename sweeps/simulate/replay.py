@@ -63,7 +63,7 @@ def read_journal(plan: Plan) -> list[dict[str, Any]]:
     path, entries = plan.folder / study_file(plan.stage), []
     if not path.is_file():
         raise UserError(f"{plan.name}: its study {path} is missing; only this file records the decisions of the search")
-    for line in path.read_bytes().splitlines():  # of bytes, lines end at no other characters
+    for line in path.read_bytes().splitlines():  # bytes: a text has more kinds of line ends
         try:
             entries.append(parsed(line))
         except ValueError:

@@ -117,7 +117,7 @@ class ForestCurve:
         from sklearn.ensemble import ExtraTreesRegressor
 
         features, targets = np.concatenate([each for each, _ in rows]), np.concatenate([each for _, each in rows])
-        # Targets of one scale each, since a tree's splits minimise their summed variance.
+        # Scale each target, since a tree's splits minimise the sum of their variances.
         center, scale = targets.mean(axis=0), np.maximum(targets.std(axis=0), 1e-12)
         forest = ExtraTreesRegressor(trees, random_state=self._seed).fit(features, (targets - center) / scale)
         return forest, center, scale

@@ -110,7 +110,7 @@ def _decided(plan: Plan, study: optuna.Study, trial: str) -> list[str]:
     for position, (number, event) in enumerate(events):
         if number != trial:
             continue
-        # The state after the decisions before, as after a restart: making all of them again takes minutes.
+        # Restore the state after the earlier decisions, as after a restart: making all of them again takes minutes.
         log.events = events[:position]
         scheduler = build_scheduler(plan, log)
         if (reason := scheduler.explain(trial, event)) is not None:

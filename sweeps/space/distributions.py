@@ -161,9 +161,9 @@ def _as_grid(path: str, distribution: FloatDistribution) -> str:
     """Return a text with overrides that make a range finite."""
     low, high = distribution.low, distribution.high
     step = f"'space.{path}.step={(high - low) / 4:g}'"
-    if not distribution.log:  # of which steps would not be even
+    if not distribution.log:  # even steps do not suit a logarithmic scale
         return step
-    if distribution.when:  # which a new distribution would not have
+    if distribution.when:  # a new distribution would lose its conditions
         return f"'space.{path}.log=false' {step}"
     choices = (low * (high / low) ** (part / 3) for part in range(4))
     return f"'{path}=choice({', '.join(f'{each:.3g}' for each in choices)})'"

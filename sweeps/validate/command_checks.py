@@ -147,7 +147,7 @@ def _misplaced(task: CommandTask, values: Mapping[str, Any]) -> Iterator[str]:
             elif name in PROCESS_NAMES and not key.startswith(OF_PROCESSES):
                 yield f"{key}: {{{name}}} differs between a trial's processes, which share this; use it in task.command"
             elif name in ONLY_PER_WORKER and task.processes != "per_worker":
-                yield f"{key}: {{{name}}} is of a process for each worker; set task.processes=per_worker"
+                yield f"{key}: {{{name}}} exists only with a process for each worker; set task.processes=per_worker"
 
 
 def _checkpoints(config: SweepConfig, values: Mapping[str, Any]) -> Iterator[str]:

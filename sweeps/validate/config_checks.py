@@ -60,12 +60,12 @@ def check_sweep(composition: Composition, approve: Approve | None = None, *, is_
             mistakes.add(line)
         for line in (*_rescaling(composition, space), *storage_mistakes(composition)):
             mistakes.add(line)
-        if not mistakes.lines:  # a constraint is computed with valid trials
+        if not mistakes.lines:  # constraints are computed on valid trials only
             for line in (*lane_mistakes(composition, space, lookup), *points.mistakes()):
                 mistakes.add(line)
             if is_new:
                 _check_points(composition, points, mistakes)
-        if not mistakes.lines:  # which every stage would have, too
+        if not mistakes.lines:  # every stage would repeat them
             mistakes.collect(_check_stages, composition, is_new)
     raise_mistakes(mistakes.lines)
     assert space is not None

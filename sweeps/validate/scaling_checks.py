@@ -97,7 +97,7 @@ def check_elastic(config: SweepConfig) -> None:
         )
     searched = [path for path in config.space if path.split(".")[0] == "scaling"]
     if searched:
-        raise ConfigError(f"space.{searched[0]}: the sweep decides on the workers of trials with {given}; remove one")
+        raise ConfigError(f"space.{searched[0]}: with {given} the sweep decides on the workers of trials; remove one")
     if config.loop is None or config.strategy is None:  # a function divides its batches itself
         return
     _check_group(config, given)

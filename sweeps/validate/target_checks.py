@@ -83,7 +83,7 @@ def check_target(key: str, target: str) -> None:
     except SyntaxError as error:
         raise ConfigError(f"{key}={target}: {spec.origin}, line {error.lineno}: {error.msg}; fix it") from error
     defined, assigned = _names(tree)
-    if not {name, "*", "__getattr__"} & (defined | assigned):  # the function of that name may find any other
+    if not {name, "*", "__getattr__"} & (defined | assigned):  # a module's __getattr__ may find any name
         raise ConfigError(f"{key}={target}: the module {module_name} has no {name!r}{did_you_mean(name, defined)}")
     if is_plain_value(tree, name):
         raise ConfigError(f"{key}={target}: is a plain value in {spec.origin}; give the path of a function or class")

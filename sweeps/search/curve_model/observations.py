@@ -70,7 +70,7 @@ def scaled(values: Array) -> Array:
     known = np.isfinite(values)
     good, middle = np.quantile(values[known], (GOOD, 0.5))
     unequal = values[known & (values != good)]
-    # The second one if a large part of the values are equal, as accuracies are of models that know one class only.
+    # The second width is for mostly equal values, such as accuracies of models that predict a single class.
     width = middle - good or (np.median(np.abs(unequal - good)) if len(unequal) else 1.0)
     distance = (values - good) / width
     good_ones = np.maximum(distance, BEST) - np.log1p(np.maximum(BEST - distance, 0.0))

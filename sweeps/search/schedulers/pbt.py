@@ -201,8 +201,8 @@ class PopulationBasedTraining(PausingScheduler):
             return None
         donor = random.Random(f"{self._seed}/{self.occasion(trial)}/donor").choice(donors)
         origin = Origin(donor.trial.id, donor.step, 1 + trial.num_exploits)
-        # The trial's workers wait since their last report. Without success it is compared again after the next
-        # interval.
+        # The trial's workers have waited since their last report. Without success, it is compared again after the
+        # next interval.
         return self._exploit(member, donor, origin) if self._states.take_over(trial.id, origin) else None
 
     def _exploit(self, member: Member, donor: Member, origin: Origin) -> Exploit:

@@ -68,7 +68,7 @@ class TrialCurves:
             if curve := self.by_trial[trial]:
                 reached = max(curve)
                 coming.append(next((rung for rung in rungs if rung > reached), reached) - reached)
-        every = self._steps + math.fsum(coming)  # the same in any order
+        every = self._steps + math.fsum(coming)  # fsum is the same in any order
         return every, every - self._num_begun * rungs[0]
 
 
