@@ -23,7 +23,8 @@ STARTING = ("dry_run", "check_nodes", "detach", "again")
 
 
 def simulating(function: Callable[..., None]) -> Callable[..., None]:
-    """Add ``--simulate`` and its options to ``run``, which is not called if the option is given."""
+    """Add ``--simulate`` and its options to ``run``; with the option, the search is simulated, and ``run`` is not
+    called."""
 
     @functools.wraps(function)
     def call(

@@ -91,8 +91,8 @@ def _own_groups() -> Iterator[Any]:
 
 
 def unreserved_resources() -> dict[str, dict[str, float]]:
-    """Return the unreserved resources of each node by its id: free of workers and placement groups. Full nodes are left
-    out."""
+    """Return each node's resources that neither workers nor placement groups have reserved, by the node's id; full
+    nodes are left out."""
     from ray._private.state import available_resources_per_node
 
     resources: dict[str, dict[str, float]] = available_resources_per_node()  # type: ignore[no-untyped-call]

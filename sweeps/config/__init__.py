@@ -210,7 +210,7 @@ class SweepConfig:
             self.search.value = "last"
 
     def in_pool(self, name: str | None) -> SweepConfig:
-        """Return the config of a trial that runs in a pool; None without pools."""
+        """Return the config of a trial that runs in the pool of this name; None: the sweep has no pools."""
         return self if name is None else replace(self, scaling=replace(self.scaling, pool=name))
 
     def without_pauses(self) -> SweepConfig:

@@ -138,7 +138,8 @@ def _check_unchanged(record: SweepRecord, trial: TrialRecord) -> None:
 
 
 def _portable(uri: str) -> str:
-    """Return a tracking URI for an exported file, without a password; the default stays the default."""
+    """Return a tracking URI for an exported file; the default one in place of ``mlflow.db`` and of an address with a
+    password."""
     address = uri.partition("://")[2].partition("/")[0]
     return DEFAULT_URI if uri.endswith("mlflow.db") or "@" in address else uri
 

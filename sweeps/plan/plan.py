@@ -263,7 +263,7 @@ class Plan:
 
     @property
     def local_fit(self) -> Fit | None:
-        """Number of trials that can run at once on a local cluster; None for any other."""
+        """Number of trials that can run at once on a local cluster; None for other clusters."""
         if self.config.cluster.address != "local":
             return None
         return fit(self.config, self.scalings, [local_resources(self.config)])

@@ -1,4 +1,4 @@
-"""Estimate, before anything starts, of whether trials fit into memory: selects the configs to compute, and judges the
+"""Estimates, before anything starts, whether trials fit into memory: selects the configs to compute, and judges the
 results."""
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def local_room(plan: Plan) -> float | None:
 
 
 def gpu_room(plan: Plan, found: float | None) -> float | None:
-    """Return the bytes of its GPU that a worker has for tensors.
+    """Return the bytes of GPU memory that a worker has for tensors.
 
     Args:
         plan: The sweep; ``cluster.gpu_memory_gib`` takes precedence.

@@ -67,7 +67,7 @@ def planned_stages(composition: Composition) -> tuple[PlannedStage, ...]:
 
 
 def study_file(stage: PlannedStage | None) -> str:
-    """Return the name of a stage's study file; None is the search after the stages."""
+    """Return the name of a stage's study file; for None, that of the search after the stages."""
     return STUDY_FILE if stage is None else stage.study_file
 
 

@@ -1,5 +1,5 @@
-"""Reads the options of a script that are its module-level values, as in nanoGPT: it executes a file that replaces them
-by the values of ``--name=value``."""
+"""Reads the options of a script whose options are module-level values, as in nanoGPT: the script executes a file that
+replaces them by the values of ``--name=value``."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def no_value(path: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class PointOptions:
-    """Options of a ``PointSource``; the further keyword arguments of ``OptunaSearcher``."""
+    """Options of a ``PointSource``, which are keyword arguments of ``OptunaSearcher`` as well."""
 
     points: Sequence[Point] = ()
     """Points to suggest first; missing values are sampled."""

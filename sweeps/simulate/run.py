@@ -119,8 +119,8 @@ def simulate(
 
 
 def _longest(plan: Plan, curves: CurveTable) -> dict[str, float]:
-    """Return a change of the scheduler's longest trial to the length of the table's curves, if the config's trainings
-    have another length: a simulated trial ends where its curve does."""
+    """Return the change that sets the scheduler's longest trial to the length of the table's curves, if the config's
+    trials have another length: a simulated trial ends where its curve does."""
     scheduler = plan.config.search.scheduler
     if not isinstance(scheduler, AutomaticScheduler | FreezeThawScheduler | HyperbandScheduler) or scheduler.longest:
         return {}

@@ -74,7 +74,7 @@ def _origin(plan: Plan, trial: FrozenTrial) -> str:
 
 
 def _place(plan: Plan, position: int) -> str:
-    """Describe where a point comes from that was trained before those of the sampler.
+    """Describe the origin of a point that was trained before those of the sampler.
 
     Args:
         plan: The plan of the sweep, or of a stage.

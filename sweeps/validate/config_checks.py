@@ -86,7 +86,7 @@ def phases_of(composition: Composition) -> list[Mapping[str, Any]]:
 
 
 def _check_stages(composition: Composition, is_new: bool) -> None:
-    """Check the sweeps of the stages' trials.
+    """Check the sweep of each stage, whose trials are cheaper.
 
     Raises:
         ConfigError: The message has every mistake that the sweep itself does not have, one a line.
@@ -99,7 +99,7 @@ def _check_stages(composition: Composition, is_new: bool) -> None:
 
 
 def check_training(config: SweepConfig) -> None:
-    """Check a config for training: that of the sweep, and that of every trial.
+    """Check that a config can be trained: the sweep's own, or that of a trial.
 
     Raises:
         ConfigError: Some values exclude each other.
@@ -299,7 +299,7 @@ def _check_values(points: InitialPoints, mistakes: _Mistakes) -> None:
 
 
 def _allows(points: InitialPoints, corner: Mapping[str, Any]) -> bool:
-    """Whether the constraints allow a corner; also if they cannot be computed."""
+    """Whether the constraints allow a corner; true also if they cannot be computed."""
     try:
         return points.constraints.allows(corner)
     except ConfigError:

@@ -46,7 +46,7 @@ def cost_metrics(config: SweepConfig) -> list[str]:
 
 
 def pool_mistakes(config: SweepConfig) -> Iterator[str]:
-    """Yield one line for each mistake, with key, value and fix."""
+    """Yield one line for each mistake about pools and the metrics of cost, with key, value and fix."""
     search = config.search
     if config.scaling.pools and search.must_pause:
         yield (

@@ -77,7 +77,7 @@ COUNTED: dict[str, tuple[Resource, ...]] = {
 
 
 def search_mistakes(composition: Composition, space: Space, lookup: Lookup) -> Iterator[str]:
-    """Yield one line for each mistake, with key, value and fix."""
+    """Yield one line for each mistake in the section ``search``, with key, value and fix."""
     config = composition.config
     yield from _metrics(config)
     yield from pool_mistakes(config)
@@ -96,7 +96,7 @@ def search_mistakes(composition: Composition, space: Space, lookup: Lookup) -> I
 
 
 def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iterator[str]:
-    """Yield notes for the dry run on settings that are valid but may be unintended."""
+    """Yield notes for the dry run on settings of the search that are valid but may be unintended."""
     config, search = composition.config, composition.config.search
     scheduler = search.scheduler
     yield from _sampler_notes(search)

@@ -20,7 +20,7 @@ from sweeps.warm_start.other_trial import TABLE_SUFFIXES, address, existing_file
 
 
 def warm_start_mistakes(search: Search, space: Space, lookup: Lookup) -> Iterator[str]:
-    """Yield one line for each mistake, with key, value and fix."""
+    """Yield one line for each mistake in ``search.warm_start``, with key, value and fix."""
     for index, source in enumerate(search.warm_start):
         shown = source if isinstance(source, str) else f"{{kind: {source.kind}, ...}}"
         if source in search.warm_start[:index]:

@@ -76,7 +76,7 @@ class RungSampler(StudyViewSampler):
         return last_step
 
     def _as_of(self, rung: int, trial: FrozenTrial) -> FrozenTrial | None:
-        """Return a trial with its value at the rung; None if it ended before."""
+        """Return a trial with its value at the rung; None if it ended before the rung."""
         if trial.number in self._at_rung:
             return self._at_rung[trial.number]
         last_step = self._last_step(trial)

@@ -192,7 +192,7 @@ class CurveSampler(WrappedSampler):
         return {name: value for name, value in chosen.items() if name in self._relative}
 
     def _posterior(self, at: Hyperparameters, data: Observations, under_way: Array, end: int) -> Posterior:
-        """Return the model in which running trials have ended with their predicted values."""
+        """Return the model, conditioned as if running trials had ended with their predicted values."""
         posterior = Posterior(at, self._cube.groups, data)
         if not len(under_way):
             return posterior

@@ -133,8 +133,8 @@ class _Summary(NamedTuple):
 
 
 class _SameAttributes:
-    """Trial attributes compared by identity, so that a cache notices changes: a study makes a new dictionary for
-    each."""
+    """Trial attributes compared by identity, so that a cache notices changes: a study makes a new dictionary for each
+    change."""
 
     __slots__ = ("attributes", "size")
 

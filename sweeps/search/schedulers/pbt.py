@@ -149,7 +149,7 @@ class PopulationBasedTraining(PausingScheduler):
         member.is_saved = member.is_saved and self._states.keep(trial.id, trial.num_exploits, member.step)
 
     def compare(self, trial: ScheduledTrial, result: Result) -> None:
-        """Set a trial's score by its report."""
+        """Set a trial's score from its report."""
         member, score = self._members[trial.id], self._sign * result[self._objective]
         is_bad = math.isnan(score) or self._violation(result) is not None
         member.score = -math.inf if is_bad else score
