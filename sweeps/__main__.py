@@ -1,4 +1,4 @@
-"""``python -m sweeps``."""
+"""Entry point of ``python -m sweeps``."""
 
 from sweeps.cli import main
 

@@ -11,8 +11,8 @@ COMPLETED = "sweeps_completed"
 STOPPED = "sweeps_stopped"
 """True in the last result of a trial that the user stopped."""
 EVALUATIONS = "evaluations"
-"""Number of evaluations done when a result was reported: the usual resource of early stopping, like the next five keys.
-A result has the keys that its training counts."""
+"""Number of evaluations done when a result was reported. This key and the next five are units for schedulers; a result
+has those that its training counts."""
 STEPS = "steps"
 """Number of optimizer steps done, the same as ``step``."""
 EPOCHS = "epochs"
@@ -44,7 +44,7 @@ EVALUATION_TIME = "system/evaluation_s"
 # --- paths of a config -------------------------------------------------------------------------------------
 
 SEED = "seed"
-"""Path of the seed, the only difference between equal trainings."""
+"""Config path of the seed, the only difference between equal trainings."""
 
 # --- keys in a trial's Tune config -------------------------------------------------------------------------
 

@@ -95,7 +95,7 @@ class StorageFailed(SweepsError):
         """
         Args:
             folder: The sweep's folder.
-            trouble: Text of the error, if the full disk may be another one.
+            trouble: Text of the error, if another disk may be the full one.
         """
         super().__init__(folder, trouble)
         self.folder, self.trouble = folder, trouble

@@ -49,7 +49,8 @@ _PEER = re.compile(
 
 
 def names_a_mistake(text: str) -> bool:
-    """Whether an error of the driver, or of a trial's actor, recurs in every attempt, because it names a mistake.
+    """Whether an error of the driver, or of a trial's actor, names a mistake of the user and would recur in every
+    attempt.
 
     >>> names_a_mistake("train.lr=-1: must be greater than 0"), names_a_mistake("its workers hang")
     (True, False)
@@ -168,8 +169,9 @@ def is_user_code(file: str) -> bool:
 
 
 def _most_useful(raised: traceback.TracebackException) -> Frame | None:
-    """The innermost frame of the user's code in the exception or its causes; if there is none, the innermost frame of
-    Sweeps that called a library. None for an error that Sweeps itself raises, since its message says what to do."""
+    """Return the innermost frame of the user's code in the exception or its causes; if there is none, the innermost
+    frame of Sweeps that called a library. None for an error that Sweeps itself raises, since its message says what to
+    do."""
     for each in _chain(raised):
         for frame in reversed(each.stack):
             if is_user_code(frame.filename):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Trials(list[TrialRecord]):
-    """The trials of a sweep, in the order of their ids: a list of their records; called, a data frame of them."""
+    """List of a sweep's trial records, in the order of their ids; calling it returns them as a data frame."""
 
     def __init__(self, sweep: SweepRecord) -> None:
         """

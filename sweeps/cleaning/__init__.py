@@ -1,4 +1,4 @@
-"""Removes checkpoints and runs of ended trials that are no longer needed, but never the best of a sweep.
+"""Removes checkpoints and runs of ended trials that are no longer needed; those of a sweep's best trials are kept.
 
 Begin with ``cleaning``; ``policy`` has the user's conditions, and ``selection`` applies them.
 """

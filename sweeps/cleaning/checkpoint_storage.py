@@ -1,5 +1,5 @@
-"""Storage of a trial's checkpoints and of its program's files: its folders in the sweep's folder, and its artifacts in
-MLflow."""
+"""Storage of a trial's checkpoints and of the files that its program writes: folders in the sweep's folder, and
+artifacts in MLflow."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 STORED_CHECKPOINT = re.compile(rf"(({LINEAGE}\d+|{PINNED})/)?step-[^/]+")
-"""Part of an object's name that belongs to a checkpoint, in a trial's folder."""
+"""Pattern of a checkpoint's path in a trial's folder; matches the beginning of the names of its objects."""
 
 
 class CheckpointStorage:
-    """Sizes and removal of the checkpoints of all trials in a tracking store."""
+    """Size and removal of the checkpoints of trials in a tracking store."""
 
     def __init__(self, client: MlflowClient):
         self._client = client
@@ -60,7 +60,7 @@ class CheckpointStorage:
         return sum(files.values()) + remote + stored
 
     def remove(self, record: SweepRecord, trial: TrialRecord, *, run: bool) -> None:
-        """Remove a trial's checkpoints, after the tags that name them; with ``run`` also its MLflow run."""
+        """Remove a trial's checkpoints and the tags that name them; with ``run``, also its MLflow run."""
         folders, stored = (
             list(storage_folders(record, trial)),
             [store for store, _ in stored_checkpoints(record, trial)],
@@ -85,8 +85,8 @@ class CheckpointStorage:
             self._client.delete_run(trial.run_id)
 
     def _artifacts(self, record: SweepRecord, trial: TrialRecord) -> tuple[Any, Path | None]:
-        """Return MLflow's interface to a run's artifacts, or their folder if it is on this machine; neither for a run
-        that a user has deleted in MLflow."""
+        """Return where a run's artifacts are: (None, their folder) on this machine, otherwise (MLflow's interface to
+        them, None). Both are None for a run that a user has deleted."""
         if trial.run_id not in self._artifact_uris:
             self._look_up(record)
         uri = self._artifact_uris.get(trial.run_id)
@@ -118,8 +118,8 @@ def sweep_folder(record: SweepRecord) -> Path | None:
 
 
 def storage_folders(record: SweepRecord, trial: TrialRecord) -> Iterator[Path]:
-    """Yield the folders of a trial's checkpoints and of its program's files in the sweep's folder, but not its reports
-    beside them."""
+    """Yield the folders in the sweep's folder that hold a trial's checkpoints or its program's files, not those with
+    its reports."""
     folder = sweep_folder(record)
     if folder is None or not trial.trial or os.sep in trial.trial or trial.trial.startswith("."):
         return
@@ -160,7 +160,7 @@ def _is_in(uri: str, stores: Sequence[ObjectStore]) -> bool:
 
 
 def _names_removed(uri: str, folders: Sequence[Path]) -> bool:
-    """Whether a checkpoint's URI names one of MLflow's artifacts or one in these folders."""
+    """Whether a checkpoint's URI points to one of MLflow's artifacts, or into one of the folders."""
     path = local_path(uri)
     return uri.startswith("runs:/") or (path is not None and any(path.is_relative_to(folder) for folder in folders))
 

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Cleaning:
-    """The removals of a policy and their sizes."""
+    """Removals that a policy selects, and their sizes."""
 
     policy: Policy
     """Rules by which trials keep their checkpoints."""
@@ -110,8 +110,8 @@ def plan_cleaning(uri: str, names: Sequence[str], policy: Policy) -> Cleaning:
 
 
 def clean(uri: str, cleaning: Cleaning) -> list[Removal]:
-    """Carry out the removals. Each sweep is locked and read again first: trials of a sweep that is running now, and
-    trials that are among the best now, are not removed.
+    """Remove what the cleaning selected. Each sweep is locked and read again first: trials of a sweep that now runs,
+    and trials that are now among the best, are left out.
 
     Returns:
         The removals that were made.
@@ -157,7 +157,7 @@ def keep_only_the_best(uri: str, name: str, count: int) -> None:
 
 
 def needed_runs(client: MlflowClient) -> set[str]:
-    """Return the runs from which models were registered, and those that other sweeps repeat.
+    """Return the runs that registered models come from or that other sweeps repeat.
 
     Raises:
         UserError: The registry does not answer.
@@ -178,7 +178,7 @@ def needed_runs(client: MlflowClient) -> set[str]:
 
 
 def print_cleaning(cleaning: Cleaning, removals: Collection[Removal], console: Console) -> None:
-    """Print a table of removals with a row for each sweep."""
+    """Print the removals as a table with a row for each sweep."""
     if not removals:
         console.print(f"Nothing to remove: {describe_size(cleaning.size)} of checkpoints stay.")
         return

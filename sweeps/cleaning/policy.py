@@ -16,7 +16,7 @@ SIZES |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 @dataclass(frozen=True)
 class Policy:
-    """Conditions for removing a trial's checkpoints or run. All must hold."""
+    """Conditions for removing a trial's checkpoints or run; a trial must meet all of them."""
 
     keep_best: int = 1
     """Number of the best trials of each sweep that are kept."""
@@ -33,7 +33,7 @@ class Policy:
 
 
 class CleanOptions(TypedDict):
-    """The options of ``clean`` as they are typed; see ``read_policy``."""
+    """Options of ``clean`` as typed; see ``read_policy``."""
 
     older_than: str | None
     keep_last: int | None

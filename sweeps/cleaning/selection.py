@@ -64,14 +64,14 @@ def select(
 
 
 def ended_at(record: SweepRecord) -> float:
-    """Return the Unix time of a sweep's last sign of life."""
+    """Return the Unix time of a sweep's last recorded activity."""
     ends = [trial.ended for trial in record.all_trials if trial.ended is not None]
     return max([record.started, number(record.tags.get(TAG_HEARTBEAT)) or 0.0, *ends])
 
 
 def best_trials(record: SweepRecord, count: int) -> list[TrialRecord]:
-    """Return the recorded best trial or Pareto front, and the trials with the best values: of the search, or while none
-    of it has one, of its latest stage."""
+    """Return the recorded best trial or Pareto front, followed by the ``count`` trials with the best values. While no
+    trial of the search itself has a value, those of the latest stage count."""
     staged = _with_values(record.staged)
     latest = max((trial.stage or 0 for trial in staged), default=0)
     valued = _with_values(record.trials) or [trial for trial in staged if trial.stage == latest]

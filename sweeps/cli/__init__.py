@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def run_command(arguments: Sequence[str], *, is_log: bool = False) -> tuple[int, str | None]:
-    """Run one command, and turn an error into a message and an exit status. Only this function does so.
+    """Run one command. This is the only place that turns an error into a message and an exit status.
 
     Args:
         arguments: Arguments as typed after ``python -m sweeps``.

@@ -35,7 +35,7 @@ class _Verbs(click.Group):
 
 
 class _Verb(click.Command):
-    """Verb that says how a trial is given, if it is given as a further word: ``logs SWEEP 1``."""
+    """Command that explains ``--trial`` when the trial was typed as a further word: ``logs SWEEP 1``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:

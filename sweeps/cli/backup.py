@@ -34,7 +34,7 @@ def backup(file: Path, tokens: tuple[str, ...], sweeps: bool, config_dirs: tuple
 def restore(file: Path, tokens: tuple[str, ...], config_dirs: tuple[Path, ...]) -> None:
     """Restore a backup where there is no service yet: python -m sweeps restore sweeps-2026-11-27.tar.gz
 
-    It replaces nothing. Stop the service that it was taken of before you start this one.
+    It replaces nothing. Stop the backed-up service before you start this one.
     """
     from sweeps.compose.service_config import compose_service
     from sweeps.service.backup import restore as write

@@ -64,7 +64,7 @@ def answer(group: click.Group, instruction: str) -> int:
 
 
 def complete_arguments(group: click.Group, path: tuple[str, ...] = ()) -> None:
-    """Set types on the arguments and options of all verbs that complete them."""
+    """Set the parameter types of all verbs that let the shell complete their arguments and options."""
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
             complete_arguments(command, (*path, name))

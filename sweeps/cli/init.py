@@ -73,7 +73,8 @@ def _from_script(script: Path, folder: Path, name: str | None) -> None:
 
 
 def _ask_for_kind() -> str:
-    """
+    """Ask the user for the kind of project.
+
     Raises:
         UserError: No terminal is available to ask.
     """

@@ -118,7 +118,7 @@ def replay(sweep: str, as_json: bool, operations: Operations) -> None:
 
     service_of(operations, replay=True)
     plan = reopened(operations.record(sweep), {})
-    # This imports Ray and Optuna, which takes seconds; a sweep that does not exist is answered before.
+    # This imports Ray and Optuna, which takes seconds; a sweep that does not exist was reported above.
     from sweeps.simulate.replay import replay as replay_sweep
 
     result = replay_sweep(plan)

@@ -109,7 +109,7 @@ def run_body(tokens: Sequence[str], name: str | None) -> dict[str, Any]:
     """Return the body of a request that runs a sweep.
 
     Raises:
-        UserError: No config is named, or a local file is.
+        UserError: No config is named, or it is a local file.
     """
     confs = [token.removeprefix("conf=") for token in tokens if token.startswith("conf=")]
     if len(confs) != 1:

@@ -67,7 +67,7 @@ def run(
 
     plan = make_plan(tokens, config_dirs, name, typed(), where="again" if again else "here")
     if dry_run or detach:
-        plan.check_hub()  # a run does both itself
+        plan.check_hub()  # a run in this process checks both itself
         plan.check_store()
     if dry_run:
         print_dry_run(plan, as_json=as_json)
@@ -83,8 +83,8 @@ def run(
 
 
 def _continue_if_begun(plan: Plan, *, as_json: bool) -> None:
-    """Continue the sweep of this name and exit if it is recorded; otherwise move its remains out of the way of a new
-    one."""
+    """Continue the sweep of this name and exit if there is one; otherwise remove the folder of a driver that died
+    before its search."""
     if plan.store is not None:
         refresh(plan.store, plan.folder)
     if not plan.folder.exists():

@@ -23,7 +23,8 @@ STARTING = ("dry_run", "check_nodes", "detach", "again")
 
 
 def simulating(function: Callable[..., None]) -> Callable[..., None]:
-    """Add ``--simulate`` and its options to ``run``, which is not called if the option is given."""
+    """Add ``--simulate`` and its options to ``run``; with the option, the search is simulated, and ``run`` is not
+    called."""
 
     @functools.wraps(function)
     def call(
@@ -69,7 +70,7 @@ def simulating(function: Callable[..., None]) -> Callable[..., None]:
             "--workers",
             metavar="N",
             type=click.IntRange(min=1),
-            help="With --simulate: number of trials at once, with --lane-rates of worker groups; default: "
+            help="With --simulate: number of trials at once (with --lane-rates: of worker groups); default: "
             "search.max_concurrent, else 4.",
         ),
         click.option(
@@ -107,7 +108,7 @@ def _simulate(
     inputs: Inputs, workers: int | None, seeds: int, between: Between, rates: LaneRates | None, *, as_json: bool
 ) -> NoReturn:
     """Simulate a sweep, print its outcome and exit."""
-    # These import Ray and Optuna, which takes seconds; mistakes are answered before.
+    # These import Ray and Optuna, which takes seconds; mistakes were reported before.
     from sweeps.simulate.run import simulate
     from sweeps.simulate.simulation_summary import print_simulation, simulation_document
 

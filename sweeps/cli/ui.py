@@ -33,7 +33,7 @@ ANSWER_WITHIN_S = 5.0
 def ui(sweeps: tuple[str, ...], port: int, tracking_uri: str | None) -> None:
     """Start the MLflow UI for the sweeps of this folder, and print addresses of trials and charts when it answers.
 
-    With SWEEP, those of these sweeps; by default, those of the newest sweep of each experiment.
+    Addresses are those of the given sweeps; by default, of the newest sweep of each experiment.
     """
     from sweeps.texts.uri_passwords import redact_uri
     from sweeps.tracking.uris import default_uri
@@ -49,7 +49,7 @@ def ui(sweeps: tuple[str, ...], port: int, tracking_uri: str | None) -> None:
         return
     _check_free(port)
     say("starting the MLflow UI; its addresses follow when it answers")
-    if os.fork() == 0:  # the child tells, since this process becomes the server
+    if os.fork() == 0:  # the child prints the addresses: this process becomes the server
         _say_once_it_answers(address, lines, os.getppid())
         os._exit(0)
     # Not an argument: every user can list those, and the URI may have a password.
@@ -76,7 +76,7 @@ def _say_once_it_answers(address: str, lines: Sequence[str], server: int) -> Non
 
 
 def _pages(uri: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield names and addresses of pages of some sweeps, or of the newest of each experiment.
+    """Yield names and addresses of MLflow's pages for the given sweeps, or for the newest of each experiment.
 
     Raises:
         UnknownName: There is no such sweep.
@@ -101,7 +101,8 @@ def _pages(uri: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _check_free(port: int) -> None:
-    """
+    """Check that no other process listens on a port.
+
     Raises:
         UserError: Another process uses the port.
     """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WantedModel:
-    """A version in MLflow's model registry, a folder of files, both or neither."""
+    """Destination of a trial's model: MLflow's model registry, a folder, both or neither."""
 
     name: str | None
     """Name of the registered model."""
@@ -39,7 +39,8 @@ class WantedModel:
         check_model(config, self.name, self.alias, self.folder, merged=self.merged, is_trained=is_trained)
 
     def as_tag(self) -> dict[str, str]:
-        """Return the tag by which ``register_left`` registers the model of a retraining; none if none is wanted."""
+        """Return the tag with which ``register_left`` registers a retraining's model; empty if it is not to be
+        registered."""
         if self.name is None:
             return {}
         from sweeps.registry.unregistered import Unregistered
@@ -47,7 +48,7 @@ class WantedModel:
         return Unregistered(self.name, self.alias, self.merged).as_tag()
 
     def save(self, record: SweepRecord, trial: TrialRecord) -> None:
-        """Write the model into the folder, if one is wanted, with progress on stderr."""
+        """Write the model into the folder, if there is one, with progress on stderr."""
         if self.folder is None:
             return
         from sweeps.registry.model_folder import save_model
@@ -57,7 +58,7 @@ class WantedModel:
         say(f"saved: {self.folder}, the model of trial {trial.trial}")
 
     def register(self, operations: Operations, record: SweepRecord, trial: TrialRecord) -> RegisteredModel | None:
-        """Register the model, if that is wanted, with progress on stderr."""
+        """Register the model, if it has a name, with progress on stderr."""
         if self.name is None:
             return None
         with contextlib.redirect_stdout(sys.stderr):

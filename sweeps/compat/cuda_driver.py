@@ -9,9 +9,9 @@ NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 
 def initialized_gpus() -> int | None:
-    """Number of GPUs that this process sees; None without a driver, or if nothing has initialised it yet.
+    """Return the number of GPUs that this process sees; None without a driver, or if nothing has initialised it yet.
 
-    From its initialisation on a process sees the GPUs that ``CUDA_VISIBLE_DEVICES`` named then.
+    The driver reads ``CUDA_VISIBLE_DEVICES`` only when it is initialised.
     """
     try:
         driver = ctypes.CDLL("libcuda.so.1")

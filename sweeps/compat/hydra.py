@@ -1,4 +1,4 @@
-"""Private names of Hydra: its own source of YAML files, the registry of sources, and the steps of a composition."""
+"""Private names of Hydra: its reader of YAML files, the registry of such readers, and the steps of a composition."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from omegaconf import DictConfig, OmegaConf
 
 
 class FileSource(FileConfigSource):
-    """Hydra's source of YAML files, to be extended. A subclass has its own ``scheme``."""
+    """Base class for readers of YAML files in Hydra's search path; each subclass has its own ``scheme``."""
 
     def file(self, config_path: str) -> Path:
-        """Path of the YAML file behind the name of a config."""
+        """Return the path of the YAML file of a config, by its name."""
         return Path(self.path, self._normalize_file_name(config_path))
 
 
 def open_config_loader(source: type[FileSource], folders: Sequence[Path]) -> ConfigLoader:
-    """Start a composition in this process, one at a time. Registers the source each time, as another user of Hydra may
-    have cleared its registry.
+    """Return a loader that composes configs; a process can have only one at a time. Registers the source each time,
+    since other users of Hydra may have cleared its registry.
 
     Args:
         source: Class that reads the files.
@@ -45,8 +45,8 @@ def open_config_loader(source: type[FileSource], folders: Sequence[Path]) -> Con
 
 
 class _Files(CachingConfigRepository):
-    """Files of a composition, each read once. Hydra's own reader also copies all sources, with the configs of its
-    store."""
+    """Cache of a composition's files, which are read once. Hydra's own cache also copies all sources and the configs of
+    its store."""
 
     def __init__(self, delegate: ConfigRepository) -> None:
         self.delegate = copy.copy(delegate)  # ``hydra.searchpath`` replaces its sources
@@ -55,12 +55,12 @@ class _Files(CachingConfigRepository):
 
 @functools.cache
 def override_parser() -> OverridesParser:
-    """Parser of overrides that inspects its functions only once."""
+    """Return the parser of overrides, which is built only once."""
     return OverridesParser.create()
 
 
 def compose_without_hydra(conf: str, overrides: Sequence[str]) -> tuple[DictConfig, Mapping[str, Any]]:
-    """Compose a config as ``hydra.compose`` does, without Hydra's own config, which takes half of the time.
+    """Compose a config as ``hydra.compose`` does, but in half the time, since Hydra's own config is left out.
 
     Returns:
         The config, and the option that was chosen for each group.

@@ -1,4 +1,4 @@
-"""Private names of MLflow: its tables in SQL, the tracking URI of a block, its HTTP requests, its artifact stores.
+"""Private names of MLflow: its SQL tables, a temporary tracking URI, its HTTP requests and its artifact stores.
 
 Importing this module does not import MLflow, which takes a second.
 """
@@ -26,7 +26,7 @@ def use_tracking_uri(uri: str) -> AbstractContextManager[None]:
 
 
 def override_request_settings(override: Callable[[str], Any]) -> None:
-    """Let MLflow's HTTP requests take their timeout and number of retries from a function.
+    """Make MLflow's HTTP requests take their timeout and number of retries from a function.
 
     MLflow reads these settings from the environment at each request. Setting them there would change them for the
     user's own calls and for every process that is started meanwhile.
@@ -65,8 +65,8 @@ def post(uri: str, endpoint: str, body: Mapping[str, Any]) -> None:
 
 
 def make_folders_of_decoded_paths() -> None:
-    """Let MLflow create the folder that SQLAlchemy writes to, which decodes ``%25`` in the path of a URI. Otherwise
-    MLflow also creates an empty folder with the undecoded name."""
+    """Make MLflow decode ``%25`` in the path of an SQLite URI before it creates the folder, as SQLAlchemy does.
+    Otherwise it also creates an empty folder with the undecoded name."""
     from mlflow.store.db import utils
 
     make = getattr(utils, "_make_parent_dirs_if_sqlite", None)
@@ -75,7 +75,7 @@ def make_folders_of_decoded_paths() -> None:
 
 
 def artifact_repository(uri: str, tracking_uri: str) -> Any:
-    """Return MLflow's interface to a run's artifacts, which can delete them, unlike its client.
+    """Return MLflow's interface to a run's artifacts, which can also delete them.
 
     Args:
         uri: Artifact URI of the run.

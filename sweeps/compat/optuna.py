@@ -34,7 +34,7 @@ def set_note(study: optuna.Study, trial: FrozenTrial, key: str, value: Any) -> N
 
 
 def enqueued_values(trial: FrozenTrial) -> Mapping[str, Any] | None:
-    """The values that a trial was enqueued with; None if it was not enqueued."""
+    """Return the values that a trial was enqueued with; None if it was not enqueued."""
     values: Mapping[str, Any] | None = trial.system_attrs.get(FIXED_PARAMS)
     return values
 
@@ -51,7 +51,7 @@ def copy_system_attributes(study: optuna.Study, to: optuna.Study) -> None:
 
 
 def sampled_at(logs: Sequence[Mapping[str, Any]]) -> dict[int, int]:
-    """Position in a study's journal of the first value that was sampled for each trial, by the trial's number.
+    """Return, by the trial's number, the position in a study's journal of the first value that was sampled for it.
 
     Args:
         logs: The journal's entries; it holds one study, whose trials are numbered in the order of their creation.
@@ -64,7 +64,7 @@ def sampled_at(logs: Sequence[Mapping[str, Any]]) -> dict[int, int]:
 
 
 class PlayedJournal(JournalStorage):
-    """The storage of a journal's first entries, in memory. It can advance to later entries, which discards what was
+    """In-memory storage with the first entries of a journal. It can advance to later entries, which discards what was
     written to it."""
 
     def __init__(self, entries: Sequence[dict[str, Any]]):
@@ -105,7 +105,7 @@ def _forked(result: JournalStorageReplayResult) -> JournalStorageReplayResult:
 
 
 class StudyView(optuna.Study):
-    """A study whose trials are replaced by others, for a sampler.
+    """Study that shows a sampler other trials than its own.
 
     Storage and identity are those of the study: samplers write notes to the trial that they sample for.
     """

@@ -36,8 +36,8 @@ def listening_on_loopback(*, enabled: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def keeping_handler_of_sigterm() -> Iterator[None]:
-    """Keep the handler of SIGTERM that ``ray.init`` would replace. Ray's handler exits wherever the main thread is,
-    even inside a fork that holds logging's lock, for which the exit then waits forever."""
+    """Keep the process's handler of SIGTERM, which ``ray.init`` would replace. Ray's handler exits wherever the main
+    thread is, even inside a fork that holds logging's lock, and then waits for that lock forever."""
     from ray._private import utils
 
     set_handler = utils.set_sigterm_handler
@@ -61,7 +61,7 @@ def forget_token() -> None:
 
 
 def groups_without_nodes() -> int:
-    """Number of placement groups of this driver's job that are not placed yet. Ray's public table lists those of all
+    """Return the number of this job's placement groups that are not placed yet. Ray's public table lists those of all
     jobs, without naming the job."""
     return sum(group.state == group.PENDING for group in _own_groups())
 
@@ -91,8 +91,8 @@ def _own_groups() -> Iterator[Any]:
 
 
 def unreserved_resources() -> dict[str, dict[str, float]]:
-    """Resources of each node, by its id, that neither workers nor placement groups have reserved; full nodes are left
-    out."""
+    """Return each node's resources that neither workers nor placement groups have reserved, by the node's id; full
+    nodes are left out."""
     from ray._private.state import available_resources_per_node
 
     resources: dict[str, dict[str, float]] = available_resources_per_node()  # type: ignore[no-untyped-call]
@@ -100,8 +100,8 @@ def unreserved_resources() -> dict[str, dict[str, float]]:
 
 
 def draining_nodes() -> dict[str, float | None]:
-    """Nodes that will leave the cluster, as announced by a cloud, Kubernetes or a person: Unix time at which each one
-    ends, by id; None if the time is unknown."""
+    """Return the nodes that will leave the cluster, as announced by a cloud, Kubernetes or a person: the Unix time at
+    which each one ends, by id; None if the time is unknown."""
     from ray._private.state import state
 
     deadlines: dict[str, int] = state.get_draining_nodes()
@@ -109,7 +109,7 @@ def draining_nodes() -> dict[str, float | None]:
 
 
 def log_instead_of_printing() -> None:
-    """Send what Ray prints, such as a paragraph for every dead worker, to its logger at DEBUG instead of stdout."""
+    """Redirect what Ray prints to stdout, such as a paragraph for every dead worker, to its logger at DEBUG."""
     from ray._private import worker
 
     worker.print_to_stdstream = _log

@@ -1,4 +1,4 @@
-"""Ray's private names (2.60) to start a cluster on this machine without the processes that a sweep does not use."""
+"""Private names of Ray (2.60) that start a local cluster without the processes that a sweep does not use."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def takes_what_is_left_out() -> bool:
 
 
 def starts_workers_as_known() -> bool:
-    """Whether Ray's script that starts a worker is the one that our replacement was written for."""
+    """Whether Ray's script that starts a worker is the version that our replacement was written for."""
     from ray._private import parameter, worker
     from ray._private.runtime_env.context import RuntimeEnvContext
 

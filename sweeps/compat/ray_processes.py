@@ -77,7 +77,7 @@ def set_imports(names: Sequence[str], *, overwrite: bool = True) -> None:
 
 
 def imports() -> list[str] | None:
-    """Modules that an idle process of this job should import; None if no idle processes are expected."""
+    """Return the modules that an idle process of this job should import; None if no idle processes are expected."""
     from ray.experimental.internal_kv import _internal_kv_exists, _internal_kv_get
 
     if not _internal_kv_exists(_imports_key()):
@@ -95,8 +95,8 @@ def tell(state: IdleState) -> None:
 
 
 def told(state: IdleState, node_id: str) -> int:
-    """Number of this job's idle processes on a node that have reached a state so far, including those in use or ended
-    by now."""
+    """Return the number of this job's idle processes on a node that have reached a state so far, including those in use
+    or ended by now."""
     from ray.experimental.internal_kv import _internal_kv_list
 
     return len(_internal_kv_list(f"{_imports_key()}-{state}-{node_id}-"))

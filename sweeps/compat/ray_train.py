@@ -1,4 +1,4 @@
-"""Private names of Ray Train and Ray Data (2.60), and what differs in older releases."""
+"""Private names of Ray Train and Ray Data (2.60), and their differences in older releases."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ControllerHooks(ControllerCallback, WorkerGroupCallback):
 
 
 def without_retries() -> FailureConfig:
-    """Configuration of a worker group that ends at its first failure, including the loss of a node."""
+    """Return the configuration of a worker group that ends at its first failure, including the loss of a node."""
     limits = {"max_failures": 0}
     if "max_preemption_failures" in {each.name for each in dataclasses.fields(FailureConfig)}:  # from Ray 2.58 on
         limits["max_preemption_failures"] = 0
@@ -31,11 +31,11 @@ def without_retries() -> FailureConfig:
 
 
 class LeanTrainer(DataParallelTrainer):
-    """Ray's trainer without three actors that it starts for each worker group.
+    """Ray Train trainer that omits three actors which Ray starts for each worker group.
 
     The controller runs in the process that calls ``fit``, instead of a process of its own, which would have to start
     before the workers. The placement group cleaner may fail forever (ray#58515, ray#61756, ray#65443), so the owner
-    must free the group itself; the manager of Ray Data is of no use to workers that read no Ray Data.
+    must free the group itself; workers that read no Ray Data do not need the manager of Ray Data.
     """
 
     cluster_grows = True
@@ -77,7 +77,7 @@ class LeanTrainer(DataParallelTrainer):
 
 
 class Aborted(Exception):
-    """``fit`` was ended by ``abort``."""
+    """Raised by ``fit`` after ``abort``."""
 
 
 def start_autoscaling_coordinator() -> None:

@@ -1,6 +1,6 @@
 """Private names of the actors of Ray Train (2.60): its worker groups and workers.
 
-Apart from ``ray_train``, since the broker's process needs no trainer, whose import loads torch for seconds.
+Separate from ``ray_train``, since the broker's process needs no trainer, and importing that loads torch for seconds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class WorkerProcess:
 
 
 def worker_processes(worker_group: Any) -> list[WorkerProcess]:
-    """The workers of Ray Train's worker group, by rank."""
+    """Return the workers of Ray Train's worker group, by rank."""
     return [_worker_process(worker.actor, worker.metadata) for worker in worker_group.get_workers()]
 
 
@@ -37,17 +37,17 @@ def _worker_process(actor: Any, metadata: Any) -> WorkerProcess:
 
 
 def placement_group(worker_group: Any) -> Any:
-    """The placement group of Ray Train's worker group."""
+    """Return the placement group of Ray Train's worker group."""
     return worker_group.get_worker_group_state().placement_group_handle.placement_group
 
 
 def ping(actor: Any) -> Any:
-    """Call a worker's actor; returns Ray's reference, which fails if the worker is dead."""
+    """Call a worker's actor; return Ray's reference, which fails if the worker is dead."""
     return actor.get_metadata.remote()
 
 
 def execute(actor: Any, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function in a worker's process, concurrently with its training; returns Ray's reference to the result."""
+    """Call a function in a worker's process while its training runs; return Ray's reference to the result."""
     return actor.execute.remote(function, *arguments)
 
 
@@ -55,7 +55,7 @@ def let_exit(workers: Sequence[WorkerProcess], within_s: float) -> None:
     """Let workers run Python's exit handlers before Ray Train kills them.
 
     Args:
-        workers: Those of a group, whose training may still run.
+        workers: Workers of one group; their training may still run.
         within_s: Maximum seconds to wait.
     """
     exits = [execute(each.actor, run_exit_handlers) for each in workers]
@@ -63,6 +63,6 @@ def let_exit(workers: Sequence[WorkerProcess], within_s: float) -> None:
 
 
 def health_check_error(failure: BaseException) -> BaseException | None:
-    """The error of the actor of a worker whose health check failed; None for other failures."""
+    """Return the actor's error behind a worker's failed health check; None for other failures."""
     error: BaseException | None = getattr(failure, "health_check_failure", None)
     return error

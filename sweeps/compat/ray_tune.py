@@ -54,7 +54,7 @@ def let_actors_end(*, ends_within_s: float, max_deaths: Callable[[Trial], int]) 
 
 
 def keep_idle_actors(controller: Any, trial: Trial, count: int) -> None:
-    """Let Tune keep more idle actors for trials with the resources of ``trial``.
+    """Make Tune keep more idle actors for trials with the resources of ``trial``.
 
     Args:
         controller: Tune's controller.

@@ -1,7 +1,7 @@
-"""MLflow's loader of a classifier whose classes have names: its predictions are a table with a column for each class.
+"""MLflow loader for classifiers with named classes: predictions are a table with one column for each class.
 
 MLflow copies this file into the registered model and imports it there by its own name, without Sweeps. It is in
-``compat`` since a loader extends the private loader of MLflow's PyTorch flavour.
+``compat`` because it extends the private loader of MLflow's PyTorch flavour.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ METADATA_KEY = "sweeps.classes"
 
 
 class NamedClasses:
-    """A model of MLflow's PyTorch flavour whose predictions have the classes as columns."""
+    """Model of MLflow's PyTorch flavour that predicts a table with one column for each class."""
 
     def __init__(self, model: Any, names: list[str]) -> None:
         self._model, self._names = model, names

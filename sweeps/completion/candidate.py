@@ -1,4 +1,4 @@
-"""A word that completes the typed text."""
+"""One completion of the typed text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Candidate(NamedTuple):
-    """A word that completes the input, with a one-line description."""
+    """Word that completes the typed text, with a one-line description."""
 
     text: str
     help: str = ""

@@ -57,7 +57,7 @@ class ConfNames(ConfFolders):
 
 
 def _defaults(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Group and option of each entry of the defaults list; an inherited conf has no group."""
+    """Yield the group and option of each entry of the defaults list; the group of an inherited conf is empty."""
     entries = values.get("defaults")
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, str) and entry != "_self_":

@@ -27,7 +27,7 @@ def typed_words() -> list[str]:
 
 
 class _Shell(ShellComplete):
-    """Base of the shells: one form of answer, and a script in a file."""
+    """Base of the completion classes: a common form of answer, and a script in a file."""
 
     @property
     def source_template(self) -> str:  # type: ignore[override]
@@ -81,6 +81,6 @@ SHELLS: dict[str, type[_Shell]] = {shell.name: shell for shell in (BashCompletio
 
 
 def register_shells() -> None:
-    """Let click answer with these classes instead of its own."""
+    """Make click use these completion classes instead of its own."""
     for shell in SHELLS.values():
         add_completion_class(shell)

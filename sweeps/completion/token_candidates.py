@@ -1,4 +1,4 @@
-"""Complete ``conf=NAME`` and ``key=value``."""
+"""Completion of ``conf=NAME`` and ``key=value``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _conf(tokens: Sequence[str]) -> str | None:
 
 
 def _keys(key: str, before: Sequence[str], names: ConfNames) -> list[Candidate]:
-    """Return groups and keys of the config."""
+    """Return the groups and keys of the config that begin with the typed text."""
     from sweeps.completion.config_keys import complete_key
     from sweeps.config import SweepConfig
 
@@ -60,7 +60,7 @@ def _keys(key: str, before: Sequence[str], names: ConfNames) -> list[Candidate]:
 
 
 def _space_keys(key: str, paths: Sequence[str]) -> list[Candidate]:
-    """Return searched paths, and the fields of a distribution."""
+    """Return the searched paths, or the fields of a distribution, that begin with the typed text."""
     from sweeps.completion.config_keys import keys_of
     from sweeps.config.space import CategoricalDistribution, FloatDistribution
 

@@ -43,21 +43,22 @@ def power(base: Any, exponent: Any) -> Any:
 
 
 def modulo(left: Any, right: Any) -> Any:
-    """Return ``left % right`` of numbers. For a string it would be formatting, whose result may have any width."""
+    """Return ``left % right`` of numbers. Strings are rejected, since they would be formatted to any width."""
     if isinstance(left, str | bytes):
         raise TypeError("% needs numbers")
     return left % right
 
 
 def rounded(number: Any, digits: Any = None) -> Any:
-    """Return ``round(number, digits)``, which computes a power of ten if the number is an integer."""
+    """Return ``round(number, digits)`` with a bounded number of digits: for an integer, Python computes that power of
+    ten."""
     if digits is not None and abs(digits) > MAX_BITS // 4:
         raise TooLarge(f"round(..., {repr(digits)[:50]}): at most {MAX_BITS // 4} digits")
     return round(number, digits)
 
 
 def joined(values: list[Any]) -> list[Any]:
-    """Check the size of a list, and return it."""
+    """Return the list after checking its size."""
     _check_size(size(values), values)
     return values
 
@@ -78,7 +79,7 @@ def size(value: Any) -> int:
 
 
 def bits(value: Any) -> int:
-    """Return the bits of an integer; 0 for other values."""
+    """Return the number of bits of an integer; 0 for other values."""
     return value.bit_length() if isinstance(value, int) else 0
 
 

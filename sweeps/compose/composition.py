@@ -50,7 +50,7 @@ class Composition:
         return tuple((group, str(parameters.get(group, self.options[group]))) for group in self.searched_groups)
 
     def derives(self, parameters: Mapping[str, Any], path: str) -> bool:
-        """Whether the YAML computes a value from other values, which may be sampled."""
+        """Whether the YAML computes the value at a path from other values, which may be sampled."""
         value: Any = self.variants[self.variant(parameters)]
         for key in keys_of(value, path) or path.split("."):
             value = value.get(key) if isinstance(value, Mapping) else value
@@ -98,7 +98,7 @@ class Composition:
         return replace(self, config=read_config(resolve(config)), variants=raw)
 
     def in_stage(self, number: int) -> Composition:
-        """Return the sweep of a stage's trials: cheaper ones in the same space.
+        """Return the sweep with a stage's cheaper trials, in the same space.
 
         Args:
             number: Number of the stage, from 1.
@@ -227,8 +227,8 @@ class _NeedsOmegaConf(Exception):
 
 
 def _with_plain_values(raw: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Set values twenty times as fast as OmegaConf, because every trial waits for it. None if the config needs
-    OmegaConf: for interpolations, missing values, and paths through anything but mappings."""
+    """Set values in a config, twenty times as fast as OmegaConf, since every trial waits for it. Return None if
+    OmegaConf is needed: for interpolations, missing values, and paths through anything but mappings."""
     try:
         config: dict[str, Any] = _copied(raw)
         for path, value in values.items():

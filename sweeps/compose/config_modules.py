@@ -15,7 +15,8 @@ CONFIG_MODULES = "SWEEPS_CONFIG_MODULES"
 
 
 def import_config_modules() -> None:
-    """
+    """Import the modules that the environment variable names.
+
     Raises:
         UserError: A module cannot be imported.
     """

@@ -41,7 +41,8 @@ class CheckedFiles(FileSource):
         return "conf"
 
     def load_config(self, config_path: str) -> ConfigResult:
-        """
+        """Read a YAML file and check it.
+
         Raises:
             ConfigError: The file cannot be read, is not YAML, or is not a mapping.
         """
@@ -70,8 +71,8 @@ class CheckedFiles(FileSource):
 
 
 def _check_text(file: Path) -> None:
-    """Raises: ConfigError: The text has a space that YAML reads as a letter, or a list in which YAML reads one word
-    as a boolean, or a text such as 16:9 that YAML reads as a number."""
+    """Raise ``ConfigError`` for text that YAML misreads: a non-ASCII space as a letter, a word in a list as a boolean,
+    or 16:9 as a number."""
     text = file.read_text(encoding="utf-8")
     for number, line in enumerate(text.splitlines(), start=1):
         if (found := _OTHER_BLANK.match(line)) is not None:
@@ -101,7 +102,7 @@ def _check_words(file: Path, node: yaml.Node | None) -> None:
             _check_words(file, each)
     if isinstance(node, yaml.ScalarNode) and not node.style and node.tag in _NUMBERS and ":" in node.value:
         if file.parent.name == "schedule":
-            return  # a time, as which it is read
+            return  # there it is read as a time
         raise ConfigError(
             f"{_display_path(file)}: line {node.start_mark.line + 1}, column {node.start_mark.column + 1}: "
             f"{node.value} is {yaml.safe_load(node.value)} to YAML, which counts in sixties; for the text write "

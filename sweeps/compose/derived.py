@@ -25,7 +25,8 @@ class _NotCalculated(Exception):
 
 
 def _calc(text: str, _root_: DictConfig) -> Any:
-    """
+    """Compute an expression.
+
     Args:
         text: Expression, in which OmegaConf has replaced interpolations by their values.
         _root_: Whole config; OmegaConf passes it under this name.

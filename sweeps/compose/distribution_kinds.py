@@ -1,5 +1,5 @@
-"""Replaces an inherited distribution by one of another kind, without keys that only the inherited kind has. Hydra
-merges mappings, so that choices that replace a range would have the keys of both."""
+"""Replaces an inherited distribution by one of another kind, without the inherited kind's keys. Hydra merges mappings,
+so choices that replace a range would keep the range's keys."""
 
 from __future__ import annotations
 

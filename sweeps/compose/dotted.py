@@ -60,7 +60,7 @@ def set_name_with_dots(values: Any, path: str, value: Any) -> bool:
 
 
 def leaves(values: Any, prefix: str = "", without: Collection[str] = ()) -> list[str]:
-    """Return the paths of all values that are not mappings, except those below the names of ``without``."""
+    """Return the paths of all values that are not mappings, except those under a name in ``without``."""
     if not isinstance(values, Mapping):
         return [prefix.removesuffix(".")]
     return [leaf for name in values if name not in without for leaf in leaves(values[name], f"{prefix}{name}.")]

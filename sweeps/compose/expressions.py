@@ -85,7 +85,8 @@ class Expression:
             raise ValueError(f"{str(error) or type(error).__name__}{self.inputs(values)}") from None
 
     def inputs(self, values: Callable[[str], Any]) -> str:
-        """Describe the values that the expression reads, for a message: ``, with train.lr=0.1``, or nothing."""
+        """Describe the values that the expression reads, for a message: ``, with train.lr=0.1``; empty if it reads
+        none."""
         read = []
         for path in self.paths:
             try:
@@ -116,7 +117,8 @@ class _Evaluator(EvalWithCompoundTypes):  # type: ignore[misc]  # simpleeval has
 
 
 def _parsed(text: str) -> ast.expr:
-    """
+    """Parse an expression and check its size.
+
     Raises:
         ValueError: The text is not an expression, or is too long or too deep.
     """

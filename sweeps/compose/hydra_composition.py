@@ -85,7 +85,7 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
 
 
 class _Conf:
-    """A conf with the overrides outside of its space, which can be composed with other options of its groups."""
+    """A conf and the overrides outside of its space; it can be composed with different options of its groups."""
 
     def __init__(self, conf: str, overrides: Sequence[Override], search_path: ConfSearchPath) -> None:
         self.plain = [each for each in overrides if not _is_of_space(each)]
@@ -97,11 +97,11 @@ class _Conf:
         self._variant = cache(self._composed_variant)
 
     def with_options(self, options: Mapping[str, str], values: Iterable[str] = ()) -> dict[str, Any]:
-        """Compose the conf with other options of groups, and further values."""
+        """Compose the conf with the given options of groups and further values."""
         return _compose(self._conf, [*with_options(self._arguments, options), *values], self._search_path)[0]
 
     def space(self, overrides: Sequence[Override]) -> dict[str, Any]:
-        """The space of the conf and of the searched options of its groups."""
+        """Return the space of the conf and of the searched options of its groups."""
         if any(map(_removes_space, overrides)):
             return {}
         space = flatten_space(self.container.get("space") or {})
@@ -122,7 +122,7 @@ class _Conf:
                 space[path] = distribution_of_range(each, options, partial(is_integer, self.container, path))
 
     def variants(self, searched: Mapping[str, Sequence[str]]) -> dict[Variant, dict[str, Any]]:
-        """The config with the conf's own options, and with each combination of the searched ones."""
+        """Return the config with the conf's own options, and with each combination of the searched ones."""
         count = math.prod(map(len, searched.values()))
         if count > MAX_GROUP_COMBINATIONS:
             raise ConfigError(
@@ -148,7 +148,7 @@ def _removes_space(override: Override) -> bool:
 
 
 def _give_searched(base: dict[str, Any], space: Mapping[str, Any]) -> None:
-    """Set each mandatory value that is searched to its first choice."""
+    """Set each required value that is searched to its first choice."""
     for path, distribution in space.items():
         if find(base, path) == "???" and (first := first_value(distribution)) is not None:
             replace_at(base, path, first)

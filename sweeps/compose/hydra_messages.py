@@ -66,7 +66,7 @@ def _of_lines(conf: str, text: str, error: Exception, search_path: ConfSearchPat
 
 
 def _of_file(name: str, error: Exception, search_path: ConfSearchPath) -> Iterator[str]:
-    """Yield the keys of a file that could not be merged into what was composed before it."""
+    """Yield the keys in which a file has another form than the config that it is merged into."""
     file, composed = search_path.file(name), getattr(error.__context__, "parent_node", None)
     if file is not None and isinstance(composed, DictConfig):
         given: Any = OmegaConf.to_container(OmegaConf.load(file))
@@ -77,7 +77,7 @@ def _of_file(name: str, error: Exception, search_path: ConfSearchPath) -> Iterat
 
 
 def _of_other_form(composed: Any, given: Any, owner: str = "") -> Iterator[str]:
-    """Yield the mistakes of giving a list for a section, or a section for a list."""
+    """Yield a mistake for each list given for a section, and each section given for a list."""
     for key in (each for each in given if each in composed):
         path, before, value = f"{owner}{key}", composed[key], given[key]
         if isinstance(before, dict) and isinstance(value, dict):
@@ -93,8 +93,8 @@ def _of_group(group: str, search_path: ConfSearchPath) -> str:
     name = group.partition("@")[0]
     if group == "space":
         return (
-            "its space is written in the config itself, so that there is no option of the group space to replace; "
-            "~space on the command line removes it, and `PATH: null` below `space:` one of its paths"
+            "its space is written in the config itself, so there is no option of the group space to replace; ~space on "
+            "the command line removes the whole space, and `PATH: null` below `space:` removes one path"
         )
     if search_path.is_group(group):
         return f"has no option of the group {group} to replace; +{group}=OPTION adds one"

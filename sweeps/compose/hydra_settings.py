@@ -39,7 +39,8 @@ def is_of_hydra(path: str) -> bool:
 
 
 def check_overrides(overrides: Mapping[str, str]) -> None:
-    """
+    """Reject overrides of Hydra's own program.
+
     Raises:
         ConfigError: An override is a setting of Hydra's own program.
 
@@ -59,7 +60,8 @@ def refusal(path: str, written: str) -> ConfigError:
 
 
 def check_section(conf: str, section: Any) -> None:
-    """
+    """Reject the section ``hydra`` of a config, except ``hydra.searchpath``.
+
     Raises:
         ConfigError: A config sets one of Hydra's own values; only ``hydra.searchpath`` has an effect.
     """

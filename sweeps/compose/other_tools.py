@@ -17,7 +17,7 @@ _MODULES = re.compile(r"^(ray|tune|hp|trial|optuna|distributions|np|numpy|random
 
 @dataclass(frozen=True)
 class _Form:
-    """One distribution in our notation: as an override, in YAML, and a note on the difference."""
+    """Distribution in our notation: as an override, in YAML, and a note on the difference."""
 
     override: str
     yaml: str

@@ -39,7 +39,7 @@ def parse_overrides(tokens: Sequence[str]) -> list[Override]:
     """Parse overrides.
 
     Raises:
-        ConfigError: Tokens are not overrides, with a line for each.
+        ConfigError: Some tokens are not overrides; the message has a line for each.
     """
     parser = override_parser()
     parsed: list[Override] = []
@@ -120,7 +120,8 @@ def _quoted_items(value: str) -> str | None:
 
 
 def _check_choices(override: Override) -> None:
-    """
+    """Reject choices that are ambiguous.
+
     Raises:
         ConfigError: A choice is a range, or all choices together are a file name with a comma.
     """
@@ -187,7 +188,7 @@ def _token(key: str, value: Any) -> str:
 
 
 def written_override(key: str, value: Any) -> str:
-    """Return ``key=value`` in Hydra's grammar that composes to exactly this JSON value."""
+    """Return ``key=value`` in Hydra's grammar, such that it composes to exactly this JSON value."""
     return f"{key}={_written(value)}"
 
 
@@ -212,7 +213,8 @@ def _written(value: Any) -> str:
 
 
 def check_option(override: Override, folders: ConfFolders) -> None:
-    """
+    """Check that the value of a group can be the name of an option.
+
     Args:
         override: A plain value.
         folders: Folders of configs, which know the groups.
@@ -246,6 +248,6 @@ def hydra_token(override: Override, folders: ConfFolders) -> str:
 
 
 def with_options(arguments: Sequence[str], options: Mapping[str, str]) -> list[str]:
-    """Return Hydra's arguments with these options of groups instead of their own."""
+    """Return Hydra's arguments with the given options of groups in place of their own."""
     kept = [argument for argument in arguments if argument.lstrip("+").split("=", 1)[0] not in options]
     return [*kept, *(f"{group}={option}" for group, option in options.items())]

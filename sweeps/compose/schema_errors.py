@@ -33,10 +33,10 @@ ITEMS = re.compile(r"(?:List|Dictionary) should (have at (?:least|most) \d+ item
 
 
 def read_config(container: Mapping[str, Any]) -> SweepConfig:
-    """Return the typed config of a composed one.
+    """Convert a composed config to the typed one.
 
     Raises:
-        ConfigError: With every mistake, one a line.
+        ConfigError: The message has every mistake, one a line.
     """
     return read_as(SweepConfig, container)
 
@@ -45,7 +45,7 @@ def read_as(schema: type[Schema], container: Mapping[str, Any]) -> Schema:
     """Return a typed dataclass, such as a schedule or the service's config, from plain values.
 
     Raises:
-        ConfigError: With every mistake, one a line.
+        ConfigError: The message has every mistake, one a line.
     """
     details = _booleans_as_numbers(schema, container)
     try:
@@ -108,14 +108,14 @@ def _lines(schema: type, details: Sequence[Any], container: Any) -> Iterator[str
 
 
 def _is_of_form(detail: Mapping[str, Any]) -> bool:
-    """Whether a mistake concerns the form of a value, such as text instead of a number: another schema of a union may
+    """Whether a mistake is about the form of a value, such as text instead of a number; another type of a union may
     accept the value."""
     return str(detail["type"]).endswith(("_type", "_parsing", "literal_error"))
 
 
 def _merged(alternatives: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Combine the mistakes that a union reports, one for each accepted form, into one; for a plain value only the plain
-    forms."""
+    """Combine the mistakes that a union reports, one for each accepted form, into one. For a plain value, only the
+    plain forms count."""
     of_plain = [each for each in alternatives if each["type"] not in CONTAINER_FORMS]
     first, *others = of_plain or alternatives
     if not others:
@@ -209,8 +209,8 @@ def _nearest_key(path: Sequence[str], known: Sequence[str]) -> str:
     owner, name = path[:-1], path[-1]
     if name == "space" and owner:
         return (
-            "; a space is of the whole sweep: begin the option's file with `# @package _global_`, and put its other "
-            "keys below their section"
+            "; a space belongs to the whole sweep: begin the option's file with `# @package _global_`, and put its "
+            "other keys below their section"
         )
     if list(path) == ["search", name] and name in OF_OBJECTIVES:
         return "; did you mean search.metric? For several, write 'search.metric=[A,B]' 'search.mode=[min,max]'"
@@ -291,8 +291,7 @@ def _fields(schema: type, location: Sequence[str]) -> list[str]:
 
 
 def _step(annotation: Any, part: str) -> Any:
-    """Return the type that the next part of a location refers to: of a field, of a union's member, or of a mapping's
-    values."""
+    """Return the type of the next part of a location: of a field, of a union member, or of the values of a mapping."""
     fields = getattr(annotation, "__pydantic_fields__", None)
     if fields is not None:
         for name, field in fields.items():

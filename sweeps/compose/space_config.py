@@ -25,7 +25,7 @@ FlatSpace = dict[str, Any]
 
 
 def first_value(distribution: Any) -> Any:
-    """Return an example value of a distribution, which may not be a valid one; None if it has none."""
+    """Return an example value of a distribution, which may be invalid; None if it has none."""
     if not isinstance(distribution, Mapping):
         return None
     choices = distribution.get("choices")
@@ -45,7 +45,7 @@ def flatten_space(space: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _is_section(value: Any) -> bool:
-    """Whether a mapping holds distributions and is not one itself."""
+    """Whether a mapping is a section that holds distributions, and not a distribution itself."""
     if not isinstance(value, Mapping) or not value:
         return False
     return not DISTRIBUTION_KEYS & {str(key) for key in value} and not is_distribution_elsewhere(value)
@@ -111,7 +111,8 @@ def options_of(config: SweepConfig, group: str) -> list[str]:
 
 
 def check_group_conditions(config: SweepConfig, folders: ConfFolders) -> None:
-    """
+    """Check that conditions on groups name existing options.
+
     Raises:
         UnknownName: The condition of a parameter names an unknown option of a group.
     """
@@ -149,7 +150,7 @@ def joined_space(spaces: Mapping[Variant, FlatSpace], searched: Mapping[str, Seq
     """Return the space of a sweep over groups. A path that only some options search gets a condition on those options.
 
     Args:
-        spaces: The space that each combination of options is composed to.
+        spaces: Space of each combination of options.
         searched: Searched options by group.
 
     Raises:

@@ -91,7 +91,8 @@ def _checked(text: str, space: Collection[str], folders: ConfFolders) -> Overrid
 
 
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """Yield the values that differ. A section counts as one value if it has lost a key, such as one of another kind."""
+    """Yield the values that differ. A section counts as one value if it has lost a key, for instance because its kind
+    changed."""
     for name, value in after.items():
         old = before.get(name)
         if name in before and old == value:

@@ -210,7 +210,7 @@ class SweepConfig:
             self.search.value = "last"
 
     def in_pool(self, name: str | None) -> SweepConfig:
-        """Return the config of a trial that runs in a pool; None without pools."""
+        """Return the config of a trial that runs in the pool of this name; None: the sweep has no pools."""
         return self if name is None else replace(self, scaling=replace(self.scaling, pool=name))
 
     def without_pauses(self) -> SweepConfig:
@@ -241,7 +241,7 @@ class SweepConfig:
 
     @property
     def loop(self) -> Train | None:
-        """Section ``train`` of a built-in task; None for users' own training, which at most reads values from it."""
+        """Section ``train`` of a built-in task; None if the user's own code trains."""
         return None if isinstance(self.task, UserTask) else self.train
 
     @property
@@ -253,7 +253,7 @@ class SweepConfig:
 
     @property
     def spare_processes(self) -> Literal["always", "after a failure", "never"]:
-        """Whether spare worker processes are started: see ``scaling.spare_processes``."""
+        """Policy for starting spare worker processes: see ``scaling.spare_processes``."""
         if self.scaling.spare_processes != "auto":
             return self.scaling.spare_processes
         return "after a failure" if self.warm else "always"
@@ -304,7 +304,7 @@ class SweepConfig:
 
 
 def _measured(metrics: Iterable[str]) -> list[str]:
-    """Return the metrics that the training itself reports; workers add others."""
+    """Return the metrics that the training itself reports, without those that workers add."""
     return [metric for metric in metrics if metric not in (COST, GPU_HOURS)]
 
 

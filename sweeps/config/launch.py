@@ -23,7 +23,7 @@ SHORTEST_MARGIN_S = 60
 
 
 def _refuse_number(value: Any) -> Any:
-    """Refuse a number: YAML reads 12:00:00 without quotes as one, and Slurm would read that number as minutes."""
+    """Refuse a number: YAML reads an unquoted 12:00:00 as one, and Slurm would read that number as minutes."""
     if isinstance(value, int):
         raise ValueError(f"is the number {value}, not a time; {TIME_HELP}")  # noqa: TRY004 - a mistake in the config
     return value

@@ -39,7 +39,7 @@ class Champion:
 
 @dataclass(config=STRICT, kw_only=True)
 class Regression:
-    """Rule for a night that is worse than earlier ones."""
+    """Rule for reporting that a night is worse than earlier ones."""
 
     standard_deviations: PositiveFloat = 3.0
     """Standard deviations by which the best value must be worse than the median of earlier nights."""

@@ -47,7 +47,7 @@ class Objectives:
         return values if all(math.isfinite(value) for value in values) else None
 
     def improves(self, new: Values, old: Values | None) -> bool:
-        """Whether a report replaces an earlier one of the same trial: because its first objective is better, or because
+        """Whether a report replaces an earlier one as the trial's value: if its first objective is better, or always if
         the last report counts."""
         if old is None or self.last_counts:
             return True
@@ -74,7 +74,7 @@ class Objectives:
         return [bound.name for bound in self._bounds()]
 
     def excesses(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Return the relative excess of a report over each bound whose metric it has; zero within the bound."""
+        """Return how far a report exceeds each bound whose metric it has, relative to the bound; zero within it."""
         excesses: dict[str, float] = {}
         for bound in self._bounds():
             if (value := metrics.get(bound.metric)) is not None:
@@ -103,7 +103,7 @@ class Objectives:
         return front
 
     def dominates(self, one: Values, other: Values) -> bool:
-        """Return whether values are better than others in one objective, and worse in none."""
+        """Whether values are better than others in one objective, and worse in none."""
         return one != other and _at_least_as_good(self._losses(one), self._losses(other))
 
     def _losses(self, values: Values) -> Values:

@@ -33,7 +33,7 @@ class BOHBSampler:
 @dataclass(config=STRICT, kw_only=True)
 class CurveSampler:
     """Gaussian process of all learning curves so far, which learns how well early values predict late ones; for any
-    scheduler, and with freeze_thaw ``search=sweeps``. For one objective or several."""
+    scheduler, and for one objective or several. With the scheduler freeze_thaw it is ``search=sweeps``."""
 
     kind: Literal["curves"]
     startup_trials: PositiveInt = 8

@@ -96,7 +96,7 @@ class Scaling:
         return MOST_LANES if self.trials_per_group == "auto" else self.trials_per_group
 
     def in_pool(self, name: str | None) -> Scaling:
-        """Return the scaling of a trial in a pool, without pools.
+        """Return the scaling of a trial in a pool, with the pool's settings in place of ``pools``.
 
         Args:
             name: Name of the pool; None without pools.
@@ -132,7 +132,7 @@ class Scaling:
 
     @property
     def placed(self) -> Scaling:
-        """The scaling of a trial whose pool is decided or that has no pools."""
+        """Scaling of a trial in its pool, or without one; ``pool`` must be set if there are pools."""
         return self.in_pool(self.pool)
 
     def __post_init__(self) -> None:

@@ -9,7 +9,8 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 MAX_NAME_LENGTH = 120
 """Maximum number of characters of a name."""
 MAX_NAME_BYTES = 200
-"""Maximum number of bytes of a name in UTF-8; names of files that are longer by some endings can have 255."""
+"""Maximum number of bytes of a name in UTF-8. File names can have 255 bytes, including the suffixes that are added to
+it."""
 
 
 def _check(name: str) -> str:
@@ -27,7 +28,7 @@ _SWEEP_NAME: TypeAdapter[str] = TypeAdapter(SweepName)
 
 
 def is_sweep_name(text: str) -> bool:
-    """Return whether a sweep may have a name."""
+    """Whether a text is a valid name of a sweep."""
     try:
         _SWEEP_NAME.validate_python(text)
     except ValidationError:
@@ -36,7 +37,7 @@ def is_sweep_name(text: str) -> bool:
 
 
 def another_name(name: str) -> str:
-    """Advice where a sweep of this name exists."""
+    """Return advice for a user whose sweep name is taken."""
     return (
         f"choose another --name, or continue it: `python -m sweeps resume {name}`, or `extend {name} "
         "search.num_trials=N` for more trials"

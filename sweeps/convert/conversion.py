@@ -48,7 +48,7 @@ class Conversion:
     """Settings that could not be carried over, or that mean something else here; one line each."""
 
     def keep_dots(self, keys: tuple[str, ...]) -> str:
-        """Return the dotted name of an argument, and remember its keys if one contains dots itself, such as the option
+        """Return the dotted name of an argument; remember its keys if one of them contains dots, such as the option
         ``--model.lr``."""
         name = ".".join(keys)
         if len(keys) <= name.count("."):
@@ -78,7 +78,7 @@ class Conversion:
         """Fill in the settings that depend on several parts.
 
         Raises:
-            UserError: A parameter has the name of a section that others are in.
+            UserError: A parameter has the same name as a section of other parameters.
         """
         names = {**dict.fromkeys(self.arguments), **dict.fromkeys(self.space)}
         nested(names, self.keys)

@@ -22,31 +22,31 @@ class Converted(NamedTuple):
 
 
 def uniform(low: float, high: float, *, whole: bool = False) -> Converted:
-    """A uniform range, both ends included."""
+    """Return a uniform range, both ends included."""
     kind = "int" if whole else "float"
     return Converted({"type": kind, "low": _of(kind, low), "high": _of(kind, high)})
 
 
 def log_uniform(low: float, high: float, *, whole: bool = False) -> Converted:
-    """A range that is uniform on a logarithmic scale."""
+    """Return a range that is uniform on a logarithmic scale."""
     converted = uniform(low, high, whole=whole)
     return Converted({**converted.distribution, "log": True})
 
 
 def stepped(low: float, high: float, step: float) -> Converted:
-    """``low``, ``low + step``, ... up to ``high``; integers if all three are."""
+    """Return the range ``low``, ``low + step``, ... up to ``high``; integers if all three are."""
     whole = all(float(each).is_integer() for each in (low, high, step))
     kind = "int" if whole else "float"
     return Converted({"type": kind, "low": _of(kind, low), "high": _of(kind, high), "step": _of(kind, step)})
 
 
 def rounded_uniform(low: float, high: float, step: float) -> Converted:
-    """A uniform number, rounded to a multiple of ``step``."""
+    """Return a uniform range with values rounded to multiples of ``step``."""
     return stepped(_multiple(low, step), _multiple(high, step), step)
 
 
 def rounded_log_uniform(low: float, high: float, step: float) -> Converted:
-    """A log-uniform number, rounded to a multiple of ``step``."""
+    """Return a log-uniform range with values rounded to multiples of ``step``."""
     first, last = max(_multiple(low, step), step), _multiple(high, step)
     if float(step).is_integer():
         note = (
@@ -58,13 +58,13 @@ def rounded_log_uniform(low: float, high: float, step: float) -> Converted:
 
 
 def normal(mean: float, deviation: float, step: float | None = None) -> Converted:
-    """A normal distribution: three standard deviations on each side, with a prior at the mean."""
+    """Return a range for a normal distribution: three standard deviations on each side, with a prior at the mean."""
     low, high = mean - DEVIATIONS * deviation, mean + DEVIATIONS * deviation
     return bell(low, high, mean, step=step)
 
 
 def log_normal(mean: float, deviation: float, step: float | None = None) -> Converted:
-    """A range whose logarithm has a normal distribution."""
+    """Return a range whose logarithm has a normal distribution."""
     low, high = (math.exp(mean + sign * DEVIATIONS * deviation) for sign in (-1, 1))
     rounding = [] if step is None else [f"values are not rounded to multiples of {step:g}: log excludes a step"]
     converted = bell(low, high, math.exp(mean), log=True)
@@ -72,7 +72,7 @@ def log_normal(mean: float, deviation: float, step: float | None = None) -> Conv
 
 
 def bell(low: float, high: float, middle: float, *, log: bool = False, step: float | None = None) -> Converted:
-    """A range with a prior on its middle, which fades as trials show better values."""
+    """Return a range with a prior on its middle, which fades as trials show better values."""
     if low == high:
         return Converted({"type": "constant", "value": low})
     if step is not None:
@@ -87,7 +87,7 @@ def bell(low: float, high: float, middle: float, *, log: bool = False, step: flo
 
 
 def choice(values: Sequence[Any], *, ordered: bool = False) -> Converted:
-    """One of several values, without duplicates."""
+    """Return a choice among values, without duplicates."""
     distinct: list[Any] = []
     notes: list[str] = []
     for value in values:
@@ -126,5 +126,5 @@ def _multiple(value: float, step: float) -> float:
 
 
 def _of(kind: str, value: float) -> float:
-    """Return a whole number as an int, or a float without rounding noise."""
+    """Return a number as an int if it is whole, otherwise as a float without rounding noise."""
     return round(value) if kind == "int" else float(f"{value:.12g}")

@@ -1,4 +1,4 @@
-"""The config of a Hydra application with the Optuna sweeper."""
+"""Reads the config of a Hydra application with the Optuna sweeper."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def is_hydra_optuna(values: Mapping[str, Any]) -> bool:
 
 
 def read_hydra_optuna(file: SourceFile) -> Conversion:
-    """
+    """Convert the config of a Hydra application.
+
     Raises:
         UserError: A mistake in the file, with its line.
     """
@@ -74,7 +75,7 @@ def read_hydra_optuna(file: SourceFile) -> Conversion:
             reason = NOT_CARRIED.get(key, "has no equivalent")
             conversion.notes.append(f"line {file.line(*AT, key)}: hydra.sweeper.{key}: {reason}")
     named = ", ".join(conversion.metrics)
-    conversion.notes.append(f"the application returns its objective; let it print it as JSON besides, under {named}")
+    conversion.notes.append(f"the application returns its objective; let it also print it as JSON, under {named}")
     return conversion
 
 
@@ -106,7 +107,7 @@ def _read_direction(file: SourceFile, conversion: Conversion) -> None:
 
 
 def _values(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The application's own values, by dotted name."""
+    """Yield the application's own values with their dotted names."""
     for name, value in values.items():
         if not prefix and name in ("hydra", "defaults"):
             continue
@@ -120,8 +121,7 @@ def _values(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def _read_params(file: SourceFile, conversion: Conversion) -> None:
-    """Read ``params``: ranges in Hydra's grammar. Where the sweeper's meaning differs from ours, the sweeper's applies:
-    its range() includes the end."""
+    """Read ``params``: ranges in Hydra's grammar, with the sweeper's meaning: its range() includes the end."""
     for name in file.get(dict, *AT, "params") or {}:
         value = file.get(object, *AT, "params", name)
         line = f"line {file.line(*AT, 'params', name)}"
@@ -177,8 +177,8 @@ def _read_search_space(file: SourceFile, conversion: Conversion) -> None:
 
 
 def _read_command(file: SourceFile, conversion: Conversion) -> None:
-    """Make the command that starts the application with an override for each searched value; the application's own
-    config has the others."""
+    """Make the command that starts the application, with an override for each searched value. The other values are in
+    its own config."""
     overrides = [
         name
         for section in ("params", "search_space")
@@ -204,7 +204,7 @@ def _read_command(file: SourceFile, conversion: Conversion) -> None:
 
 
 def _application(config: Path) -> Path | None:
-    """Find the script whose ``@hydra.main`` has a config, in the config's folder or its parent."""
+    """Find the script whose ``@hydra.main`` uses a config, in the config's folder or its parent."""
     for folder in (config.parent, config.parent.parent):
         for script in sorted(folder.glob("*.py")):
             with contextlib.suppress(OSError, ValueError, SyntaxError):

@@ -1,4 +1,4 @@
-"""A ``param_space`` of Ray Tune, by its import path."""
+"""Reads a ``param_space`` of Ray Tune, by its import path."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ PLAIN = (bool, int, float, str, type(None))
 
 
 def read_ray_tune(path: str, tune_config: str | None) -> Conversion:
-    """
+    """Convert a ``param_space``.
+
     Args:
         path: ``module:name`` of the mapping.
         tune_config: ``module:name`` of a ``TuneConfig``, for metric, mode, number of trials and scheduler.

@@ -1,4 +1,4 @@
-"""A YAML file with the line of each value, for error messages."""
+"""YAML file that knows the line of each value, for error messages."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Kind = TypeVar("Kind")
 MAX_DEPTH = 50
 """Maximum levels of mappings and lists; a deeper nesting means that a YAML anchor refers to itself."""
 LARGEST = 2.0**63
-"""Bound of a distribution's numbers."""
+"""Bound of the absolute value of a distribution's numbers."""
 NAMES = {dict: "a mapping", list: "a list", str: "a text", int: "a whole number", bool: "true or false"}
 
 
 class SourceFile:
-    """The first document of a YAML file that is a mapping."""
+    """YAML file whose first document is a mapping, with the line of each value."""
 
     def __init__(self, path: Path):
         """

@@ -1,4 +1,4 @@
-"""A sweep config of Weights & Biases."""
+"""Reads a sweep config of Weights & Biases."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def is_wandb_sweep(values: dict[str, Any]) -> bool:
 
 
 def read_wandb_sweep(file: SourceFile) -> Conversion:
-    """
+    """Convert a W&B sweep.
+
     Raises:
         UserError: A mistake in the file, with its line.
     """
@@ -54,7 +55,7 @@ def read_wandb_sweep(file: SourceFile) -> Conversion:
             conversion.notes.append(f"line {file.line(key)}: {key}: {reason}")
     if conversion.command:
         conversion.notes.append(
-            f"the program reports by wandb.log; let it print a line of JSON or a dictionary besides, with "
+            f"the program reports by wandb.log; let it also print a line of JSON or a dictionary, with "
             f"{conversion.metrics[0]} in it, or name another source in task.read"
         )
     return conversion
@@ -91,7 +92,7 @@ def _distribution_name(file: SourceFile, at: tuple[str, ...]) -> str:
     """Return the name of the distribution, or the one that W&B derives from the given keys.
 
     Raises:
-        UserError: The name is unknown, or the keys do not tell the distribution.
+        UserError: The name is unknown, or the keys fit no distribution.
     """
     names = {name: name for name in [*DISTRIBUTIONS, "constant"]}
     if file.get(str, *at, "distribution") is not None:

@@ -87,7 +87,8 @@ def unfit_nodes(config: SweepConfig, folder: str, only: Collection[str] | None =
     Args:
         config: Config of the sweep.
         folder: Path or URI of a folder that all nodes should share.
-        only: Ids of the nodes to check while trials train on others, which are compared with some others; default: all.
+        only: Ids of the nodes to check while trials train on other nodes, a few of which are measured for comparison;
+            default: all nodes.
 
     Raises:
         OSError: The folder cannot be written.

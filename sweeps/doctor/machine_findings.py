@@ -26,13 +26,13 @@ EXPERIMENT = "sweeps-doctor"
 
 
 def required() -> list[Requirement]:
-    """Requirements of Sweeps without its extras, which every node must meet."""
+    """Return the requirements of Sweeps without its extras, which every node must meet."""
     parsed = [Requirement(line) for line in requires(DISTRIBUTION) or []]
     return [each for each in parsed if each.marker is None or each.marker.evaluate({"extra": ""})]
 
 
 def expected_versions() -> dict[str, str | None]:
-    """Versions of Python and of the required packages in this process."""
+    """Return the versions of Python and of the required packages in this process."""
     found: dict[str, str | None] = {"python": platform.python_version(), DISTRIBUTION: version(DISTRIBUTION)}
     for each in required():
         try:
@@ -70,7 +70,7 @@ def marked(folder: str) -> Iterator[str]:
         The name of the file.
 
     Raises:
-        OSError: The folder cannot be made or written; ``UserError`` of an object store.
+        OSError: The folder cannot be made or written; ``UserError`` if it is in an object store.
     """
     marker = f".doctor-{uuid.uuid4().hex}"
     if is_remote(folder):

@@ -63,7 +63,7 @@ class NodeState:
 
 
 def now() -> float:
-    """Seconds since 1970 by this node's clock."""
+    """Return the seconds since 1970 by this node's clock."""
     return time.time()
 
 
@@ -86,7 +86,8 @@ def look(wanted: Look) -> NodeState:
 
 
 def _folder(folder: str, marker: str) -> tuple[bool, str]:
-    """Whether the node sees the driver's folder of sweeps, and the error of writing into it, which may be empty."""
+    """Return whether the node sees the driver's folder of sweeps, and the error of writing into it; empty if writing
+    works."""
     if not is_remote(folder):
         sees = (Path(folder) / marker).is_file()
         return sees, _try_to_write(Path(folder)) if sees else ""
@@ -98,7 +99,7 @@ def _folder(folder: str, marker: str) -> tuple[bool, str]:
 
 
 def _try_to_write(folder: Path) -> str:
-    """Error of creating a file in a folder; empty if that works."""
+    """Return the error of creating a file in a folder; empty if that works."""
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor-"):
             return ""
@@ -114,7 +115,7 @@ def _version(name: str) -> str | None:
 
 
 def _accelerators() -> tuple[list[str], str]:
-    """GPUs that torch sees and its version of NCCL; empty if torch cannot be imported."""
+    """Return the GPUs that torch sees, and its version of NCCL; empty if torch cannot be imported."""
     try:
         import torch
     except ImportError:
@@ -138,7 +139,7 @@ def _driver_version() -> str:
 
 
 def _free(folder: str) -> tuple[int, int]:
-    """Free and total bytes of the disk of a folder, or of the nearest folder above it that exists."""
+    """Return the free and total bytes of the disk of a folder, or of its nearest existing parent."""
     path = Path(folder).absolute()
     while not path.exists():
         path = path.parent
@@ -147,7 +148,7 @@ def _free(folder: str) -> tuple[int, int]:
 
 
 def _reach(url: str) -> str:
-    """Error of reaching a tracking server; empty if it answers anything below status 500."""
+    """Return the error of reaching a tracking server; empty if it answers with a status below 500."""
     address = urlsplit(url)
     kind = HTTPSConnection if address.scheme == "https" else HTTPConnection
     connection = kind(address.hostname or "", address.port, timeout=ANSWERS_WITHIN_S)

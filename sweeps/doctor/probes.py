@@ -31,7 +31,7 @@ class _Probe:
         return look(wanted)
 
     def now(self) -> float:
-        """Seconds since 1970 by the node's clock."""
+        """Return the seconds since 1970 by the node's clock."""
         return time.time()
 
     def matrix_product_s(self) -> list[float]:
@@ -57,7 +57,7 @@ class Node:
 
 
 def cluster_nodes() -> list[Node]:
-    """Nodes that are alive, the driver's first."""
+    """Return the nodes that are alive, the driver's first."""
     alive: list[dict[str, Any]] = [each for each in ray.nodes() if each["Alive"]]  # type: ignore[no-untyped-call]
     names = [f"{each['NodeManagerHostname']} ({each['NodeManagerAddress']})" for each in alive]
     own = ray.get_runtime_context().get_node_id()
@@ -75,13 +75,13 @@ def cluster_nodes() -> list[Node]:
 
 
 class Probes:
-    """Processes on all nodes; those that did not start are in ``failures``."""
+    """Processes on all nodes; ``failures`` has those that did not start or answer."""
 
     def __init__(self, nodes: Sequence[Node], *, may_be_busy: bool = False):
         """
         Args:
             nodes: The nodes.
-            may_be_busy: Whether trials train now, so that a node is measured only if its CPUs are free, too.
+            may_be_busy: Whether trials train now; a node is then measured only if its CPUs are free as well.
         """
         self.nodes = {node.name: node for node in nodes}
         self.busy: set[str] = set()
@@ -112,7 +112,8 @@ class Probes:
         return dict(self._collect(answers, STARTS_WITHIN_S))
 
     def clock_offsets(self) -> dict[str, tuple[float, float]]:
-        """Seconds that each node's clock is ahead of ours, with the uncertainty: half the round trip of the request."""
+        """Return the seconds that each node's clock is ahead of this one, with the uncertainty: half the round trip of
+        the request."""
         offsets = {}
         for name in self._answering():
             began = time.time()
@@ -122,7 +123,7 @@ class Probes:
         return offsets
 
     def matrix_products(self, only: Collection[str] | None = None) -> dict[str, float]:
-        """Seconds of a matrix product on each node's slowest device.
+        """Measure the seconds of a matrix product on each node's slowest device.
 
         Args:
             only: Names of the nodes to measure; default: all that answer.
@@ -132,11 +133,11 @@ class Probes:
         return {name: max(seconds) for name, seconds in self._collect(answers, MEASURED_WITHIN_S)}
 
     def measurable(self) -> list[str]:
-        """Nodes that answer and whose devices are free."""
+        """Return the nodes that answer and whose devices are free."""
         return [name for name in self._answering() if name not in self.busy]
 
     def all_reduces(self, groups: Sequence[Group]) -> Times:
-        """Seconds of an all-reduce inside each group, all at the same time."""
+        """Measure the seconds of an all-reduce within each group, in all groups at the same time."""
         return dict(zip(groups, self._meet(groups), strict=True))
 
     def close(self) -> None:
@@ -182,8 +183,8 @@ class Probes:
                 yield None
 
     def _free_port(self, name: str) -> int | None:
-        """A free port of a node, whose process is started anew if it does not answer: NCCL ends a process, or hangs,
-        when an all-reduce fails. None if that one does not answer either."""
+        """Return a free port of a node; None if its process does not answer even after a restart. NCCL may hang or end
+        a process when an all-reduce fails."""
         for within_s in (MEETS_WITHIN_S, STARTS_WITHIN_S):
             try:
                 port: int = ray.get(self._actors[name].free_port.remote(), timeout=within_s)

@@ -15,7 +15,7 @@ Times = Mapping[Group, float | None]
 
 
 def slow_among(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Nodes that take ``SLOW_FACTOR`` times the median or more, with their ratio to it."""
+    """Return the nodes that take ``SLOW_FACTOR`` times the median or more, with their ratio to it."""
     if len(seconds) < 2:
         return {}
     usual = median_low(seconds.values())
@@ -24,7 +24,7 @@ def slow_among(seconds: Mapping[str, float]) -> dict[str, float]:
 
 
 def in_pairs(nodes: Sequence[str]) -> list[Group]:
-    """Pairs of neighbouring nodes; for an odd number, the last three form one group."""
+    """Return pairs of neighbouring nodes; for an odd number, the last three form one group."""
     groups = [tuple(nodes[index : index + 2]) for index in range(0, len(nodes), 2)]
     if len(groups) > 1 and len(groups[-1]) == 1:
         groups[-2:] = [groups[-2] + groups[-1]]
@@ -63,7 +63,7 @@ def _nodes_of(groups: Iterable[Group]) -> list[str]:
 
 
 def _bad_groups(times: Times) -> tuple[set[Group], set[Group]]:
-    """Groups that failed, and groups that are slow."""
+    """Return the groups that failed, and the groups that are slow."""
     taken = {group: seconds for group, seconds in times.items() if seconds is not None}
     usual = median_low(taken.values()) if taken else 0.0
     slow = {group for group, seconds in taken.items() if len(taken) > 1 and seconds >= SLOW_FACTOR * usual}

@@ -26,7 +26,7 @@ MOST_DAMAGED = 4
 _END = re.compile(rb',"crc":"[0-9a-f]{8}"\}')
 _LENGTH = len(b',"crc":"00000000"}')
 _FIXED = (*range(8), 16, 17)
-"""Positions in the end of a text that have the same characters in every text."""
+"""Positions, in the checksum at the end of a text, whose characters are always the same."""
 _TABLE = [zlib.crc32(bytes([each])) ^ zlib.crc32(b"\0") for each in range(256)]
 """Change of the checksum by the last character."""
 _BY_BIT = {_TABLE[1 << bit]: 1 << bit for bit in range(8)}
@@ -161,8 +161,8 @@ def mend(path: Path) -> Damage:
 
 
 def _changes_of_newlines(before: bytes, text: bytes) -> list[tuple[int, bytes]] | None:
-    """Positions in a line, and characters for them, that restore a changed newline: they split two joined lines, or
-    join a line to the previous one."""
+    """Return positions in a line, and characters for them, that restore a changed newline: they split two joined lines,
+    or join a line to the previous one."""
     if before and not is_intact(before):
         for bit in range(8):
             character = bytes([ord("\n") ^ 1 << bit])
@@ -206,7 +206,7 @@ def _has_checksum(text: bytes) -> bool:
 
 
 def _corrected(text: bytes) -> bytes | None:
-    """The text with its flipped bit restored; None if no single bit makes the checksum right."""
+    """Return the text with its flipped bit restored; None if no single bit makes the checksum right."""
     body, end = text[:-_LENGTH], text[-_LENGTH:]
     right = _end(body)
     flipped = int.from_bytes(end, "big") ^ int.from_bytes(right, "big")

@@ -1,1 +1,1 @@
-"""Folders of sweeps, trials and configs, and files in the working folder that hide a package."""
+"""Folders of sweeps, trials and configs, and the check for files in the working folder that shadow a package."""

@@ -10,7 +10,7 @@ from pathlib import Path
 MAX_FOLDERS = 300
 """Maximum number of folders that are read to find the groups in a folder of configs, which may be a home folder."""
 MAX_ENTRIES = 1000
-"""Maximum number of files and folders that are read of each of these."""
+"""Maximum number of entries that are read in each of these folders."""
 
 
 def conf_folder() -> Path:
@@ -45,7 +45,7 @@ class ConfFolders:
 
     def groups(self) -> list[str]:
         """Return the names of the config groups, for lists and suggestions; nested ones have a slash
-        (``search/sampler``). Those in or behind very many files or folders may be missing."""
+        (``search/sampler``). Groups may be missing if there are very many files or folders."""
         found: set[str] = set()
         for folder in self.folders:
             found.update(each.relative_to(folder).as_posix() for each in _folders_of_yaml(folder))
@@ -72,7 +72,7 @@ class ConfFolders:
 
 
 def _folders_of_yaml(folder: Path) -> Iterator[Path]:
-    """Yield the folders with YAML files in a folder and below it, nearest first, within ``MAX_FOLDERS`` folders."""
+    """Yield a folder and the folders below it that have YAML files, nearest first, within ``MAX_FOLDERS`` folders."""
     waiting = [folder]
     for inner in waiting:  # grows
         try:
@@ -95,5 +95,5 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _leads_back(folder: Path) -> bool:
-    """Whether a folder is a link to one that contains it."""
+    """Whether a folder is a link to one of its parents."""
     return folder.is_symlink() and any(folder.samefile(above) for above in folder.parents)

@@ -84,7 +84,8 @@ def only_driver(
 
 
 def last_heartbeat(folder: Path) -> str | None:
-    """Last heartbeat of the driver in this folder, on any machine; a driver whose heartbeat changes is alive.
+    """Return the last heartbeat of the driver in this folder, on any machine; a driver whose heartbeat changes is
+    alive.
 
     None if the driver has ended properly, or this machine does not see the folder.
     """
@@ -201,7 +202,7 @@ class _DriverFile:
         self._place = place
 
     def read(self) -> dict[str, Any] | None:
-        """Content of the last driver's file; None if that driver has ended properly.
+        """Return the content of the last driver's file; None if that driver has ended properly.
 
         The file is opened again each time, since NFS then asks its server. If it is damaged, its driver may still run,
         on an unknown machine.
@@ -246,7 +247,7 @@ class _DriverFile:
 
 
 def _machine() -> str:
-    """Identity of this machine until its next boot, which releases its locks."""
+    """Return an identity of this machine that changes at each boot, which releases its locks."""
     with contextlib.suppress(OSError):
         return f"{socket.gethostname()}/{Path('/proc/sys/kernel/random/boot_id').read_text(encoding='ascii').strip()}"
     return f"{socket.gethostname()}/{uuid.getnode()}"

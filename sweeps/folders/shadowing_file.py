@@ -1,4 +1,4 @@
-"""A file in the working folder with the name of a package that Sweeps imports, which Python then imports instead."""
+"""Detects files in the working folder that Python imports instead of a package of the same name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ IMPORTED = ("ray", "mlflow", "optuna", "torch", "numpy", "pandas", "pyarrow", "s
 
 
 def check_working_folder() -> None:
-    """
+    """Check that no file in the working folder shadows a package.
+
     Raises:
         UserError: A file of the working folder would be imported instead of a package that every sweep imports.
     """
@@ -31,7 +32,8 @@ def describe_shadowing(file: Path) -> str:
 
 
 def shadowing_file(error: BaseException) -> Path | None:
-    """Return the file that caused an error by its name, such as ``ray.py``; None for any other error."""
+    """Return the file, such as ``ray.py``, that shadows a package and so caused an import error; None for any other
+    error."""
     seen: list[BaseException] = []
     each: BaseException | None = error
     while each is not None and each not in seen:

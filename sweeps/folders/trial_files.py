@@ -18,12 +18,12 @@ START_LINE = "--- sweeps: "
 
 
 def logs_folder(sweep: Path, trial: str) -> Path:
-    """Folder of a trial's logs."""
+    """Return the folder of a trial's logs."""
     return sweep / "trials" / trial / LOGS
 
 
 def logs_location(sweep: str, trial: str) -> str:
-    """Path or URI of the folder of a trial's logs.
+    """Return the path or URI of the folder of a trial's logs.
 
     Args:
         sweep: Path or URI of the sweep's folder.
@@ -33,22 +33,22 @@ def logs_location(sweep: str, trial: str) -> str:
 
 
 def log_name(rank: int) -> str:
-    """Name of the file with a worker's output."""
+    """Return the name of the file with a worker's output."""
     return f"worker-{rank}.log"
 
 
 def traceback_name(attempt: int) -> str:
-    """Name of the file with the tracebacks of a failed attempt."""
+    """Return the name of the file with the tracebacks of a failed attempt."""
     return f"attempt-{attempt}.traceback.txt"
 
 
 def flight_record_name(attempt: int, rank: int) -> str:
-    """Name of the file with the last collective operations of a worker that hung."""
+    """Return the name of the file with the last collective operations of a worker that hung."""
     return f"attempt-{attempt}.flight-record-{rank}.json"
 
 
 def traceback_text(trial: str, attempt: int, errors: Sequence[WorkerError]) -> str:
-    """Content of the file with the tracebacks of a failed attempt.
+    """Return the content of the file with the tracebacks of a failed attempt.
 
     Args:
         trial: The trial's id.

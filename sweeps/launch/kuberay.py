@@ -132,13 +132,13 @@ def create(documents: list[Manifest]) -> str:
     as it is, also one that has ended; and it keeps a copy of each object in an annotation, which holds 256 KiB.
 
     Raises:
-        UserError: There is no kubectl here, or it refused a manifest; then none is left.
+        UserError: There is no kubectl here, or it refused a manifest; the objects created before are deleted.
     """
     answers: list[str] = []
     for number, document in enumerate(documents):
         done = _kubectl("create", [document])
         if done.returncode:
-            if number:  # or they would be in the way of the next try
+            if number:  # otherwise the next try would find that they exist
                 _kubectl("delete", documents[:number])
             reason = done.stderr.strip() or done.stdout.strip()
             fix = "; choose another --name, or delete what is there" if "AlreadyExists" in reason else ""
@@ -170,7 +170,7 @@ def kubernetes_name(name: str, longest: int) -> str:
 
 
 def _section(submission: Submission, nodes: int | None = None) -> KubeRay:
-    """Return the section of the config after checking it."""
+    """Check the section of the config, and return it."""
     kuberay = submission.config.cluster.kuberay
     if kuberay is None:
         raise UserError(

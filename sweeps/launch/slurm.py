@@ -109,7 +109,7 @@ def _written(submission: Submission) -> Path:
 
 
 def _cpus_of_trial(submission: Submission, nodes: int) -> int:
-    """CPUs of each node for one trial, or for the trials that share workers; each worker is on one node."""
+    """Return the CPUs of each node for one trial, or for the trials that share workers; each worker is on one node."""
     config = submission.config
     scaling = config.scaling
     on_node = scaling.min_workers if scaling.placement == "STRICT_PACK" else math.ceil(scaling.min_workers / nodes)

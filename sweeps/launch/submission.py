@@ -102,7 +102,7 @@ def new_submission(
 
 
 def resumed_submission(record: SweepRecord, config: SweepConfig, to: Target) -> Submission:
-    """Return a recorded sweep for submission, which then continues.
+    """Return a submission that continues a recorded sweep.
 
     Args:
         record: The sweep.

@@ -86,7 +86,7 @@ def systemd_units(schedule: Schedule, config_dirs: Sequence[Path]) -> dict[str, 
 
 
 def not_exported(schedule: Schedule, kind: str) -> list[str]:
-    """Return one sentence for each setting of the schedule that another scheduler does not support."""
+    """Return one sentence for each setting of the schedule that the other scheduler does not support."""
     notes = []
     if schedule.nights is not None:
         notes.append("nights: ignored; only `serve` lets a night learn from earlier ones, and compares models")
@@ -109,7 +109,7 @@ def not_exported(schedule: Schedule, kind: str) -> list[str]:
 
 
 def _limit(schedule: Schedule) -> float | None:
-    """Seconds after which a sweep is ended."""
+    """Return the seconds after which a sweep is ended."""
     hours = schedule.window.hours if schedule.window is not None else None
     return None if hours is None else hours * 3600
 

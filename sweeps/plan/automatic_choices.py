@@ -21,7 +21,7 @@ DECIDING_PATHS = LENGTH_PATHS | {"checkpoint", "checkpoint.every"}
 
 
 def with_chosen_scheduler(composition: Composition) -> tuple[Composition, str | None]:
-    """Replace the scheduler ``auto`` by ``asha`` where the config shows that no trial can, or would, be paused.
+    """Replace the scheduler ``auto`` by ``asha`` if the config shows that no trial can be, or would be, paused.
 
     Returns:
         The sweep, and the reason if its scheduler was replaced. Otherwise the first trials decide.
@@ -47,7 +47,7 @@ def _why_not_paused(composition: Composition, automatic: AutomaticScheduler) -> 
 
 
 def _configs(composition: Composition, space: Space) -> Iterator[SweepConfig]:
-    """Yield the sweep's config, and those of trials that differ in whether they can be paused."""
+    """Yield the sweep's config, and configs of trials that may differ from it in whether they can be paused."""
     yield composition.config
     points = [dict(variant) for variant in composition.variants if variant]
     points += [point for path, _, point in space.corners(lookup_in(composition)) if path in DECIDING_PATHS]

@@ -1,4 +1,4 @@
-"""A recorded trial as a sweep of one trial, which ``best --export`` writes."""
+"""Export of a recorded trial as the config of a sweep of one trial, for ``best --export``."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def choose(record: SweepRecord, trial: str | None) -> TrialRecord:
 
 
 def _ranges(trials: Sequence[TrialRecord]) -> str:
-    """First and last id of the trials of each stage, of the search, and of the repeats."""
+    """Describe the first and last trial ids of each stage, of the search, and of the repeats."""
     kinds = [[*each] for _, each in groupby(trials, key=lambda trial: (trial.stage, trial.repeat_of is None))]
     return ", ".join(" to ".join(dict.fromkeys([each[0].trial, each[-1].trial])) for each in kinds)
 
@@ -138,7 +138,8 @@ def _check_unchanged(record: SweepRecord, trial: TrialRecord) -> None:
 
 
 def _portable(uri: str) -> str:
-    """Return a tracking URI for an exported file, without a password; the default stays the default."""
+    """Return a tracking URI for an exported file; the default one in place of ``mlflow.db`` and of an address with a
+    password."""
     address = uri.partition("://")[2].partition("/")[0]
     return DEFAULT_URI if uri.endswith("mlflow.db") or "@" in address else uri
 

@@ -71,7 +71,8 @@ def read_changes(tokens: Sequence[str]) -> dict[str, Any]:
 
 
 def check_changes(changes: Changes) -> None:
-    """
+    """Check that ``extend`` may change these keys.
+
     Raises:
         ConfigError: A key cannot be changed.
     """
@@ -86,7 +87,8 @@ def check_changes(changes: Changes) -> None:
 
 
 def check_running(changes: Changes) -> None:
-    """
+    """Check that these keys may be changed while the sweep runs.
+
     Raises:
         ConfigError: A key cannot be changed while the sweep runs.
     """

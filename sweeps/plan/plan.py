@@ -1,4 +1,4 @@
-"""Plan of a sweep: all knowledge and checks before it starts."""
+"""Plan of a sweep: everything that is known and checked before it starts."""
 
 from __future__ import annotations
 
@@ -207,8 +207,8 @@ class Plan:
         return results
 
     def first_points(self) -> list[dict[str, Any]]:
-        """Points to train before the sampler chooses: the config's own values, the user's points, and the best of
-        earlier sweeps; after a stage, the config's own values and the best of that stage."""
+        """Return the points to train before the sampler chooses: the config's own values, the user's points, and the
+        best of earlier sweeps; after a stage, the config's own values and the best of that stage."""
         from sweeps.search.samplers.transfer import distinct_best, points_to_retry
 
         before = self.results_of_stages
@@ -219,7 +219,8 @@ class Plan:
         return [*([] if default is None or default in kept else [default]), *map(dict, kept)]
 
     def check_point(self, point: Mapping[str, Any]) -> None:
-        """
+        """Check that values make a valid trial.
+
         Raises:
             ConfigError: The values are not a valid trial; ``Forbidden`` if a constraint excludes it.
         """
@@ -262,7 +263,7 @@ class Plan:
 
     @property
     def local_fit(self) -> Fit | None:
-        """Number of trials that can run at once on a local cluster; None for any other."""
+        """Number of trials that can run at once on a local cluster; None for other clusters."""
         if self.config.cluster.address != "local":
             return None
         return fit(self.config, self.scalings, [local_resources(self.config)])
@@ -381,7 +382,7 @@ def _check_here(plan: Plan, where: Where, *, is_queued: bool) -> None:
     if plan.uri is None and (where == "here" or not plan.folder.exists()):
         _check_folder(plan.folder)
     if (store := sqlite_path(plan.config.tracking.uri)) is not None:
-        existing = next(parent for parent in store.absolute().parents if parent.exists())  # MLflow makes the others
+        existing = next(parent for parent in store.absolute().parents if parent.exists())  # MLflow makes the rest
         if not existing.is_dir() or not os.access(existing, os.W_OK):
             raise UserError(
                 f"tracking.uri={plan.config.tracking.uri}: {existing} is no folder that can be written to; use "

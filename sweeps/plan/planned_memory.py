@@ -1,4 +1,5 @@
-"""Memory that trials will need, before anything starts: selects configs, and decides whether they fit."""
+"""Estimates, before anything starts, whether trials fit into memory: selects the configs to compute, and judges the
+results."""
 
 from __future__ import annotations
 
@@ -124,7 +125,7 @@ class MemoryReport:
         return found
 
     def as_json(self) -> dict[str, Any]:
-        """Document of the report."""
+        """Return the report as JSON."""
         return {"room": self.room, "failure": self.failure, "trials": [asdict(each) for each in self.answers]}
 
 
@@ -160,8 +161,8 @@ def _points(plan: Plan) -> Iterator[dict[str, Any]]:
 
 
 def _ends(plan: Plan, variant: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, list[Any]]]:
-    """The values that need the most memory: the larger end of each range, and every other choice, for the paths of a
-    variant."""
+    """Return the values that need the most memory for the paths of a variant: the larger end of each range, and every
+    other choice."""
     largest: dict[str, Any] = {}
     choices: dict[str, list[Any]] = {}
     values = plan.composition.container(variant)
@@ -186,7 +187,7 @@ def _matters(path: str) -> bool:
 
 
 def _key(config: SweepConfig) -> str:
-    """Identity of everything that memory depends on."""
+    """Return a key of everything that memory depends on."""
     document = SWEEP_CONFIG.dump_python(config, mode="json", by_alias=True)
     train = {name: document["train"][name] for name in SIZES_OF_TRAIN} if document["train"] else None
     sections = [document["model"], document["data"], document["strategy"], train, config.scaling.min_workers]
@@ -213,8 +214,8 @@ def uses_gpu(plan: Plan) -> bool:
 
 
 def local_room(plan: Plan) -> float | None:
-    """Bytes that a worker will have for tensors, judged before the cluster is known; None if this machine does not
-    tell."""
+    """Return the bytes that a worker will have for tensors, judged before the cluster is known; None if this machine
+    does not tell."""
     fit = plan.local_fit
     if uses_gpu(plan):
         return gpu_room(plan, local_gpu_memory() if fit is not None else None)
@@ -222,7 +223,7 @@ def local_room(plan: Plan) -> float | None:
 
 
 def gpu_room(plan: Plan, found: float | None) -> float | None:
-    """Bytes of its GPU that a worker has for tensors.
+    """Return the bytes of GPU memory that a worker has for tensors.
 
     Args:
         plan: The sweep; ``cluster.gpu_memory_gib`` takes precedence.
@@ -235,14 +236,14 @@ def gpu_room(plan: Plan, found: float | None) -> float | None:
 
 
 def machine_room(trials: Fit, node_memory: float) -> float:
-    """Bytes that a worker without a GPU has for tensors on a node with this much memory."""
+    """Return the bytes that a worker without a GPU has for tensors on a node with this much memory."""
     return node_memory / trials.workers_per_node - OUTSIDE_TENSORS[False]
 
 
 def memory_report(
     questions: Sequence[MemoryQuestion], answers: Sequence[Mapping[str, Any]], room: float | None
 ) -> MemoryReport:
-    """Combine the answers with their questions.
+    """Combine questions and answers into a report.
 
     Args:
         questions: The configs that were asked about.

@@ -39,7 +39,7 @@ MAX_BYTES = 500 * 2**20
 IMPORTS_WITHIN_S = 600.0
 """Maximum seconds for the imports of the process, which may hang, as on a network file system."""
 POLL_EVERY_S = 0.05
-"""Seconds between two looks at the process."""
+"""Seconds between two polls of the process."""
 HOW_TO_SKIP = "This is from the check of data and model before the first trial; preflight.timeout_s=0 skips it."
 
 
@@ -100,7 +100,7 @@ class Preflight:
         return list(dict.fromkeys([*mistakes, *warnings, *([f"{ended}; the sweep continues"] if ended else [])]))
 
     def memory(self, room: float | None) -> MemoryReport:
-        """Memory of the configs in question, as far as it was computed; call ``result`` first.
+        """Return the memory of the asked configs, as far as it was computed; call ``result`` first.
 
         Args:
             room: Bytes that a worker has for tensors, if that is known now.
@@ -137,8 +137,8 @@ class Preflight:
             self._process.stdin.write(json.dumps(request).encode())
 
     def _status(self) -> int | None:
-        """Wait for the process and return its exit status; None if it takes longer than the configured time, which
-        counts from when it has its libraries: on a busy machine they alone may take a minute."""
+        """Wait for the process and return its exit status; None if it takes longer than the configured time, counted
+        from the end of its imports, which alone may take a minute on a busy machine."""
         assert self._process is not None
         while (status := self._process.poll()) is None:
             begun = self._begun.stat().st_mtime if self._begun.exists() else self._started + IMPORTS_WITHIN_S
@@ -160,7 +160,8 @@ class Preflight:
         return redacted_log(text.splitlines()[-1][:300]) if text else "it printed no error"
 
     def _lines(self) -> list[str]:
-        """The complete lines that the process has written: one for each config, then one for each computed memory."""
+        """Return the complete lines that the process has written: one for each config, then one for each computed
+        memory."""
         text = self._results.read_text(encoding="utf-8") if self._results.exists() else ""
         return text_lines(text[: text.rfind("\n") + 1])
 

@@ -1,4 +1,4 @@
-"""A recorded trial trained again, as a sweep of one trial: what ``retrain`` and ``reproduce`` run."""
+"""Plans that train a recorded trial again as a sweep of one trial, for ``retrain`` and ``reproduce``."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 def _with_working_folder(document: Document) -> Document:
-    """Version 1 to 2: add the folder in which the sweep was started."""
+    """Convert version 1 to 2: add the folder in which the sweep was started."""
     return {"working_folder": str(Path.cwd()), **document}
 
 
@@ -67,8 +67,8 @@ def reopened(
         approve: See ``check_sweep``.
 
     Raises:
-        UserError: The sweep's folder is not on this machine, or the changes make the sweep invalid, or change nothing
-            after its end.
+        UserError: The sweep's folder is not on this machine, the changes make the sweep invalid, or the sweep has ended
+            and nothing changes.
         NewerVersion: A later release wrote a file in its folder.
     """
     location = record.tags.get(TAG_FOLDER, "")
@@ -135,7 +135,8 @@ def saved(plan: Plan) -> Composition:
 
 
 def _read(sweep: str, folder: Path) -> dict[str, Any]:
-    """
+    """Return the saved document of a sweep.
+
     Raises:
         UserError: No file can be read. NewerVersion: A later release wrote the file.
     """

@@ -20,7 +20,7 @@ from sweeps.search.stop_rules import stop_reason, too_little_improvement
 
 
 def searcher_options(plan: Plan, memory: MemoryEstimate | None = None) -> dict[str, Any]:
-    """Keyword arguments of ``OptunaSearcher`` that follow from a plan alone.
+    """Return the keyword arguments of ``OptunaSearcher`` that follow from a plan alone.
 
     Args:
         plan: The sweep's plan.
@@ -58,7 +58,7 @@ def searcher_options(plan: Plan, memory: MemoryEstimate | None = None) -> dict[s
 
 
 def _advisors(plan: Plan, memory: MemoryEstimate | None, seed: int) -> list[Advisor]:
-    """Advisors of a search: for priors, memory limits and failures; each abstains if it has no data."""
+    """Return the advisors of a search: for priors, memory limits and failures; each abstains if it has no data."""
     advisors: list[Advisor] = [PriorAdvisor(plan.space, seed)]
     if memory is not None:
         advisors.append(memory)
@@ -68,7 +68,7 @@ def _advisors(plan: Plan, memory: MemoryEstimate | None, seed: int) -> list[Advi
 
 
 def stop_rule(plan: Plan, stop: Callable[[], Stop]) -> Callable[[optuna.Study], str | None]:
-    """Return a function that returns the reason to start no further trial, if there is one: a target, a plateau, or too
+    """Return a function that gives the reason to start no further trial, if there is one: a target, a plateau, or too
     small an expected improvement.
 
     Args:

@@ -1,4 +1,4 @@
-"""A stage of a planned search: its trials' values, its files, and how values are rescaled for what follows, such as the
+"""Stage of a planned search: its trials' values, its files, and how values are rescaled for the next stage, such as the
 learning rate with the width of a model."""
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ def planned_stages(composition: Composition) -> tuple[PlannedStage, ...]:
 
 
 def study_file(stage: PlannedStage | None) -> str:
-    """Return the name of the study's file of a stage, or of the search after the stages."""
+    """Return the name of a stage's study file; for None, that of the search after the stages."""
     return STUDY_FILE if stage is None else stage.study_file
 
 
 def stage_factors(composition: Composition) -> list[Factors]:
-    """Return the factors of each stage of a checked sweep to the next stage, and of the last stage to the sweep.
+    """Return the factors from each stage to the next, and from the last stage to the sweep, for a checked sweep.
 
     Args:
         composition: The sweep.
@@ -103,7 +103,7 @@ def rescaled(point: Mapping[str, Any], factors: Factors, space: Space) -> Point:
 
 
 def _within(distribution: Any, value: float) -> Any:
-    """The value of a range that is nearest to a number."""
+    """Return the value of a range that is nearest to a number."""
     assert isinstance(distribution, FloatDistribution | IntDistribution)
     low, step = distribution.low, distribution.step
     value = min(max(value, low), distribution.high)

@@ -41,8 +41,8 @@ def is_unstarted(folder: Path) -> bool:
 
 
 def was_left_unstarted(folder: Path) -> bool:
-    """Whether a driver that was killed before its search began has left a folder. False if a driver on another machine
-    may still run, or a driver is about to claim the folder.
+    """Whether a folder was left by a driver that was killed before its search began. False while a driver on another
+    machine may still run, or a driver is about to claim the folder.
 
     If MLflow has no run of the sweep either, nothing is lost with the folder, and the name is free.
     """

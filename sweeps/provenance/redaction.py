@@ -19,7 +19,7 @@ _KNOWN = re.compile(
     r"|sweeps_[A-Za-z0-9_-]{43}|AKIA[A-Z0-9]{16}|xox[abprs]-[\w-]{10,})"
 )
 _JSON_WEB_TOKEN = re.compile(r"(?<![\w-])(?=[\w-]++\.[\w-]{10,}+\.)([\w-]*?)\beyJ[\w-]{10,}+\.[\w-]{10,}+\.[\w-]*+")
-"""Pattern of a JSON web token. Its beginning is searched only in a word that has the rest of a token."""
+"""Pattern of a JSON web token. A token is looked for only in words that also contain its later parts."""
 KEY_BLOCK = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
 
 

@@ -15,8 +15,8 @@ Stored = dict[tuple[str, str], list[Option]]
 
 
 def stored_options(tree: ast.Module) -> Stored:
-    """Return the entries of ``store(group=..., name=..., node=...)`` with their options; those of an entry whose node
-    is defined elsewhere are unknown."""
+    """Return the entries of ``store(group=..., name=..., node=...)`` with their options; an entry whose node is defined
+    elsewhere is left out."""
     classes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     constants = constants_of(tree)
     found: Stored = {}
@@ -30,7 +30,7 @@ def stored_options(tree: ast.Module) -> Stored:
 
 
 def _calls(tree: ast.Module) -> Iterator[Mapping[str, ast.expr]]:
-    """Arguments of each call of a function named ``store``."""
+    """Yield the arguments of each call of a function named ``store``."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and name_of(node.func) == "store":
             yield dict(zip(("name", "node", "group"), node.args, strict=False)) | {
@@ -39,7 +39,7 @@ def _calls(tree: ast.Module) -> Iterator[Mapping[str, ast.expr]]:
 
 
 def _of_node(node: ast.expr, classes: Mapping[str, ast.ClassDef], constants: Mapping[str, Any]) -> list[Option] | None:
-    """Options of a dataclass, an instance of one, or a mapping; None for anything else."""
+    """Return the options of a dataclass, an instance of one, or a mapping; None for anything else."""
     match node:
         case ast.Name(id=name) if name in classes:
             return options_of_class(classes[name], classes, constants)

@@ -58,8 +58,8 @@ def options_of_class(
 
 
 def _parsed(tree: ast.Module) -> Iterator[tuple[str, bool]]:
-    """Names of the classes or functions passed to a parser, and whether the parser is tyro (nested options, flags for
-    bools)."""
+    """Yield the names of the classes or functions passed to a parser, and whether the parser is tyro (nested options,
+    flags for bools)."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and name_of(node.func) in DATACLASS_PARSERS:
             is_tyro = name_of(node.func) not in ("HfArgumentParser", "TrlParser")

@@ -1,5 +1,5 @@
-"""Reads the options of a script whose module-level values are its options, as in nanoGPT: a file that the script
-executes replaces them by the values of ``--name=value``."""
+"""Reads the options of a script whose options are module-level values, as in nanoGPT: the script executes a file that
+replaces them by the values of ``--name=value``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read_options(tree: ast.Module) -> list[Option]:
 
 
 def checkpoint_file(tree: ast.Module) -> str:
-    """Return the name of the file in ``out_dir`` from which ``init_from="resume"`` continues, as in nanoGPT; empty if
+    """Return the name of the checkpoint file in ``out_dir`` that ``init_from="resume"`` loads, as in nanoGPT; empty if
     the script has no such value."""
     choices = {option.name: option.default for option in read_options(tree)}
     if choices.get("init_from") != "scratch" or "out_dir" not in choices:

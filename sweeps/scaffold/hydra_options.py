@@ -108,7 +108,8 @@ def read_options(script: Path, tree: ast.Module, config: HydraConfig) -> tuple[l
 
 
 def _options_of(entry: DefaultsEntry, folder: Path, stored: Stored) -> list[Option] | None:
-    """Options of an entry of the defaults list, from its file or the ``ConfigStore``; None if neither has it."""
+    """Return the options of an entry of the defaults list, from its file or the ``ConfigStore``; None if neither has
+    it."""
     file = folder / entry.group / f"{entry.option}.yaml"
     if file.is_file():
         values = {key: each for key, each in _load(file).items() if key != "defaults"}

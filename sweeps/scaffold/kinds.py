@@ -54,7 +54,8 @@ KINDS = {
 
 
 def find_kind(name: str) -> Kind:
-    """
+    """Return a kind of project by its name.
+
     Raises:
         UnknownName: No kind of project has this name.
     """

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class _Missing:
-    """Marks an option without a default, or with one that cannot be read from the source."""
+    """Type of the marker for an option without a default, or with one that cannot be read from the source."""
 
     def __repr__(self) -> str:
         return "MISSING"

@@ -14,7 +14,7 @@ STEP_NAMES = ("step", "iter", "iteration", "global_step")
 
 
 def printed_patterns(tree: ast.Module, metric_names: tuple[str, ...]) -> dict[str, list[str]]:
-    """Return the metrics in each pattern, by the pattern.
+    """Return the metrics that each printed pattern contains, by pattern.
 
     Args:
         tree: The script.
@@ -48,7 +48,7 @@ def _pattern(text: ast.JoinedStr, metric_names: tuple[str, ...]) -> tuple[str, l
 
 
 def _parts(text: ast.JoinedStr) -> Iterator[tuple[str, bool]]:
-    """Yield the texts, and for each value between them the preceding words as a name."""
+    """Yield the texts of an f-string, and for each value between them the preceding words as a name."""
     before = ""
     for each in text.values:
         if isinstance(each, ast.Constant):

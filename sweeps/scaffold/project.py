@@ -59,7 +59,7 @@ def own_test(name: str, conf_folder: str, short: Mapping[str, object]) -> str:
 
 
 def _examples() -> str:
-    """Return the files that ``make_examples.py`` writes, with which the project can be run immediately."""
+    """Return the files that ``make_examples.py`` writes; with them the project runs immediately."""
     pairs = [(f"{a} + {b} = ", f"{a + b}") for a in range(20) for b in range(20)]
     return "".join(json.dumps({"prompt": prompt, "completion": answer}) + "\n" for prompt, answer in pairs)
 

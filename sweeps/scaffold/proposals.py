@@ -46,7 +46,7 @@ def _number(option: Option, otherwise: float) -> float:
 
 
 def _decades(otherwise: float, up: float = 10.0, down: float = 10.0) -> Callable[[Option], Distribution | None]:
-    """A logarithmic range around the default, by a factor in each direction."""
+    """Return a rule that proposes a logarithmic range around the default, by a factor in each direction."""
 
     def propose_decades(option: Option) -> Distribution | None:
         value = _number(option, otherwise)
@@ -60,7 +60,7 @@ def _decades(otherwise: float, up: float = 10.0, down: float = 10.0) -> Callable
 
 
 def _between(low: float, high: float) -> Callable[[Option], Distribution | None]:
-    """A fixed range, widened to include the default."""
+    """Return a rule that proposes a fixed range, widened to include the default."""
 
     def propose_range(option: Option) -> Distribution | None:
         value = _number(option, low)
@@ -72,12 +72,12 @@ def _between(low: float, high: float) -> Callable[[Option], Distribution | None]
 
 
 def _decay(option: Option) -> Distribution | None:
-    """A range for a decay: linear if the default is zero, which has no logarithm."""
+    """Propose a range for a decay: linear if the default is zero, which has no logarithm."""
     return _between(0.0, 0.1)(option) if _number(option, 0.0) <= 0 else _decades(1e-4)(option)
 
 
 def _doublings(otherwise: int, down: int = 1, up: int = 1) -> Callable[[Option], Distribution | None]:
-    """The default, halved and doubled several times."""
+    """Return a rule that proposes the default, halved and doubled several times."""
 
     def propose_doublings(option: Option) -> Distribution | None:
         value = round(_number(option, otherwise))

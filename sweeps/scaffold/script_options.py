@@ -36,7 +36,7 @@ class ScriptOptions:
 
     @property
     def is_program(self) -> bool:
-        """Whether the script is started as a program, with its own form of options."""
+        """Whether the script is started as a program that has its own form of options."""
         return self.style in ("hydra", "globals")
 
     @property
@@ -45,7 +45,8 @@ class ScriptOptions:
 
 
 def read_script(path: Path) -> ScriptOptions:
-    """
+    """Read the options and metrics of a script.
+
     Raises:
         UserError: The file cannot be read, is not Python, or shows no options.
     """
@@ -94,8 +95,8 @@ def _parse(path: Path) -> ast.Module:
 
 
 def printed_metrics(tree: ast.Module) -> list[str]:
-    """Return the keys of mappings that the script writes as JSON (``print(json.dumps({"loss": ...}))``); keys that look
-    like metrics come first."""
+    """Return the keys that look like metrics, most likely first, from mappings that the script writes as JSON
+    (``print(json.dumps({"loss": ...}))``)."""
     keys: dict[str, None] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and name_of(node.func) == "dumps" and node.args:
@@ -108,7 +109,7 @@ def printed_metrics(tree: ast.Module) -> list[str]:
 
 
 def _mappings(node: ast.expr, tree: ast.Module) -> list[ast.Dict]:
-    """Return the mappings from which an expression is built; a variable stands for everything assigned to it
+    """Return the mappings from which an expression is built; for a variable, everything that is assigned to it
     anywhere."""
     match node:
         case ast.Dict(keys=keys, values=values):

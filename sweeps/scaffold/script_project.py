@@ -63,13 +63,14 @@ def required_values(read: ScriptOptions) -> list[Option]:
 
 
 def _is_file_of(folder: Path, option: Option) -> bool:
-    """Whether the default is a file of the start folder, which only a given value finds from the trial's folder."""
+    """Whether an option's default is a file in the start folder. The script would not find it from a trial's folder
+    unless its path is given."""
     return (found := _named_by_default(folder, option)) is not None and found.is_file()
 
 
 def _is_data_folder_of(folder: Path, option: Option) -> bool:
-    """Whether the default is a folder of the start folder that the script reads, by the option's name: trials may write
-    to others."""
+    """Whether an option's default is a folder in the start folder that the script reads, judged by the option's name;
+    trials may write to other folders."""
     found = _named_by_default(folder, option)
     return found is not None and found.is_dir() and any(part in option.name.lower() for part in NAMES_OF_DATA)
 
@@ -130,7 +131,7 @@ def _command(target: str, read: ScriptOptions, arguments: Iterable[str]) -> list
 
 
 def _untouched(read: ScriptOptions) -> list[Option]:
-    """Return the options except those that the command sets outside of the program's arguments."""
+    """Return the options that the command does not set outside of the program's arguments."""
     given = {word.partition("=")[0] for word in _command("", read, ())} if read.is_program else set()
     return [option for option in read.options if f"--{option.name}" not in given]
 
@@ -150,7 +151,7 @@ def _metric(read: ScriptOptions) -> tuple[str, str]:
 
 
 def _other_lines(options: Iterable[Option], given: Set[str]) -> list[str]:
-    """Lines about the options that keep the script's own defaults."""
+    """Return lines about the options that keep the script's own defaults."""
     lines = []
     for option in options:
         if option.name in given:
@@ -174,7 +175,7 @@ def _block(values: Mapping[str, Any], indent: int) -> str:
 
 
 def _plan_test(name: str, conf_folder: str, required: Iterable[Option]) -> str:
-    """A test that only makes the plan, for a script whose trials may take any time."""
+    """Return a test that only makes the plan, for a script whose trials may take any time."""
     whole = own_test(name, conf_folder, {})
     text = whole.partition("\n\ndef test_a_short_trial")[0].rstrip() + "\n"
     text = text.replace("Check the config and one short trial:", "Check the config:")

@@ -47,7 +47,7 @@ ALIASES = {"points_again": "points_to_retry"}
 
 def __getattr__(name: str) -> Any:
     name = ALIASES.get(name, name)
-    if name in __all__:  # imported when it is needed: from where the stub tells type checkers
+    if name in __all__:  # imported when it is needed, from the module that the stub names
         stub = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
         (module,) = re.findall(rf"^from (\S+) import {name} as", stub, re.MULTILINE)
         globals()[name] = found = getattr(importlib.import_module(module), name)

@@ -11,7 +11,7 @@ from sweeps.config.search import Stop
 
 @dataclass
 class Usage:
-    """Time that a sweep has used so far, in all its sessions."""
+    """Time and cost that a sweep has used so far, in all its sessions."""
 
     wall_s: float = 0.0
     cpu_s: float = 0.0
@@ -23,19 +23,20 @@ class Usage:
 
 
 def exhausted_budget(stop: Stop, usage: Usage) -> str | None:
-    """Message about the first budget that is used up; None if none is."""
+    """Return a message about the first budget that is used up; None if none is."""
     used_up = (name for name, limit, used in _budgets(stop, usage) if used >= limit)
     return next((f"search.stop.{name} is used up" for name in used_up), None)
 
 
 def remaining_s(stop: Stop, usage: Usage) -> float:
-    """Seconds until the first budget is used up, at the rate of the sweep so far; infinity if there is no budget."""
+    """Return the seconds until the first budget is used up, at the rate of the sweep so far; infinity if there is no
+    budget."""
     rates = [(limit - used) * usage.wall_s / used if used > 0 else math.inf for _, limit, used in _budgets(stop, usage)]
     return max(0.0, min(rates, default=math.inf))
 
 
 def _budgets(stop: Stop, usage: Usage) -> Iterator[tuple[str, float, float]]:
-    """Each budget with its key and value for a message, its limit, and the used amount."""
+    """Yield each budget as text for a message, its limit, and the used amount."""
     if stop.wall_hours is not None:
         yield f"wall_hours={stop.wall_hours:g}", stop.wall_hours * 3600, usage.wall_s
     if stop.gpu_hours is not None:

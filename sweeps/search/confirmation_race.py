@@ -122,22 +122,22 @@ def race(
 
 
 def _noise(groups: Mapping[str, Group]) -> float:
-    """Standard deviation of one value; each group has two or more."""
+    """Return the standard deviation of one value; each group has two values or more."""
     noise = pooled_deviation(groups.values())
     assert noise is not None
     return noise
 
 
 def _t_quantile(groups: Mapping[str, Group], probability: float) -> float:
-    """Quantile of Student's t with the degrees of freedom of the groups' pooled deviation."""
+    """Return a quantile of Student's t with the degrees of freedom of the groups' pooled deviation."""
     from scipy.special import stdtrit  # takes a tenth of a second, and the service's pages do not need it
 
     return float(stdtrit(sum(len(group) - 1 for group in groups.values()), probability))
 
 
 def _estimates(groups: Mapping[str, Group], confidence: float, max_runs: int) -> dict[str, Estimate]:
-    """Means with simultaneous confidence intervals, for all contenders and after every round. Ordinary intervals would
-    be too narrow: the winner is chosen by its mean, and the race ends earlier when the noise looks small."""
+    """Return means with simultaneous confidence intervals, for all contenders and after every round. Ordinary intervals
+    would be too narrow: the winner is chosen by its mean, and the race ends earlier when the noise looks small."""
     if not groups or min(map(len, groups.values())) < 2:
         return {}
     tail = (1 - confidence) / (2 * len(groups) * (max_runs - 1))

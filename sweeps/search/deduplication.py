@@ -1,4 +1,4 @@
-"""Points that were trained already, and the remaining ones of a finite space."""
+"""Points that are not trained again, and the remaining points of a finite space."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ RANDOM_DRAWS = 1000
 
 
 class KnownPoints:
-    """Points that must not be trained again. Floats with a step are equal if they are at the same step; all other
-    values are compared exactly."""
+    """Points that must not be trained again. Floats with a step are equal if they are at the same step; other values
+    are compared exactly."""
 
     def __init__(self, space: Space, lookup: Lookup, order: Sequence[Point] | None = None):
         """
@@ -46,7 +46,7 @@ class KnownPoints:
             self._left.pop(key, None)
 
     def why(self, point: Point) -> str | None:
-        """Reason not to train a point again; None if there is none."""
+        """Return the reason not to train a point again; None if there is none."""
         return self._known.get(self._key(point))
 
     @property
@@ -55,10 +55,11 @@ class KnownPoints:
         return self._left is not None and not self._left
 
     def unknown(self, seed: int | None, invalid: Callable[[Point], str | None]) -> Iterator[dict[str, Any]]:
-        """Yield untrained valid points that a search over the space finds.
+        """Yield the valid points that are not known; of an infinite space, those of a limited number of random draws.
+        Invalid points become known.
 
         Args:
-            seed: Seed of their random order; None: in the order that they are listed in.
+            seed: Seed of their random order; None: the order in which they are listed.
             invalid: Returns why a point cannot be trained; None if it can.
         """
         for point in self._ordered(seed):
@@ -81,7 +82,7 @@ class KnownPoints:
             yield from points
 
     def _listed(self) -> Mapping[str, dict[str, Any]] | None:
-        """The unknown points, in order; None if there are too many to list."""
+        """Return the unknown points of a finite space, in order; None if there are too many to list."""
         if self._left is None and not self._is_infinite:
             try:
                 points = self._space.grid(self._lookup)

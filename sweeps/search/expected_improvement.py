@@ -71,7 +71,7 @@ class ExpectedImprovement:
         self._computed: tuple[int, float | None] = (0, None)
 
     def largest(self, study: optuna.Study) -> float | None:
-        """The largest expected improvement, in units of the metric; None while too few trials have finished."""
+        """Return the largest expected improvement, in units of the metric; None while too few trials have finished."""
         # Imported here: it takes half a second, for a rule that few sweeps have.
         from sweeps.search.curve_model.threads import on_one_thread
 
@@ -111,7 +111,8 @@ class ExpectedImprovement:
         return [trials[row] for row in most_telling(self._losses(trials)[None, :, None], MOST_KNOWN)]
 
     def _observed(self, trials: Sequence[FrozenTrial]) -> Observations:
-        """The trials' losses on a linear scale of variance 1, from which an improvement is converted back."""
+        """Return the trials' losses on a linear scale of variance 1, from which an improvement can be converted
+        back."""
         losses, rows = self._losses(trials), np.arange(len(trials))
         mean, scale = _mean_and_scale(losses)
         vectors = self._cube.matrix([self._cube.point(trial.params) for trial in trials])

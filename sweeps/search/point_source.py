@@ -35,7 +35,7 @@ def no_value(path: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class PointOptions:
-    """Options of a ``PointSource``; the further keyword arguments of ``OptunaSearcher``."""
+    """Options of a ``PointSource``, which are keyword arguments of ``OptunaSearcher`` as well."""
 
     points: Sequence[Point] = ()
     """Points to suggest first; missing values are sampled."""
@@ -53,14 +53,14 @@ class PointOptions:
 
 
 class PointSource:
-    """Finds the next point of a study that is worth training."""
+    """Chooses the next point of a study to train."""
 
     def __init__(self, study: optuna.Study, space: Space, options: PointOptions):
         """
         Args:
             study: Asked for trials, and told of points that are rejected.
             space: Space of the points.
-            options: Which points to find.
+            options: Options of the choice.
         """
         self._study, self._space, self._options = study, space, options
         self._known = KnownPoints(space, options.lookup, options.grid)
@@ -117,7 +117,7 @@ class PointSource:
         return trial, self._space.sample(trial, self._options.lookup)
 
     def _is_accepted(self, trial: optuna.Trial, point: Point, *, advised: bool) -> bool:
-        """Whether a point should be trained; if not, the study records its trial as failed."""
+        """Whether a point should be trained; if not, its trial is recorded as failed in the study."""
         reason = self._known.why(point) or self._invalid(point) or (self._refused(point) if advised else None)
         if reason is None:
             return True
@@ -141,7 +141,7 @@ class PointSource:
             self._study.enqueue_trial(dict(values), user_attrs={RESAMPLED: resampled + 1})
 
     def _draw(self) -> tuple[optuna.Trial, dict[str, Any]] | str:
-        """The next point of the grid; or a random point, if the sampler suggested none that is worth training."""
+        """Return the next point of the grid, or a random point if the sampler suggested none that is worth training."""
         is_grid = self._options.grid is not None
         seed = None if is_grid else len(self._study.get_trials(deepcopy=False))
         chosen: Point | None = None
@@ -156,7 +156,7 @@ class PointSource:
         return self._ask()
 
     def _invalid(self, point: Point) -> str | None:
-        """Reason why a point cannot be run; None if it can."""
+        """Return the reason why a point cannot be run; None if it can."""
         try:
             if self._options.validate is not None:
                 self._options.validate(point)
@@ -167,6 +167,6 @@ class PointSource:
         return None
 
     def _refused(self, point: Point) -> str | None:
-        """Reason why an advisor refuses a point; None if none does."""
+        """Return the reason why an advisor refuses a point; None if none does."""
         reasons = (advisor.refuse(self._study, point) for advisor in self._options.advisors)
         return next((reason for reason in reasons if reason is not None), None)

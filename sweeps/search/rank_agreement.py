@@ -1,4 +1,4 @@
-"""Agreement of two orders of the same points, with an interval that is exact for few points."""
+"""Rank correlation of two lists of values, with an interval that is exact for few points."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WIDEST = 50.0
 
 
 def agreement(first: Sequence[float], second: Sequence[float], confidence: float = 0.95) -> Agreement:
-    """Measure how far two lists of values order the same points equally.
+    """Measure how well two lists of values agree on the order of the same points.
 
     The interval inverts the distribution of the number of pairs in opposite orders under Mallows' model (1957), in
     which the probability of an order falls exponentially with that number. Unlike intervals by Fisher's transformation
@@ -71,7 +71,7 @@ def agreement(first: Sequence[float], second: Sequence[float], confidence: float
 
 
 def _permutations(points: int) -> np.ndarray:
-    """Number of permutations with each number of inversions (Mahonian numbers), divided by the largest such number."""
+    """Return the number of permutations for each number of inversions (Mahonian numbers), divided by the largest."""
     counts = np.ones(1)
     for length in range(2, points + 1):
         counts = np.convolve(counts, np.ones(length))

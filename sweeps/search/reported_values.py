@@ -1,4 +1,4 @@
-"""Values that a trial has reported, kept in its Optuna trial so that they outlive the driver."""
+"""Values that a trial has reported, stored in its Optuna trial so that they survive the driver."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ class ReportedValues:
         return best
 
     def set_constraints(self) -> None:
-        """Tell Optuna by how much each limit was exceeded; zero if it was kept."""
+        """Record for Optuna by how much each limit was exceeded; zero if it was kept."""
         for name, violation in self._violations.items():
             self.trial.set_constraint(name, violation)
 
 
 def reported_values(trial: optuna.trial.FrozenTrial) -> dict[int, Values]:
-    """The objectives that a trial of the study has reported, by step."""
+    """Return the objectives that a trial of the study has reported, by step."""
     if trial.intermediate_values:  # of one objective
         return {step: (value,) for step, value in trial.intermediate_values.items()}
     return {

@@ -68,5 +68,5 @@ def duel(
 
 
 def rounding(*values: float) -> float:
-    """Return the difference up to which values are equal except for rounding."""
+    """Return the tolerance within which values differ only by rounding."""
     return ROUNDING * max(map(abs, values))

@@ -15,7 +15,7 @@ ENDED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
 
 def stop_reason(stop: Stop, mode: Mode, study: optuna.Study, *, last_counts: bool = False) -> str | None:
-    """Message about the target or the plateau that was reached; None if neither was. For one objective.
+    """Return a message about the target or the plateau that was reached; None if neither was. For one objective.
 
     Args:
         stop: The rules.
@@ -39,7 +39,7 @@ def stop_reason(stop: Stop, mode: Mode, study: optuna.Study, *, last_counts: boo
 
 
 def too_little_improvement(stop: Stop, improvement: ExpectedImprovement, study: optuna.Study) -> str | None:
-    """Message that further trials are expected to improve too little; None if they may improve enough."""
+    """Return a message that further trials are expected to improve too little; None if they may improve enough."""
     if stop.expected_improvement is None:
         return None
     largest = improvement.largest(study)
@@ -49,8 +49,8 @@ def too_little_improvement(stop: Stop, improvement: ExpectedImprovement, study: 
 
 
 def _since_improvement(trials: Sequence[FrozenTrial], losses: Sequence[float | None], min_change: float) -> int:
-    """Number of trials that ended since the best value last improved by more than ``min_change``; 0 before any
-    value."""
+    """Return the number of trials that ended since the best value last improved by more than ``min_change``; 0 before
+    any value."""
     best: float | None = None
     since = 0
     ended = [
@@ -67,7 +67,7 @@ def _since_improvement(trials: Sequence[FrozenTrial], losses: Sequence[float | N
 
 
 def _loss(trial: FrozenTrial, sign: int, *, last_counts: bool) -> float | None:
-    """Value of a trial, as a loss; None if it failed, violated a limit, or has none yet."""
+    """Return the value of a trial as a loss; None if it failed, violated a limit, or has none yet."""
     if trial.state == TrialState.FAIL or any(excess > 0 for excess in trial.constraints.values()):
         return None
     if trial.state == TrialState.COMPLETE:

@@ -1,4 +1,4 @@
-"""A study after a crash or for another space: trials are cleared, built again, or rewritten."""
+"""Repairs a study after a crash, and rewrites it for a wider space."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _in_space(trial: FrozenTrial, before: Space, after: Space, lookup: Lookup, *
     after.sample(sampled.ask(), lookup)
     again = sampled.get_trials()[0]
     trial.params, trial.distributions = again.params, again.distributions
-    if before.distributions != after.distributions:  # distances in it are others
+    if before.distributions != after.distributions:  # distances in the wider space differ
         for model in (CURVE_MODELS, COST_MODEL):
             trial.system_attrs.pop(model, None)
     if reopen and trial.state == TrialState.COMPLETE:
@@ -163,7 +163,7 @@ def _in_space(trial: FrozenTrial, before: Space, after: Space, lookup: Lookup, *
 
 
 def _recoded(path: str, value: Any, before: Space, after: Space) -> Any:
-    """The encoded value of a parameter in the wider space; an ordered choice is encoded as its index."""
+    """Encode the value of a parameter for the wider space; an ordered choice is encoded as its index."""
     old, new = before.distributions.get(path), after.distributions.get(path)
     if isinstance(old, OrdinalDistribution) and isinstance(new, OrdinalDistribution):
         return new.choices.index(old.choices[value])

@@ -104,7 +104,7 @@ def open_study_storage(path: Path) -> tuple[JournalStorage, str | None]:
 
 
 def _intact_bytes(path: Path) -> int:
-    """Number of bytes before the first line that is not one of Optuna's."""
+    """Return the number of bytes before the first line that is not one of Optuna's."""
     intact = 0
     with path.open("rb") as lines:
         for line in lines:

@@ -1,7 +1,7 @@
 """A search in an Optuna study: suggests points, and records in the study how each trial ended.
 
-Ray's own ``OptunaSearch`` tells a study that a trial which a scheduler stopped is complete, and leaves failed trials
-running forever.
+Ray's own ``OptunaSearch`` reports a trial that a scheduler stopped as complete, and leaves failed trials running
+forever.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class StudySearch:
         return bool(self._running)
 
     def next_trial(self) -> Suggested | None:
-        """The next trial; None if no further one is to start (``num_trials`` may still be raised).
+        """Return the next trial; None if no further one is to start (``num_trials`` may still be raised).
 
         Raises:
             ConfigError: No point of the space can be trained.
@@ -176,7 +176,7 @@ class StudySearch:
         return None
 
     def _end(self) -> str | None:
-        """A reason to start no further trial; None if there is none."""
+        """Return a reason to start no further trial; None if there is none."""
         if self._num_trials is not None and self._num_started >= self._num_trials:
             return f"{counted(self._num_trials, 'trial')} {'was' if self._num_trials == 1 else 'were'} started"
         return None if self._enough is None else self._enough(self.study)
@@ -242,7 +242,7 @@ class StudySearch:
     def _end_state(
         self, reported: ReportedValues, result: Mapping[str, Any] | None, *, returned: bool
     ) -> tuple[TrialState, str | None]:
-        """State of a trial that ended without an error, and the reason for its failure."""
+        """Return the state of a trial that ended without an error, and the reason for its failure."""
         result = result or {}  # Tune has none for a trial that was paused, or had not begun
         for metric in self.objectives.metrics:
             if not math.isfinite(result.get(metric, 0.0)):
@@ -257,14 +257,15 @@ class StudySearch:
         """Whether a trial trained to its end instead of being stopped by the scheduler; may be overridden.
 
         Args:
-            result: The last one.
+            result: Last result of the trial.
             returned: Whether this result was reported before, as Tune does when a trainable function returns.
         """
         return bool(result.get(COMPLETED, returned))
 
 
 def taken_over(trial: FrozenTrial) -> list[tuple[Mapping[str, Any], Origin]]:
-    """States of other trials from which a trial has continued, each with the trial's values from then on, in order."""
+    """Return the states of other trials from which a trial has continued, each with the trial's values from then on, in
+    order."""
     attributes = trial.user_attrs
     counts = sorted(int(name.removeprefix(ORIGIN_PREFIX)) for name in attributes if name.startswith(ORIGIN_PREFIX))
     kept = [attributes[f"{ORIGIN_PREFIX}{count}"] for count in counts]

@@ -19,8 +19,7 @@ VERSION, WRITTEN_BY = "sweeps:version", "sweeps:written_by"
 
 
 def _add_version(_study: optuna.Study) -> None:
-    """Migrate version 1 to 2: from then on the study contains its version, which ``migrate_study`` writes after every
-    step."""
+    """Migrate version 1 to 2, in which the study contains its version; ``migrate_study`` writes it after every step."""
 
 
 STEPS: Sequence[Callable[[optuna.Study], None]] = (_add_version,)

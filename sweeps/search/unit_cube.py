@@ -51,21 +51,21 @@ class UnitCube:
         return [parameters.index(each) for each in self.columns]
 
     def vector(self, point: Point) -> Vector:
-        """A point as a vector of shape ``[columns]``; a missing parameter is at the middle of its range."""
+        """Return a point as a vector of shape ``[columns]``; a missing parameter is at the middle of its range."""
         columns: list[float] = []
         for path, distribution in self._space.items():
             columns.extend(_columns(distribution, point.get(path)) if path in point else _absent(distribution))
         return np.array(columns)
 
     def matrix(self, points: Sequence[Point]) -> Vector:
-        """Points as an array of shape ``[points, columns]``."""
+        """Return points as an array of shape ``[points, columns]``."""
         return np.array([self.vector(point) for point in points]).reshape(len(points), len(self.columns))
 
     def point(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """The point of an Optuna trial, without constants and without parameters that the space lacks.
+        """Return the point of an Optuna trial, without constants and without parameters that the space lacks.
 
         Args:
-            parameters: The trial's: choices as text or number, ordered choices as their index.
+            parameters: Parameters of the trial: choices as text or number, ordered choices as their index.
         """
         return {
             path: decode(distribution, parameters[path])
@@ -75,7 +75,7 @@ class UnitCube:
 
 
 def position(distribution: FloatDistribution | IntDistribution | OrdinalDistribution, value: Any) -> float:
-    """Position of a value in its range, from 0 to 1; outside of that for a value outside the range."""
+    """Return the position of a value in its range, from 0 to 1; below 0 or above 1 for a value outside the range."""
     low, high = scaled_bounds(distribution)
     if low == high:
         return 0.5
@@ -83,7 +83,7 @@ def position(distribution: FloatDistribution | IntDistribution | OrdinalDistribu
 
 
 def value_at(distribution: FloatDistribution | IntDistribution | OrdinalDistribution, position: float) -> Any:
-    """The value nearest to a position between 0 and 1 that can be sampled."""
+    """Return the value nearest to a position between 0 and 1 that can be sampled."""
     low, high = scaled_bounds(distribution)
     scaled = low + position * (high - low)
     if isinstance(distribution, OrdinalDistribution):
@@ -98,7 +98,7 @@ def value_at(distribution: FloatDistribution | IntDistribution | OrdinalDistribu
 
 
 def scaled_bounds(distribution: FloatDistribution | IntDistribution | OrdinalDistribution) -> tuple[float, float]:
-    """Both bounds of a range, on its own scale."""
+    """Return both bounds of a range, on its own scale."""
     if isinstance(distribution, OrdinalDistribution):
         return 0.0, len(distribution.choices) - 1.0
     return _scale(distribution, distribution.low), _scale(distribution, distribution.high)
@@ -113,7 +113,7 @@ def _scale(distribution: FloatDistribution | IntDistribution | OrdinalDistributi
 
 
 def _columns(distribution: Distribution, value: Any) -> list[float]:
-    """The columns of one parameter; for the value None, those of the middle of its range."""
+    """Return the columns of one parameter; for the value None, those of the middle of its range."""
     if isinstance(distribution, CategoricalDistribution):
         chosen = index_of(distribution.choices, value)
         columns = [math.sqrt(0.5) * (index == chosen) for index in range(len(distribution.choices))]

@@ -1,4 +1,4 @@
-"""One objective from several: the augmented Chebyshev norm of their distances from the best value of each.
+"""Combines several objectives into one: the augmented Chebyshev norm of their distances from the best value of each.
 
 For any weights, its minimum is on the Pareto front (Knowles, 2006, https://doi.org/10.1109/TEVC.2005.851274, eq. 2).
 """
@@ -14,7 +14,7 @@ ALL_COUNT = 0.05
 
 
 def weighted(values: Array, weights: Array, best: Array) -> Array:
-    """The weighted objective.
+    """Return the weighted objective.
 
     Args:
         values: Values of shape ``[objectives, ...]`` on comparable scales; smaller is better.
@@ -27,13 +27,13 @@ def weighted(values: Array, weights: Array, best: Array) -> Array:
 
 
 def weightings(objectives: int) -> Array:
-    """Weights that cover the front: each objective alone, and all equally.
+    """Return weights that cover the Pareto front: each objective alone, and all equally.
 
     Args:
         objectives: Number of objectives.
 
     Returns:
-        Weights of shape ``[weightings, objectives]``; of one objective, 1.
+        Weights of shape ``[weightings, objectives]``; for one objective, 1.
 
     >>> weightings(2).tolist()
     [[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]
@@ -43,7 +43,7 @@ def weightings(objectives: int) -> Array:
 
 
 def as_one(values: Array, weights: Array) -> Array:
-    """The weighted objective of reported values.
+    """Return the weighted objective of reported values.
 
     Args:
         values: Values of shape ``[objectives, trials, rungs]``, NaN where there is none; smaller is better.

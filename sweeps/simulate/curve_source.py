@@ -1,4 +1,4 @@
-"""Learning curves instead of training: all reports that a trial would make."""
+"""Interface of simulated learning curves: all reports that a trial would make."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Report:
 
 
 class CurveSource(Protocol):
-    """Returns the learning curve of a trial at any point of a space."""
+    """Source of the learning curve of a trial, at any point of a space."""
 
     def curve(self, point: Point) -> list[Report]:
-        """All reports of a trial that trains to its end, in order; at least one.
+        """Return all reports of a trial that trains to its end, in order; at least one.
 
         Args:
             point: Values by path.

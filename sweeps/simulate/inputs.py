@@ -1,4 +1,4 @@
-"""Plan and table of a simulation, checked before Ray and Optuna are imported, which takes seconds."""
+"""Plan and table of a simulation, checked before Ray and Optuna are imported, whose imports take seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sweeps.simulate.regret import Scale, scale_of
 
 @dataclass(frozen=True)
 class Inputs:
-    """A plan, and a table with the data that its search needs."""
+    """Plan of a sweep, and the table with the data that its search needs."""
 
     plan: Plan
     table: CurveTable
@@ -67,7 +67,7 @@ def _check_search(search: Search) -> None:
 
 
 def _check_resource(search: Search, table: Path, curves: CurveTable) -> None:
-    """Check that the scheduler can count in its resource.
+    """Check that the table has the resource in which the scheduler counts.
 
     Raises:
         ConfigError: The table has no such column.

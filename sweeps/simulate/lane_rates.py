@@ -26,7 +26,7 @@ class LaneRates:
         """Read rates: ``1=100,2=180``, or the text of ``scaling.trials_per_group=auto``.
 
         Raises:
-            ValueError: The text has no such rates, not that of one trial, or one of 0.
+            ValueError: The text has no rates, lacks the rate of one trial, or has a rate of 0.
 
         Example:
             >>> LaneRates.parsed("1=100,4=250").rates
@@ -45,7 +45,7 @@ class LaneRates:
         return cls(dict(sorted(rates.items())))
 
     def number(self, wanted: int | Literal["auto"]) -> int:
-        """Number of trials in each worker group.
+        """Return the number of trials in each worker group.
 
         Args:
             wanted: ``scaling.trials_per_group``; ``auto`` finds the number.
@@ -63,8 +63,8 @@ class LaneRates:
         return wanted
 
     def speed(self, trials: int) -> float:
-        """Speed of each trial when this many share a group, relative to a trial alone. Between measured rates, it is
-        interpolated linearly.
+        """Return the speed of each trial when this many share a group, relative to a trial alone. Between measured
+        rates, it is interpolated linearly.
 
         >>> LaneRates({1: 100.0, 2: 180.0, 4: 260.0}).speed(3)
         0.7333333333333334

@@ -26,7 +26,7 @@ LARGEST = 1e150
 
 
 def check_is_file(path: Path) -> None:
-    """Check that there is a file to read.
+    """Check that the file exists.
 
     Raises:
         UserError: There is no such file.
@@ -104,7 +104,8 @@ def _is_number(column: pd.Series[Any]) -> bool:
 
 
 def _ranges(space: Space, frame: pd.DataFrame) -> list[str]:
-    """Searched ranges of numbers. A range whose condition never holds may have no values, and then no type."""
+    """Return the searched ranges of numbers. A range whose condition never holds may have no values, and then no
+    type."""
     return [
         path
         for path, distribution in space.distributions.items()
@@ -113,7 +114,8 @@ def _ranges(space: Space, frame: pd.DataFrame) -> list[str]:
 
 
 class _Rows:
-    """Rows of a table, and a check for each kind of column; each raises a ``UserError`` for the first wrong value."""
+    """Rows of a table, with a check for each kind of column; each check raises a ``UserError`` for the first wrong
+    value."""
 
     def __init__(self, path: Path, frame: pd.DataFrame):
         self._path, self.frame = path, frame

@@ -1,4 +1,4 @@
-"""Recorded learning curves: a table with a row for each configuration and step."""
+"""Table of recorded learning curves, with a row for each configuration and step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RecordedTrial:
-    """A configuration of a table, with its curve."""
+    """Configuration of a table, with its learning curve."""
 
     point: dict[str, Any]
     """Values by path, without those whose conditions do not hold."""
@@ -57,7 +57,7 @@ class CurveTable:
         return [trial for trial in self.trials if trial.reports[-1].step == self.last_step]
 
     def length(self, resource: str) -> float:
-        """Length of a whole training.
+        """Return the length of a whole training.
 
         Args:
             resource: ``evaluations``, ``steps`` or the name of a reported number.
@@ -69,12 +69,12 @@ class CurveTable:
         return max(trial.reports[-1].metrics[resource] for trial in self.whole)
 
     def metric_names(self) -> set[str]:
-        """Names of all reported numbers."""
+        """Return the names of all reported numbers."""
         return set(self.trials[0].reports[0].metrics)
 
 
 def point_key(point: Point) -> str:
-    """A text that is the same for equal points."""
+    """Return a text that is the same for equal points."""
     return json.dumps({path: encode(value) for path, value in point.items()}, sort_keys=True)
 
 
@@ -113,7 +113,6 @@ def read_table(path: Path, space: Space, lookup: Lookup, metrics: Sequence[str])
 
 
 def _reports(rows: pd.DataFrame, numbers: Sequence[str]) -> list[Report]:
-    """The reports of all rows."""
     steps, seconds = rows[STEP].to_numpy(), rows[ELAPSED].to_numpy(dtype=float)
     values = rows[list(numbers)].to_numpy(dtype=float)
     return [
@@ -123,7 +122,8 @@ def _reports(rows: pd.DataFrame, numbers: Sequence[str]) -> list[Report]:
 
 
 def _point(row: Mapping[str, Any], space: Space, lookup: Lookup) -> tuple[dict[str, Any], str | None]:
-    """A configuration as a point of the space, and its first value outside of the space; None if it lies inside."""
+    """Return a configuration as a point of the space, and its first value outside of the space; None if all values lie
+    inside."""
     point: dict[str, Any] = {}
     for path, distribution in space.distributions.items():
         if not space.active(path, point, lookup):

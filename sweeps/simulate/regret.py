@@ -1,4 +1,4 @@
-"""Regret of a simulated search: distance of the best value so far from the best one in the table."""
+"""Regret of a simulated search: the distance of the best value so far from the best one in the table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Improvement:
 
 @dataclass(frozen=True)
 class Scale:
-    """Values of the first objective in a table, to which those of a search are compared."""
+    """Values of the first objective in a table, with which those of a search are compared."""
 
     best: float
     """Best value of the configurations that satisfy all limits."""
@@ -33,11 +33,11 @@ class Scale:
     """1 if larger values are better, else -1."""
 
     def regret(self, value: float) -> float:
-        """Distance of a value from the best one; 0 if it is better, as predictions of a forest may be."""
+        """Return the distance of a value from the best one; 0 if it is better, as predictions of a forest may be."""
         return max(0.0, self.sign * (self.best - value))
 
     def normalized(self, regret: float) -> float:
-        """Regret as a share of the distance from the table's best value to its median."""
+        """Return the regret as a share of the distance from the table's best value to its median."""
         return regret / max(abs(self.median - self.best), 1e-300)
 
     def improvements(self, values: Iterable[tuple[float, float]]) -> list[Improvement]:
@@ -75,7 +75,7 @@ def scale_of(table: CurveTable, objectives: Objectives) -> Scale:
 
 
 def _values(trials: Iterable[RecordedTrial], objectives: Objectives) -> list[float]:
-    """Values of the first objective, of the trials that have one and satisfy all limits."""
+    """Return the first objective of the trials that have a value and satisfy all limits."""
     found = (_counted([report.metrics for report in trial.reports], objectives) for trial in trials)
     return [values[0] for values in found if values is not None]
 

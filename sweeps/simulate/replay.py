@@ -37,14 +37,14 @@ class Replay:
     """Decisions that differed."""
 
     def describe(self) -> str:
-        """The result in one line."""
+        """Return the result in one line."""
         same = f"{len(self.differences)} are different" if self.differences else "all are the same"
         given = f"; {self.given} other points were given, and not sampled" if self.given else ""
         unknown = f"; {self.unknown} decisions are of a kind that is not repeated" if self.unknown else ""
         return f"{self.suggestions} suggestions and {self.decisions} decisions repeated: {same}{given}{unknown}"
 
     def as_json(self) -> dict[str, Any]:
-        """The document of ``replay --json``."""
+        """Return the document of ``replay --json``."""
         return {
             "suggestions": self.suggestions,
             "given": self.given,
@@ -55,7 +55,7 @@ class Replay:
 
 
 def read_journal(plan: Plan) -> list[dict[str, Any]]:
-    """Entries of the journal of a sweep's study; an incomplete one at the end is left out.
+    """Return the entries of the journal of a sweep's study; an incomplete one at the end is left out.
 
     Raises:
         UserError: The sweep's folder has none.
@@ -63,7 +63,7 @@ def read_journal(plan: Plan) -> list[dict[str, Any]]:
     path, entries = plan.folder / study_file(plan.stage), []
     if not path.is_file():
         raise UserError(f"{plan.name}: its study {path} is missing; only this file records the decisions of the search")
-    for line in path.read_bytes().splitlines():  # of bytes, lines end at no other characters
+    for line in path.read_bytes().splitlines():  # bytes: a text has more kinds of line ends
         try:
             entries.append(parsed(line))
         except ValueError:
@@ -72,7 +72,7 @@ def read_journal(plan: Plan) -> list[dict[str, Any]]:
 
 
 def study_of(plan: Plan, entries: Sequence[dict[str, Any]]) -> optuna.Study:
-    """The study that results from these entries, in memory.
+    """Return the study that results from these entries, in memory.
 
     Raises:
         UserError: There is no study: the sweep failed before its search began.
@@ -133,7 +133,7 @@ def _suggestions(plan: Plan, entries: Sequence[dict[str, Any]], study: optuna.St
 
 
 def _decisions(plan: Plan, study: optuna.Study) -> tuple[int, int, list[str]]:
-    """Numbers of repeated decisions and of those that cannot be repeated, and the differences."""
+    """Return the number of repeated decisions, the number of those that cannot be repeated, and the differences."""
     scheduler, count, unknown, different = build_scheduler(plan, DecisionLog()), 0, 0, list[str]()
     for number, event in DecisionLog(study).events:
         again = scheduler.repeat(number, event)
@@ -150,6 +150,6 @@ def _decisions(plan: Plan, study: optuna.Study) -> tuple[int, int, list[str]]:
 
 
 def named(trial: FrozenTrial) -> str:
-    """A trial's name in messages."""
+    """Return a trial's name for messages."""
     number = trial.user_attrs.get(NUMBER)
     return f"trial {number:04}" if number is not None else f"rejected sample {trial.number}"

@@ -50,7 +50,7 @@ class SimulatedSweep:
     ended_because: str | None
 
     def regret(self, time_s: float) -> float | None:
-        """Regret of the best value at a simulated time; None before the first."""
+        """Return the regret of the best value at a simulated time; None before the first value."""
         return next((each.regret for each in reversed(self.improvements) if each.time_s <= time_s), None)
 
 
@@ -119,8 +119,8 @@ def simulate(
 
 
 def _longest(plan: Plan, curves: CurveTable) -> dict[str, float]:
-    """Set the scheduler's longest trial to that of the table, where the config's trainings have another length: a
-    simulated trial ends where its curve does."""
+    """Return the change that sets the scheduler's longest trial to the length of the table's curves, if the config's
+    trials have another length: a simulated trial ends where its curve does."""
     scheduler = plan.config.search.scheduler
     if not isinstance(scheduler, AutomaticScheduler | FreezeThawScheduler | HyperbandScheduler) or scheduler.longest:
         return {}
@@ -155,8 +155,8 @@ def _search(
 
 
 def _course(outcome: Outcome, record: SweepRecord, objectives: Objectives) -> list[tuple[float, float]]:
-    """Times and values of the first objective, from the reports that count: those of eligible trials, and only the last
-    one of each if the last report counts."""
+    """Return the times and values of the first objective from the reports that count: those of eligible trials, and
+    only the last one of each if the last report counts."""
     valid = {trial.trial for trial in record.trials if _may_be_best(trial)}
     found = [
         (report.trial, (report.time_s, values[0]))
@@ -172,7 +172,7 @@ def _may_be_best(trial: TrialRecord) -> bool:
 
 
 def _record(plan: Plan, study: optuna.Study, outcome: Outcome, objectives: Objectives, workers: int) -> SweepRecord:
-    """The sweep in the form of its record in MLflow."""
+    """Return the sweep in the form of its record in MLflow."""
     started = [trial for trial in study.get_trials(deepcopy=False) if NUMBER in trial.user_attrs]
     trials = [_trial(plan, trial, outcome, objectives) for trial in started]
     counts = {state: sum(trial.state == state for trial in trials) for state in STATES}

@@ -1,7 +1,7 @@
-"""Discrete-event simulation of a search: the same code as in a sweep, without workers and real time.
+"""Discrete-event simulation of a search: runs the code of a sweep without workers and real time.
 
-Sampler and scheduler are those of a sweep. Only training is replaced: a trial's reports come from
-a ``CurveSource``, at the simulated times at which they would be made.
+Sampler and scheduler are the same as in a sweep. Only training is replaced: a trial's reports come from a
+``CurveSource``, at the simulated times at which they would be made.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Outcome:
 
 
 class SimulatedTrial:
-    """A trial as schedulers see it."""
+    """Simulated trial, with the properties that schedulers see."""
 
     num_exploits = 0
 
@@ -72,12 +72,12 @@ class SimulatedTrial:
         self.last_result: Result = {}
 
     def step_s(self) -> float:
-        """Seconds from the trial's last report to its next one, if it trains alone."""
+        """Return the seconds from the trial's last report to its next one, if it trains alone."""
         before = self.curve[self.position - 1].elapsed_s if self.position else 0.0
         return max(self.curve[self.position].elapsed_s - before, 1e-9)
 
     def report(self) -> Result:
-        """The next result, in the form that the trainable of a sweep returns."""
+        """Return the next result, in the form that the trainable of a sweep returns."""
         made, self.position = self.curve[self.position], self.position + 1
         self.last_result = {
             EVALUATIONS: self.position,
@@ -155,7 +155,7 @@ class Simulation:
         )
 
     def _use(self, now: float) -> None:
-        """Advance the time to ``now``, and count the used resources."""
+        """Advance the time to ``now``, and count the resources used until then."""
         running = sum(trial.status == "running" for trial in self._live.values())
         passed, self._now = now - self._now, now
         self.usage.wall_s = now

@@ -21,7 +21,7 @@ FRACTIONS = (0.1, 0.25, 0.5, 0.75, 1.0)
 
 
 def simulation_document(result: SimulationResult) -> dict[str, Any]:
-    """The document of ``run --json`` for the first search, with the key ``simulation``."""
+    """Return the document of ``run --json`` for the first search, with the key ``simulation``."""
     first, error = result.sweeps[0], result.error
     return {
         **first.record.as_json(),
@@ -114,7 +114,7 @@ def _describe_between(result: SimulationResult) -> str:
 
 
 def _mean(values: Sequence[float]) -> str:
-    """Mean, with the half width of its 95 % confidence interval if there are several."""
+    """Format the mean, with the half width of its 95 % confidence interval if there are several values."""
     mean = statistics.fmean(values)
     if len(values) < 2:
         return f"{mean:.4g}"

@@ -1,4 +1,5 @@
-"""Learning curves for points that a table lacks: from a forest fitted to the table, or of the nearest configuration."""
+"""Learning curves for points that a table lacks: predicted by a forest fitted to the table, or taken from the nearest
+configuration."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ class SurrogateError:
 
 
 class NearestCurve:
-    """Answers with the recorded curve of the nearest configuration that was trained to the end."""
+    """Source that returns the recorded curve of the nearest configuration that was trained to the end."""
 
     def __init__(self, table: CurveTable, space: Space):
         self._table, self._cube = table, UnitCube(space)
@@ -48,13 +49,14 @@ class NearestCurve:
         self._matrix = self._cube.matrix([trial.point for trial in self._whole])
 
     def curve(self, point: Point) -> list[Report]:
-        """The curve of the point itself if the table has it to the end, otherwise of the nearest configuration."""
+        """Return the curve of the point itself if the table has it to the end, otherwise that of the nearest
+        configuration."""
         distances = ((self._matrix - self._cube.vector(point)) ** 2).sum(axis=1)
         return self._whole[int(np.argmin(distances))].reports
 
 
 class ForestCurve:
-    """Answers with the recorded curve if there is one, otherwise with a prediction of extremely randomised trees.
+    """Source that returns the recorded curve if there is one, otherwise a prediction of extremely randomised trees.
 
     The trees predict each metric, and the logarithm of the seconds between two reports, from the point and the step. A
     recorded curve that was stopped early continues with the prediction, shifted so that both meet.
@@ -87,7 +89,7 @@ class ForestCurve:
         """Error at the last step."""
 
     def curve(self, point: Point) -> list[Report]:
-        """All reports of a trial at a point."""
+        """Return all reports of a trial at a point."""
         recorded = self._table.by_point.get(point_key(point))
         if recorded is not None and recorded.reports[-1].step == self._steps[-1]:
             return recorded.reports
@@ -95,7 +97,8 @@ class ForestCurve:
         return predicted if recorded is None else _continued(recorded, predicted)
 
     def _rows(self, trial: RecordedTrial) -> tuple[Array, Array]:
-        """Features and targets of a configuration, with a row for each step to which the forest is fitted."""
+        """Return the features and targets of a configuration, with a row for each step to which the forest is
+        fitted."""
         before, kept = 0.0, []
         for report in trial.reports:
             between = math.log(max(report.elapsed_s - before, 1e-9))
@@ -114,7 +117,7 @@ class ForestCurve:
         from sklearn.ensemble import ExtraTreesRegressor
 
         features, targets = np.concatenate([each for each, _ in rows]), np.concatenate([each for _, each in rows])
-        # Targets of one scale each, since a tree's splits minimise their summed variance.
+        # Scale each target, since a tree's splits minimise the sum of their variances.
         center, scale = targets.mean(axis=0), np.maximum(targets.std(axis=0), 1e-12)
         forest = ExtraTreesRegressor(trees, random_state=self._seed).fit(features, (targets - center) / scale)
         return forest, center, scale
@@ -137,7 +140,7 @@ class ForestCurve:
         ]
 
     def _error(self, rows: Sequence[tuple[Array, Array]]) -> SurrogateError | None:
-        """Cross-validated error at the last step; None if too few configurations were trained to the end."""
+        """Return the cross-validated error at the last step; None if too few configurations were trained to the end."""
         from scipy.stats import spearmanr
 
         last = math.log1p(self._steps[-1])
@@ -160,7 +163,7 @@ class ForestCurve:
 
 
 def _continued(recorded: RecordedTrial, predicted: Sequence[Report]) -> list[Report]:
-    """Continue a recorded curve that ends early by a predicted one, shifted to meet it."""
+    """Continue a recorded curve that ends early with a predicted one, shifted to meet it."""
     end = recorded.reports[-1]
     meets = min(predicted, key=lambda report: abs(report.step - end.step))
     shift = {name: end.metrics[name] - value for name, value in meets.metrics.items()}

@@ -1,4 +1,4 @@
-"""Reasons for a trial's suggestion and for each decision about it, from what was known when each was made."""
+"""Explains a trial's suggestion and each decision about it, from what was known at that time."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _suggested(plan: Plan, study: optuna.Study, trial: FrozenTrial) -> str:
 
 
 def _origin(plan: Plan, trial: FrozenTrial) -> str:
-    """Origin of a trial's point."""
+    """Describe where a trial's point comes from."""
     values, sampler = enqueued_values(trial), plan.config.search.sampler.kind
     if POINT in trial.user_attrs:
         return f"given first: it is {_place(plan, trial.user_attrs[POINT])}"
@@ -74,11 +74,11 @@ def _origin(plan: Plan, trial: FrozenTrial) -> str:
 
 
 def _place(plan: Plan, position: int) -> str:
-    """Origin of a point that comes before those of the sampler.
+    """Describe the origin of a point that was trained before those of the sampler.
 
     Args:
         plan: The plan of the sweep, or of a stage.
-        position: Position of the point among those, from 1.
+        position: Position of the point among these first points, from 1.
     """
     is_after_stage, users = bool(plan.results_of_stages), plan.config.search.points
     given = plan.first_points() if is_after_stage else plan.points.first()
@@ -110,7 +110,7 @@ def _decided(plan: Plan, study: optuna.Study, trial: str) -> list[str]:
     for position, (number, event) in enumerate(events):
         if number != trial:
             continue
-        # The state after the decisions before, as after a restart: making all of them again takes minutes.
+        # Restore the state after the earlier decisions, as after a restart: making all of them again takes minutes.
         log.events = events[:position]
         scheduler = build_scheduler(plan, log)
         if (reason := scheduler.explain(trial, event)) is not None:

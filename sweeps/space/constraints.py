@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ConstraintFailed(ConstraintViolated):
-    """A constraint that cannot be computed from the values of a point."""
+    """A constraint cannot be computed from the values of a point."""
 
 
 class Constraints:
@@ -101,7 +101,7 @@ class Constraints:
         return True
 
     def _values(self, point: Mapping[str, Any]) -> Callable[[str], Any]:
-        """A lookup in the config of a trial at this point, which composes the config only if necessary."""
+        """Return a lookup in the config of a trial at this point, which composes the config only if necessary."""
         from sweeps.compose.expressions import Absent
 
         composition = self._composition
@@ -129,7 +129,7 @@ class Constraints:
         return value
 
     def _variant(self, point: Mapping[str, Any]) -> Any:
-        """The composed config with only the point's choices of config groups."""
+        """Return the composed config with only the point's choices of config groups."""
         key = self._composition.variant(point)
         if key not in self._variants:
             self._variants[key] = SWEEP_CONFIG.dump_python(self._composition.trial(dict(key)), by_alias=True)
@@ -148,5 +148,5 @@ class Constraints:
 
 
 def key_of(index: int, text: str) -> str:
-    """Name of a constraint in messages."""
+    """Return the name of a constraint for messages."""
     return f"search.constraints.{index}={text!r}"

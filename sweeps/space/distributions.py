@@ -27,7 +27,7 @@ MAX_GRID_POINTS = 100_000
 
 
 def allowed_values(wanted: Any) -> list[Any]:
-    """Values that a condition allows, as a list; a single value may be written without brackets."""
+    """Return the values that a condition allows, as a list; a single value may be written without brackets."""
     return wanted if isinstance(wanted, list) else [wanted]
 
 
@@ -53,7 +53,7 @@ def suggest(trial: Suggester, path: str, distribution: Distribution) -> Any:
 
 
 def _at_step(low: float, step: float, index: int) -> float:
-    """The value at a step, computed in decimals as Optuna does: 0.1 + 2 * 0.1 is 0.3."""
+    """Return the value at a step, computed in decimals as Optuna does: 0.1 + 2 * 0.1 is 0.3."""
     return float(Decimal(str(low)) + index * Decimal(str(step)))
 
 
@@ -62,7 +62,7 @@ def _num_steps(low: float, high: float, step: float) -> int:
 
 
 def _last_step(low: float, high: float, step: float | None) -> float:
-    """The last value at a step up to ``high``. Optuna also uses it, but warns if it is not ``high``."""
+    """Return the last value at a step up to ``high``. Optuna also uses it, but warns if it is not ``high``."""
     return high if step is None else _at_step(low, step, _num_steps(low, high, step))
 
 
@@ -82,17 +82,17 @@ def decode(distribution: Distribution, stored: Any) -> Any:
 
 
 def index_of(choices: Sequence[Any], value: Any) -> int | None:
-    """Index of a value among choices; None if it is not one of them. ``True`` is not 1."""
+    """Return the index of a value among choices; None if it is not one of them. ``True`` is not 1."""
     return next((index for index, choice in enumerate(choices) if _same(choice, value)), None)
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two values are equal and both or neither are a bool."""
+    """Whether two values are equal, and both or neither of them are booleans."""
     return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
 
 
 def contains(distribution: Distribution, value: Any) -> bool:
-    """Whether a value can be sampled."""
+    """Whether a distribution can sample a value."""
     match distribution:
         case CategoricalDistribution(choices=choices) | OrdinalDistribution(choices=choices):
             return index_of(choices, value) is not None
@@ -123,8 +123,8 @@ def as_sampled(distribution: Distribution, value: Any) -> Any:
 
 
 def boundary_values(distribution: Distribution) -> list[Any]:
-    """Every choice, or the first and the last value that can be sampled, which may lie below ``high`` because of the
-    step."""
+    """Return every choice, or the first and the last value that can be sampled, which may lie below ``high`` because of
+    the step."""
     ends: list[Any]
     match distribution:
         case CategoricalDistribution(choices=choices) | OrdinalDistribution(choices=choices):
@@ -139,7 +139,7 @@ def boundary_values(distribution: Distribution) -> list[Any]:
 
 
 def grid_values(path: str, distribution: Distribution) -> Sequence[Any]:
-    """Every value of a discrete distribution, in order."""
+    """Return every value of a discrete distribution, in order."""
     match distribution:
         case CategoricalDistribution(choices=choices) | OrdinalDistribution(choices=choices):
             return list(choices)
@@ -158,12 +158,12 @@ def grid_values(path: str, distribution: Distribution) -> Sequence[Any]:
 
 
 def _as_grid(path: str, distribution: FloatDistribution) -> str:
-    """Text with overrides that make a range finite."""
+    """Return a text with overrides that make a range finite."""
     low, high = distribution.low, distribution.high
     step = f"'space.{path}.step={(high - low) / 4:g}'"
-    if not distribution.log:  # of which steps would not be even
+    if not distribution.log:  # even steps do not suit a logarithmic scale
         return step
-    if distribution.when:  # which a new distribution would not have
+    if distribution.when:  # a new distribution would lose its conditions
         return f"'space.{path}.log=false' {step}"
     choices = (low * (high / low) ** (part / 3) for part in range(4))
     return f"'{path}=choice({', '.join(f'{each:.3g}' for each in choices)})'"

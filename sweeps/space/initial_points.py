@@ -33,7 +33,7 @@ class InitialPoints:
     lookup: Lookup
 
     def default(self) -> tuple[dict[str, Any] | None, str]:
-        """The config's own values as a point; or None, with the reason why it is not tried."""
+        """Return the config's own values as a point; or None, with the reason why it is not tried."""
         outside = self.space.outside(self.lookup)
         if outside:
             absent = [path for path, value in outside.items() if value is None]
@@ -52,13 +52,13 @@ class InitialPoints:
         return point, ""
 
     def first(self) -> list[dict[str, Any]]:
-        """The default point, if it is wanted and allowed, and the user's points."""
+        """Return the default point, if it is wanted and allowed, and the user's points."""
         search = self.composition.config.search
         default = self.default()[0] if search.default_first else None
         return [*([] if default is None or default in search.points else [default]), *search.points]
 
     def grid(self) -> list[dict[str, Any]]:
-        """Every point of a discrete space that the constraints allow."""
+        """Return every point of a discrete space that the constraints allow."""
         return [point for point in self.space.grid(self.lookup) if self.constraints.allows(point)]
 
     @cached_property
@@ -86,7 +86,7 @@ class InitialPoints:
             return False
 
     def share_allowed(self) -> float:
-        """Estimated share of random points that the constraints allow."""
+        """Estimate the share of random points that the constraints allow."""
         if not self.constraints.expressions:
             return 1.0
         draws = list(self._draws(NUM_DRAWS_OF_SHARE))
@@ -98,7 +98,7 @@ class InitialPoints:
             yield self.space.sample(draws, self.lookup)
 
     def allowed_with(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
-        """A random point with these values that the constraints allow; None if none of many is."""
+        """Return a random point with these values that the constraints allow; None if many draws find none."""
         draws = RandomDraws(self.composition.config.seed)
         points = (self.space.sample(draws, self.lookup, given) for _ in range(NUM_DRAWS_OF_SHARE))
         return next(
@@ -106,7 +106,8 @@ class InitialPoints:
         )
 
     def mistakes(self) -> Iterator[str]:
-        """Mistakes in ``search.points`` and ``search.constraints``: one line each, with key, value and fix."""
+        """Yield the mistakes in ``search.points`` and ``search.constraints``: one line each, with key, value and
+        fix."""
         search = self.composition.config.search
         try:
             if self.constraints.expressions:
@@ -130,7 +131,7 @@ class InitialPoints:
                 )
 
     def notes(self) -> Iterator[str]:
-        """Notes for the dry run on settings that are allowed but may be unintended."""
+        """Yield notes for the dry run on settings that are allowed but may be unintended."""
         search = self.composition.config.search
         if search.default_first and (why := self.default()[1]):
             yield f"the config's own values are not tried first: {why}"
@@ -149,7 +150,7 @@ class InitialPoints:
         return not self._missing(point)
 
     def _missing(self, point: Mapping[str, Any]) -> frozenset[str]:
-        """Searched paths that a user's point omits and that will be sampled."""
+        """Return the searched paths that a user's point omits and that will be sampled."""
         absent: set[str] = set()
         for path in self.space:  # each parameter comes after those that its condition names
             for other, wanted in self.space[path].when.items():
@@ -160,7 +161,8 @@ class InitialPoints:
         return frozenset(self.space) - frozenset(point) - absent
 
     def _excluding_constraints(self) -> Iterator[str]:
-        """Mistakes of constraints that no random point of many satisfies, or that cannot be computed at any of them."""
+        """Yield mistakes about constraints that none of many random points satisfies, or that cannot be computed at any
+        of them."""
         failure: ConstraintFailed | None = None
         always_fails = True
         for point in self._draws(NUM_DRAWS):

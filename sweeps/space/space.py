@@ -69,7 +69,7 @@ class Space:
         return self.distributions[path]
 
     def active(self, path: str, point: Mapping[str, Any], lookup: Lookup) -> bool:
-        """Whether the parameter exists at a point, which must have all parameters that the condition names."""
+        """Whether a parameter exists at a point, which must have all parameters that its condition names."""
         for other, wanted in self.distributions[path].when.items():
             if other in self.distributions and other not in point:
                 return False  # the other parameter does not exist
@@ -82,7 +82,7 @@ class Space:
         """Sample a point, one parameter after another (define-by-run).
 
         Args:
-            trial: Makes the suggestions.
+            trial: Suggests the values.
             lookup: Returns the config's own value at a path.
             given: Values that are not sampled.
 
@@ -96,7 +96,7 @@ class Space:
         return point
 
     def grid(self, lookup: Lookup) -> list[dict[str, Any]]:
-        """Every point of a discrete space, once.
+        """Return every point of a discrete space, once.
 
         Args:
             lookup: Returns the config's own value at a path.
@@ -124,12 +124,12 @@ class Space:
         return points
 
     def default_point(self, lookup: Lookup) -> dict[str, Any] | None:
-        """The config's own values as a point; None if some are outside of the space (``outside`` lists them)."""
+        """Return the config's own values as a point; None if some are outside of the space (``outside`` lists them)."""
         point, outside = self._default(lookup)
         return None if outside else point
 
     def outside(self, lookup: Lookup) -> dict[str, Any]:
-        """The config's own values that lie outside of the space, by path."""
+        """Return the config's own values that lie outside of the space, by path."""
         return self._default(lookup)[1]
 
     def _default(self, lookup: Lookup) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -161,7 +161,8 @@ class Space:
         return encoded
 
     def corners(self, lookup: Lookup) -> Iterator[tuple[str, Any, dict[str, Any]]]:
-        """Both bounds of every range and every choice, each with a point that includes it: (path, value, point)."""
+        """Yield both bounds of every range and every choice, each with a point that includes it: (path, value,
+        point)."""
         for path, distribution in self.distributions.items():
             context = self.context(path, lookup)
             if context is not None:
@@ -172,7 +173,7 @@ class Space:
                         yield path, value, dict(corner)
 
     def context(self, path: str, lookup: Lookup) -> dict[str, Any] | None:
-        """Values of other searched parameters under which this parameter is active; None if it never is."""
+        """Return values of other searched parameters under which a parameter is active; None if it never is."""
         wanted: dict[str, list[Any]] = {}  # all conditions, also those of the parameters that they name, must hold
         above = [path]
         for each in above:

@@ -1,4 +1,4 @@
-"""Suggestions of single values, by which a space samples a point: from an ``optuna.Trial``, or at random."""
+"""Suggestions of single values, from which a space samples a point: by an ``optuna.Trial``, or at random."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Suggester(Protocol):
 
 
 class RandomDraws:
-    """Random suggestions, without Optuna."""
+    """Random suggestions without Optuna."""
 
     def __init__(self, seed: int):
         self._random = random.Random(seed)

@@ -15,8 +15,8 @@ _OVERWRITTEN = re.compile(r"\n[^\n]*\x1b\[A")
 
 
 def printable(text: str) -> str:
-    """Return a text without control characters. Of a line that was overwritten, such as a progress bar, the last state
-    remains."""
+    """Return a text without control characters. Of a line that was overwritten, such as a progress bar, only the last
+    state remains."""
     text = _OVERWRITTEN.sub("", text).replace("\r\n", "\n")
     if "\r" in text:
         text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))

@@ -1,4 +1,4 @@
-"""Checks the arguments of functions and classes that a config names by ``_target_``, both fixed and searched ones."""
+"""Checks the fixed and searched arguments of functions and classes that a config names by ``_target_``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_arguments(composition: Composition, space: Space, lookup: Lookup) -> N
     argument.
 
     Raises:
-        ConfigError: With every unknown or missing argument, one a line.
+        ConfigError: The message has every unknown or missing argument, one a line.
     """
     raise_mistakes(
         line
@@ -83,7 +83,7 @@ def _with_arguments(
 
 
 def values_of(space: Space, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of the searched paths that a config has."""
+    """Return the values of a config at the searched paths."""
     return {path: value for path in space if (value := find(values, path)) is not MISSING}
 
 

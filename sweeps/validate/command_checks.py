@@ -51,7 +51,7 @@ def check_command(composition: Composition, space: Space, lookup: Lookup) -> Non
     """Check the program of a sweep, for every kind of trial.
 
     Raises:
-        ConfigError: With every mistake, one a line.
+        ConfigError: The message has every mistake, one a line.
     """
     configs = [
         config
@@ -132,7 +132,7 @@ def _way_to_give(name: str) -> str:
 
 
 def _misplaced(task: CommandTask, values: Mapping[str, Any]) -> Iterator[str]:
-    """Find placeholders that have no value where they are used."""
+    """Yield mistakes about placeholders that have no value where they are used."""
     for key, text in templates(task):
         template = Template(text)
         for name in template.names:
@@ -147,7 +147,7 @@ def _misplaced(task: CommandTask, values: Mapping[str, Any]) -> Iterator[str]:
             elif name in PROCESS_NAMES and not key.startswith(OF_PROCESSES):
                 yield f"{key}: {{{name}}} differs between a trial's processes, which share this; use it in task.command"
             elif name in ONLY_PER_WORKER and task.processes != "per_worker":
-                yield f"{key}: {{{name}}} is of a process for each worker; set task.processes=per_worker"
+                yield f"{key}: {{{name}}} exists only with a process for each worker; set task.processes=per_worker"
 
 
 def _checkpoints(config: SweepConfig, values: Mapping[str, Any]) -> Iterator[str]:
@@ -172,7 +172,7 @@ def _checkpoints(config: SweepConfig, values: Mapping[str, Any]) -> Iterator[str
 
 
 def _metrics(config: SweepConfig) -> Iterator[str]:
-    """Find metrics that the search needs and the program cannot report."""
+    """Yield mistakes about metrics that the search needs and the program cannot report."""
     task = config.task
     assert isinstance(task, CommandTask)
     patterns = [source.pattern for source in task.read if isinstance(source, LinePattern)]
@@ -192,7 +192,7 @@ def _metrics(config: SweepConfig) -> Iterator[str]:
 
 
 def _paths(task: CommandTask, lookup: Callable[[str], Any]) -> Iterator[str]:
-    """Fill in the paths from which metrics and checkpoints are read, as a worker does."""
+    """Yield mistakes in the paths from which metrics and checkpoints are read, filled in as a worker does."""
     for key, text in templates(task):
         if key.startswith(("task.read", "task.checkpoints")):
             try:
@@ -202,7 +202,7 @@ def _paths(task: CommandTask, lookup: Callable[[str], Any]) -> Iterator[str]:
 
 
 def _filled_in(task: CommandTask, lookup: Callable[[str], Any], *, is_local: bool) -> Iterator[str]:
-    """Fill in everything as a worker does, and look for the program and its working folder."""
+    """Yield mistakes in the command, filled in as a worker does, and in its program and working folder."""
     try:
         command = command_line(task, lookup)
         filled(task.environment, lookup)
@@ -267,7 +267,7 @@ def _path_mistakes(
 
 
 def _without_effect(composition: Composition, space: Space, tasks: list[CommandTask]) -> Iterator[str]:
-    """Find searched values that no placeholder uses."""
+    """Yield mistakes about searched values that no placeholder uses."""
     for path in space:
         section = path.partition(".")[0]
         if not path.startswith("task.arguments.") and section not in (*TRAINING_SECTIONS, "seed"):
@@ -302,6 +302,6 @@ def _is_used(composition: Composition, tasks: list[CommandTask], path: str) -> b
 
 
 def _is_referenced(composition: Composition, path: str) -> bool:
-    """Whether another value of the YAML is computed from it."""
+    """Whether another value of the YAML is computed from the value at a path."""
     pattern = re.compile(r"\$\{[^}]*\b" + re.escape(path))
     return any(pattern.search(repr(raw)) for raw in composition.variants.values())

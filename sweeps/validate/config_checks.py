@@ -1,4 +1,4 @@
-"""Checks of a whole sweep beyond the schema: keys that do not fit each other. Begin with ``check_sweep``."""
+"""Checks of a whole sweep beyond the schema: keys that do not fit together. Begin with ``check_sweep``."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def check_sweep(composition: Composition, approve: Approve | None = None, *, is_
     Args:
         composition: The sweep.
         approve: Called before anything else, so that a refused sweep accesses neither code nor files.
-        is_new: Whether the user may still change it. A point of an earlier release that cannot train starts no worker,
-            and is no reason to refuse its sweep.
+        is_new: Whether the sweep is new, so that the user can still change it. In a sweep that continues, points that
+            cannot train are accepted: they start no worker.
 
     Raises:
-        ConfigError: With every mistake, one a line.
+        ConfigError: The message has every mistake, one a line.
     """
     if approve is not None:
         for each in (composition, *map(composition.in_stage, range(1, 1 + len(composition.stages)))):
@@ -60,12 +60,12 @@ def check_sweep(composition: Composition, approve: Approve | None = None, *, is_
             mistakes.add(line)
         for line in (*_rescaling(composition, space), *storage_mistakes(composition)):
             mistakes.add(line)
-        if not mistakes.lines:  # a constraint is computed with valid trials
+        if not mistakes.lines:  # constraints are computed on valid trials only
             for line in (*lane_mistakes(composition, space, lookup), *points.mistakes()):
                 mistakes.add(line)
             if is_new:
                 _check_points(composition, points, mistakes)
-        if not mistakes.lines:  # which every stage would have, too
+        if not mistakes.lines:  # every stage would repeat them
             mistakes.collect(_check_stages, composition, is_new)
     raise_mistakes(mistakes.lines)
     assert space is not None
@@ -86,10 +86,10 @@ def phases_of(composition: Composition) -> list[Mapping[str, Any]]:
 
 
 def _check_stages(composition: Composition, is_new: bool) -> None:
-    """Check the sweeps of the stages' trials.
+    """Check the sweep of each stage, whose trials are cheaper.
 
     Raises:
-        ConfigError: With every mistake that the sweep itself does not have, one a line.
+        ConfigError: The message has every mistake that the sweep itself does not have, one a line.
     """
     raise_mistakes(
         f"search.stages.{index}: {line}"
@@ -99,7 +99,7 @@ def _check_stages(composition: Composition, is_new: bool) -> None:
 
 
 def check_training(config: SweepConfig) -> None:
-    """Check a config for training: a sweep's own, and that of every trial.
+    """Check that a config can be trained: the sweep's own, or that of a trial.
 
     Raises:
         ConfigError: Some values exclude each other.
@@ -129,7 +129,8 @@ def check_training(config: SweepConfig) -> None:
 
 
 def lookup_in(composition: Composition) -> Lookup:
-    """Return a function that returns the sweep's own value at a path; for a group, the option that the config chose."""
+    """Return a function that looks up the sweep's own value at a path; for a group, the option that the config
+    chose."""
     values = SWEEP_CONFIG.dump_python(composition.config, by_alias=True)
 
     def lookup(path: str) -> Any:
@@ -213,8 +214,8 @@ def _check_conditions(
 
 
 def _check_same_for_options(space: Space, variants: Mapping[Variant, Any], path: str, mistakes: _Mistakes) -> None:
-    """Check that a condition on a value that is not searched does not depend on the option of a searched group: it is
-    decided by the sweep's own config, for all trials."""
+    """Check that a condition on a value that is not searched gives the same result under all options of the searched
+    groups, since the sweep's own config decides it for all trials."""
     for other, wanted in space[path].when.items():
         if other in space.distributions:
             continue
@@ -298,7 +299,7 @@ def _check_values(points: InitialPoints, mistakes: _Mistakes) -> None:
 
 
 def _allows(points: InitialPoints, corner: Mapping[str, Any]) -> bool:
-    """Whether the constraints allow a corner; also if they cannot be computed."""
+    """Whether the constraints allow a corner; true also if they cannot be computed."""
     try:
         return points.constraints.allows(corner)
     except ConfigError:

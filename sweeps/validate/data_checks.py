@@ -24,7 +24,7 @@ def check_data(config: SweepConfig) -> None:
     """Check data files on this machine. Object stores and the hub are not checked, since only workers may have access.
 
     Raises:
-        ConfigError: With every mistake, one a line.
+        ConfigError: The message has every mistake, one a line.
     """
     data, task = config.data, config.task
     mistakes: list[str] = []
@@ -89,8 +89,8 @@ def _wanted(data: TextData) -> dict[str, str]:
 def _table_mistakes(
     data: TableData, goal: Goal | None, positive_class: bool | int | str | None = None
 ) -> Iterator[str]:
-    """Yield one line for each mistake: in files, in columns, or a target that does not suit the task. Object stores are
-    not read, as only workers may have access.
+    """Yield one line for each mistake in a table: in its files, in its columns, or a target that does not suit the
+    task. Object stores are not read, as only workers may have access.
 
     Args:
         data: Files and columns.

@@ -73,7 +73,8 @@ def names_read(target: str) -> set[str] | None:
 
 
 def _asked_by(target: str) -> set[str]:
-    """Names of datasets that a function requests in every call: outside of conditions, loops and other functions."""
+    """Return the names of datasets that a function requests in every call: outside of conditions, loops and other
+    functions."""
     found = find_definition(target)
     if found is None or not isinstance(found.node, Function):
         return set()
@@ -99,7 +100,7 @@ def _is_call(node: ast.AST) -> bool:
 
 
 def _name(call: ast.AST) -> str | None:
-    """Name of the dataset that a call requests; None if it is not a constant."""
+    """Return the name of the dataset that a call requests; None if it is not a constant."""
     match call:
         case ast.Call(args=[ast.Constant(value=str(name))]):
             return name
@@ -109,8 +110,8 @@ def _name(call: ast.AST) -> str | None:
 
 
 def _users_module(module: str, own: str) -> ast.Module | None:
-    """Syntax tree of a module of the function's package or of the working folder, found without importing anything;
-    None for any other."""
+    """Return the syntax tree of a module of the function's package or of the working folder, found without importing
+    anything; None for any other module."""
     top, *parts = module.split(".")
     spec = find_module(top)
     if spec is None or spec.origin is None:
@@ -125,7 +126,7 @@ def _users_module(module: str, own: str) -> ast.Module | None:
 
 
 def _imported(node: ast.AST, module: str) -> Iterator[str]:
-    """Modules that a statement may import."""
+    """Yield the modules that a statement may import."""
     match node:
         case ast.Import(names=names):
             yield from (each.name for each in names)

@@ -22,7 +22,8 @@ METRICS: dict[Goal, list[str]] = {
 
 
 def check_installed(task: EstimatorTask) -> None:
-    """
+    """Check that the estimator's library is installed.
+
     Raises:
         ConfigError: The library of the estimator is not installed.
     """

@@ -24,7 +24,7 @@ _SUFFIXES = (".jsonl", ".json", ".parquet", ".csv", ".txt")
 
 @dataclass(frozen=True)
 class HubName:
-    """A name on the hub, and the config key that contains it."""
+    """Name on the hub, and the config key that contains it."""
 
     key: str
     name: str
@@ -32,12 +32,12 @@ class HubName:
 
     @property
     def page(self) -> str:
-        """Address of its page."""
+        """Address of the page of the model or data set."""
         return f"https://huggingface.co/{'datasets/' if self.kind == 'dataset' else ''}{self.name}"
 
 
 def hub_names(configs: Iterable[SweepConfig]) -> list[HubName]:
-    """The names that trials with these configs load from the hub, except models in its local cache."""
+    """Return the names that trials with these configs load from the hub, except models in its local cache."""
     return list(dict.fromkeys(each for config in configs for each in _names(config)))
 
 
@@ -52,7 +52,7 @@ def check_hub(names: Sequence[HubName]) -> None:
 
 
 def hub_mistakes(names: Sequence[HubName]) -> list[str]:
-    """Refusals by the hub, as ``check_hub`` raises them."""
+    """Return one line for each name that the hub refuses; see ``check_hub``."""
     if not names:
         return []
     from huggingface_hub import constants

@@ -1,5 +1,5 @@
-"""Checks that the model and a whole batch fit the data, as far as config files and known sizes tell, and that what the
-model needs is installed."""
+"""Checks that the model and a whole batch fit the data, as far as config files and known sizes tell, and that libraries
+which the model needs are installed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ TABLES = {"builtin:breast_cancer": (569, 2), "builtin:diabetes": (442, 1), "buil
 
 
 def check_model_on_data(config: SweepConfig) -> None:
-    """
+    """Check that the model accepts the data.
+
     Raises:
         ConfigError: Sequences are longer than the model allows, or images cannot be divided into its patches or blocks.
     """
@@ -57,7 +58,8 @@ def check_model_on_data(config: SweepConfig) -> None:
 
 
 def check_bitsandbytes(config: SweepConfig) -> None:
-    """
+    """Check the requirements of quantization and of optimizers from bitsandbytes.
+
     Raises:
         ConfigError: The model or the optimizer needs bitsandbytes, which is not installed, or a GPU.
     """
@@ -81,7 +83,8 @@ def check_bitsandbytes(config: SweepConfig) -> None:
 
 
 def check_float8(config: SweepConfig) -> None:
-    """
+    """Check the requirements of training in 8-bit floating point.
+
     Raises:
         ConfigError: 8-bit multiplications need torchao, which is not installed, or a GPU.
     """
@@ -127,7 +130,8 @@ def model_facts(model: CausalLM) -> dict[str, Any]:
 
 
 def check_samples(config: SweepConfig) -> None:
-    """
+    """Check that the data have enough samples to train and to evaluate.
+
     Raises:
         ConfigError: The held-out part leaves a class without samples, or the training part none for a whole batch.
     """
@@ -153,7 +157,7 @@ def check_samples(config: SweepConfig) -> None:
 
 
 def _size(config: SweepConfig) -> tuple[int, int] | None:
-    """Numbers of samples and classes; None if they are known only after reading the data."""
+    """Return the numbers of samples and classes; None if they are known only after reading the data."""
     match config.data:
         case DigitsData():
             return DIGITS

@@ -10,7 +10,8 @@ from sweeps_train.config.process import process_environment
 
 
 def check_numerics(config: SweepConfig) -> None:
-    """
+    """Check the numerics switches of one config.
+
     Raises:
         ConfigError: A switch cannot have an effect, or contradicts another setting.
     """

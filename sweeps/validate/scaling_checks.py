@@ -46,7 +46,7 @@ def cost_metrics(config: SweepConfig) -> list[str]:
 
 
 def pool_mistakes(config: SweepConfig) -> Iterator[str]:
-    """Yield one line for each mistake, with key, value and fix."""
+    """Yield one line for each mistake about pools and the metrics of cost, with key, value and fix."""
     search = config.search
     if config.scaling.pools and search.must_pause:
         yield (
@@ -97,7 +97,7 @@ def check_elastic(config: SweepConfig) -> None:
         )
     searched = [path for path in config.space if path.split(".")[0] == "scaling"]
     if searched:
-        raise ConfigError(f"space.{searched[0]}: the sweep decides on the workers of trials with {given}; remove one")
+        raise ConfigError(f"space.{searched[0]}: with {given} the sweep decides on the workers of trials; remove one")
     if config.loop is None or config.strategy is None:  # a function divides its batches itself
         return
     _check_group(config, given)
@@ -116,8 +116,8 @@ def check_elastic(config: SweepConfig) -> None:
 
 
 def _check_group(config: SweepConfig, given: str) -> None:
-    """Check that a change of the number of workers changes neither the group that holds one model nor the work of each
-    step."""
+    """Check that changing the number of workers changes neither the group of workers that holds one model, nor the work
+    of each step."""
     strategy = config.strategy
     if isinstance(strategy, DDP):
         if strategy.compression == "powersgd":
@@ -140,7 +140,7 @@ def _check_group(config: SweepConfig, given: str) -> None:
 
 
 def check_lanes(config: SweepConfig) -> None:
-    """Check that trials of this config can share their workers, if they should.
+    """Check that trials of this config can share their workers, if the config asks for it.
 
     Raises:
         ConfigError: The trials should share their workers and cannot, or the workers are to be measured without the
@@ -178,7 +178,8 @@ def why_alone(config: SweepConfig) -> str | None:
 
 
 def lane_mistakes(composition: Composition, space: Space, lookup: Lookup) -> Iterator[str]:
-    """Yield one line for each reason why the trials of a space cannot share their workers, if they should."""
+    """Yield one line for each reason why the trials of a space cannot share their workers, if the config asks for
+    it."""
     number = composition.config.scaling.trials_per_group
     if number != 1:
         for reason in differences(composition, space, lookup):
@@ -189,7 +190,7 @@ def lane_mistakes(composition: Composition, space: Space, lookup: Lookup) -> Ite
 
 
 def differences(composition: Composition, space: Space, lookup: Lookup) -> Iterator[str]:
-    """Yield the searched values whose differences keep trials from sharing their workers."""
+    """Yield the searched values that keep trials from sharing their workers because they differ."""
     cannot = "trials with different values cannot share their workers"
     for path in space:
         if path.partition(".")[0] == "scaling":
@@ -205,6 +206,6 @@ def differences(composition: Composition, space: Space, lookup: Lookup) -> Itera
 
 
 def _common(path: str, key: str) -> int:
-    """Number of leading parts that a path and a key have in common."""
+    """Return the number of leading parts that a path and a key have in common."""
     both = zip(path.replace("/", ".").split("."), key.split("."), strict=False)
     return len([*takewhile(lambda parts: parts[0] == parts[1], both)])

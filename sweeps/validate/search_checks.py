@@ -77,7 +77,7 @@ COUNTED: dict[str, tuple[Resource, ...]] = {
 
 
 def search_mistakes(composition: Composition, space: Space, lookup: Lookup) -> Iterator[str]:
-    """Yield one line for each mistake, with key, value and fix."""
+    """Yield one line for each mistake in the section ``search``, with key, value and fix."""
     config = composition.config
     yield from _metrics(config)
     yield from pool_mistakes(config)
@@ -96,7 +96,7 @@ def search_mistakes(composition: Composition, space: Space, lookup: Lookup) -> I
 
 
 def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iterator[str]:
-    """Yield notes for the dry run on settings that are valid but may be unintended."""
+    """Yield notes for the dry run on settings of the search that are valid but may be unintended."""
     config, search = composition.config, composition.config.search
     scheduler = search.scheduler
     yield from _sampler_notes(search)
@@ -159,7 +159,7 @@ def _new_processes(config: SweepConfig) -> Iterator[str]:
 
 
 def _single_value(path: str, distribution: FloatDistribution | IntDistribution) -> Iterator[str]:
-    """Note about a range in which only the first value can occur, since the next step is beyond its end."""
+    """Yield a note about a range in which only the first value can occur, since the next step is beyond its end."""
     values = boundary_values(distribution)
     if len(values) == 1:
         low, high = distribution.low, distribution.high
@@ -177,7 +177,7 @@ def _ignores_seed(config: SweepConfig) -> bool:
 
 
 def _wrong_direction(config: SweepConfig) -> Iterator[str]:
-    """Note about a built-in metric that is searched in the wrong direction, such as the lowest accuracy."""
+    """Yield a note about a built-in metric that is searched in the wrong direction, such as the lowest accuracy."""
     for metric, mode in zip(config.search.metrics, config.search.modes, strict=True):
         best = BEST.get(metric)
         if config.task.kind in OWN_METRICS and best is not None and best != mode:
@@ -186,7 +186,7 @@ def _wrong_direction(config: SweepConfig) -> Iterator[str]:
 
 
 def _high_learning_rate(config: SweepConfig) -> Iterator[str]:
-    """Note about a learning rate space that suits the small model that ships with Sweeps, but would make a model of the
+    """Yield a note about learning rates that suit the small model that ships with Sweeps, but would make a model of the
     hub diverge."""
     model, distribution = config.model, config.space.get("train.lr")
     if config.train is None or not isinstance(model, CausalLM) or _is_tiny(model.path):
@@ -203,7 +203,7 @@ def _high_learning_rate(config: SweepConfig) -> Iterator[str]:
 
 
 def _is_tiny(path: str) -> bool:
-    """Whether a language model ships with Sweeps, or is a folder of a user's own whose files are as small."""
+    """Whether a language model ships with Sweeps, or is a user's folder with files as small."""
     return path.startswith("builtin:") or 0 < (size_of(path) or 0) <= MAX_BYTES_OF_TINY
 
 

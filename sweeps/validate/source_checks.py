@@ -1,5 +1,5 @@
-"""Signatures of users' code and the config keys that it reads, from its source. Importing it would run it, and may take
-seconds (torch)."""
+"""Reads the signatures of users' code, and the config keys that it uses, from its source. Importing it would run it,
+and may take seconds (torch)."""
 
 from __future__ import annotations
 
@@ -189,7 +189,8 @@ def is_plain_value(tree: ast.Module, name: str) -> bool:
 
 
 def _signature(arguments: ast.arguments, bound: int = 0) -> inspect.Signature:
-    """
+    """Return the signature of a function from its syntax.
+
     Args:
         arguments: Arguments in the source.
         bound: Number of first arguments that the caller does not pass (``self``).

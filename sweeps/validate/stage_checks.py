@@ -19,7 +19,7 @@ Values = Mapping[str, Any]
 
 
 def stage_mistakes(search: Search) -> Iterator[str]:
-    """Yield one line for each mistake, with key, value and fix."""
+    """Yield one line for each mistake in ``search.stages``, with key, value and fix."""
     if not search.stages:
         return
     key = f"search.stages: has {len(search.stages)} stage{'s'[: len(search.stages) != 1]}, and"
@@ -51,7 +51,7 @@ def stage_mistakes(search: Search) -> Iterator[str]:
 
 
 def stage_notes(search: Search) -> Iterator[str]:
-    """Yield notes for the dry run on settings that are valid but may be unintended."""
+    """Yield notes for the dry run on stages that are valid but may be unintended."""
     if search.stages and search.sampler.kind not in LEARNING_SAMPLERS:
         yield (
             f"search.sampler.kind={search.sampler.kind} does not learn from search.stages; only their best points are "
@@ -60,7 +60,7 @@ def stage_notes(search: Search) -> Iterator[str]:
 
 
 def rescaling_mistakes(search: Search, space: Space, phases: list[Values]) -> Iterator[str]:
-    """Yield one line for each mistake, with key, value and fix.
+    """Yield one line for each mistake in ``rescale`` of a stage, with key, value and fix.
 
     Args:
         search: Section ``search`` of the sweep.

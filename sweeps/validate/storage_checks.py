@@ -14,7 +14,7 @@ from sweeps.tracking.uris import why_no_store
 
 
 def storage_mistakes(composition: Composition) -> Iterator[str]:
-    """Yield one line for each mistake, with key, value and fix."""
+    """Yield one line for each mistake in ``tracking`` and ``output_dir``, with key, value and fix."""
     config, output_dir = composition.config, composition.config.output_dir
     literals = [raw.get("tracking", {}).get("uri") for raw in composition.variants.values()]
     if any(isinstance(uri, str) and holds_password(uri) for uri in literals):
@@ -45,7 +45,7 @@ def storage_mistakes(composition: Composition) -> Iterator[str]:
 
 
 def storage_notes(config: SweepConfig) -> Iterator[str]:
-    """Yield notes on settings that are valid but may be unintended."""
+    """Yield notes on settings of storage that are valid but may be unintended."""
     if config.tracking.checkpoints == "reference" and not is_remote(config.output_dir):
         yield (
             f"tracking.checkpoints=reference: MLflow will refer to folders in output_dir={config.output_dir}; only "

@@ -21,7 +21,8 @@ from sweeps_train.config.strategy import ContextParallel, FSDPTensorParallel, Pi
 
 
 def check_strategy(config: SweepConfig) -> None:
-    """
+    """Check that the strategy fits one config.
+
     Raises:
         ConfigError: The workers, the batch or the model cannot be divided as the strategy requires.
     """
@@ -147,7 +148,7 @@ def _check_pipeline(config: SweepConfig, stages: int, num_micro_batches: int, sh
 
 
 def _num_parts(config: SweepConfig) -> int | None:
-    """Number of model parts that can be pipeline stages; None if only a worker can determine it."""
+    """Return the number of model parts that can be pipeline stages; None if only a worker can determine it."""
     model = config.model
     if isinstance(model, ConvNet):
         return 2 * model.blocks + 1  # a convolution and a normalisation each, and the classifier

@@ -1,4 +1,4 @@
-"""Checks import paths and local files that a config names."""
+"""Checks the import paths and local files that a config names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_all_targets(composition: Composition, space: Space, lookup: Lookup) ->
     of the space, and at each of the user's points.
 
     Raises:
-        ConfigError: With every one that does not exist, one a line.
+        ConfigError: Names every path and file that does not exist, one a line.
     """
     points: list[Mapping[str, Any]] = [dict(variant) for variant in composition.variants]
     points += [corner for path, _, corner in space.corners(lookup) if path.endswith(SEARCHED)]
@@ -42,7 +42,8 @@ def check_all_targets(composition: Composition, space: Space, lookup: Lookup) ->
 
 
 def check_targets(config: SweepConfig) -> None:
-    """
+    """Check the import paths and local files of one config.
+
     Raises:
         ConfigError: An import path or a local file does not exist.
     """
@@ -82,14 +83,14 @@ def check_target(key: str, target: str) -> None:
     except SyntaxError as error:
         raise ConfigError(f"{key}={target}: {spec.origin}, line {error.lineno}: {error.msg}; fix it") from error
     defined, assigned = _names(tree)
-    if not {name, "*", "__getattr__"} & (defined | assigned):  # the function of that name may find any other
+    if not {name, "*", "__getattr__"} & (defined | assigned):  # a module's __getattr__ may find any name
         raise ConfigError(f"{key}={target}: the module {module_name} has no {name!r}{did_you_mean(name, defined)}")
     if is_plain_value(tree, name):
         raise ConfigError(f"{key}={target}: is a plain value in {spec.origin}; give the path of a function or class")
 
 
 def _names(tree: ast.Module) -> tuple[set[str], set[str]]:
-    """Names that a module defines, imports or assigns."""
+    """Return the names that a module defines or imports, and those that it assigns."""
     defined, assigned = set[str](), set[str]()
     for node in ast.walk(tree):
         match node:

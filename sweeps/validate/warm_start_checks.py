@@ -20,7 +20,7 @@ from sweeps.warm_start.other_trial import TABLE_SUFFIXES, address, existing_file
 
 
 def warm_start_mistakes(search: Search, space: Space, lookup: Lookup) -> Iterator[str]:
-    """Yield one line for each mistake, with key, value and fix."""
+    """Yield one line for each mistake in ``search.warm_start``, with key, value and fix."""
     for index, source in enumerate(search.warm_start):
         shown = source if isinstance(source, str) else f"{{kind: {source.kind}, ...}}"
         if source in search.warm_start[:index]:
@@ -45,7 +45,7 @@ def unread_sources(config: SweepConfig) -> list[str]:
 
 
 def _is_local(source: WarmStart, tracking_uri: str) -> bool:
-    """Whether the trials are in a file on this machine that can be read without ``import mlflow``."""
+    """Whether the trials of a source are in a file on this machine that can be read without ``import mlflow``."""
     if isinstance(source, MLflowExperiment):
         return False
     if isinstance(source, OptunaStudy):
@@ -55,7 +55,7 @@ def _is_local(source: WarmStart, tracking_uri: str) -> bool:
 
 
 def check_sources(config: SweepConfig, space: Space, lookup: Lookup) -> None:
-    """Read the local sources, and check that the experiments of those in an SQLite store exist.
+    """Read the local sources, and check that MLflow experiments in an SQLite store exist.
 
     Raises:
         UserError: A source does not exist, cannot be read, or has no trial in the space.

@@ -1,4 +1,4 @@
-"""Trials from which a search learns: of earlier sweeps, and of other programs, converted to points of its space.
+"""Trials from which a search learns, of earlier sweeps and of other programs, converted to points of its space.
 
 Begin with ``earlier_trials``. ``load`` reads what other programs made, with a file for each kind of source;
 ``parameter_names`` finds the config paths of its parameters, and ``points`` converts its trials.

@@ -1,4 +1,4 @@
-"""Trials from which a search learns: of earlier sweeps, and of other programs."""
+"""Loads the trials from which a search learns: those of earlier sweeps, and those of other programs."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _value(trial: TrialRecord, objective: int) -> float | None:
 
 
 def config_lookup(uri: str, record: SweepRecord) -> Lookup:
-    """A lookup in an earlier sweep's config; it returns None for every path if the config was not recorded."""
+    """Return a lookup in an earlier sweep's config; it returns None for every path if the config was not recorded."""
     text = read_text(uri, record.mlflow.run_id, CONFIG_ARTIFACT)
     values = None if text is None else yaml.safe_load(text)
 

@@ -1,4 +1,4 @@
-"""Runs of an MLflow experiment that another program recorded."""
+"""Reads runs of an MLflow experiment that another program recorded."""
 
 from __future__ import annotations
 

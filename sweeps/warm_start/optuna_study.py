@@ -1,4 +1,4 @@
-"""Trials of an Optuna study."""
+"""Reads the trials of an Optuna study."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def read_study(key: str, source: OptunaStudy) -> OtherSearch:
 
 
 def _objective(key: str, source: OptunaStudy, study: optuna.Study) -> int:
-    """Number of the objective.
+    """Return the index of the objective.
 
     Raises:
         UserError: The study has several objectives and none was chosen, or has fewer than the chosen number.

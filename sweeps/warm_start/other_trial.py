@@ -1,4 +1,4 @@
-"""Trial of another program, with that program's names."""
+"""Trials of another program, with its names of parameters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
 
 @dataclass(frozen=True)
 class OtherTrial:
-    """One trial, as recorded by its program."""
+    """Trial as recorded by another program."""
 
     params: Mapping[str, Any]
     """Values by that program's parameter names; may be texts."""
@@ -40,7 +40,7 @@ class OtherSearch:
 
 
 def address(key: str, text: str) -> str:
-    """Return a file or address; ``$NAME`` is replaced by the environment variable's value.
+    """Return a file or address from the config, with ``$NAME`` replaced by the environment variable's value.
 
     Args:
         key: Config key, for the message.
@@ -58,7 +58,7 @@ def address(key: str, text: str) -> str:
 
 
 def existing_file(key: str, path: Path) -> Path:
-    """Return the path of a file that can be read.
+    """Check that a file can be read, and return its path.
 
     Args:
         key: Config key, for the message.

@@ -1,4 +1,4 @@
-"""Config paths of the parameters of another program."""
+"""Matches the parameters of another program to config paths."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class MatchedNames:
     """Names in the source that match no path."""
 
     def describe(self) -> str:
-        """Text such as ``lr is train.lr; ignored: seed``; names that are paths are not mentioned."""
+        """Describe the matches, as ``lr is train.lr; ignored: seed``; names that are paths are left out."""
         pairs = [f"{name} is {path}" for name, path in self.paths.items() if name != path]
         ignored = [f"ignored: {shortened(self.ignored)}"] if self.ignored else []
         return "; ".join([*([", ".join(pairs)] if pairs else []), *ignored])
@@ -72,12 +72,13 @@ def match_names(
 
 
 def shortened(names: Sequence[str]) -> str:
-    """The first names, separated by commas."""
+    """Return the first names, separated by commas."""
     return ", ".join(names[:MAX_SHOWN]) + (", ..." if len(names) > MAX_SHOWN else "")
 
 
 def last_part(name: str) -> str:
-    """Last part of a path or of another program's name, in lower case: ``lr`` of ``config/lr`` and ``params_lr``."""
+    """Return the last part of a path or of another program's name, in lower case: ``lr`` of ``config/lr`` and
+    ``params_lr``."""
     return re.split(r"[./]", name)[-1].lower().replace("-", "_").removeprefix("params_")
 
 

@@ -1,4 +1,4 @@
-"""Trials of another program as points of this sweep's space."""
+"""Converts the trials of another program to points of this sweep's space."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def as_earlier_sweep(
 def _point(
     params: Mapping[str, Any], matched: MatchedNames, fixed: Mapping[str, Any], space: Space, lookup: Lookup
 ) -> Point | str:
-    """The point of a trial, or the reason to leave it out."""
+    """Return the point of a trial, or the reason to leave it out."""
     values = {
         path: typed(space.distributions.get(path), params[name], lookup(path))
         for name, path in matched.paths.items()
@@ -109,7 +109,7 @@ def typed(distribution: Distribution | None, value: Any, own: Any = None) -> Any
     Args:
         distribution: The distribution; None: the parameter is not searched.
         value: A value, which may be a text.
-        own: The config's own value of a parameter that is not searched, which the text may be.
+        own: The config's own value of a parameter that is not searched; returned if the text means it.
 
     Returns:
         The converted value; the value itself, if it cannot be converted.
@@ -127,7 +127,7 @@ def typed(distribution: Distribution | None, value: Any, own: Any = None) -> Any
 
 
 def _reads_as(choice: Any, value: Any) -> bool:
-    """Whether a value of another type equals a choice in writing: ``"16"`` and ``16.0`` are 16, ``"true"`` is True."""
+    """Whether a value of another type means a choice: ``"16"`` and ``16.0`` mean 16, ``"true"`` means True."""
     if isinstance(choice, bool) or choice is None:
         words = {"none", "null"} if choice is None else {str(choice).lower()}
         return isinstance(value, str) and value.lower() in words
@@ -148,7 +148,7 @@ def _is_choice(distribution: Distribution) -> bool:
 
 
 def _number(value: Any) -> Any:
-    """Convert a text that is a number; any other value is returned unchanged."""
+    """Convert a text to the number that it contains; any other value is returned unchanged."""
     if not isinstance(value, str):
         return value
     try:

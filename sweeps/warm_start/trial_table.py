@@ -1,4 +1,4 @@
-"""Trials in a table, one in each row."""
+"""Reads trials from a table with one row for each."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _read(key: str, path: Path) -> pd.DataFrame:
 
 
 def _value_column(key: str, metric: str, columns: list[str]) -> str:
-    """The column of the metric: the one with this name, or the only one that ends in it (``metrics.loss`` for
+    """Return the column of the metric: the one with its name, or the only one that ends in it (``metrics.loss`` for
     ``loss``).
 
     Raises:
@@ -105,7 +105,7 @@ def _trial(row: Mapping[str, Any], parameters: list[str], value_column: str, sta
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value of a column from NumPy's type; None if it is missing."""
+    """Convert a value of a column from NumPy's type; return None if it is missing."""
     value = value.item() if hasattr(value, "item") and getattr(value, "size", 1) == 1 else value
     value = value.tolist() if hasattr(value, "tolist") else value
     return None if isinstance(value, float) and math.isnan(value) else value

@@ -543,7 +543,7 @@ def test_a_sweep_that_extends_one_with_a_space_of_its_own_is_told_how_to_remove_
         + "  metric: eval/loss\n  mode: min\nspace:\n  train.lr: {type: float, low: 0.1, high: 1}\n"
     )
     (tmp_path / "child.yaml").write_text("defaults: [base, override space: none, _self_]\n")
-    message = r"conf=child: its space is written in the config itself, .* ~space on the command line removes it"
+    message = r"conf=child: its space is written in the config itself, .* ~space on the command line removes"
     with pytest.raises(ConfigError, match=message):
         composed("child", folders=(tmp_path,))
     with pytest.raises(ConfigError, match="conf=base: its space is written in the config itself"):

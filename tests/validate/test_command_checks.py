@@ -54,7 +54,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"command": "true {lr} {trial.nummer}"}, "did you mean {trial.number}"),
     ({"command": 'true {lr} {"a": 1}'}, "write {{ and }} for literal braces"),
     ({"command": "true {lr:x}"}, "{lr:x} of 0.1: Unknown format code 'x'"),
-    ({"command": "true {lr} {rank}"}, "task.command: {rank} is of a process for each worker; set task.processes"),
+    ({"command": "true {lr} {rank}"}, "task.command: {rank} exists only with a process for each worker; set"),
     ({"command": "true {lr} {checkpoint}", "checkpoints": CHECKPOINTS}, "{checkpoint} has no value at a trial's first"),
     ({"options": RESUME}, "{checkpoint} never has a value; say where the program saves"),
     ({"checkpoints": CHECKPOINTS}, "task.checkpoints: the program is not told from which checkpoint to continue"),

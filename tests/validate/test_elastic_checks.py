@@ -42,7 +42,7 @@ def config(*tokens: str, conf: str = "digits") -> None:
         ([TWO_TO_EIGHT, "+strategy.compression=powersgd"], r"strategy.compression=powersgd: .* use fp16, bf16 or none"),
         (
             [TWO_TO_EIGHT, "+space.scaling={type: categorical, choices: [single_worker, two_workers]}"],
-            r"space.scaling: the sweep decides on the workers",
+            r"space.scaling: with .* the sweep decides on the workers",
         ),
     ],
 )

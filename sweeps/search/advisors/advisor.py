@@ -13,7 +13,7 @@ class Advisor(Protocol):
     """Sets values of the next point before it is sampled, and may refuse the point afterwards."""
 
     def fix(self, study: optuna.Study, number: int) -> Mapping[str, Any]:
-        """Values to set in the next point; the sampler chooses the others.
+        """Return values to set in the next point; the sampler chooses the others.
 
         Args:
             study: The study, with all trials so far.
@@ -25,7 +25,7 @@ class Advisor(Protocol):
         return {}
 
     def refuse(self, study: optuna.Study, point: Mapping[str, Any]) -> str | None:
-        """Reason why a point is not worth training; None if it is.
+        """Return the reason why a point is not worth training; None if it is.
 
         The study is told that a refused point failed, and the sampler is asked for another. If several points are
         refused one after another, the last one is trained anyway.

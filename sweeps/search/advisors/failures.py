@@ -43,7 +43,7 @@ NOT_SIZES = ("worker", "parallel", "accumulation", "seed", "step", "epoch", "eve
 
 
 def classify(reason: str) -> Failure | None:
-    """Kind of a failure, from the text of its error; None for an external cause, such as a lost node."""
+    """Return the kind of a failure, from the text of its error; None for an external cause, such as a lost node."""
     reason = without_location(reason)
     if OUT_OF_MEMORY.search(reason):
         return "out of memory"
@@ -53,7 +53,7 @@ def classify(reason: str) -> Failure | None:
 
 
 class FailureAdvisor(Advisor):
-    """Refuses points close to which trials failed repeatedly; a single failure refuses nothing.
+    """Refuses points that are close to several failed trials; a single failure refuses nothing.
 
     **Out of memory** is assumed to be monotone: a point is refused if two trials ran out of memory whose sizes were all
     no larger, unless a trial of at least the point's sizes succeeded. Sizes are integers (batch size, sequence length,
@@ -94,7 +94,7 @@ class FailureAdvisor(Advisor):
         self._forest: _Forest | None = None
 
     def refuse(self, study: optuna.Study, point: Mapping[str, Any]) -> str | None:
-        """Reason to refuse a point, by the failures so far; None if there is none."""
+        """Return the reason to refuse a point, by the failures so far; None if there is none."""
         self._learn(study.get_trials(deepcopy=False))
         return self._too_large(point) or self._likely_to_fail(point)
 
@@ -126,7 +126,7 @@ class FailureAdvisor(Advisor):
         return f"{len(exceeded)} trials that were no larger ran out of memory, the last at {sizes}"
 
     def _at_least(self, point: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-        """Whether a point is at least as large as another one in all sizes, and equal in all choices."""
+        """Whether a point is at least as large as another in all sizes, and equal to it in all choices."""
         if not self._sizes or any(point.get(path) != other.get(path) for path in self._choices):
             return False
         return all((path in point) == (path in other) for path in self._sizes) and all(
@@ -152,14 +152,14 @@ class _Ended(NamedTuple):
 
 
 def _outcome(trial: FrozenTrial) -> str | None:
-    """Outcome of an ended trial; None if it was not trained, or if its point did not cause its failure."""
+    """Return the outcome of an ended trial; None if it was not trained, or if its point did not cause its failure."""
     if trial.state is not TrialState.FAIL:
         return SUCCESS
     return classify(trial.user_attrs.get(REASON, "")) if NUMBER in trial.user_attrs else None
 
 
 class _Forest:
-    """The probability that a point fails, by a random forest (Breiman, 2001) of scikit-learn."""
+    """Random forest (Breiman, 2001; of scikit-learn) that predicts the probability that a point fails."""
 
     def __init__(self, trials: Sequence[_Ended]):
         outcomes = [trial.outcome for trial in trials]
@@ -173,7 +173,7 @@ class _Forest:
             self._trees.fit(np.array([trial.vector for trial in trials]), outcomes)
 
     def predict(self, point: Vector) -> tuple[float, str]:
-        """Probability of a failure, and its most probable kind; 0 while there are too few trials."""
+        """Return the probability of a failure, and its most probable kind; 0 while there are too few trials."""
         if self._trees is None:
             return 0.0, SUCCESS
         probable = dict(zip(self._trees.classes_, self._trees.predict_proba(point[None])[0], strict=True))

@@ -1,4 +1,4 @@
-"""Estimates a trial's memory from the memory that other trials took."""
+"""Estimates the memory of a trial from the memory that other trials used."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ class _Fitted(NamedTuple):
 
 
 class MemoryEstimate(Advisor):
-    """Predicts the peak memory of a trial's worker from the memory that earlier trials reported. Also an advisor.
+    """Predicts the peak memory of a trial's worker from the memory that earlier trials reported; as an advisor, it
+    refuses points that need too much.
 
     The model is a Gaussian process (scikit-learn's) of the logarithms of the peaks, in the unit cube. Its error grows
     far from the trials, and if the peaks do not depend on the parameters. On GPUs the peak is the memory that PyTorch
@@ -98,7 +99,7 @@ class MemoryEstimate(Advisor):
                     self._vectors[trial] = self._unit.vector(point)
 
     def observe_limits(self, metrics: Mapping[str, float]) -> None:
-        """Update the memory that workers may use by their reports; the smallest of any worker applies.
+        """Update the memory that workers may use, from what they report; the smallest of any worker applies.
 
         Args:
             metrics: The reported metrics of this cluster's workers.
@@ -109,7 +110,7 @@ class MemoryEstimate(Advisor):
                 self._reported_room[metric] = min(reported, self._reported_room.get(metric, math.inf))
 
     def estimate(self, point: Mapping[str, Any], metric: str) -> Estimate | None:
-        """Estimate of a metric of ``KINDS`` at a point; None while there are too few trials."""
+        """Return the estimate of a metric of ``KINDS`` at a point; None while there are too few trials."""
         peaks = dict(self._peaks[metric])  # a copy: another thread may observe more meanwhile
         if len(peaks) < MIN_TRIALS or not self._unit.columns:
             return None
@@ -121,10 +122,8 @@ class MemoryEstimate(Advisor):
         return Estimate(mib, mib * max(math.expm1(deviation[0]), MIN_RELATIVE_ERROR))
 
     def _fit(self, peaks: Mapping[Hashable, float], before: _Fitted | None) -> _Fitted:
-        """Fit the process; for a few more trials, keep the previous length scales.
-
-        Fitting these takes a hundred times as long.
-        """
+        """Fit the process. After only a few more trials, keep its length scales, which take a hundred times as long to
+        fit."""
         # Takes a second. Not in a thread: while another one imports a part of scipy, each may get half a module.
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.gaussian_process import GaussianProcessRegressor
@@ -144,7 +143,7 @@ class MemoryEstimate(Advisor):
         return _Fitted(process, len(peaks), searched_at)
 
     def describe(self, point: Mapping[str, Any]) -> str:
-        """Text such as ``about 1.3 GiB of memory a worker (+-0.2)``, with a warning if a worker has less.
+        """Describe the estimate, as ``about 1.3 GiB of memory a worker (+-0.2)``, with a warning if a worker has less.
 
         Returns:
             The text; empty while there is no estimate.
@@ -161,7 +160,8 @@ class MemoryEstimate(Advisor):
     # --- the advisor --------------------------------------------------------------------------------------------
 
     def refuse(self, study: optuna.Study, point: Mapping[str, Any]) -> str | None:
-        """Reason to refuse a point that will exceed a limit on memory, even if it takes less than estimated."""
+        """Return the reason to refuse a point that will exceed a limit on memory, even if it takes less than estimated;
+        None if there is none."""
         for metric in KINDS:
             limit = self._limits.get(metric)
             if limit is None or limit.max is None:

@@ -21,7 +21,7 @@ HALVED_AFTER = 10
 
 
 class PriorAdvisor(Advisor):
-    """Draws some of the first points from a person's prior (``prior: {value, confidence}``).
+    """Draws some of the first points from the user's prior (``prior: {value, confidence}``).
 
     In trial n a parameter is drawn from its prior with a probability of ``confidence * 10 / (10 + n)``, and by the
     sampler otherwise: in 100 trials about 24 times the confidence. The prior is a normal distribution around the value,
@@ -60,7 +60,7 @@ class PriorAdvisor(Advisor):
         self._seed = seed
 
     def fix(self, study: optuna.Study, number: int) -> Mapping[str, Any]:
-        """Values drawn from priors for the trial of this number."""
+        """Return the values drawn from priors for the trial of this number."""
         random = np.random.default_rng((self._seed, number))
         threshold = random.random() * (1 + number / HALVED_AFTER)
         return {

@@ -36,11 +36,12 @@ class CostModel:
         self._posterior = Posterior(at, groups, _observed(vectors, seconds))
 
     def of(self, vectors: Array) -> Array:
-        """Relative costs of new configurations, by which their expected improvement is divided; 1 is the mean cost."""
+        """Return the relative costs of new configurations, by which their expected improvement is divided; 1 is the
+        mean cost."""
         return np.asarray(np.exp(POWER * self._scale * self._posterior.predict(vectors, 0)[0]))
 
     def of_known(self, seconds: Array) -> Array:
-        """Relative costs of trials whose seconds per unit of the resource are known."""
+        """Return the relative costs of trials whose seconds per unit of the resource are known."""
         return np.asarray(np.exp(POWER * (np.log(seconds) - self._mean)))
 
 

@@ -26,7 +26,8 @@ FITTED_FIRST, FITTED_AGAIN = 8, 1.2
 
 
 def fitted_number(number: int) -> int:
-    """Number of values of the last fit, if there are ``number`` values; at least ``FITTED_FIRST``."""
+    """Return the number of values to which the model was last fitted when there are ``number`` values; at least
+    ``FITTED_FIRST``."""
     fitted = FITTED_FIRST
     while (following := int(fitted * FITTED_AGAIN) + 1) <= number:
         fitted = following
@@ -53,7 +54,7 @@ def cholesky_factor(covariance: Array) -> Array:
 
 
 def inverse_of(factor: Array) -> Array:
-    """The inverse of a lower Cholesky factor."""
+    """Return the inverse of a lower Cholesky factor."""
     return np.asarray(dtrtri(factor, lower=1)[0])
 
 
@@ -67,7 +68,7 @@ def fit(
         groups: Parameter of each column of the vectors, from 0.
         rungs: Number of rungs.
         start: Initial values; default: at the prior's mean.
-        iterations: Most steps of the optimisation (L-BFGS).
+        iterations: Maximum number of optimisation steps (L-BFGS).
     """
     parameters = max(groups, default=-1) + 1
     prior = Prior.of(parameters, rungs)
@@ -82,8 +83,8 @@ def fit(
 
 
 def _fitted(data: Observations) -> Observations:
-    """The observations of the trials with the most values, up to ``MOST_FITTED``; of trials with equally many, evenly
-    over the search."""
+    """Select the observations of the trials with the most values, up to ``MOST_FITTED`` values; among trials with
+    equally many, spread over the search."""
     if len(data) <= MOST_FITTED:
         return data
     counts = np.bincount(data.trials, minlength=len(data.vectors))

@@ -48,7 +48,7 @@ class Hyperparameters:
         return factors
 
     def factors_by_slope(self, index: int) -> Array:
-        """Derivative of ``factors`` by a slope."""
+        """Return the derivative of ``factors`` by a slope."""
         derivative = np.zeros((self.rungs, self.rungs))
         for adding in range(index + 1):
             for rung in range(index + 1, self.rungs):
@@ -57,12 +57,12 @@ class Hyperparameters:
         return derivative
 
     def vector(self) -> Array:
-        """All hyperparameters as one vector."""
+        """Return all hyperparameters as one vector."""
         return np.concatenate([self.log_lengths, self.log_variances, self.slopes, self.log_noise, [self.logit_own]])
 
     @classmethod
     def of(cls, vector: Array, parameters: int, rungs: int) -> Hyperparameters:
-        """Hyperparameters from such a vector."""
+        """Create hyperparameters from a vector that ``vector`` returned."""
         ends = np.cumsum([parameters, rungs, rungs - 1, rungs])
         lengths, variances, slopes, noise, own = np.split(np.asarray(vector, dtype=float), ends)
         return cls(lengths, variances, slopes, noise, float(own[0]))
@@ -82,7 +82,7 @@ class Prior:
 
     @classmethod
     def of(cls, parameters: int, rungs: int) -> Prior:
-        """The prior for a given number of parameters and rungs."""
+        """Return the prior for a given number of parameters and rungs."""
         later = rungs - 1
         mean = Hyperparameters(
             np.full(parameters, math.log(0.5) + 0.5 * math.log(max(parameters, 1) / 3)),

@@ -33,14 +33,14 @@ class Observations:
         return len(self.values)
 
     def of_trials(self, rows: Indices) -> Observations:
-        """Observations of some trials, given by their rows in ascending order."""
+        """Return the observations of some trials, given by their rows in ascending order."""
         chosen = np.isin(self.trials, rows)
         return Observations(
             self.vectors[rows], np.searchsorted(rows, self.trials[chosen]), self.rungs[chosen], self.values[chosen]
         )
 
     def with_values(self, vectors: Array, rung: int, values: Array) -> Observations:
-        """These observations plus one value at a rung for each of some further configurations."""
+        """Return the observations plus, for each further configuration, one value at a rung."""
         count = len(vectors)
         return Observations(
             np.vstack([self.vectors, vectors]),
@@ -66,11 +66,11 @@ def observe(vectors: Array, values: Array) -> Observations:
 
 
 def scaled(values: Array) -> Array:
-    """Values on the model's scale, of the same shape as for ``observe``."""
+    """Return values on the model's scale, of the same shape as for ``observe``."""
     known = np.isfinite(values)
     good, middle = np.quantile(values[known], (GOOD, 0.5))
     unequal = values[known & (values != good)]
-    # The second one if a large part of the values are equal, as accuracies are of models that know one class only.
+    # The second width is for mostly equal values, such as accuracies of models that predict a single class.
     width = middle - good or (np.median(np.abs(unequal - good)) if len(unequal) else 1.0)
     distance = (values - good) / width
     good_ones = np.maximum(distance, BEST) - np.log1p(np.maximum(BEST - distance, 0.0))
@@ -79,7 +79,7 @@ def scaled(values: Array) -> Array:
 
 
 def with_worst(values: Array, bad: npt.NDArray[np.bool_]) -> Array:
-    """Values in which bad trials have the worst value of each rung that they reached, and of the first one.
+    """Return the values with the worst value of a rung for bad trials, at each rung that they reached and at the first.
 
     Args:
         values: Values of shape ``[objectives, trials, rungs]``, as for ``observe``.
@@ -93,8 +93,8 @@ def with_worst(values: Array, bad: npt.NDArray[np.bool_]) -> Array:
 
 
 def most_telling(values: Array, most: int) -> Indices:
-    """Rows of the trials to learn from if there are too many: half are the best of each rung, the others are spread
-    evenly.
+    """Select the trials to learn from if there are too many: half are the best of each rung, the others are spread
+    evenly. Returns their rows.
 
     Args:
         values: Values of shape ``[objectives, trials, rungs]``, as for ``observe``.
@@ -111,7 +111,7 @@ def most_telling(values: Array, most: int) -> Indices:
 
 
 def _best_first(values: Array) -> Indices:
-    """Rows of the trials: first the best of each last rung, then the second best, and so on."""
+    """Return the rows of the trials: first the best of each last rung, then the second best, and so on."""
     count, last = len(values), last_rungs(values)
     order = np.lexsort((values[np.arange(count), last], last))
     place = np.empty(count, dtype=np.intp)  # among those of the same last rung
@@ -120,6 +120,6 @@ def _best_first(values: Array) -> Indices:
 
 
 def last_rungs(values: Array) -> Indices:
-    """Index of the last rung at which each trial has a value; for values as in ``observe``."""
+    """Return the index of the last rung at which each trial has a value; for values as in ``observe``."""
     reached = np.isfinite(values)
     return np.asarray(reached.shape[1] - 1 - np.argmax(reached[:, ::-1], axis=1))

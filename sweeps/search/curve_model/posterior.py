@@ -39,14 +39,14 @@ class Posterior:
         self._whitened = self._inverse_factor @ data.values
 
     def _matern(self, scaled: Array) -> Array:
-        """Correlation of configurations with those of each observation."""
+        """Return the correlation of configurations with those of each observation."""
         squared = (scaled**2).sum(axis=1)[:, None] + (self._vectors**2).sum(axis=1) - 2 * scaled @ self._vectors.T
         root = ROOT_5 * np.sqrt(np.maximum(squared, 0.0))
         correlation = (1 + root + root * root / 3) * np.exp(-root)
         return np.asarray(correlation[:, self._data.trials])
 
     def predict(self, vectors: Array, rung: int) -> tuple[Array, Array]:
-        """Means and standard deviations of the functions of new configurations at a rung.
+        """Return the means and standard deviations of the functions of new configurations at a rung.
 
         Args:
             vectors: The configurations.
@@ -56,13 +56,12 @@ class Posterior:
         return self._mean(solved), self._deviation(solved, rung, 1 - self._at.own)
 
     def predict_observed(self, rung: int) -> tuple[Array, Array]:
-        """Means and standard deviations of the observed trials' own functions at a rung."""
+        """Return the means and standard deviations of the observed trials' own functions at a rung."""
         solved = self._solved_with(self._kernel_of_observed(), rung)
         return self._mean(solved), self._deviation(solved, rung, 1.0)
 
     def look_ahead(self, vectors: Array, rung: int) -> tuple[Array, Array, Array]:
-        """Predictions for new trials at a rung, and how much their values at the first rung will change these
-        predictions.
+        """Predict new trials at a rung, and how much their values at the first rung will change these predictions.
 
         Args:
             vectors: Configurations of the trials.
@@ -78,7 +77,7 @@ class Posterior:
         return self._mean(at_rung), self._deviation(at_rung, rung, 1.0), told
 
     def look_ahead_observed(self, following: Indices, rung: int) -> tuple[Array, Array, Array]:
-        """Predictions for the observed trials at a rung, and how much their next values will change these predictions.
+        """Predict the observed trials at a rung, and how much their next values will change these predictions.
 
         Args:
             following: Index of the next rung of each trial.
@@ -96,8 +95,8 @@ class Posterior:
         return self._mean(at_rung), self._deviation(at_rung, rung, 1.0), told
 
     def _told(self, at_next: Array, following: int, at_rung: Array, rung: int) -> Array:
-        """Standard deviations of the change of predicted means at a rung when values at an earlier rung become
-        known."""
+        """Return the standard deviations of the change of predicted means at a rung when values at an earlier rung
+        become known."""
         factors = self._at.factors
         covariance = ((self._variances + self._constants) * factors[:, following] * factors[:, rung]).sum()
         covariance = covariance - (at_next * at_rung).sum(axis=1)
@@ -105,16 +104,17 @@ class Posterior:
         return np.asarray(covariance / np.sqrt(of_next))
 
     def _kernel(self, vectors: Array) -> Array:
-        """Covariance with each observation that depends only on the configuration, not on the trial."""
+        """Return the covariance with each observation that depends only on the configuration, not on the trial."""
         return (1 - self._at.own) * self._matern(vectors * self._inverse_lengths)
 
     def _kernel_of_observed(self) -> Array:
-        """Covariance of the observed trials with each observation."""
+        """Return the covariance of the observed trials with each observation."""
         is_own = np.arange(len(self._data.vectors))[:, None] == self._data.trials
         return np.asarray(self._kernel(self._data.vectors) + self._at.own * is_own)
 
     def _solved_with(self, kernel: Array, rung: int) -> Array:
-        """Covariance of functions at a rung with the observations, multiplied by the inverse Cholesky factor."""
+        """Return the covariance of functions at a rung with the observations, multiplied by the inverse Cholesky
+        factor."""
         factors = self._at.factors[:, rung]
         covariance = kernel * ((self._variances * factors) @ self._rows) + CONSTANT * factors @ self._rows
         return np.asarray(covariance @ self._inverse_factor.T)
@@ -123,13 +123,13 @@ class Posterior:
         return np.asarray(solved @ self._whitened)
 
     def _deviation(self, solved: Array, rung: int, share: float) -> Array:
-        """Standard deviations of functions with this share of the added variances."""
+        """Return the standard deviations of functions with this share of the added variances."""
         factors = self._at.factors[:, rung]
         prior = ((share * self._variances + self._constants) * factors**2).sum()
         return np.asarray(np.sqrt(np.maximum(prior - (solved**2).sum(axis=1), 1e-12)))
 
 
 def expected_improvement(mean: Array, deviation: Array, best: float) -> Array:
-    """Expected amount by which normally distributed values are below ``best``; 0 for values above it."""
+    """Return the expected amount by which normally distributed values are below ``best``; 0 for values above it."""
     score = (best - mean) / deviation
     return np.asarray(deviation * (score * ndtr(score) + np.exp(-score * score / 2) / np.sqrt(2 * np.pi)))

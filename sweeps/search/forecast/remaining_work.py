@@ -46,7 +46,7 @@ class Course:
 
 @dataclass(frozen=True)
 class RemainingWork:
-    """Draws of the remaining work."""
+    """Simulated draws of the remaining work."""
 
     wall_s: Floats
     """Seconds to the end."""
@@ -70,7 +70,7 @@ def remaining_work(
     Args:
         trials: Trials so far, in the order of their starts.
         to_start: Number of trials that have yet to start.
-        places: Number of trials at a time.
+        places: Number of trials that run at once.
         draws: Number of simulations.
         random: Random numbers.
         knows_length: Whether ``progress`` is a share of a whole training.
@@ -109,7 +109,7 @@ def remaining_work(
 
 
 def _start_s(trials: Sequence[Course]) -> float:
-    """Seconds from the assignment of workers to the first step: the median over trials with two reports."""
+    """Return the seconds from the assignment of workers to the first step: the median over trials with two reports."""
     found = []
     for each in trials:
         if each.first is not None and each.progress > each.first[0]:
@@ -119,14 +119,14 @@ def _start_s(trials: Sequence[Course]) -> float:
 
 
 def _unit_s(trial: Course, start_s: float) -> float:
-    """Seconds that a trial takes for a progress of 1; NaN before its first report."""
+    """Return the seconds that a trial takes for a progress of 1; NaN before its first report."""
     if trial.progress <= 0 or trial.held_s <= 0:
         return math.nan
     return max(trial.held_s - start_s, 0.1 * trial.held_s) / trial.progress
 
 
 class Ends:
-    """Draws of the progress at which trials end."""
+    """Distribution of the progress at which trials end; each method draws from it."""
 
     def __init__(self, trials: Sequence[Course], draws: int, random: np.random.Generator, whole: float | None):
         """
@@ -205,7 +205,7 @@ def _choose(weights: Floats, count: int, random: np.random.Generator) -> npt.NDA
 
 
 def _placed(left: Sequence[Floats], trainings: Floats, free: Floats, limit_s: float) -> tuple[Floats, Floats]:
-    """Give each trial to the place that becomes free first, until all have ended or the budget is spent.
+    """Assign each trial to the place that becomes free first, until all have ended or the budget is spent.
 
     Args:
         left: Seconds that are left of each trial that has begun, by draw.

@@ -29,7 +29,7 @@ class SearchSoFar:
     to_start: int
     """Number of trials that have not been started yet."""
     places: int
-    """Number of trials at a time."""
+    """Number of trials that run at once."""
     knows_length: bool = True
     """Whether the progress of trials is a share of their whole training instead of seconds."""
     limit_s: float = math.inf
@@ -99,7 +99,7 @@ def forecast(search: SearchSoFar, seed: int = 0) -> Forecast:
 
 
 def _central(draws: Floats) -> Interval:
-    """Median, and an interval with equal probabilities beyond its ends."""
+    """Return the median, and an interval with equal probabilities beyond its ends."""
     low, middle, high = map(float, np.quantile(draws, [(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2]))
     if low <= 0:
         return Interval(low, middle, high)

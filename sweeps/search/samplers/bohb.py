@@ -52,7 +52,7 @@ class RungSampler(StudyViewSampler):
         return trials if rung is None else [shown for trial in trials if (shown := self._as_of(rung, trial))]
 
     def _highest_rung(self, trials: Sequence[FrozenTrial]) -> int | None:
-        """The highest step at which several trials ended or wait, and that enough trials have reached.
+        """Return the highest step at which several trials ended or wait, and that enough trials have reached.
 
         If no two trials report at the same steps, the last step that enough have reached; None if too few have
         reported at all.
@@ -65,7 +65,7 @@ class RungSampler(StudyViewSampler):
         return max(several, default=reached_by_enough)
 
     def _last_step(self, trial: FrozenTrial) -> int | None:
-        """Last step that a trial reported; None if it reported nothing or failed."""
+        """Return the last step that a trial reported; None if it reported nothing or failed."""
         if trial.number in self._last_steps:
             return self._last_steps[trial.number]
         if trial.state not in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING):
@@ -76,7 +76,7 @@ class RungSampler(StudyViewSampler):
         return last_step
 
     def _as_of(self, rung: int, trial: FrozenTrial) -> FrozenTrial | None:
-        """Return a trial with its value at the rung; None if it ended before."""
+        """Return a trial with its value at the rung; None if it ended before the rung."""
         if trial.number in self._at_rung:
             return self._at_rung[trial.number]
         last_step = self._last_step(trial)

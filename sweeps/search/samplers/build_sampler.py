@@ -1,4 +1,4 @@
-"""Samplers, built from their config."""
+"""Builds samplers from their config."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def build_sampler(
             learn; default: none.
         objectives: Number of objectives, by which TPE chooses its model.
         lookup: Returns the config's own value at a path, for conditions on paths that are not searched.
-        allows: Whether the search's constraints hold at a point, which ``curves`` asks before it suggests it.
+        allows: Whether the search's constraints hold at a point, ``curves`` suggests no other points.
 
     Returns:
         The sampler, for ``OptunaSearcher`` or a study of Optuna.
@@ -145,14 +145,14 @@ def _make(sampler: Sampler, seed: int, sources: list[FrozenTrial] | None, object
 
 
 def _one_optimum() -> dict[str, Any]:
-    """Options of TPE for one objective. Conditional parameters that occur together are modelled together."""
+    """Return the options of TPE for one objective. Conditional parameters that occur together are modelled together."""
     return {"multivariate": True, "group": True}
 
 
 def _front() -> dict[str, Any]:
-    """Options of TPE for several objectives. Good trials lie along a whole front: more of them count as good than for
-    one optimum (Optuna: a tenth). Each parameter has its own density, since a joint one of few points in several places
-    is worse (``benchmarks/two_objectives.py``)."""
+    """Return the options of TPE for several objectives. Good trials lie along a whole front: more of them count as good
+    than for one optimum (Optuna: a tenth). Each parameter has its own density, since a joint one of few points in
+    several places is worse (``benchmarks/two_objectives.py``)."""
     return {
         "multivariate": False,
         "gamma": lambda ended: min(math.ceil(GOOD_TRIALS_OF_A_FRONT * ended), MOST_TRIALS_OF_A_FRONT),
@@ -160,14 +160,14 @@ def _front() -> dict[str, Any]:
 
 
 def _independent_sampler(seed: int, startup: int) -> BaseSampler:
-    """Sampler for each parameter that the main sampler does not model (conditional ones, choices) separately."""
+    """Return the sampler for each parameter that the main sampler does not model (conditional ones, choices)."""
     return optuna.samplers.TPESampler(
         seed=seed, multivariate=False, n_startup_trials=max(startup, TPESampler(kind="tpe").startup_trials)
     )
 
 
 def shuffled(points: Sequence[Mapping[str, Any]], seed: int) -> list[dict[str, Any]]:
-    """The points in a seeded random order, so that the first part of a grid also covers its whole range."""
+    """Return the points in a seeded random order, so that the first part of a grid also covers its whole range."""
     shuffled = [dict(point) for point in points]
     random.Random(seed).shuffle(shuffled)
     return shuffled

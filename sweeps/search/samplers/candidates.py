@@ -31,12 +31,12 @@ class Candidates(NamedTuple):
     """The same points in the unit cube, of shape ``[points, columns]``."""
 
     def with_others(self, others: Candidates) -> Candidates:
-        """These candidates and others."""
+        """Return these candidates followed by others."""
         return Candidates(self.parameters + others.parameters, np.vstack([self.vectors, others.vectors]))
 
 
 class CandidateSource:
-    """Draws candidates of a space."""
+    """Draws candidate points from a space."""
 
     def __init__(self, space: Space, cube: UnitCube, lookup: Lookup, seed: int, allows: Allows):
         """
@@ -51,7 +51,7 @@ class CandidateSource:
         self._pool: Candidates | None = None
 
     def random(self, number: int, seed: int) -> Candidates:
-        """Random points."""
+        """Return random points."""
         if self._pool is None:
             draws = [RandomDraws(self._seed)] * POOL
             self._pool = self._sampled(draws, self._allows)
@@ -62,11 +62,11 @@ class CandidateSource:
         return Candidates([self._pool.parameters[index] for index in chosen], self._pool.vectors[chosen])
 
     def near(self, given: Sequence[Parameters], widths: Sequence[float], number: int, seed: int) -> Candidates:
-        """Points near given ones, taken in turn.
+        """Return points near given ones, which are used in turn.
 
         Args:
             given: The points.
-            widths: Standard deviations of the changes, as parts of a range, which take turns as well.
+            widths: Standard deviations of the changes, as parts of a range; used in turn as well.
             number: Number of points.
             seed: Seed of the changes.
         """
@@ -130,7 +130,7 @@ class NearDraws(RandomDraws):
         return self._random.random() >= CHANGED
 
     def _moved(self, value: float, low: float, high: float, width: float | None = None) -> float:
-        """The value after a random change, reflected at the bounds."""
+        """Return the value after a random change, reflected at the bounds."""
         position = (value - low) / (high - low) + self._random.gauss(0, self._width if width is None else width)
         position = abs(position)
         position = 2 - position if position > 1 else position
@@ -138,7 +138,7 @@ class NearDraws(RandomDraws):
 
 
 class _Noted:
-    """Records the suggested values, as Optuna stores them."""
+    """Suggester that records the suggested values, as Optuna stores them."""
 
     def __init__(self, draws: Suggester):
         self._draws = draws

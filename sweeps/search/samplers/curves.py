@@ -1,4 +1,4 @@
-"""Sampler with a Gaussian process of all learning curves so far."""
+"""Sampler that uses a Gaussian process of all learning curves so far."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ KNOWN = 1e6
 
 
 class _Seen(NamedTuple):
-    """The trials that the model learns from."""
+    """Trials that the model learns from, and their values."""
 
     trials: list[FrozenTrial]
     vectors: Array
@@ -192,7 +192,7 @@ class CurveSampler(WrappedSampler):
         return {name: value for name, value in chosen.items() if name in self._relative}
 
     def _posterior(self, at: Hyperparameters, data: Observations, under_way: Array, end: int) -> Posterior:
-        """Return the model in which running trials have ended with their predicted values."""
+        """Return the model, conditioned as if running trials had ended with their predicted values."""
         posterior = Posterior(at, self._cube.groups, data)
         if not len(under_way):
             return posterior
@@ -202,7 +202,8 @@ class CurveSampler(WrappedSampler):
     def _hyperparameters(
         self, study: optuna.Study, trial: FrozenTrial, every: Sequence[FrozenTrial], seen: _Seen
     ) -> list[Hyperparameters]:
-        """Return the hyperparameters recorded last, or new ones if there are many more values; for each objective."""
+        """Return each objective's hyperparameters: the last recorded ones, or newly fitted ones if there are many more
+        values since."""
         rungs, parameters = len(seen.rungs), len(set(self._cube.groups))
         noted = next((each for each in _noted(every, CURVE_MODELS) if each["rungs"] == seen.rungs), None)
         starts: list[Hyperparameters | None] = [None] * len(seen.values)
@@ -235,7 +236,7 @@ class CurveSampler(WrappedSampler):
 
 
 def _noted(trials: Sequence[FrozenTrial], key: str) -> Iterator[dict[str, Any]]:
-    """The records in the trials, newest first."""
+    """Yield the records under a key in the trials, newest first."""
     return (each.system_attrs[key] for each in reversed(trials) if key in each.system_attrs)
 
 

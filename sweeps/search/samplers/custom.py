@@ -1,4 +1,4 @@
-"""A user's own sampler, made from its import path and arguments."""
+"""Builds a user's own sampler from its import path and arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sweeps.errors import ConfigError
 
 
 def make_custom_sampler(sampler: CustomSampler, seed: int) -> BaseSampler:
-    """Make a custom sampler from its import path and arguments.
+    """Build a custom sampler.
 
     Args:
         sampler: Config of the sampler.

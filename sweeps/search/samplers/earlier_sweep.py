@@ -1,4 +1,4 @@
-"""Trials of an earlier sweep, as points of the space of this sweep."""
+"""Trials of an earlier sweep, as points in the space of this sweep."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sweeps.space.space import Lookup, Point, Space
 
 @dataclass(frozen=True)
 class EarlierSweep:
-    """Trials of an earlier sweep, in the space of this sweep."""
+    """Trials of an earlier sweep, as points in the space of this sweep."""
 
     name: str
     """Name of the sweep, or of the source of its trials."""

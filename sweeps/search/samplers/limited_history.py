@@ -92,8 +92,8 @@ class LimitedHistorySampler(StudyViewSampler):
 
 
 def _rank(trial: FrozenTrial, sign: float) -> Rank:
-    """Place of an ended trial in the order in which TPE chooses the best: complete trials by value, then pruned ones by
-    last step and value, then those that violate a constraint.
+    """Return the rank of an ended trial in the order in which TPE chooses the best: complete trials by value, then
+    pruned ones by last step and value, then those that violate a constraint.
 
     Args:
         trial: The trial.

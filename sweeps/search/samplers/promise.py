@@ -19,7 +19,7 @@ LEAST = 1e-12
 
 
 class Promise:
-    """Score of points, given the models of all objectives.
+    """Scores points by the models of all objectives.
 
     With several objectives one randomly weighted objective is scored (ParEGO: Knowles, 2006,
     https://doi.org/10.1109/TEVC.2005.851274). Unlike there, each objective has a model of its own, and the improvement
@@ -47,11 +47,11 @@ class Promise:
         self._best = float(self._of_known.min())
 
     def best_known(self, number: int) -> Indices:
-        """Rows of the ``number`` best points that were tried, best first."""
+        """Return the rows of the ``number`` best points that were tried, best first."""
         return np.asarray(np.argsort(self._of_known[:number]))
 
     def of(self, points: Array) -> Array:
-        """Logarithm of the expected improvement of points, relative to their cost."""
+        """Return the logarithm of the expected improvement of points, relative to their cost."""
         means, deviations = self._predict(points)
         middle = self._weighted(means)
         if len(means) == 1:
@@ -66,10 +66,10 @@ class Promise:
         return promise if self._costs is None else promise - np.log(self._costs.of(points))
 
     def _predict(self, points: Array) -> tuple[Array, Array]:
-        """Means and standard deviations at the last rung, of shape ``[objectives, points]``."""
+        """Return the means and standard deviations at the last rung, of shape ``[objectives, points]``."""
         means, deviations = zip(*(each.predict(points, self._end) for each in self._posteriors), strict=True)
         return np.array(means), np.array(deviations)
 
     def _weighted(self, values: Array) -> Array:
-        """The weighted objective of values of shape ``[objectives, ...]``."""
+        """Return the weighted objective of values of shape ``[objectives, ...]``."""
         return values[0] if len(values) == 1 else weighted(values, self._weights, self._ideal)

@@ -15,7 +15,7 @@ from sweeps.space.space import Space
 
 
 class SpaceFillingSampler(optuna.samplers.QMCSampler):
-    """A quasi-Monte Carlo sampler whose sequence covers all parameters of the space.
+    """Quasi-Monte Carlo sampler whose sequence covers all parameters of the space.
 
     Optuna's sampler covers the parameters of the first trial, and draws conditional parameters that this trial lacks at
     random.
@@ -43,7 +43,7 @@ class SpaceFillingSampler(optuna.samplers.QMCSampler):
 
 
 def unconditional(space: Space) -> dict[str, BaseDistribution]:
-    """Optuna's distributions of all parameters with more than one value, without conditions."""
+    """Return Optuna's distributions of all parameters with more than one value, without conditions."""
     recorder = _DistributionRecorder()
     free = {
         path: distribution if isinstance(distribution, ConstantDistribution) else replace(distribution, when={})

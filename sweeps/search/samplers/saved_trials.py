@@ -1,5 +1,5 @@
-"""Earlier trials in the sweep's folder, so that a sweep that continues learns from the same trials, whatever their
-source."""
+"""Saves the earlier trials that a sweep learns from in its folder, so that it learns from the same ones when it
+continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learning curves of the trials of a study, with their values at common rungs."""
+"""Learning curves of a study's trials, with their values at common rungs."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class StudyCurves:
 
 
 class _Told(NamedTuple):
-    """A trial with values, or a bad trial without."""
+    """Trial that has reported values, or that diverged or broke a limit before it reported any."""
 
     trial: FrozenTrial
     reports: Mapping[int, Values]
@@ -97,8 +97,8 @@ class _Told(NamedTuple):
     """Steps at which the trial ended, waits or was judged (``told_steps``)."""
 
     def at(self, rungs: Sequence[int], objectives: int) -> list[tuple[float, ...]]:
-        """Values of each objective at the rungs: the last ones reported up to each rung that the trial has reached. A
-        trial that trained to its end before the last rung has its final values there."""
+        """Return the values of each objective at the rungs: the last ones reported up to each rung that the trial has
+        reached. A trial that trained to its end before the last rung has its final values there."""
         steps = sorted(self.reports)
         known: list[Values] = []
         nothing = (math.nan,) * objectives
@@ -111,7 +111,7 @@ class _Told(NamedTuple):
 
 
 def common_rungs(told: Sequence[set[int]]) -> list[int]:
-    """Steps at which trials are compared, ascending.
+    """Return the steps at which trials are compared, ascending.
 
     These are the steps at which several trials ended, wait or were judged; if there are many, some of them in equal
     ratios. If most trials have no such step in common (each has its own number of steps), they are powers of

@@ -1,4 +1,4 @@
-"""Base of the samplers that learn from trials other than those of their study."""
+"""Base classes of samplers that learn from other trials than those of their study."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class WrappedSampler(BaseSampler):
         self.sampler = sampler
 
     def _view_of(self, study: optuna.Study, trial: FrozenTrial) -> optuna.Study:
-        """The study that the wrapped sampler learns from."""
+        """Return the study that the wrapped sampler learns from."""
         return study
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -59,10 +59,11 @@ class StudyViewSampler(WrappedSampler, ABC):
 
     @abstractmethod
     def trials(self, study: optuna.Study) -> Sequence[FrozenTrial]:
-        """The trials that the wrapped sampler learns from for the next suggestion, in the order of their numbers."""
+        """Return the trials that the wrapped sampler learns from for the next suggestion, in the order of their
+        numbers."""
 
     def _view_of(self, study: optuna.Study, trial: FrozenTrial) -> optuna.Study:
-        """A study with the given trials; the same view for all parameters of one trial."""
+        """Return a study with these trials; it is the same for all parameters of one trial."""
         if self._view is None or self._view[0] != trial.number:
             self._view = trial.number, StudyView(study, self.trials(study))
         return self._view[1]
@@ -73,14 +74,14 @@ class StudyViewSampler(WrappedSampler, ABC):
 
 
 def completed(trial: FrozenTrial, value: float) -> FrozenTrial:
-    """A copy of a trial as if it had completed with this value."""
+    """Return a copy of a trial as if it had completed with this value."""
     changed = copy(trial)
     changed.state, changed.values = TrialState.COMPLETE, [value]
     return changed
 
 
 def told_steps(trial: FrozenTrial, reported: Iterable[int]) -> set[int]:
-    """Steps at which a trial ended, waits or was judged.
+    """Return the steps at which a trial ended, waits or was judged.
 
     Args:
         trial: The trial.
@@ -91,8 +92,8 @@ def told_steps(trial: FrozenTrial, reported: Iterable[int]) -> set[int]:
 
 
 def rungs_of(told: Iterable[set[int]]) -> list[int]:
-    """Common steps at which several trials ended, wait or were judged, ascending; the last single step if there are
-    none.
+    """Return the steps at which several trials ended, wait or were judged, ascending; if there are none, the last
+    single step.
 
     Args:
         told: Steps of each trial (``told_steps``).

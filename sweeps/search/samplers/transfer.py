@@ -1,4 +1,4 @@
-"""Warm start: a sampler learns from earlier sweeps, weighted by how well they predict this one."""
+"""Warm start: samplers that learn from earlier sweeps, weighted by how well these predict the current one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ IGNORED_AFTER = 500
 
 
 def points_to_retry(earlier: Sequence[EarlierSweep], space: Space) -> list[Point]:
-    """The few best distinct points of earlier sweeps, from each in turn, to be tried first.
+    """Return a few of the best distinct points of earlier sweeps, taken from each in turn, to be tried first.
 
     Their values in this sweep show how well the earlier sweeps predict it.
 
@@ -76,7 +76,7 @@ def points_to_retry(earlier: Sequence[EarlierSweep], space: Space) -> list[Point
 
 
 def distinct_best(sweep: EarlierSweep, number: int, space: Space) -> list[Point]:
-    """The best points of an earlier sweep, without similar ones, up to the requested number.
+    """Return the best points of an earlier sweep, without similar ones, up to the requested number.
 
     A search that has converged has many points near its best one, which add little information.
 
@@ -86,7 +86,7 @@ def distinct_best(sweep: EarlierSweep, number: int, space: Space) -> list[Point]
         space: Space of the points.
 
     Returns:
-        The points, the best first; then, if too few differ, further ones that are similar to these.
+        The points, the best first; if too few differ, followed by points that are similar to these.
 
     Raises:
         ValueError: A value is not a number where the space has a range.
@@ -153,7 +153,7 @@ class EarlierTrials:
         self._points: dict[int, Vector] = {}
 
     def trusts(self, own: Sequence[FrozenTrial]) -> list[float]:
-        """Trust in each earlier sweep, from 0 to 1.
+        """Return the trust in each earlier sweep, from 0 to 1.
 
         Args:
             own: This sweep's trials so far.
@@ -162,7 +162,7 @@ class EarlierTrials:
         return [model.trust(self._vectors(numbers, own), losses) for model in self._models]
 
     def trials(self, own: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-        """Earlier trials to learn from, as complete trials with negative numbers; best last.
+        """Return the earlier trials to learn from, as complete trials with negative numbers; best last.
 
         Args:
             own: This sweep's trials so far.
@@ -182,7 +182,7 @@ class EarlierTrials:
         return shown
 
     def _measured(self, own: Sequence[FrozenTrial]) -> tuple[list[int], Vector]:
-        """Positions of the trials with a value, and their values as losses."""
+        """Return the positions of the trials with a value, and their values as losses."""
         losses = {index: loss for index, trial in enumerate(own) if (loss := self._loss(trial)) is not None}
         return list(losses), np.array(list(losses.values()))
 
@@ -246,7 +246,7 @@ class _Model:
         return max(0.0, math.tanh(certain))
 
     def trials(self, vectors: Vector, losses: Vector) -> list[FrozenTrial]:
-        """The sweep's trials with values on this sweep's scale, best last."""
+        """Return the sweep's trials with values on this sweep's scale, best last."""
         from sklearn.isotonic import IsotonicRegression
 
         scale = IsotonicRegression(out_of_bounds="clip").fit(self._predict(vectors), losses)
@@ -261,7 +261,7 @@ class _Model:
 
 
 def _ranks(values: Vector) -> Vector:
-    """Ranks from 0 to 1; equal values share their middle rank."""
+    """Return ranks from 0 to 1; equal values share their mean rank."""
     ordered = np.sort(values)
     middle = (np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right") - 1) / 2
     return np.asarray(middle / max(len(values) - 1, 1))

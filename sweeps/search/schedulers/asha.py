@@ -37,11 +37,11 @@ class Bracket:
         """Resource and rewards by trial, furthest rung first."""
 
     def at(self, reached: float) -> tuple[float, dict[str, float]] | None:
-        """The furthest rung that was reached, and the rewards there by trial; None before the first."""
+        """Return the furthest rung that was reached, and the rewards there by trial; None before the first."""
         return next(((rung, rewards) for rung, rewards in self.rungs if rung <= reached), None)
 
     def least(self, rewards: Sequence[float]) -> float:
-        """Minimum reward within the best 1/eta."""
+        """Return the minimum reward within the best 1/eta."""
         return float(np.percentile(rewards, (1 - 1 / self._eta) * 100))
 
     def compare(self, trial: str, reached: float, reward: float) -> bool | None:
@@ -61,7 +61,7 @@ class Bracket:
 
 
 def compared(rewards: Mapping[str, float]) -> list[float]:
-    """The rewards with which a later one is compared. Infinite rewards, which have no percentiles, are left out;
+    """Return the rewards with which a later one is compared. Infinite rewards, which have no percentiles, are left out;
     earlier versions also recorded those of infinitely bad values."""
     return [reward for reward in rewards.values() if math.isfinite(reward)]
 
@@ -71,7 +71,7 @@ class Asha(Scheduler):
 
     Stops a trial at a rung if it is worse than the best 1/eta of those that reached that rung before it. A report
     beyond several rungs counts at the furthest of them. A trial that reports NaN or an infinitely bad value is stopped
-    after its grace, and others are not compared with it.
+    from the first rung on, and others are not compared with it.
     """
 
     def __init__(
@@ -164,10 +164,11 @@ class Asha(Scheduler):
         return f"{value}, {verdict} {self._sign * least:.6g}, the bound of {share}"
 
     def _reward(self, event: Mapping[str, Any]) -> float:
-        """The reward in the record of a report; a record of ``median``, a scheduler of 0.2, contains the value."""
+        """Return the reward in the record of a report; a record of ``median``, a scheduler of 0.2, contains the
+        value."""
         return float(event["reward"]) if "reward" in event else self._sign * float(event["value"])
 
     def _bracket(self, number: str) -> Bracket:
-        """A trial's bracket, drawn by its number; brackets with more rungs are more likely."""
+        """Return a trial's bracket, drawn by its number; brackets with more rungs are more likely."""
         weights = [math.exp(len(bracket.rungs)) for bracket in self._brackets]
         return random.Random(f"{self._seed}/{number}/bracket").choices(self._brackets, weights)[0]

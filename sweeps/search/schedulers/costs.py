@@ -46,7 +46,8 @@ class Costs:
         return self._usual_seconds
 
     def divisors(self, trials: Sequence[str], new: Array) -> tuple[Array, Array]:
-        """Factors by which the worth of trials and of new configurations is divided; 1 if costs are unknown."""
+        """Return the factors by which the worth of trials and of new configurations is divided; 1 if costs are
+        unknown."""
         of_trials, of_new = np.ones(len(trials)), np.ones(len(new))
         if (at := self._hyperparameters()) is not None:
             model = CostModel(at, self._groups, *self._vectors_and_seconds(self.seconds))
@@ -56,7 +57,7 @@ class Costs:
         return of_trials, of_new
 
     def _hyperparameters(self) -> Hyperparameters | None:
-        """Hyperparameters fitted to a prefix of the measurements that is the same after a restart."""
+        """Return the hyperparameters, fitted to a prefix of the measurements that is the same after a restart."""
         number = fitted_number(len(self._measured))
         if self._fitted is None or self._fitted[0] != number:
             first = dict(self._measured[:number])

@@ -85,18 +85,18 @@ class DecisionLog:
         set_trial_attribute(self._study, self._frozen[number], key, dict(event))
 
     def with_order(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        """A decision with its position, for a caller that records it together with other data."""
+        """Return a decision with its position, for a caller that records it together with other data."""
         self._next += 1
         return {**event, ORDER: self._next - 1}
 
     def _newest(self, study: optuna.Study, number: str) -> FrozenTrial:
-        """The trial started in this session that has a given id, searched from the newest."""
+        """Return the trial started in this session that has a given id, searched from the newest."""
         trials = (trial for trial in reversed(study.get_trials(deepcopy=False)) if NUMBER in trial.user_attrs)
         return next(trial for trial in trials if self._named(trial.user_attrs[NUMBER]) == number)
 
 
 def judged_steps(trial: FrozenTrial) -> frozenset[int]:
-    """Steps at which a scheduler has decided whether a trial continues, as far as recorded."""
+    """Return the recorded steps at which a scheduler has decided whether a trial continues."""
     return _summary(trial).steps
 
 
@@ -106,8 +106,8 @@ def was_stopped(trial: FrozenTrial) -> bool:
 
 
 def seconds_for_a_unit(trial: FrozenTrial) -> float | None:
-    """Seconds of training per unit of the resource, by the last decision about a trial that contains them; None if
-    there is none. They are recorded by schedulers that pause trials, if the search has a budget of time."""
+    """Return the seconds of training per unit of the resource, by the last decision about a trial that contains them;
+    None if there is none. They are recorded by schedulers that pause trials, if the search has a budget of time."""
     return _summary(trial).seconds
 
 
@@ -122,7 +122,7 @@ def is_running(trial: FrozenTrial) -> bool:
 
 
 class _Summary(NamedTuple):
-    """All decisions about a trial that samplers need."""
+    """Summary of the decisions about a trial, for samplers."""
 
     last: Mapping[str, Any]
     """The last decision; empty if there was none."""
@@ -133,8 +133,8 @@ class _Summary(NamedTuple):
 
 
 class _SameAttributes:
-    """Trial attributes compared by identity, so that a cache notices changes: a study makes a new dictionary for
-    each."""
+    """Trial attributes compared by identity, so that a cache notices changes: a study makes a new dictionary for each
+    change."""
 
     __slots__ = ("attributes", "size")
 
@@ -174,7 +174,7 @@ def decisions_if_longer(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def encoded(value: float) -> float | str:
-    """A number for JSON, which lacks infinity; ``float`` reads both forms."""
+    """Return a number for JSON, which lacks infinity; ``float`` reads both forms."""
     return float(value) if math.isfinite(value) else str(float(value))
 
 

@@ -136,7 +136,7 @@ class FreezeThaw(PausingScheduler):
         return None
 
     def _why(self, arrived: Mapping[str, Any]) -> str:
-        """Reason why a trial at a rung continued, paused or was stopped."""
+        """Return the reason why a trial at a rung continued, paused or was stopped."""
         if STOPS in arrived:
             least = "not " if arrived[STOPS] else ""
             return f"it was {least}among the best 1/{self._eta:g} of those that had reached it"
@@ -169,11 +169,12 @@ class FreezeThaw(PausingScheduler):
         return seconds * (self._model.longest - max(self._model.curves.by_trial[trial])) <= self._left_s
 
     def _priority(self, trial: str) -> tuple[bool, float, int]:
-        """Order of trials that could continue, largest first; of equal ones, the earlier trial first."""
+        """Return the sort key of trials that could continue, largest first; of equal ones, the earlier trial comes
+        first."""
         return self._fits(trial), self._worth_of(trial), -trial_number(trial)
 
     def _worth_of(self, trial: str) -> float:
-        """Worth of continuing a trial. If unknown: infinite for the best 1/eta of its rung, otherwise -1."""
+        """Return the worth of continuing a trial. If unknown: infinite for the best 1/eta of its rung, otherwise -1."""
         if not self._model.curves.by_trial[trial]:
             return math.inf
         if (worth := self._model.worth()) is not None:
@@ -181,7 +182,7 @@ class FreezeThaw(PausingScheduler):
         return math.inf if self._model.curves.is_among_best(trial, self._eta) else -1.0
 
     def _least(self) -> float:
-        """Worth below which a trial does not continue: that of a new trial, if one can start."""
+        """Return the worth below which a trial does not continue: that of a new trial, if one can start."""
         worth = self._model.worth()
         return worth.new if worth is not None and self._fits(None) else 0.0
 
@@ -198,8 +199,8 @@ class FreezeThaw(PausingScheduler):
         return all(own >= self._priority(other) for other in self._paused)
 
     def _is_behind(self, arrived: str | None = None) -> bool:
-        """Whether too small a share of all steps has gone into continuing trials, including the steps about to be made.
-        A trial that has just reached a rung does not count as about to make any."""
+        """Whether too small a share of all steps went into continued trials, counting the steps about to be made. A
+        trial that has just reached a rung does not count as about to make any."""
         training_on = self._live - self._paused - self._model.done.keys() - {arrived}
         every, further = self._model.curves.steps(training_on, self._model.rungs())
         return further < LEAST_FURTHER * every
@@ -242,14 +243,15 @@ class FreezeThaw(PausingScheduler):
         return longest is not None and (rung >= longest or math.isclose(rung, longest, rel_tol=1e-8))
 
     def _new_rung(self, name: str, result: Result) -> float | None:
-        """The rung that a report of its trial reaches first; None if there is none, or objectives are missing."""
+        """Return the rung that a report of its trial reaches first; None if there is none, or objectives are
+        missing."""
         if self._resource not in result or not {self._objective, *self._further} <= result.keys():
             return None
         rung = self._positions.furthest(result[self._resource])
         return None if rung in self._model.curves.by_trial[name] else rung
 
     def _why_bad(self, result: Result, rung: float | None) -> str | None:
-        """Reason why a trial can no longer be the best; None if it can."""
+        """Return the reason why a trial can no longer be the best; None if it can."""
         if (broken := self._violation(result)) is not None:
             return broken
         if rung is not None and not self._is_finite(result):
@@ -264,7 +266,7 @@ class FreezeThaw(PausingScheduler):
         return Verdict.STOP
 
     def _report(self, kind: str, rung: float, result: Result) -> dict[str, Any]:
-        """The record of a report at a rung; with a budget, it contains the remaining seconds."""
+        """Return the record of a report at a rung; with a budget, it contains the remaining seconds."""
         event: dict[str, Any] = {"event": kind, "rung": float(rung)}
         if STEP in result:
             event[STEP] = int(result[STEP])  # samplers learn from the values at rungs
@@ -298,12 +300,12 @@ class FreezeThaw(PausingScheduler):
             self._let_paused_go_first(places)
 
     def _let_paused_go_first(self, places: Places) -> None:
-        """Start no new trial before a paused one that is worth more has continued."""
+        """Hold back new trials until a paused one that is worth more has continued."""
         if self._worth_going_on():
             places.holds_new = True
 
     def _worth_going_on(self) -> list[str]:
-        """Paused trials that should continue, most promising first."""
+        """Return the paused trials that should continue, most promising first."""
         chosen: Iterable[str] = self._paused
         if not self._pauses:
             return sorted(filter(self._goes_on, chosen))
@@ -341,8 +343,8 @@ class FreezeThaw(PausingScheduler):
         return [by_name[name] for name in chosen], [by_name[name] for name in dropped]
 
     def _leaders(self) -> set[str]:
-        """The unfinished trial with the best prediction of those that are or can be finished; several trials with
-        several objectives."""
+        """Return the trial with the best prediction among live and finished ones, unless it has finished; with several
+        objectives, one for each weighting."""
         worth, found = self._model.worth(), set[str]()
         for ranking in worth.rankings if worth is not None else ():
             first = next((name for name in ranking if name in self._live or self._is_done(name)), None)

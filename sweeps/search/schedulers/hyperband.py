@@ -75,7 +75,7 @@ class Hyperband(PausingScheduler):
 
     Trials are put into brackets, from one with many trials that are compared early to one with few trials that train to
     their end. In a bracket, trials are paused at a rung until all have reached it. A trial that reports NaN at a rung
-    counts as the worst there. The last bracket may not be full; it is compared when no further trials are added.
+    counts as the worst there. The last bracket may not be full; its trials are compared when no further ones are added.
 
     It replaces Tune's Hyperband, which rounds rungs to whole numbers, halves a bracket before it is full when trials
     are added one after another, and moves a failed trial that is started again into another bracket.
@@ -182,7 +182,7 @@ class Hyperband(PausingScheduler):
         return Verdict.CONTINUE
 
     def _open_bracket(self) -> Bracket:
-        """The bracket that is not full yet."""
+        """Return the bracket that is not full yet."""
         if not self._brackets or self._brackets[-1].closed:
             self._brackets.append(self._new_bracket())
         return self._brackets[-1]

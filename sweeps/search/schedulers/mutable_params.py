@@ -18,13 +18,13 @@ MUTABLE = (
 
 
 def is_mutable(path: str) -> bool:
-    """Whether a training that continues from a checkpoint may use another value; a user's own arguments are assumed to
-    allow it."""
+    """Whether a training that continues from a checkpoint may use another value; assumed for a user's own arguments."""
     return path in MUTABLE or ".arguments." in path
 
 
 def mutated_paths(scheduler: PBTScheduler | PB2Scheduler, space: Space) -> list[str]:
-    """Paths that a population based scheduler changes: those in ``mutate``, or all mutable ones of the space.
+    """Return the paths that a population based scheduler changes: those in ``mutate``, or all mutable ones of the
+    space.
 
     PB2 changes only ranges. By default, parameters that have a condition, or that a condition names, are not changed,
     since other parameters would begin or cease to exist.

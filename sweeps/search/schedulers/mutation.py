@@ -52,7 +52,7 @@ class Mutation:
         self._seed = seed
 
     def near(self, point: Mapping[str, Any], occasion: str) -> dict[str, Any]:
-        """A valid point near ``point``; ``point`` itself if no attempt finds one.
+        """Return a valid point near ``point``; ``point`` itself if no attempt finds one.
 
         Args:
             point: The point.
@@ -66,7 +66,7 @@ class Mutation:
         return dict(point)
 
     def with_values(self, point: Mapping[str, Any], values: Mapping[str, Any], occasion: str) -> dict[str, Any] | None:
-        """A point with the given values, and the other changing values mutated; None if it cannot be run."""
+        """Return a point with the given values, and the other changing values mutated; None if it cannot be run."""
         return self._changed(point, values, random.Random(f"{self._seed}/{occasion}"))
 
     def _changed(
@@ -89,7 +89,7 @@ class Mutation:
 
 
 def _moved(distribution: Distribution, value: Any, chance: random.Random) -> Any:
-    """An encoded value, mutated; None if it has no neighbour and must be sampled again."""
+    """Mutate an encoded value; None if it has no neighbour and must be sampled again."""
     if isinstance(distribution, OrdinalDistribution):
         return value + chance.choice((-1, 1))
     if isinstance(distribution, CategoricalDistribution) or value == 0:

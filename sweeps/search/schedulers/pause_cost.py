@@ -1,4 +1,4 @@
-"""Cost of pausing trials, measured with the first ones."""
+"""Cost of pausing trials, measured in the first ones."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class PopulationBasedBandits(PopulationBasedTraining):
     def _explore(
         self, trial: ScheduledTrial, donor: ScheduledTrial, positions: Mapping[str, float]
     ) -> dict[str, float]:
-        """The positions that the model chooses; the donor's, if the model has seen no progress of the donor."""
+        """Return the positions that the model chooses; the donor's, if the model has seen no progress of the donor."""
         if self._explore_by is None:
             return dict(positions)
         columns = ["Trial", "Time", *self._ranges, "Reward"]

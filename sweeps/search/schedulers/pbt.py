@@ -34,11 +34,11 @@ class SavedStates:
         return False
 
     def take_over(self, trial: str, origin: Origin) -> bool:
-        """Give a trial the state of another one; return whether that succeeded."""
+        """Copy the state of another trial to a trial; return whether that succeeded."""
         return False
 
     def release(self, trial: str) -> None:
-        """Remove a trial's state from which no other trial can continue any longer."""
+        """Remove the saved state of a trial from which no other trial can continue any longer."""
 
 
 @dataclass(eq=False)
@@ -149,14 +149,14 @@ class PopulationBasedTraining(PausingScheduler):
         member.is_saved = member.is_saved and self._states.keep(trial.id, trial.num_exploits, member.step)
 
     def compare(self, trial: ScheduledTrial, result: Result) -> None:
-        """Set a trial's score by its report."""
+        """Set a trial's score from its report."""
         member, score = self._members[trial.id], self._sign * result[self._objective]
         is_bad = math.isnan(score) or self._violation(result) is not None
         member.score = -math.inf if is_bad else score
         member.reached, member.step = result[self._resource], result[STEP]
 
     def event(self, trial: ScheduledTrial, *, paused: bool) -> dict[str, Any]:
-        """The record of a comparison: everything that the scheduler knows about the trial."""
+        """Return the record of a comparison: everything that the scheduler knows about the trial."""
         member = self._members[trial.id]
         assert member.score is not None
         return {
@@ -175,7 +175,7 @@ class PopulationBasedTraining(PausingScheduler):
         return len(begun) < self._population()
 
     def _quantiles(self) -> tuple[list[Member], list[Member]]:
-        """The worst and the best trials of the population; empty while only one was compared."""
+        """Return the worst and the best trials of the population; empty while only one was compared."""
         scores = {
             number: member.score
             for number, member in self._members.items()
@@ -201,8 +201,8 @@ class PopulationBasedTraining(PausingScheduler):
             return None
         donor = random.Random(f"{self._seed}/{self.occasion(trial)}/donor").choice(donors)
         origin = Origin(donor.trial.id, donor.step, 1 + trial.num_exploits)
-        # The trial's workers wait since their last report. Without success it is compared again after the next
-        # interval.
+        # The trial's workers have waited since their last report. Without success, it is compared again after the
+        # next interval.
         return self._exploit(member, donor, origin) if self._states.take_over(trial.id, origin) else None
 
     def _exploit(self, member: Member, donor: Member, origin: Origin) -> Exploit:
@@ -214,11 +214,11 @@ class PopulationBasedTraining(PausingScheduler):
         return Exploit(trial.id, origin, parameters, changed, decision)
 
     def occasion(self, trial: ScheduledTrial) -> str:
-        """A name for a trial's next exploit that seeds random choices; it is the same after a restart."""
+        """Return a name for a trial's next exploit that seeds random choices; it is the same after a restart."""
         return f"{trial.id}/{1 + trial.num_exploits}"
 
     def new_values(self, trial: ScheduledTrial, donor: ScheduledTrial) -> dict[str, Any]:
-        """The values of a trial that continues from a donor's state."""
+        """Return the values of a trial that continues from a donor's state."""
         return self._mutation.near(donor.parameters, self.occasion(trial))
 
     def complete(self, trial: ScheduledTrial, result: Result, places: Places) -> None:

@@ -24,7 +24,7 @@ class Places:
         return self.max_concurrent - len(self._live - self._paused)
 
     def may_begin(self) -> bool:
-        """Whether a new trial may begin. They wait only while another trial is alive and will continue."""
+        """Whether a new trial may begin. New trials wait only while another trial is alive and will continue."""
         return self.capacity >= 1 and not (self.holds_new and self._live)
 
     def begin(self, trial: str) -> None:

@@ -15,18 +15,18 @@ class Rungs:
         self._grace, self._eta = grace, eta
 
     def furthest(self, reached: float) -> float | None:
-        """The furthest rung that was reached; None before the first."""
+        """Return the furthest rung that was reached; None before the first."""
         if reached < self._grace:
             return None
         level = math.floor(math.log(reached / self._grace) / math.log(self._eta) + 1e-9)
         return self._grace * self._eta**level
 
     def after(self, rung: float) -> float:
-        """The rung after another one."""
+        """Return the rung after another one."""
         return rung * self._eta
 
     def up_to(self, longest: float) -> list[float]:
-        """All rungs of a training of this length, ascending, and its end; always includes the first rung."""
+        """Return all rungs of a training of this length, ascending, and its end; always includes the first rung."""
         last = self.furthest(longest) or self._grace
         levels = round(math.log(last / self._grace) / math.log(self._eta))
         rungs = [self._grace * self._eta**level for level in range(levels + 1)]

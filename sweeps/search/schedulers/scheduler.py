@@ -1,4 +1,4 @@
-"""Interface of schedulers, which decide which trials continue, but do not start or stop them."""
+"""Interface of schedulers, which decide which trials continue; other code starts and stops them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Exploit:
-    """A trial continues from another trial's state, with changed values."""
+    """Decision that a trial continues from another trial's state, with changed values."""
 
     trial: str
     origin: Origin
@@ -70,7 +70,8 @@ class Turn(NamedTuple):
 
 
 class Scheduler:
-    """Lets every trial train to its end. Other schedulers record each decision before it is carried out.
+    """Scheduler that lets every trial train to its end; the base class of the others, which record each decision before
+    it is carried out.
 
     The code that runs the trials calls ``add`` when a trial begins, or begins again after it has failed, ``report``
     after each of its reports except the last, and in the end ``complete`` or ``leave``.
@@ -119,5 +120,5 @@ class Scheduler:
         return None
 
     def explain(self, number: str, event: Mapping[str, Any]) -> str | None:
-        """The reason for a decision that ``repeat`` is about to repeat; None if there is none."""
+        """Return the reason for a decision that ``repeat`` is about to repeat; None if there is none."""
         return None

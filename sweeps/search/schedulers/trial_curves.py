@@ -39,11 +39,11 @@ class TrialCurves:
         self.rungs.add(rung)
 
     def with_values(self) -> dict[str, Curve]:
-        """Curves of the trials that reached at least one rung."""
+        """Return the curves of the trials that reached at least one rung."""
         return {trial: curve for trial, curve in self.by_trial.items() if curve}
 
     def of_first(self, number: int) -> dict[str, Curve]:
-        """The curves when this many arrivals at rungs had been recorded."""
+        """Return the curves as they were after the first ``number`` arrivals at rungs."""
         curves: dict[str, Curve] = {}
         for trial, rung in self.arrivals[:number]:
             curves.setdefault(trial, {})[rung] = self.by_trial[trial][rung]
@@ -57,7 +57,7 @@ class TrialCurves:
         return bool((np.array(self.by_trial[trial][rung]) >= least).any())
 
     def steps(self, training_on: Collection[str], rungs: Sequence[float]) -> tuple[float, float]:
-        """Steps of all trials up to their last rungs, and the number of these after the first rung.
+        """Return the steps of all trials up to their last rungs, and how many of these came after the first rung.
 
         Args:
             training_on: Trials whose steps to their next rung count, too.
@@ -68,12 +68,12 @@ class TrialCurves:
             if curve := self.by_trial[trial]:
                 reached = max(curve)
                 coming.append(next((rung for rung in rungs if rung > reached), reached) - reached)
-        every = self._steps + math.fsum(coming)  # the same in any order
+        every = self._steps + math.fsum(coming)  # fsum is the same in any order
         return every, every - self._num_begun * rungs[0]
 
 
 def losses(curves: Mapping[str, Curve], rungs: Sequence[float]) -> Array:
-    """Values of shape ``[objectives, curves, rungs]``, NaN where a curve has none; smaller is better."""
+    """Return values of shape ``[objectives, curves, rungs]``, NaN where a curve has none; smaller is better."""
     objectives = next(len(values) for curve in curves.values() for values in curve.values())
     nothing = (math.nan,) * objectives
     return -np.array([[curve.get(rung, nothing) for rung in rungs] for curve in curves.values()]).transpose(2, 0, 1)

@@ -15,7 +15,7 @@ LENGTH_PATHS = {"train", "train.max_steps", "train.epochs", "train.eval_every", 
 
 
 def trial_length(config: SweepConfig, resource: Resource) -> float | None:
-    """Resource that a complete trial takes; None if that depends on the data or the machine."""
+    """Return the resource that a complete trial takes; None if that depends on the data or the machine."""
     train = config.loop
     if train is None:
         return None  # a user's own function
@@ -30,8 +30,8 @@ def trial_length(config: SweepConfig, resource: Resource) -> float | None:
 
 
 def hyperband_range(composition: Composition, space: Space, lookup: Lookup) -> tuple[float | None, float | None]:
-    """Hyperband's range: the resource that every trial gets (about that of its first evaluation), and that of a
-    complete trial; None if neither set nor known."""
+    """Return Hyperband's range: the resource that every trial gets (about that of its first evaluation), and that of a
+    complete trial. Each is None if neither set nor known."""
     scheduler = composition.config.search.scheduler
     assert isinstance(scheduler, HyperbandScheduler)
     longest = scheduler.longest or longest_trial(composition, space, scheduler.resource, lookup)
@@ -42,7 +42,8 @@ def hyperband_range(composition: Composition, space: Space, lookup: Lookup) -> t
 
 
 def longest_trial(composition: Composition, space: Space, resource: Resource, lookup: Lookup) -> float | None:
-    """Length of the longest trial of the space (``trial_length``); None if the length of any trial is unknown."""
+    """Return the length of the longest trial of the space (``trial_length``); None if the length of any trial is
+    unknown."""
     configs = [composition.config]
     for path, _, point in space.corners(lookup):
         if path in LENGTH_PATHS:

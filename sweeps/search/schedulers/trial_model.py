@@ -95,14 +95,14 @@ class TrialModel:
         self.longest = self._given_longest or max(self.longest or 0.0, rung)
 
     def spoil(self, trial: str) -> None:
-        """Record that a trial can no longer be the best."""
+        """Record that a trial can no longer be the best: it diverged or violated a limit."""
         self.bad.add(trial)
         self._worth = None
 
     # --- what trials are worth -----------------------------------------------------------------------------------
 
     def rungs(self) -> list[float]:
-        """Positions of all known rungs; the end of a training is the last one."""
+        """Return the positions of all known rungs; the last one is the end of a training."""
         if self._given_longest is not None:
             return sorted(self.curves.rungs.union(self._positions.up_to(self._given_longest)))
         if self.longest is None:  # the next rung stands for the end, which no trial has reached yet
@@ -110,7 +110,7 @@ class TrialModel:
         return self._positions.up_to(max(self.curves.rungs))  # trials of other lengths end between two of them
 
     def worth(self) -> Worth | None:
-        """Worth of the trials; None while there are too few values."""
+        """Return the worth of the trials; None while there are too few values."""
         if self._worth is None and len(self.curves.arrivals) >= FEWEST:
             self._worth = self._measure()
         return self._worth
@@ -131,8 +131,8 @@ class TrialModel:
         )
 
     def _losses(self, curves: Mapping[str, Curve], rungs: list[float]) -> Array:
-        """Values of shape ``[objectives, curves, rungs]``. A trial that has trained to its end has its final value at
-        the last rung, regardless of its length."""
+        """Return values of shape ``[objectives, curves, rungs]``. A trial that has trained to its end has its final
+        value at the last rung, regardless of its length."""
         whole = {
             name: curve | {rungs[-1]: self.done[name]} if len(curve) == len(self.curves.by_trial[name]) else curve
             for name, curve in curves.items()
@@ -141,7 +141,8 @@ class TrialModel:
         return losses({**curves, **whole}, rungs)
 
     def _hyperparameters(self, rungs: list[float]) -> list[Hyperparameters]:
-        """Hyperparameters of the models, fitted to a prefix of the values that is the same after a restart."""
+        """Return the hyperparameters of the models, fitted to a prefix of the values that is the same after a
+        restart."""
         number = fitted_number(len(self.curves.arrivals))
         if self._fitted is None or self._fitted[0] != number or self._fitted[1][0].rungs != len(rungs):
             curves = self.curves.of_first(number)
@@ -151,7 +152,7 @@ class TrialModel:
         return self._fitted[1]
 
     def _new_points(self) -> Vector:
-        """Possible points of a new trial: the last suggested ones, and random ones."""
+        """Return possible points of a new trial: the last suggested ones, and random ones."""
         return np.vstack([*self._last_points, self._random_points])
 
     @cached_property

@@ -36,7 +36,7 @@ class Worth:
 
     @classmethod
     def largest(cls, several: Sequence[Worth]) -> Worth:
-        """The largest worth of each trial, for several weights of the objectives."""
+        """Return the largest worth of each trial, for several weights of the objectives."""
         trials = {name: max(each.trials[name] for each in several) for name in several[0].trials}
         return cls(trials, max(each.new for each in several), [each.rankings[0] for each in several])
 
@@ -83,8 +83,8 @@ def measure_worth(
 
 
 def worth_of_going_on(mean: Array, deviation: Array, told: Array, before: Array, after: Array, best: float) -> Array:
-    """Largest expected improvements of trials relative to the cost of a whole training, over all bounds on the value at
-    the next rung below which a trial continues to its end. (A trial that always continues has the bound infinity.)
+    """Return the expected improvement of continuing trials per cost of a whole training. A trial continues to its end
+    only if its value at the next rung is below a threshold; the best threshold is used, which may be infinity.
 
     Args:
         mean: Predictions for the trials' ends.
