@@ -140,7 +140,7 @@ def _check_unchanged(record: SweepRecord, trial: TrialRecord) -> None:
 def _portable(uri: str) -> str:
     """Return a tracking URI for an exported file, without a password; the default stays the default."""
     address = uri.partition("://")[2].partition("/")[0]
-    return DEFAULT_URI if uri.endswith("mlflow.db") or "@" in address else uri
+    return DEFAULT_URI if uri == "sqlite:///mlflow.db" or "@" in address else uri
 
 
 def as_yaml(config: dict[str, Any]) -> str:
