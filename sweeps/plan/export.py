@@ -141,7 +141,7 @@ def _portable(uri: str) -> str:
     """Return a tracking URI for an exported file; the default one in place of ``mlflow.db`` and of an address with a
     password."""
     address = uri.partition("://")[2].partition("/")[0]
-    return DEFAULT_URI if uri.endswith("mlflow.db") or "@" in address else uri
+    return DEFAULT_URI if uri == "sqlite:///mlflow.db" or "@" in address else uri
 
 
 def as_yaml(config: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +90,10 @@ def check_target(key: str, target: str) -> None:
 
 
 def _names(tree: ast.Module) -> tuple[set[str], set[str]]:
-    """Return the names that a module defines or imports, and those that it assigns."""
-    defined, assigned = set[str](), set[str]()
-    for node in ast.walk(tree):
+    """Return the names that a module defines, imports or assigns, without those that only its functions and classes have."""
+    defined = set[str]()
+    assigned = {name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names}
+    for node in _at_module_level(tree):
         match node:
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                 defined.add(name)
@@ -101,6 +102,13 @@ def _names(tree: ast.Module) -> tuple[set[str], set[str]]:
             case ast.Name(id=name, ctx=ast.Store()):
                 assigned.add(name)
     return defined, assigned
+
+
+def _at_module_level(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            yield from _at_module_level(child)
 
 
 def _check_script(target: str) -> None:

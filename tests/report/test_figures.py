@@ -24,6 +24,7 @@ from sweeps.report.figures.learning_curves import learning_curves
 from sweeps.report.figures.parallel_coordinates import parallel_coordinates, parallel_lines
 from sweeps.report.figures.sections import make_sections, write_images
 from sweeps.report.figures.slices import slices
+from sweeps.report.figures.study_in_memory import LONGEST_CHOICE, label
 from sweeps.report.figures.style import robust_range
 from sweeps.report.figures.timeline import MOST_BARS, bars, merged, timeline
 from sweeps.report.page.document import render
@@ -233,6 +234,13 @@ def test_a_trial_that_was_cut_off_is_interrupted_and_not_running_once_its_sweep_
     dead = replace(alive, status="interrupted").settled()
     assert [each.state for each in dead.trials] == ["finished", "interrupted"]
     assert (dead.counts["running"], dead.counts["interrupted"]) == (0, 1)
+
+
+def test_choices_that_differ_only_at_their_end_are_kept_apart() -> None:
+    base = "organisation/a-model-with-a-long-name"
+    assert label(base) == "organisation/…th-a-long-name"
+    assert len(label(base)) == LONGEST_CHOICE
+    assert label(f"{base}-7b") != label(f"{base}-13b")
 
 
 def test_slices_mark_a_trial_and_lead_to_all() -> None:

@@ -219,6 +219,23 @@ def test_an_exported_trial_has_its_texts_though_they_look_like_numbers_or_interp
     assert OmegaConf.to_container(read.task, resolve=True) == texts
 
 
+@pytest.mark.parametrize(
+    ("store", "exported_as"),
+    [
+        ("sqlite:///mlflow.db", "sqlite:///mlflow.db"),
+        ("sqlite:////shared/mlflow.db", "sqlite:////shared/mlflow.db"),
+        ("postgresql://user:secret@host/runs", "sqlite:///mlflow.db"),
+    ],
+)
+def test_an_export_names_a_store_of_ones_own_and_leaves_passwords_out(
+    store: str, exported_as: str, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    record_small_sweep(uri, config=f"search: {{metric: eval/loss, mode: min}}\ntracking: {{uri: '{store}'}}\n")
+    sweep = load_sweep(uri, "digits-1")
+    assert OmegaConf.create(exported(sweep, sweep.trials[0], Path("best.yaml"))).tracking.uri == exported_as
+
+
 def test_an_earlier_sweeps_own_value_is_found_though_its_name_has_dots(uri: str) -> None:
     config = "name: s\nsearch: {metric: eval/loss, mode: min}\ntask: {arguments: {model.lr: 0.1, depth: 2}}\n"
     record_small_sweep(uri, config=config)

@@ -51,6 +51,16 @@ def test_a_package_whose_own_code_fails_is_named() -> None:
         make_plan(["conf=digits", "space=none", "model=custom", "model._target_=broken.net.A"], [], None, "")
 
 
+def test_a_method_is_no_name_of_its_module() -> None:
+    text = "class A:\n    def forward(self): ...\ntry:\n    def B(): ...\nexcept ImportError: ...\n"
+    text += "def load():\n    global C\n    C = B\n"
+    Path("net.py").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"^model\._target_=net\.forward: the module net has no 'forward'"):
+        make_plan(["conf=digits", "space=none", "model=custom", "model._target_=net.forward"], [], None, "")
+    for name in "BC":
+        assert make_plan(["conf=digits", "space=none", "model=custom", f"model._target_=net.{name}"], [], None, "")
+
+
 def test_a_name_that_a_module_finds_by_getattr_is_not_refused() -> None:
     Path("lazy.py").write_text("def __getattr__(name): ...\n", encoding="utf-8")
     assert make_plan(["conf=digits", "space=none", "model=custom", "model._target_=lazy.Net"], [], None, "")

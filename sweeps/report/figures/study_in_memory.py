@@ -12,7 +12,6 @@ from optuna.study import StudyDirection
 from sweeps.config.space import CategoricalDistribution as Choice
 from sweeps.config.space import Distribution
 from sweeps.config.space import OrdinalDistribution as Order
-from sweeps.report.formatting import shorten
 from sweeps.report.report_data import ReportData
 from sweeps.texts.wording import value_text
 from sweeps.tracking.record import TrialRecord
@@ -56,8 +55,13 @@ def distribution_of(data: ReportData, path: str) -> BaseDistribution:
 
 
 def label(value: Any) -> Any:
-    """Label of a value on an axis; all but numbers become a short text."""
-    return value if _is_number(value) else shorten(value_text(value), LONGEST_CHOICE)
+    """Label of a value on an axis: a number, or a text whose middle is left out if it is long, since paths and names of
+    models often differ only at their end."""
+    if _is_number(value):
+        return value
+    text = value_text(value)
+    half = LONGEST_CHOICE // 2
+    return text if len(text) <= LONGEST_CHOICE else f"{text[: half - 1]}…{text[-half:]}"
 
 
 def _range(configured: Distribution | None, tried: Sequence[float]) -> FloatDistribution | IntDistribution:
