@@ -3,11 +3,12 @@ Train."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 
 from sweeps_train.config import TrainingConfig
+from sweeps_train.config.better import as_objectives
 from sweeps_train.devices.numerics import numerics
 from sweeps_train.lanes.group import Group
 from sweeps_train.lanes.lane import Lane
@@ -25,8 +26,8 @@ def train(
     reporter: Reporter | None,
     checkpoint_folder: str | None,
     resume: bool = True,
-    metric: str = "eval/loss",
-    mode: str = "min",
+    metric: str | Sequence[str] = "eval/loss",
+    mode: str | Sequence[str] = "min",
     largest_micro_batch: int | None = None,
     on_prepared: Callable[[], object] = lambda: None,
     evaluator: Evaluator | None = None,
@@ -41,7 +42,7 @@ def train(
             none.
         resume: Continue from the newest complete checkpoint there, if any. The result is that of an uninterrupted
             training: bit for bit on CPUs with one or two workers; more may sum gradients in another order.
-        metric: Metric by which the best checkpoint is chosen.
+        metric: Metric by which the best checkpoint is chosen; see ``best_checkpoint``.
         mode: Whether ``min`` or ``max`` of it is best.
         largest_micro_batch: Micro batch size that is known to fit into memory from an earlier attempt.
         on_prepared: Called by each worker when its data and model are loaded, before it waits for the others; loading
@@ -78,8 +79,7 @@ def train(
             reporter=reporter,
             checkpoint_folder=checkpoint_folder,
             resume=resume,
-            metric=metric,
-            mode=mode,
+            objectives=as_objectives(metric, mode),
             largest_micro_batch=largest_micro_batch,
             on_prepared=on_prepared,
             evaluator=evaluator,

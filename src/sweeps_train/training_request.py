@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sweeps_train.config import TrainingConfig
+from sweeps_train.config.better import Objective
 from sweeps_train.reports.pending_reports import Evaluator
 from sweeps_train.reports.reporter import Reporter
 
@@ -18,8 +19,7 @@ class TrainingRequest:
     reporter: Reporter | None = None
     checkpoint_folder: str | None = None
     resume: bool = True
-    metric: str = "eval/loss"
-    mode: str = "min"
+    objectives: Sequence[Objective] = (Objective("eval/loss", "min"),)
     largest_micro_batch: int | None = None
     on_prepared: Callable[[], object] = lambda: None
     evaluator: Evaluator | None = None

@@ -29,7 +29,7 @@ class _Bound(NamedTuple):
 
 @dataclass(frozen=True)
 class Objectives:
-    """Optimised metrics; schedulers and the best checkpoint use the first one."""
+    """Optimised metrics; schedulers use the first one, and so does the best checkpoint, unless it is equal."""
 
     metrics: tuple[str, ...]
     modes: tuple[Mode, ...]
@@ -47,11 +47,11 @@ class Objectives:
         return values if all(math.isfinite(value) for value in values) else None
 
     def improves(self, new: Values, old: Values | None) -> bool:
-        """Whether a report replaces an earlier one as the trial's value: if its first objective is better, or always if
-        the last report counts."""
+        """Whether a report replaces an earlier one as the trial's value: if its first objective is better, or as good
+        and a further one is better; or always if the last report counts."""
         if old is None or self.last_counts:
             return True
-        return self.loss(new[0]) < self.loss(old[0])
+        return self._losses(new) < self._losses(old)
 
     def loss(self, value: float) -> float:
         """Convert a value of the first objective to a loss, which is smaller for a better value."""

@@ -84,7 +84,8 @@ class Search:
 
     metric: Text | Annotated[list[Text], Field(min_length=1)]
     """Metric that the task reports, such as ``eval/loss``, or a list of several. A trial's value is the best that it
-    reported; with several objectives, the values of the report in which the first was best."""
+    reported; with several objectives, the values of the report in which the first was best, and of equal ones the
+    second."""
     mode: Mode | list[Mode]
     """Whether a smaller or a larger value is better; a list for several metrics."""
     value: Literal["best", "last"] | None = None

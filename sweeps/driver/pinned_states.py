@@ -9,6 +9,7 @@ from sweeps.config.objectives import Objectives
 from sweeps.runtime.checkpoint_layout import Origin, is_pinned, pin, release, take_over
 from sweeps.search.schedulers.pbt import SavedStates
 from sweeps.storage.object_store import ObjectStore
+from sweeps_train.config.better import as_objectives
 
 logger = logging.getLogger(__name__)
 
@@ -20,9 +21,9 @@ class PinnedStates(SavedStates):
         """
         Args:
             trials: Folder of all trials' checkpoints.
-            objectives: Objectives; the first decides which of its own checkpoints a trial keeps.
+            objectives: Objectives, which decide which of its own checkpoints a trial keeps.
         """
-        self._trials, self._metric, self._mode = trials, objectives.metrics[0], objectives.modes[0]
+        self._trials, self._objectives = trials, as_objectives(objectives.metrics, objectives.modes)
 
     def keep(self, trial: str, num_exploits: int, step: int) -> bool:
         try:
@@ -37,7 +38,7 @@ class PinnedStates(SavedStates):
         try:
             if not is_pinned(self._trials, origin):
                 return False
-            take_over(self._trials, trial, origin, self._metric, self._mode)
+            take_over(self._trials, trial, origin, self._objectives)
         except OSError as error:
             logger.warning("trial %s does not continue from trial %s's state: %s", trial, origin.trial, error)
             return False

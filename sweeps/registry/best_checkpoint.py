@@ -46,7 +46,7 @@ def fetch_checkpoint(record: SweepRecord, trial: TrialRecord, target: Path) -> P
     elif uri is not None and (folder := Path(unquote(urlsplit(uri).path))).is_dir():
         return folder
     trials = Path(record.tags.get(TAG_FOLDER, "")) / "trials" / trial.trial
-    found = best_checkpoint(trials, record.metric, record.mode) or newest_intact(trials)[0]
+    found = best_checkpoint(trials, record.metrics, record.modes) or newest_intact(trials)[0]
     if found is None:
         if uri is None:
             raise UserError(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import math
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -25,7 +24,7 @@ from sweeps.storage import committed_folder
 from sweeps.storage.object_store import ObjectStore
 from sweeps_train.checkpoints.checkpoint_metrics import EVALUATION_FILE, METRICS_FILE, OF_ANOTHER_TRAINING, read_metrics
 from sweeps_train.checkpoints.integrity import SEAL_FILE, replace_sealed
-from sweeps_train.config.better import as_loss
+from sweeps_train.config.better import Objective, as_losses
 from sweeps_train.config.command import PROGRAM_FOLDER
 
 Folder: TypeAlias = Path | ObjectStore
@@ -116,7 +115,7 @@ def is_pinned(trials: Folder, origin: Origin) -> bool:
     return _exists(_checkpoint(trials / origin.trial / PINNED, origin.step))
 
 
-def take_over(trials: Folder, trial: str, origin: Origin, metric: str, mode: str) -> None:
+def take_over(trials: Folder, trial: str, origin: Origin, objectives: Sequence[Objective]) -> None:
     """Make another trial's pinned checkpoint the starting point of a trial, and remove the trial's own ones except the
     best and newest.
 
@@ -127,8 +126,7 @@ def take_over(trials: Folder, trial: str, origin: Origin, metric: str, mode: str
         trials: Folder of all trials.
         trial: Number of the trial that continues.
         origin: The other trial's checkpoint, which must be pinned.
-        metric: Metric that decides which checkpoint is best.
-        mode: Whether ``min`` or ``max`` of it is best.
+        objectives: Objectives that decide which checkpoint is best.
 
     Raises:
         OSError: The storage does not answer; the trial's own checkpoints are complete or removed.
@@ -143,7 +141,7 @@ def take_over(trials: Folder, trial: str, origin: Origin, metric: str, mode: str
         for checkpoint in _checkpoints(checkpoint_folder(trials, trial, each))
     ]
     whole = [checkpoint for checkpoint in before if _is_whole(checkpoint)]
-    losses = [_loss(checkpoint, metric, mode) for checkpoint in whole]
+    losses = [_losses(checkpoint, objectives) for checkpoint in whole]
     best = min((loss for loss in losses if loss is not None), default=None)
     kept = whole[-1:]  # the newest may still be on its way into MLflow
     if best is not None:
@@ -192,16 +190,15 @@ def _remove(folder: Folder) -> None:
         committed_folder.withdraw(folder)
 
 
-def _loss(checkpoint: Folder, metric: str, mode: str) -> float | None:
-    """The metric at a checkpoint as a loss; None if it is missing, damaged, or not a number."""
+def _losses(checkpoint: Folder, objectives: Sequence[Objective]) -> tuple[float, ...] | None:
+    """The objectives at a checkpoint as losses; None if the first is missing, damaged, or not a number."""
     metrics: dict[str, float] | None = None
     if isinstance(checkpoint, Path):
         metrics = read_metrics(checkpoint)
     else:
         with contextlib.suppress(ValueError):
             metrics = json.loads(checkpoint.read(METRICS_FILE) or b"null")
-    value = (metrics or {}).get(metric, math.nan)
-    return None if math.isnan(value) else as_loss(value, mode)
+    return as_losses(metrics or {}, objectives)
 
 
 def _copy(source: Folder, target: Folder, *, metrics: bytes | None = None) -> None:

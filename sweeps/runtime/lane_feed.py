@@ -24,6 +24,7 @@ from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.trial_reporter import BrokerReporter
 from sweeps.worker_error import describe_exception
 from sweeps_train.config import TrainingConfig
+from sweeps_train.config.better import as_objectives
 
 if TYPE_CHECKING:
     from sweeps.runtime.broker_sides import WorkersSide
@@ -100,8 +101,7 @@ class LaneFeed:
                 config=assignment.training,
                 reporter=lane.reporter,
                 checkpoint_folder=assignment.checkpoint_folder,
-                metric=assignment.metric,
-                mode=assignment.mode,
+                objectives=as_objectives(assignment.metrics, assignment.modes),
                 largest_micro_batch=assignment.largest_micro_batch,
                 on_prepared=end_signs,
                 failures=assignment.failures,

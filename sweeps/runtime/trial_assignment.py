@@ -21,8 +21,8 @@ class Assignment:
     trial: str
     attempt: int
     training: AnyTraining
-    metric: str
-    mode: str
+    metrics: tuple[str, ...]
+    modes: tuple[str, ...]
     checkpoint_folder: str
     """Folder of the trial's checkpoints; a URI if it is in an object store."""
     log_folder: str

@@ -95,8 +95,8 @@ def _train(assignment: Assignment, stored: StoredTrial | None, *, is_main: bool)
     places: Any = {
         "reporter": reporter,
         "checkpoint_folder": assignment.checkpoint_folder,
-        "metric": assignment.metric,
-        "mode": assignment.mode,
+        "metric": assignment.metrics,
+        "mode": assignment.modes,
     }
     if isinstance(training, CommandConfig):
         from sweeps_train.command.run import TrialIdentity, run_command

@@ -45,11 +45,13 @@ def test_a_report_counts_only_with_all_objectives_finite():
     assert objectives.values({"a": math.inf, "b": 1.0}) is None
 
 
-def test_a_report_improves_by_the_first_objective():
+def test_a_report_improves_by_the_first_objective_and_of_equal_ones_by_the_second():
     objectives = Objectives(("a", "b"), ("max", "min"))
     assert objectives.improves((1.0, 5.0), None)
     assert objectives.improves((2.0, 9.0), (1.0, 5.0))
-    assert not objectives.improves((1.0, 1.0), (1.0, 5.0))
+    assert objectives.improves((1.0, 1.0), (1.0, 5.0))
+    assert not objectives.improves((1.0, 5.0), (1.0, 5.0))
+    assert not objectives.improves((0.9, 1.0), (1.0, 5.0))
 
 
 def test_limits_are_allowed_values_and_nan_breaks_them():

@@ -184,7 +184,7 @@ class Signs:
 def assignment(signs: Signs, prepare_timeout_s: float) -> Assignment:
     nothing: Any = None
     return Assignment(
-        *("0003", 2, nothing, "eval/loss", "min", "", "", None, None),
+        *("0003", 2, nothing, ("eval/loss",), ("min",), "", "", None, None),
         waits_for_decision=False,
         last_delivered=None,
         broker=cast("WorkersSide", signs),

@@ -108,8 +108,8 @@ def assignment(trial: str, attempt: int) -> Assignment:
     return Assignment(
         trial=trial,
         attempt=attempt,
-        metric="eval/loss",
-        mode="min",
+        metrics=("eval/loss",),
+        modes=("min",),
         checkpoint_folder="",
         log_folder="",
         waits_for_decision=False,

@@ -20,7 +20,7 @@ def test_a_worker_is_limited_to_its_share_before_it_trains(monkeypatch: pytest.M
     monkeypatch.setattr(loop, "train", lambda *_, **__: shares.append(device_memory._share))
     broker: Any = SimpleNamespace(alive=lambda *_: None)
     assignment = Assignment(
-        *("0000", 1, configured(IMAGES), "eval/loss", "min", "", "", None, None),
+        *("0000", 1, configured(IMAGES), ("eval/loss",), ("min",), "", "", None, None),
         waits_for_decision=False,
         last_delivered=None,
         broker=broker,

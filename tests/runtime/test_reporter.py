@@ -62,7 +62,7 @@ def test_the_logs_before_a_report_reach_the_broker_before_it(
 ) -> None:
     broker, nothing = LateBroker.remote(), None  # type: ignore[attr-defined]
     assignment = Assignment(
-        *("0003", 1, nothing, "eval/loss", "min", str(tmp_path), str(tmp_path), None, None),  # type: ignore[arg-type]
+        *("0003", 1, nothing, ("eval/loss",), ("min",), str(tmp_path), str(tmp_path), None, None),  # type: ignore[arg-type]
         waits_for_decision=waits_for_decision,
         last_delivered=None,
         broker=WorkersSide(broker),

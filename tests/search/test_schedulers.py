@@ -36,6 +36,7 @@ from sweeps.validate.config_checks import check_sweep, lookup_in
 from sweeps_train.checkpoints.checkpoint_metrics import read_metrics, write_evaluation
 from sweeps_train.checkpoints.integrity import find_damage, quarantine, seal
 from sweeps_train.checkpoints.kept_checkpoints import remove_superseded
+from sweeps_train.config.better import Objective
 
 CONTINUE, STOP, PAUSE = Verdict.CONTINUE, Verdict.STOP, Verdict.PAUSE
 
@@ -76,7 +77,7 @@ def test_hyperband_gives_every_trial_what_its_rungs_give_it_in_any_order(
         chance = random.Random(seed)
         curves = random_curves(count, length, seed, stride)
         curves["01"] = [(time, math.nan) for time, _ in curves["01"]]
-        controller = Controller(Hyperband("steps", stride, stride * length, eta, LOSS), "steps", places=places)
+        controller = Controller(Hyperband("steps", stride, stride * length, eta, BY_LOSS), "steps", places=places)
         controller.run(curves, chance.choice)  # type: ignore[arg-type]
         came_to = {trial.id: trial.curve[trial.position - 1][0] for trial in controller.trials}
         assert came_to == hyperband_truth(curves, stride, stride * length, eta)
@@ -86,7 +87,7 @@ def test_hyperband_gives_every_trial_what_its_rungs_give_it_in_any_order(
 
 def test_hyperband_compares_trials_at_the_rung_itself_also_where_a_negative_power_is_above_it() -> None:
     assert 729 * 3.0**-5 > 3
-    controller = Controller(Hyperband("steps", 3, 729, 3.0, LOSS), "steps", places=1)
+    controller = Controller(Hyperband("steps", 3, 729, 3.0, BY_LOSS), "steps", places=1)
     assert controller.report(controller.add("0", [(3, 0.5), (4, 0.5)])) == PAUSE
 
 
@@ -118,7 +119,7 @@ def test_a_trial_that_hyperband_pauses_is_known_as_paused_until_it_goes_on() -> 
     controller.resume()
     assert is_running(study.trials[0])
     assert is_paused(study.trials[1])
-    again = Hyperband("steps", 1, 3, 3, LOSS)
+    again = Hyperband("steps", 1, 3, 3, BY_LOSS)
     decided = [(event, again.repeat(name, event)) for name, event in DecisionLog(study).events]
     assert all(repeated == (event.get(STOPS) or event.get(PAUSES) or False) for event, repeated in decided)
 
@@ -134,7 +135,7 @@ def test_hyperband_looks_at_its_paused_trials_again_only_when_something_has_chan
         return look(*arguments, **named)
 
     monkeypatch.setattr(Hyperband, "ready", ready)
-    controller = Controller(Hyperband("steps", 2, 6, 3, LOSS), "steps", places=1)
+    controller = Controller(Hyperband("steps", 2, 6, 3, BY_LOSS), "steps", places=1)
 
     def looks_after(event: str) -> bool:
         looked.clear()
@@ -154,7 +155,7 @@ def test_hyperband_looks_at_its_paused_trials_again_only_when_something_has_chan
 
 
 def test_hyperband_gives_a_paused_trials_place_to_another_and_resumes_before_it_starts_new_ones() -> None:
-    controller = Controller(Hyperband("steps", 1, 9, 3, LOSS), "steps", places=1)
+    controller = Controller(Hyperband("steps", 1, 9, 3, BY_LOSS), "steps", places=1)
     curves = {f"{number}": [(float(step), float(number)) for step in range(1, 10)] for number in range(17)}
     controller.run(curves, lambda running: running[0])
     # Nine report once each, the best three of them go on to 3, the best of those to its end, and only then number 9.
@@ -164,7 +165,7 @@ def test_hyperband_gives_a_paused_trials_place_to_another_and_resumes_before_it_
 
 
 def three_of_a_bracket(*losses: float) -> tuple[Controller, list[CurveTrial]]:
-    controller = Controller(Hyperband("steps", 1, 3, 3, LOSS), "steps", places=3)
+    controller = Controller(Hyperband("steps", 1, 3, 3, BY_LOSS), "steps", places=3)
     trials = [controller.add(name, [(1, loss), (2, loss), (3, loss)]) for name, loss in zip("abc", losses, strict=True)]
     assert [controller.report(trial) for trial in trials[:2]] == [PAUSE, PAUSE]
     return controller, trials
@@ -189,6 +190,7 @@ def test_a_trial_that_failed_and_is_started_again_keeps_its_bracket() -> None:
 
 # --- mutation ---------------------------------------------------------------------------------------------
 
+BY_LOSS = [Objective("loss", "min")]
 SPACE = Space(
     {
         "train.lr": FloatDistribution(type="float", low=1e-4, high=1e-1, log=True),
@@ -323,7 +325,7 @@ def test_a_trial_that_takes_over_anothers_checkpoint_keeps_its_own_best_and_newe
     pin(tmp_path, "0007", 0, 20)
     for step, loss in ((20, 0.1), (30, 0.9), (40, 5)):
         checkpoint(tmp_path / "0003", step, loss)
-    take_over(tmp_path, "0003", Origin("0007", 20, 1), "loss", "min")
+    take_over(tmp_path, "0003", Origin("0007", 20, 1), BY_LOSS)
     folder = checkpoint_folder(tmp_path, "0003", 1)
     assert [path.name for path in folder.iterdir()] == ["step-00000020"]
     assert find_damage(folder / "step-00000020") is None
@@ -342,7 +344,7 @@ def test_a_trial_that_takes_over_anothers_checkpoint_keeps_none_of_its_own_that_
         checkpoint(tmp_path / "0003", step, loss)
     quarantine(tmp_path / "0003" / "step-00000010")
     (tmp_path / "0003" / "step-00000050.unfinished").mkdir()
-    take_over(tmp_path, "0003", Origin("0007", 20, 1), "loss", "min")
+    take_over(tmp_path, "0003", Origin("0007", 20, 1), BY_LOSS)
     kept = sorted(path.name for path in (tmp_path / "0003").glob("step-*"))
     assert kept == ["step-00000020", "step-00000040"], "its best and newest"
 
@@ -352,12 +354,12 @@ def test_the_state_that_a_trial_took_over_is_not_its_best_one(tmp_path: Path) ->
     pin(tmp_path, "0007", 0, 20)
     for step, loss in ((10, 0.7), (20, 0.5), (30, 0.9)):
         checkpoint(tmp_path / "0003", step, loss)
-    take_over(tmp_path, "0003", Origin("0007", 20, 1), "loss", "min")
+    take_over(tmp_path, "0003", Origin("0007", 20, 1), BY_LOSS)
     checkpoint(tmp_path / "0003" / "lineage-1", 30, 0.6)
     checkpoint(tmp_path / "0003" / "lineage-1", 40, 0.8)
-    remove_superseded(tmp_path / "0003" / "lineage-1", ("best", "last"), "loss", "min", finished=False)
+    remove_superseded(tmp_path / "0003" / "lineage-1", ("best", "last"), BY_LOSS, finished=False)
     assert steps(tmp_path / "0003" / "lineage-1") == [30, 40]
-    take_over(tmp_path, "0003", Origin("0007", 20, 2), "loss", "min")
+    take_over(tmp_path, "0003", Origin("0007", 20, 2), BY_LOSS)
     assert (steps(tmp_path / "0003"), steps(tmp_path / "0003" / "lineage-1")) == ([20], [40])
 
 

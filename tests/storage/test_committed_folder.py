@@ -17,9 +17,11 @@ from sweeps.storage.committed_folder import commit, committed, copy, fetch, is_s
 from sweeps.storage.object_store import ObjectStore, checked_store
 from sweeps_train.checkpoints.checkpoint_metrics import read_metrics
 from sweeps_train.checkpoints.integrity import SEAL_FILE, find_damage, seal
+from sweeps_train.config.better import Objective
 
 pytestmark = pytest.mark.timeout(180)
 
+LOSS = [Objective("loss", "min")]
 COMMIT = """
 import sys
 from pathlib import Path
@@ -146,7 +148,7 @@ def test_a_trial_takes_over_a_checkpoint_that_another_one_has_pinned_in_the_stor
     assert pin(trials, "0007", 0, 20)
     assert not is_pinned(trials, Origin("0007", 40, 1)), "one at a time"
     (trials / "0003" / "step-00000050").write("metrics.json", b'{"loss": 0.01}')  # its upload was interrupted
-    take_over(trials, "0003", Origin("0007", 20, 1), "loss", "min")
+    take_over(trials, "0003", Origin("0007", 20, 1), LOSS)
     own = checkpoint_folder(trials, "0003", 1) / "step-00000020"
     fetch(own, tmp_path / "taken")
     assert find_damage(tmp_path / "taken") is None

@@ -25,7 +25,9 @@ from sweeps_train.checkpoints.integrity import SEAL_FILE, find_damage, seal
 from sweeps_train.checkpoints.kept_checkpoints import remove_superseded
 from sweeps_train.checkpoints.training_state import STATE_FILES, TENSORS_FILE
 from sweeps_train.config import TrainingConfig
+from sweeps_train.config.better import Objective
 
+LOSS = [Objective("eval/loss", "min")]
 EVERY_STEP = {"max_steps": 4, "eval_every": 1}
 
 
@@ -247,9 +249,9 @@ def test_the_checkpoint_of_the_last_report_is_kept_where_that_report_counts(keep
 
 def test_the_best_checkpoint_survives_a_resume(tmp_path: Path) -> None:
     folder = fake(tmp_path, step_1=0.1, step_2=0.5)
-    remove_superseded(folder, ["best", "last"], "eval/loss", "min", finished=False)
+    remove_superseded(folder, ["best", "last"], LOSS, finished=False)
     fake(folder, step_3=0.4)
-    remove_superseded(folder, ["best", "last"], "eval/loss", "min", finished=False)
+    remove_superseded(folder, ["best", "last"], LOSS, finished=False)
     assert names(folder) == ["step-00000001", "step-00000003"]
 
 
@@ -268,7 +270,7 @@ def test_the_config_decides_which_checkpoints_are_kept(
     keep: list[str], finished: bool, kept: list[int], tmp_path: Path
 ) -> None:
     fake(tmp_path, step_1=0.1, step_2=0.5, step_3=0.4)
-    remove_superseded(tmp_path, keep, "eval/loss", "min", finished=finished)
+    remove_superseded(tmp_path, keep, LOSS, finished=finished)
     assert names(tmp_path) == [f"step-{step:08d}" for step in kept]
 
 
@@ -276,6 +278,19 @@ def test_the_best_is_by_mode_and_neither_nan_nor_unevaluated(tmp_path: Path) -> 
     folder = fake(tmp_path, step_1=float("nan"), step_2=0.5, step_3=0.7, step_4=0.7, step_5=None)
     assert best_checkpoint(folder, "eval/loss", "min") == folder / "step-00000002"
     assert best_checkpoint(folder, "eval/loss", "max") == folder / "step-00000003"
+
+
+def test_of_checkpoints_equal_in_the_first_objective_the_best_is_by_the_second(tmp_path: Path) -> None:
+    for step, (accuracy, size) in enumerate([(0.8, 1.0), (0.9, 3.0), (0.9, 2.0), (0.9, 2.0)], start=1):
+        (tmp_path / f"step-{step:08d}").mkdir()
+        metrics = json.dumps({"accuracy": accuracy, "size": size})
+        (tmp_path / f"step-{step:08d}" / "metrics.json").write_text(metrics)
+    assert best_checkpoint(tmp_path, ["accuracy", "size"], ["max", "min"]) == tmp_path / "step-00000003"
+    assert best_checkpoint(tmp_path, ["accuracy", "cost"], ["max", "min"]) == tmp_path / "step-00000002"
+    with pytest.raises(KeyError, match="cost"):
+        best_checkpoint(tmp_path, "cost", "min")
+    remove_superseded(tmp_path, ["best"], [Objective("accuracy", "max"), Objective("size", "min")], finished=True)
+    assert names(tmp_path) == ["step-00000003"]
 
 
 def test_a_checkpoint_that_is_not_kept_is_not_announced(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from sklearn import datasets
 
 from sweeps_train import load_model
 from sweeps_train.config import EstimatorConfig
+from sweeps_train.config.better import Objective
 from sweeps_train.estimators import training
 from sweeps_train.estimators.construct import estimator_class, goal_of, is_native, unknown_arguments
 from sweeps_train.estimators.growth import AtOnce, Boosting, Passes, WarmStart, growth_of
@@ -71,7 +72,7 @@ def configured(target: str, *, path: str = "builtin:wine", **task: Any) -> Estim
 
 
 def fit(config: EstimatorConfig, metric: str = "eval/loss", mode: str = "min") -> None:
-    estimator_function(config, metric, mode)()
+    estimator_function(config, Objective(metric, mode))()
 
 
 BOOSTING = {

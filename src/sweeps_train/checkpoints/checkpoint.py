@@ -9,7 +9,7 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from sweeps_train.checkpoints.integrity import find_damage, finish, quarantine
 from sweeps_train.checkpoints.training_state import STATE_FILE, TENSORS_FILE, load_state, own_tensors, write_state
 from sweeps_train.compat.safetensors import checksummed_safetensors
 from sweeps_train.config import TRAINING_CONFIG, CausalLM, TableData, TrainingConfig
-from sweeps_train.config.better import as_loss
+from sweeps_train.config.better import as_losses, as_objectives
 from sweeps_train.estimators.model import ESTIMATOR_FILE, load_estimator
 from sweeps_train.files.atomic_write import UNFINISHED, unfinished
 from sweeps_train.files.tensor_file import write
@@ -205,19 +205,19 @@ def prepare_resume(root: Path, note: Callable[[str], None], held: Path | None = 
     return newest
 
 
-def best_checkpoint(root: str | Path, metric: str, mode: str) -> Path | None:
+def best_checkpoint(root: str | Path, metric: str | Sequence[str], mode: str | Sequence[str]) -> Path | None:
     """Find the checkpoint with the best value of a metric; of equal ones, the earliest.
 
     Args:
         root: Folder of a training's checkpoints.
-        metric: Name of the metric.
-        mode: Whether ``min`` or ``max`` is best.
+        metric: Name of the metric; of several, each further one decides between equal values of those before it.
+        mode: Whether ``min`` or ``max`` is best, of each.
 
     Returns:
         The checkpoint's folder; None if no checkpoint has a value.
 
     Raises:
-        KeyError: A checkpoint was saved without the metric.
+        KeyError: A checkpoint was saved without the metric, or the first of several.
 
     Example:
         >>> import tempfile
@@ -228,13 +228,17 @@ def best_checkpoint(root: str | Path, metric: str, mode: str) -> Path | None:
         >>> best_checkpoint(root, "eval/loss", "min").name
         'step-00000020'
     """
-    best, best_value = None, math.inf
+    objectives = as_objectives(metric, mode)
+    best: Path | None = None
+    least: tuple[float, ...] = (math.inf,)
     for path in complete_checkpoints(Path(root)):
         metrics = read_metrics(path)
         if metrics:
-            value = as_loss(metrics[metric], mode)
-            if value < best_value:  # never true of NaN
-                best, best_value = path, value
+            if objectives[0].metric not in metrics:
+                raise KeyError(objectives[0].metric)
+            losses = as_losses(metrics, objectives)
+            if losses is not None and losses < least:
+                best, least = path, losses
     return best
 
 

@@ -7,11 +7,12 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from sweeps_train.checkpoints.checkpoint import best_checkpoint, complete_checkpoints
+from sweeps_train.config.better import Objective
 from sweeps_train.files.atomic_write import unfinished
 
 
 def remove_superseded(
-    root: Path, keep: Sequence[str], metric: str, mode: str, *, finished: bool, needed: Collection[Path] = ()
+    root: Path, keep: Sequence[str], objectives: Sequence[Objective], *, finished: bool, needed: Collection[Path] = ()
 ) -> None:
     """Remove checkpoints that need not be kept.
 
@@ -19,13 +20,13 @@ def remove_superseded(
         root: Folder of the training's checkpoints.
         keep: ``best``, ``last``, both or none. Until the training is finished, the last one is always kept, since a
             retry continues from it; afterwards it is kept if there is no other.
-        metric: Metric by which the best one is chosen.
-        mode: Whether ``min`` or ``max`` is best.
+        objectives: Objectives by which the best one is chosen.
         finished: Whether the training has reached its end.
         needed: Checkpoints to keep for another reason.
     """
     checkpoints = complete_checkpoints(root)
-    best = best_checkpoint(root, metric, mode) if "best" in keep else None
+    metrics, modes = zip(*objectives, strict=True)
+    best = best_checkpoint(root, metrics, modes) if "best" in keep else None
     kept = {best} if finished and "last" not in keep and best is not None else {best, checkpoints[-1]}
     for path in checkpoints:
         if path not in kept and path not in needed:

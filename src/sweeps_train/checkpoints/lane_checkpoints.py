@@ -117,8 +117,8 @@ class LaneCheckpoints:
     def _remove_superseded(self, finished: bool) -> None:
         assert self._root is not None
         if self._request.evaluator is None:  # otherwise when an evaluation has ended
-            keep, request = self._request.config.checkpoint.keep, self._request
-            remove_superseded(self._root, keep, request.metric, request.mode, finished=finished)
+            keep = self._request.config.checkpoint.keep
+            remove_superseded(self._root, keep, self._request.objectives, finished=finished)
 
     def reported(self) -> None:
         """Record that the last saved step, if any, has been reported."""

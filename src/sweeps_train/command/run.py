@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from sweeps_train.command.placeholders import FILES, Template, as_text, filled
 from sweeps_train.command.program import Program, describe_status
 from sweeps_train.command.sources import mlflow_environment
 from sweeps_train.config import CommandConfig
+from sweeps_train.config.better import as_objectives
 from sweeps_train.config.command import CommandTask
 from sweeps_train.frameworks.ray_train import StopRequested, TrialTrainFnUtils
 from sweeps_train.reports.reporter import Reporter
@@ -50,8 +51,8 @@ def run_command(
     *,
     reporter: Reporter | None,
     checkpoint_folder: str,
-    metric: str,
-    mode: str,
+    metric: str | Sequence[str],
+    mode: str | Sequence[str],
     identity: TrialIdentity,
 ) -> None:
     """Run a program until it ends or the reporter asks to stop. Every worker of a Ray Train group calls it.
@@ -60,7 +61,7 @@ def run_command(
         config: The program, the same on all workers.
         reporter: Receives metrics and checkpoints; used on rank 0 only.
         checkpoint_folder: Folder of the trial's checkpoints, on a file system that all workers share.
-        metric: Metric by which the best checkpoint is chosen.
+        metric: Metric by which the best checkpoint is chosen; see ``best_checkpoint``.
         mode: Whether ``min`` or ``max`` of it is best.
         identity: The trial.
 
@@ -68,7 +69,7 @@ def run_command(
         ProgramFailed: The program has ended with an error, or without a report.
         OSError: The program cannot be started, or one of its files cannot be read or written.
     """
-    utils = TrialTrainFnUtils(config.checkpoint, reporter, Path(checkpoint_folder), metric, mode)
+    utils = TrialTrainFnUtils(config.checkpoint, reporter, Path(checkpoint_folder), as_objectives(metric, mode))
     place = Place.current()
     folder = own_folder(checkpoint_folder)
     checkpoint = _checkpoint(utils)

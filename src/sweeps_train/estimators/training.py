@@ -14,7 +14,7 @@ from typing import Any
 import ray
 import ray.train
 
-from sweeps_train.config.better import as_loss
+from sweeps_train.config.better import Objective, as_loss
 from sweeps_train.config.estimator import EstimatorConfig
 from sweeps_train.estimators.construct import estimator_class, goal_of, is_native, make_estimator
 from sweeps_train.estimators.growth import PIECES, growth_of
@@ -40,13 +40,12 @@ class Fitted:
     """Whether the last report was the final one."""
 
 
-def estimator_function(config: EstimatorConfig, metric: str, mode: str) -> Callable[[], None]:
+def estimator_function(config: EstimatorConfig, objective: Objective) -> Callable[[], None]:
     """Return a Ray Train function that fits an estimator.
 
     Args:
         config: The estimator and its table.
-        metric: Metric that must improve within ``task.patience`` reports.
-        mode: Whether ``min`` or ``max`` of it is best.
+        objective: Metric that must improve within ``task.patience`` reports.
 
     Raises:
         ValueError: The class is not an estimator; from the returned function: the table cannot be used.
@@ -60,7 +59,7 @@ def estimator_function(config: EstimatorConfig, metric: str, mode: str) -> Calla
             _fit_folds(config, fold_splits(config.data, goal, config.task.folds), fitted, native=native)
         else:
             split = held_out_split(config.data, goal, None if model is None else model.encoding)
-            _fit(config, split, model, fitted, (metric, mode), native=native)
+            _fit(config, split, model, fitted, objective, native=native)
 
     return train
 
@@ -70,7 +69,7 @@ def _fit(
     split: Split,
     resumed: EstimatorModel | None,
     fitted: Fitted,
-    objective: tuple[str, str],
+    objective: Objective,
     *,
     native: bool,
 ) -> None:
@@ -94,7 +93,7 @@ def _fit(
         _report(model, fitted, metrics)
 
 
-def _note_progress(fitted: Fitted, metrics: dict[str, float], objective: tuple[str, str], patience: int | None) -> None:
+def _note_progress(fitted: Fitted, metrics: dict[str, float], objective: Objective, patience: int | None) -> None:
     """Count the reports without a better value, and end the training when they reach the patience."""
     name, mode = objective
     value = metrics.get(name, math.nan)

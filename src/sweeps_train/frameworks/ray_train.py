@@ -40,6 +40,7 @@ from sweeps_train.compat.ray_train import (
 )
 from sweeps_train.config import Checkpoint as CheckpointConfig
 from sweeps_train.config import EstimatorConfig, FunctionConfig
+from sweeps_train.config.better import Objective, as_objectives
 from sweeps_train.estimators.training import estimator_function
 from sweeps_train.files.atomic_write import unfinished
 from sweeps_train.frameworks.bound_function import bind_function
@@ -65,8 +66,8 @@ def run_function(
     *,
     reporter: Reporter | None,
     checkpoint_folder: str,
-    metric: str,
-    mode: str,
+    metric: str | Sequence[str],
+    mode: str | Sequence[str],
     on_prepared: Callable[[], object] = lambda: None,
 ) -> None:
     """Run a user's function, or fit an estimator, until it returns or the reporter requests a stop. Every worker of a
@@ -79,7 +80,8 @@ def run_function(
         config: The function or estimator and its arguments, the same on all workers.
         reporter: Receives metrics and checkpoints; used on rank 0 only.
         checkpoint_folder: Folder of the trial's checkpoints, on a file system that all workers share.
-        metric: Metric by which the best checkpoint is chosen; every report must have it.
+        metric: Metric by which the best checkpoint is chosen, see ``best_checkpoint``; every report must have it, of
+            several the first.
         mode: Whether ``min`` or ``max`` of it is best.
         on_prepared: Called once, when the function or estimator is imported and is about to run.
 
@@ -88,10 +90,11 @@ def run_function(
         TypeError: A reported metric that the search reads is not a number.
     """
     folder = Path(checkpoint_folder).absolute()
-    function = _function_of(config, metric, mode)
+    objectives = as_objectives(metric, mode)
+    function = _function_of(config, objectives[0])
     needed = config.needed if isinstance(config, FunctionConfig) else ()
     with trial_shards(config.task if isinstance(config, FunctionConfig) else None) as shards:
-        utils = TrialTrainFnUtils(config.checkpoint, reporter, folder, metric, mode, shards, needed)
+        utils = TrialTrainFnUtils(config.checkpoint, reporter, folder, objectives, shards, needed)
         seed_all(config.seed, utils.rank)
         on_prepared()
         try:
@@ -107,7 +110,7 @@ def run_function(
         if not utils.has_reported:
             raise ValueError(
                 f"task._target_={config.task.target} returned without a report; "
-                f"call ray.train.report({{{metric!r}: ...}}) in it, on all workers"
+                f"call ray.train.report({{{objectives[0].metric!r}: ...}}) in it, on all workers"
             )
         utils.end()
 
@@ -124,11 +127,12 @@ def _in_own_folder(config: ReportingConfig, checkpoint_folder: Path) -> Iterator
         yield
 
 
-def _function_of(config: ReportingConfig, metric: str, mode: str) -> Callable[[], Any]:
+def _function_of(config: ReportingConfig, objective: Objective) -> Callable[[], Any]:
     """Return the function that Ray Train calls."""
     if isinstance(config, EstimatorConfig):
-        return estimator_function(config, metric, mode)
-    return script_function(config.task, metric) if config.task.framework == "script" else bind_function(config.task)
+        return estimator_function(config, objective)
+    is_script = config.task.framework == "script"
+    return script_function(config.task, objective.metric) if is_script else bind_function(config.task)
 
 
 class StopRequested(BaseException):
@@ -154,8 +158,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         kept: CheckpointConfig,
         reporter: Reporter | None,
         root: Path,
-        metric: str,
-        mode: str,
+        objectives: Sequence[Objective],
         shards: Mapping[str, Any] = MappingProxyType({}),
         needed: Sequence[str] = (),
     ):
@@ -164,12 +167,12 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
             kept: Rule by which checkpoints are kept.
             reporter: Receives metrics and checkpoints; used on rank 0 only.
             root: Folder of the trial's checkpoints.
-            metric: Metric by which the best checkpoint is chosen.
-            mode: Whether ``min`` or ``max`` of it is best.
+            objectives: Objectives by which the best checkpoint is chosen.
             shards: This worker's part of each Ray Data set, by name.
             needed: Further metrics that the search reads; the first report must have them.
         """
-        self._kept, self._root, self._metric, self._mode, self._shards = kept, root, metric, mode, shards
+        self._kept, self._root, self._objectives, self._shards = kept, root, objectives, shards
+        self._metric = objectives[0].metric
         self._needed, self._has_noted = needed, False
         self.rank: int = self.get_context().get_world_rank()
         self._reporter = reporter if reporter is not None and self.rank == 0 else SilentReporter()
@@ -417,7 +420,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
                 self._remove_superseded(finished=True)
 
     def _remove_superseded(self, *, finished: bool) -> None:
-        remove_superseded(self._root, self._kept.keep, self._metric, self._mode, finished=finished)
+        remove_superseded(self._root, self._kept.keep, self._objectives, finished=finished)
 
     def get_checkpoint(self) -> Checkpoint | None:
         if self._newest is None:

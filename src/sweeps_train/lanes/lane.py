@@ -133,8 +133,8 @@ class Lane:
             return None
         if folder is None:
             raise ValueError("checkpoint_folder: an evaluator reads checkpoints; give a folder for them")
-        objective = self.request.metric, self.request.mode
-        return PendingReports(evaluator, self.reporter, folder, self.config.checkpoint, self.check_metric, objective)
+        objectives, kept = self.request.objectives, self.config.checkpoint
+        return PendingReports(evaluator, self.reporter, folder, kept, self.check_metric, objectives)
 
     def _read(self, micro_batch_size: int) -> None:
         """Read the batches of all remaining steps."""
@@ -320,8 +320,9 @@ class Lane:
 
     def check_metric(self, metrics: dict[str, float]) -> None:
         """Raise ``ValueError`` if an evaluation lacks the metric that the search compares."""
-        if self.request.metric not in metrics:
-            raise ValueError(f"search.metric={self.request.metric} is not reported; use one of {sorted(metrics)}")
+        metric = self.request.objectives[0].metric
+        if metric not in metrics:
+            raise ValueError(f"search.metric={metric} is not reported; use one of {sorted(metrics)}")
 
     def save(self, metrics: dict[str, float] | None, *, stops: bool = False) -> str | None:
         """Save a checkpoint of this step; see ``LaneCheckpoints.save``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -13,6 +13,7 @@ from sweeps_train.checkpoints.checkpoint_metrics import read_metrics, write_eval
 from sweeps_train.checkpoints.kept_checkpoints import remove_superseded
 from sweeps_train.checkpoints.training_state import read_progress
 from sweeps_train.config import Checkpoint
+from sweeps_train.config.better import Objective
 from sweeps_train.reports.progress import Progress
 from sweeps_train.reports.reporter import Reporter, Stop
 
@@ -53,7 +54,7 @@ class PendingReports:
         root: Path,
         checkpoint: Checkpoint,
         check: Callable[[dict[str, float]], None],
-        objective: tuple[str, str],
+        objectives: Sequence[Objective],
     ):
         """
         Args:
@@ -61,11 +62,11 @@ class PendingReports:
             reporter: Receives the reports.
             root: Folder of the training's checkpoints, which are removed here when they are superseded.
             checkpoint: Config of which checkpoints are kept.
-            check: Raises an error if the objective is missing.
-            objective: Metric that the search compares, and whether its ``min`` or ``max`` is best.
+            check: Raises an error if the first objective is missing.
+            objectives: Objectives of the search.
         """
         self._evaluator, self._reporter, self._root, self._keep = evaluator, reporter, root, checkpoint.keep
-        self._check, self._objective = check, objective
+        self._check, self._objectives = check, objectives
         self._pending: deque[_Pending] = deque()
 
     def resume(self, is_due: Callable[[int], bool], is_last: Callable[[int], bool]) -> None:
@@ -119,8 +120,7 @@ class PendingReports:
         self._check(metrics)
         write_evaluation(ended.checkpoint, metrics)
         needed = {each.checkpoint for each in self._pending}
-        metric, mode = self._objective
-        remove_superseded(self._root, self._keep, metric, mode, finished=ended.done, needed=needed)
+        remove_superseded(self._root, self._keep, self._objectives, finished=ended.done, needed=needed)
         kept = str(ended.checkpoint) if ended.checkpoint.exists() else None
         self._reporter.report(ended.progress, metrics, kept, ended.done)
         return True
