@@ -1,4 +1,5 @@
-"""Callbacks of Tune: the lifecycle of trials, the rule to stop all of them, and a disabled progress report."""
+"""Tune callbacks: report the lifecycle of trials, stop all of them at an early end, and disable Tune's progress
+output."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from sweeps.driver.sweep_searcher import SweepSearcher
 
 
 class LifecycleCallback(NotPickled, tune.Callback):
-    """Passes starts, retries and ends of trials on to the session."""
+    """Reports starts, retries and ends of trials to the session."""
 
     def __init__(self, session: Session, searcher: SweepSearcher | RepeatSearcher):
         self._session, self._searcher = session, searcher

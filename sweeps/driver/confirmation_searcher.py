@@ -1,4 +1,4 @@
-"""The searcher of a confirmation: gives Tune the repeats of the best trials."""
+"""Tune searcher for the confirmation of a winner: suggests repeats of the best trials."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from sweeps.tracking.confirmation_record import Confirmation, Contender
 
 
 class RepeatSearcher(NotPickled, Searcher):
-    """Suggests repeats of the best trials, as the confirmation requests them. It decides by the session's record, so
-    that a resumed session decides the same."""
+    """Suggests the repeats of the best trials that the confirmation still needs. It decides from the session's record,
+    so that a resumed session makes the same decisions."""
 
     def __init__(self, session: Session, confirmer: Confirmer):
         objectives = session.state.objectives
         super().__init__(metric=objectives.metrics[0], mode=objectives.modes[0])
         self._session, self._confirmer = session, confirmer
         self.tune_trials: dict[str, TuneTrial] = {}
-        """Tune's own trials that were started, by Tune's id."""
+        """Tune's trial objects of all started repeats, by Tune's id."""
         self.ended_because: str | None = None
         """Reason to start no further repeat; None while there may be one."""
         self._suggested: set[str] = set()
@@ -34,8 +34,8 @@ class RepeatSearcher(NotPickled, Searcher):
 
     @property
     def num_trials(self) -> int:
-        """Number of trials of the search. It changes when the sweep is extended; the search then continues before the
-        repeats."""
+        """Number of trials of the search. Setting it, when the sweep is extended, ends the repeats until the search has
+        continued."""
         return self._session.state.num_trials
 
     @num_trials.setter
@@ -63,7 +63,7 @@ class RepeatSearcher(NotPickled, Searcher):
         return chosen
 
     def _config(self, trial_id: str, repeat: Repeat) -> dict[str, Any] | None:
-        """The repeat's config in Tune; None if all suitable pools are full."""
+        """Return the repeat's config for Tune; None if all suitable pools are full."""
         state = self._session.state
         parameters = repeat.parameters(state.composition.config.seed)
         config: dict[str, Any] = {TRIAL: repeat.trial, PARAMETERS: parameters, REPEAT_OF: repeat.original.trial}

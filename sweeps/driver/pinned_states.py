@@ -1,4 +1,4 @@
-"""Checkpoints pinned as the states from which other trials of a population continue."""
+"""Pinned checkpoints, from which other trials of a population continue."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ logger = logging.getLogger(__name__)
 
 
 class PinnedStates(SavedStates):
-    """Checkpoints that trials have pinned for others."""
+    """Checkpoints that were pinned so that other trials can continue from them."""
 
     def __init__(self, trials: Path | ObjectStore, objectives: Objectives):
         """
         Args:
             trials: Folder of all trials' checkpoints.
-            objectives: Objectives; the first decides which of its own checkpoints a trial keeps.
+            objectives: Objectives of the sweep; a trial keeps its own best checkpoint by the first one.
         """
         self._trials, self._metric, self._mode = trials, objectives.metrics[0], objectives.modes[0]
 

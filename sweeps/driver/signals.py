@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM on the driver: trials save their state and stop; a second signal leaves at once."""
+"""Handling of Ctrl-C and SIGTERM by the driver: trials save their state and stop; a second signal ends it at once."""
 
 from __future__ import annotations
 

@@ -50,9 +50,10 @@ class TrialStatus:
     violation: str | None = None
     """The limit on a metric that the trial violated; the trial then cannot be the best."""
     first_reported: tuple[float, float] | None = None
-    """Step, and seconds with workers, at the trial's first metrics of this session; None before them."""
+    """Step at the trial's first metrics of this session, and seconds for which it had held workers; None before
+    that."""
     reported: tuple[float, float] | None = None
-    """Step, and seconds with workers, at the trial's latest metrics."""
+    """Step at the trial's latest metrics, and seconds for which it had held workers."""
     speed: str = ""
     error: str | None = None
     holds: dict[str, float] = field(default_factory=dict)
@@ -79,7 +80,7 @@ class TrialStatus:
     hourly_cost: float = 0.0
     """Hourly cost of the resources that the trial reserves."""
     workers_attempt: int = 0
-    """Number of the attempt that trained last in this session, as its workers count."""
+    """Number of the last attempt that trained in this session, as its workers count."""
     lost_after: int | None = None
     """Step after which the trial's events are lost unless its workers post them again; None if none are lost."""
     is_unwanted: bool = False
