@@ -52,7 +52,8 @@ def joined_cluster(plan: Plan, forks: ForkServer | None) -> Iterator[Connection]
 
 
 def _check_storage(plan: Plan, views: Sequence[NodeView]) -> None:
-    """
+    """Check that the nodes can use the sweep's folder.
+
     Raises:
         UserError: Nodes cannot use the sweep's folder.
     """

@@ -157,8 +157,12 @@ def _is_news(status: TrialStatus, report: Report, last: Mapping[str, Any]) -> bo
 
 
 def check_metrics(report: Report, objectives: Objectives, *, is_first: bool, lineage: int) -> None:
-    """Raises: TrialFailed: The objective that schedulers judge is missing, or in the trial's first report another
-    metric that the search reads."""
+    """Check that a report has the metrics that the search reads.
+
+    Raises:
+        TrialFailed: The objective that schedulers judge is missing, or, in the trial's first report, another metric
+            that the search reads; or such a metric has a reserved name.
+    """
     metric = objectives.metrics[0]
     if report.done and (lineage or not is_first) and metric not in report.metrics:
         return  # resumed at another trial's end, or after its own last report, so it measured nothing

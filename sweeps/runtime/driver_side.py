@@ -19,7 +19,8 @@ from sweeps.runtime.events import Event
 P = ParamSpec("P")
 
 MAX_RESTARTS = 100
-"""Maximum number of deaths of the broker's process, so that one that dies at every start eventually ends the sweep."""
+"""Maximum number of restarts of the broker's process, so that a broker that dies at every start eventually ends the
+sweep."""
 GROUPS_END_WITHIN_S = 20.0
 """Maximum seconds for worker groups with lanes to end with the sweep; after that they end with the broker."""
 ANSWERS_WITHIN_S = 30.0
@@ -36,22 +37,22 @@ class DriverSide:
         since the sweep does not survive the loss of that node.
 
         Args:
-            max_restarts: Maximum number of restarts after deaths of its process; 0 for a driver that never attaches,
-                whose calls of a restarted broker would wait forever.
+            max_restarts: Maximum number of restarts of the broker's process; 0 for a driver that never attaches,
+                because its calls of a restarted broker would wait forever.
         """
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": 10_000, "max_restarts": max_restarts}
         actor: Any = ray.remote(BrokerActor)
         self._broker: Broker = actor.options(scheduling_strategy=here, **options).remote()
         self.of_trials = TrialSide(self._broker)
-        """The broker, for the trials' actors."""
+        """Interface to the broker for the trials' actors."""
         self._told: dict[str, Told] = {}
-        """The last message on each subject."""
+        """Last message on each subject, which a restarted broker receives again."""
         self._leaving: dict[str, str] = {}
         self._awaited: ray.ObjectRef[list[Event]] | None = None
         """The pending ``drain`` or ``attach`` call, whose answer is events; None if there is none."""
         self._answered: ray.ObjectRef[None] | None = None
-        """The last call with answers."""
+        """The last call that sent answers."""
 
     # --- what applies to the whole sweep, and is told to a new process again ----------------------------------
 
@@ -93,7 +94,7 @@ class DriverSide:
         self._tell("leaving", Broker.nodes_leave, {**self._leaving})
 
     def check_nodes(self) -> None:
-        """Name the nodes of attempts that may have failed because of them."""
+        """Ask the broker to have nodes checked that may have caused a failure; see ``Broker.check_nodes``."""
         self._tell("check", Broker.check_nodes)
 
     def needs_no_answers(self) -> None:
@@ -113,8 +114,8 @@ class DriverSide:
     # --- lanes, and one trial ---------------------------------------------------------------------------------
 
     def lanes(self) -> tuple[int, str | None]:
-        """Return the number of trials that a worker group should train at a time, with the measurements once that is
-        final.
+        """Return the number of trials that a worker group should train at a time, and a text of the measurements once
+        the number is final.
 
         Raises:
             RayError: The broker does not answer.
@@ -122,7 +123,7 @@ class DriverSide:
         return ray.get(call(self._broker.lanes), timeout=ANSWERS_WITHIN_S)
 
     def stop(self, trial: str) -> None:
-        """Ask a trial to leave its lane, since its actor may have died without that."""
+        """Ask a trial to leave its lane; its actor may have died without doing so."""
         call(self._broker.stop, trial)
 
     def end_groups(self) -> None:
@@ -142,7 +143,7 @@ class DriverSide:
         broker that does not answer.
 
         Returns:
-            None if the broker's process has died: events may be lost, and ``attach`` is to be called.
+            The events; None if the broker's process has died: then events may be lost, and ``attach`` must be called.
 
         Raises:
             RayError: The cluster is gone.

@@ -1,4 +1,4 @@
-"""Slots without a trial, which are freed while the workers of others find no room on the cluster."""
+"""Slots without a trial, which are freed when the workers of other slots find no room on the cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Supplies trials to the lanes of a slot: its main worker takes them from the broker, and ends them there one by
+"""Feed of trials for the lanes of a slot, whose main worker takes trials from the broker and reports the end of each
 one."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Lane:
 
 
 class LaneFeed:
-    """The trials of a slot; see ``sweeps_train.lanes.feed.Feed``."""
+    """Feed of trials for one slot; see ``sweeps_train.lanes.feed.Feed``."""
 
     def __init__(self, slot: str, broker: WorkersSide, num_workers: int, log_folder: str, number: LaneNumber) -> None:
         """
@@ -70,7 +70,8 @@ class LaneFeed:
         return bool(is_known) and ray.get(self._waits)
 
     def next(self, free: int) -> Sequence[TrainingRequest]:
-        """Take at most ``free`` trials. If no lane is training, wait for one; empty when the slot is closed."""
+        """Take at most ``free`` waiting trials. If no lane is training, wait for a trial; return none when the slot is
+        closed."""
         requests: list[TrainingRequest] = []
         while not requests and (self.has_next() if self._lanes else self._wait()):
             most = min(free, self._number.number - len(self._lanes))

@@ -1,4 +1,4 @@
-"""Owner of a worker group with lanes: a separate actor, since the group outlives the actors of its trials."""
+"""Owner of a worker group with lanes: a separate actor, because the group outlives the actors of its trials."""
 
 from __future__ import annotations
 

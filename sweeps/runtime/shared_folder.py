@@ -48,7 +48,8 @@ class SharedFolder:
             return False
 
     def check(self) -> None:
-        """
+        """Check that this process sees the folder.
+
         Raises:
             NotShared: This process does not see the folder.
         """
