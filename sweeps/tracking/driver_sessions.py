@@ -1,4 +1,4 @@
-"""Sessions of a sweep: the times from the start of a driver to its end. Durations exclude the pauses between them."""
+"""Sessions of a sweep, each from a driver's start to its end. Durations exclude the pauses between sessions."""
 
 from __future__ import annotations
 

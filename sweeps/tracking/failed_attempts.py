@@ -26,7 +26,7 @@ class FailedAttempt:
 
 
 def to_text(failures: Sequence[FailedAttempt]) -> str:
-    """Return a text of the latest failed attempts, as many as fit into a tag."""
+    """Return the latest failed attempts as the text of a tag, as many as fit."""
     texts = [json.dumps(asdict(each) | {"error": each.error[:LONGEST_ERROR]}, ensure_ascii=False) for each in failures]
     return latest_as_json(texts)
 

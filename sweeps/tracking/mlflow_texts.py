@@ -24,7 +24,7 @@ def run_name(trial: str, params: Mapping[str, Any]) -> str:
 
 
 def describe(params: Mapping[str, Any]) -> str:
-    """Return parameters in one short line: ``lr=0.0021 r=16``."""
+    """Return parameters as one short line: ``lr=0.0021 r=16``."""
     names = short_names(params)
     return " ".join(f"{names[path]}={short(value)}" for path, value in params.items())
 
