@@ -60,7 +60,7 @@ def fetch(store: ObjectStore, folder: Path) -> None:
 
 
 def is_same(store: ObjectStore, folder: Path) -> bool:
-    """Whether a local folder equals the committed one, by its seal and file sizes.
+    """Whether a local folder equals the committed one, judged by its seal and file sizes.
 
     Raises:
         OSError: The store does not answer.

@@ -45,7 +45,7 @@ class Remaining:
 
 
 class Delivery:
-    """The journal of a sweep and the threads that deliver it, which run from ``start`` to ``close``."""
+    """Journal of a sweep, with the threads that deliver it from ``start`` to ``close``."""
 
     def __init__(self, client: MlflowClient, journal: Journal, ids: MlflowIds) -> None:
         self._client, self._run_id = client, ids.run_id
@@ -119,8 +119,8 @@ class Delivery:
         """Limit the time of all further calls.
 
         Args:
-            patience_s: Seconds without a successful call.
-            total_s: Seconds in any case.
+            patience_s: Maximum seconds without a successful call.
+            total_s: Maximum seconds in total.
         """
         self.retrier.give_up_after(patience_s, total_s)
         self.upload_retrier.give_up_after(patience_s, total_s)
@@ -147,7 +147,7 @@ class Delivery:
 
     def _beat(self) -> None:
         self._client.set_tag(self._run_id, constants.TAG_HEARTBEAT, heartbeat())
-        if self._is_started and self.journal.position < self._earlier_end:  # its state comes after what is left
+        if self._is_started and self.journal.position < self._earlier_end:  # that entry comes after the rest
             self._client.set_tag(self._run_id, constants.TAG_STATE, "running")
 
     def _uploaded(self, artifact: Artifact, uri: str | None) -> None:
