@@ -77,11 +77,11 @@ class ShutdownStopper(NotPickled, tune.Stopper):
 
 
 class NoReporter(tune.ProgressReporter):
-    """Progress reporter of Tune that prints nothing, since Sweeps shows the progress itself. In a notebook, Tune would
-    clear the output of the cell in which the sweep is shown."""
+    """Progress reporter of Tune that prints nothing, because Sweeps shows the progress itself. In a notebook, Tune
+    would clear the output of the cell in which the sweep is shown."""
 
     def should_report(self, trials: list[TuneTrial], done: bool = False) -> bool:
         return False
 
     def report(self, trials: list[TuneTrial], done: bool, *sys_info: str) -> None:
-        """Do nothing; Tune never calls this, since ``should_report`` is always false."""
+        """Do nothing; Tune never calls this, because ``should_report`` is always false."""

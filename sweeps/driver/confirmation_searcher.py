@@ -27,7 +27,7 @@ class RepeatSearcher(NotPickled, Searcher):
         self.tune_trials: dict[str, TuneTrial] = {}
         """Tune's trial objects of all started repeats, by Tune's id."""
         self.ended_because: str | None = None
-        """Reason to start no further repeat; None while there may be one."""
+        """Reason to start no further repeat; None while further repeats may start."""
         self._suggested: set[str] = set()
         self._live: set[str] = set()
         self._recorded: Confirmation | None = None
@@ -96,10 +96,10 @@ class RepeatSearcher(NotPickled, Searcher):
             state.shutdown.storage_has_failed(StorageFailed(state.folder, reason))
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Do nothing: the session records reports."""
+        """Do nothing, because the session records reports."""
 
     def save(self, checkpoint_path: str) -> None:
-        """Do nothing: everything is recorded."""
+        """Do nothing, because the session records everything."""
 
     def restore(self, checkpoint_path: str) -> None:
         """Do nothing, like ``save``."""

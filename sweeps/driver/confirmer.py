@@ -20,11 +20,11 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Repeat:
-    """One more training of one of the best trials."""
+    """Repeated training of one of the best trials."""
 
     original: TrialStatus
     run: int
-    """Number of the repeat among those of its trial, from 1."""
+    """Number of this repeat among the trial's repeats, from 1."""
 
     @property
     def trial(self) -> str:

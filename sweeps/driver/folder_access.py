@@ -1,4 +1,4 @@
-"""Exclusive access of a driver to its sweep's folder, and its copy in an object store if it has one."""
+"""Exclusive access of a driver to its sweep's folder, and the folder's copy in an object store if there is one."""
 
 from __future__ import annotations
 

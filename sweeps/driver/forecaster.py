@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 EVERY_S = 5.0
 """Minimum seconds between two forecasts."""
 SHARE_OF_RUN = 0.01
-"""Minimum time between two forecasts, as a share of the sweep's run time, since each is written to its journal."""
+"""Minimum time between two forecasts, as a share of the sweep's run time, because each forecast is written to the
+journal."""
 SHARE_OF_THREAD = 0.05
 """Maximum share of the event loop's time that forecasts take."""
 ANNOUNCED_FROM = 0.25

@@ -1,4 +1,4 @@
-"""Nodes that will leave the cluster, such as a preempted one whose end a cloud announces."""
+"""Nodes that will leave the cluster, such as preempted nodes whose end the cloud announces."""
 
 from __future__ import annotations
 

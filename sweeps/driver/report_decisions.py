@@ -173,6 +173,5 @@ def check_metrics(report: Report, objectives: Objectives, *, is_first: bool, lin
         raise TrialFailed(f"{' and '.join(missing)} is not among the reported metrics: {reported}")
     if taken := {*AUTO_RESULT_KEYS, *OWN_KEYS, *report.progress}.intersection(needed):
         raise TrialFailed(
-            f"{needed[min(taken)]} is a name that Sweeps or Ray Tune has for something else; report it under another "
-            "name"
+            f"{needed[min(taken)]} is a name that Sweeps or Ray Tune reserves; report it under another name"
         )

@@ -51,7 +51,8 @@ def recurs(text: str, error: WorkerError | None, *, reported: bool) -> bool:
 
 
 class Retries:
-    """Decides whether failed attempts of a search are retried, and whether all of its trials fail alike."""
+    """Decides whether failed attempts of a search are retried, and whether all of its trials fail with the same
+    error."""
 
     def __init__(self, state: SweepState) -> None:
         self._state = state

@@ -70,7 +70,7 @@ class ShutdownSignals:
                 signal.setitimer(signal.ITIMER_REAL, within_s, REPEATED_S)
 
     def leave(self, error: ClusterLost) -> None:
-        """End the search immediately and without its trials, since Ray is gone. Called by another thread.
+        """End the search immediately, without waiting for its trials, because Ray is gone. Called by another thread.
 
         Args:
             error: Error to raise when the search has ended, unless a person has ended it.

@@ -67,7 +67,7 @@ def end_stage(plan: Plan, session: Session, stage: PlannedStage, ended_because: 
     if shutdown.interrupts_trials():
         return shutdown.budget_spent or f"the sweep was {shutdown.status}"
     if not results.points:
-        return f"stage {stage.number} has no trial with a value, so that the search cannot continue ({ended_because})"
+        return f"stage {stage.number} has no trial with a value, so the search cannot continue ({ended_because})"
     with state.lock:
         lines = describe_stages(stage_results(plan, state))
     for line in lines[max(0, stage.number - 2) : stage.number]:  # the previous stage can now be compared with this one

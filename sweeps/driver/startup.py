@@ -199,7 +199,7 @@ def adapt_study(plan: Plan) -> None:
 def estimate_memory(
     plan: Plan, trials: Fit, nodes: Sequence[Mapping[str, float]], recorder: Recorder | None = None
 ) -> MemoryEstimate:
-    """Estimate the memory of trials from the recorded trials of this sweep and of those that it learns from.
+    """Estimate the memory of trials from the recorded trials of this sweep and of the sweeps that it learns from.
 
     Args:
         plan: The sweep.

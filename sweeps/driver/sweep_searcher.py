@@ -104,6 +104,6 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         left = self.num_trials is None or sum(NUMBER in trial.user_attrs for trial in trials) < self.num_trials
         if reason is not None and left and not self._has_reports():
             self.ended_because = (
-                f"{reason}. No trial has made a report, so no further one is started; fix it, and "
+                f"{reason}. No trial has made a report, so no further one is started; fix the error, and "
                 f"`python -m sweeps resume {self._session.state.sweep}` continues it"
             )

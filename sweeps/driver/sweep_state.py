@@ -66,7 +66,7 @@ class SweepState:
     awaits: str | None = None
     """Description of one trial's resources if the cluster may have to grow for them; None otherwise."""
     earlier: SweepRecord | None = None
-    """Record of the sessions before this one."""
+    """Record of the sweep's earlier sessions; None in its first one."""
     memory: MemoryEstimate | None = None
     """Estimates the memory of a trial from the trials that ran."""
     suspected: SimpleQueue[tuple[str, ...]] = field(default_factory=SimpleQueue)
@@ -105,7 +105,7 @@ class SweepState:
         self.view.event(self, text)
 
     def recorded_trials(self) -> list[TrialRecord]:
-        """The trials of the sessions before this one."""
+        """The recorded trials of earlier sessions."""
         return self.earlier.all_trials if self.earlier is not None else []
 
     @property
@@ -115,7 +115,7 @@ class SweepState:
 
     @property
     def searched(self) -> list[TrialStatus]:
-        """The trials of the search, except those of its stages and those that repeat the best ones."""
+        """The trials of the search itself, without those of its stages and the repeats of the best ones."""
         return self.trials_of(None)
 
     def trials_of(self, stage: PlannedStage | None) -> list[TrialStatus]:

@@ -86,7 +86,7 @@ class TrialLifecycle:
     # --- called by Tune's callbacks ---------------------------------------------------------------------------
 
     def started(self, config: dict[str, Any], attempt: int) -> None:
-        """Handle a trial's start: the first one, one after a failure, or one after a pause.
+        """Handle a trial's start: its first start, or one after a failure or a pause.
 
         Args:
             config: The trial's config in Tune.

@@ -31,7 +31,7 @@ class TrialStatus:
     last_step: int | None = None
     """Step at which the trial will end, if known."""
     values: Values | None = None
-    """Values of the objectives in the report in which the first one was best."""
+    """Values of the objectives in the report with the best value of the first objective."""
     saved: Values | None = None
     """Values of the objectives in the best report whose weights were saved."""
     saved_step: int | None = None
@@ -153,7 +153,7 @@ class TrialStatus:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the trial has ended, so that it neither runs nor waits."""
+        """Whether the trial has ended: it neither runs nor waits."""
         return self.state not in ("waiting", "running")
 
     @property

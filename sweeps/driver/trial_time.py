@@ -24,10 +24,10 @@ class _Attempt:
     assigned: float
     """Unix time since which the attempt holds its workers, excluding time in which it waited for room."""
     reported: float
-    """Unix time of the last report that counts as kept: with the training loop the newest one, otherwise the newest one
-    with a checkpoint; before the first, the start of the training."""
+    """Unix time up to which the attempt's work counts as kept: that of its newest report, or, without the training
+    loop, of its newest report with a checkpoint; before these, the start of the training."""
     spent: dict[str, float] | None = None
-    """Seconds by activity until that report; None if the training does not time itself."""
+    """Seconds by activity until ``reported``; None if the training does not time itself."""
 
     def account(self, moment: float, rest: str) -> TimeAccount:
         """Compute worker-seconds until a moment.
@@ -86,7 +86,7 @@ class TrialTime:
         self._waits_since: float | None = None
         self._exploits = 0
         self._exploited = False
-        """Whether the current attempt is the first one from another trial's state."""
+        """Whether the current attempt is the first that continues from another trial's state."""
         self._of_others = 0.0
         """Seconds of steps in the trial's state that other trials have trained."""
 

@@ -37,7 +37,7 @@ class Phase(Enum):
 
 
 class StopRequest(IntEnum):
-    """Request to an attempt's workers; a later one in this list replaces an earlier one."""
+    """Request to an attempt's workers, in ascending order: a higher request replaces a lower one."""
 
     NONE = 0
     AT_CHECKPOINT = 1
@@ -223,8 +223,8 @@ class Attempt:
         return self._moves if end.failure is None or may_be_the_nodes(end) else None
 
     def move(self, reason: str, *, in_time: bool = True) -> None:
-        """Ask the workers to save a checkpoint and stop, so that the trial continues on others; one worker may be lost
-        in the meantime.
+        """Ask the workers to save a checkpoint and stop, so that the trial continues on other workers; the loss of a
+        worker in the meantime is no failure.
 
         Args:
             reason: Reason for the user.

@@ -111,7 +111,7 @@ class Broker(SharedSlots):
         return await self._elastic.claim(trial, numbers, total_steps, previous)
 
     async def release_workers(self, trial: str) -> None:
-        """Free the workers of an elastic trial for others."""
+        """Free the workers of an elastic trial for other trials."""
         self._elastic.release(trial)
 
     async def next_outcome(self, trial: str, hang_timeout_s: float, start_timeout_s: float = 0.0) -> Outcome | None:
@@ -340,7 +340,7 @@ class Broker(SharedSlots):
                 attempt.answer(each)
 
     async def needs_no_answers(self) -> None:
-        """Let trials end without the driver's answers, since it records nothing further."""
+        """Let trials end without the driver's answers, because the driver records nothing further."""
         self._is_answered = False
         for attempt in self._attempts.values():
             attempt.needs_no_answers()

@@ -79,7 +79,7 @@ class TrialSide(_Side):
         return ask(self._broker.claim_workers, trial, numbers, total_steps, previous)
 
     def release_workers(self, trial: str) -> None:
-        """Free the workers of an elastic trial for others."""
+        """Free the workers of an elastic trial for other trials."""
         call(self._broker.release_workers, trial)
 
     def next_outcome(self, trial: str, attempt: int, hang_timeout_s: float, start_timeout_s: float) -> Outcome:

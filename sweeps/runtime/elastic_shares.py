@@ -133,7 +133,7 @@ class WorkerShares:
             self._shares[trial].target = None
 
     def release(self, trial: str) -> None:
-        """Free a trial's workers for others."""
+        """Free a trial's workers for other trials."""
         self._shares.pop(trial, None)
         self._waiting.pop(trial, None)
 

@@ -27,7 +27,7 @@ from sweeps.worker_error import WorkerError
 LEAVES_WITHIN_S = 20.0
 """Minimum seconds for a trial whose actor has died to leave its lane before it begins again."""
 LONGEST_LEAVE_S = 900.0
-"""Maximum seconds for which a trial may take to leave its lane while its neighbours post something, such as during the
+"""Maximum seconds for a trial to leave its lane while other trials of its group post something, such as during the
 evaluation of one of them."""
 StartGroup = Callable[[str, WorkerGroupSpec], Any]
 """Starts the worker group of the named slot, and returns the handle of its owner."""

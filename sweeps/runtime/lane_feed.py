@@ -91,8 +91,8 @@ class LaneFeed:
         try:
             self._write_log(
                 assignment,
-                f"{START_LINE}{self._process}; it shares them with other trials, and what they "
-                f"print is in {self._log_folder} ---\n",
+                f"{START_LINE}{self._process}; the trial shares them with other trials, and their "
+                f"output is in {self._log_folder} ---\n",
             )
             end_signs = signs.enter_context(signs_of_life(assignment))
             assert isinstance(assignment.training, TrainingConfig)  # since no other one may share its workers

@@ -152,7 +152,7 @@ class MeasuredTrainings:
         while (rate := joint_rate([*logs.values()])) is None:
             self._expect_progress(scaling.hang_timeout_s)
             if (events := self._broker.drain(1.0)) is None or time.monotonic() > deadline:
-                raise NotMeasured("the broker's process died" if events is None else "they make no steps")
+                raise NotMeasured("the broker's process died" if events is None else "the trainings make no steps")
             for event in events:
                 if isinstance(event, Log):
                     logs[event.trial].append(event)

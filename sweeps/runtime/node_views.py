@@ -1,5 +1,5 @@
-"""Check of which of the driver's files each node of a running cluster sees: the sweep's folder, the working folder,
-Sweeps.
+"""Check of the driver's files (the sweep's folder, the working folder, Sweeps) that each node of a running cluster
+sees.
 
 A node may lack Sweeps, so the function that runs on the nodes uses only Python's standard library until it knows that
 Sweeps is there.
@@ -70,8 +70,8 @@ def node_views(shared: SharedFolder | None, uri: str | None) -> list[NodeView]:
 
 @contextlib.contextmanager
 def _working_mark() -> Iterator[str | None]:
-    """Write a file by which other nodes recognise the working folder, and remove it at the end; None if it cannot be
-    written."""
+    """Write a file by which other nodes recognise the working folder, and remove it at the end. Yields its path, or
+    None if it cannot be written."""
     try:
         file = tempfile.NamedTemporaryFile(dir=Path.cwd(), prefix=".sweeps-")  # noqa: SIM115 - closed below
     except OSError:

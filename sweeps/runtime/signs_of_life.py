@@ -16,7 +16,7 @@ MOST_S = 10.0
 
 @contextmanager
 def signs_of_life(assignment: Assignment) -> Iterator[Callable[[], None]]:
-    """Tell the broker regularly that this worker prepares a trial, from a thread.
+    """Tell the broker regularly, from a thread, that this worker prepares a trial.
 
     The signs end after the maximum time of the preparation, so that workers that wait forever, such as for a lock,
     eventually count as hanging. Workers whose process has stopped count as hanging sooner.

@@ -50,7 +50,8 @@ LIBRARIES |= {"sweeps_train", "tokenizers", "torch", "torchvision", "transformer
 could have any effect."""
 
 Place = tuple[str, str]
-"""Id of a node, and a runtime environment as Ray serializes it: only actors with an equal one get a spare process."""
+"""Id of a node, and a runtime environment as Ray serializes it: only actors with an equal environment get the place's
+spare processes."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,9 @@ def take_resources() -> None:
         return
     reserved, seen = os.environ.get("CUDA_VISIBLE_DEVICES"), initialized_gpus()
     if None not in (reserved, seen) and seen != len([each for each in str(reserved).split(",") if each]):
-        raise RuntimeError(f"this process, which was started ahead, sees {seen} GPUs instead of {reserved or 'none'}")
+        raise RuntimeError(
+            f"this process, which was started in advance, sees {seen} GPUs instead of {reserved or 'none'}"
+        )
 
 
 def origin() -> ProcessOrigin:

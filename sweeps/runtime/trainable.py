@@ -140,8 +140,8 @@ class TrialContext:
 
 
 class Trial(tune.Trainable):
-    """Training of one point of the space. ``step()`` waits until the trial has ended, or should end or pause. The
-    driver decides at the workers' reports whether it should; Tune receives only the last report.
+    """Tune trainable that trains one point of the space. ``step()`` waits until the trial has ended, or should end or
+    pause. The driver decides at the workers' reports whether it should; Tune receives only the last report.
 
     The trial reserves no resources in Tune: its workers' placement group does, and the sweep limits how many trials run
     at once, so that no two half-placed trials can wait for each other.

@@ -69,7 +69,7 @@ class Fit:
         return replace(self, excluded_nodes=(*self.excluded_nodes, *nodes), pools=pools, evaluation=evaluation)
 
     def avoided(self) -> dict[str | None, tuple[str, ...]]:
-        """Return the ids of the nodes that the workers of each pool avoid; without pools, those that all workers
+        """Return the ids of the nodes that the workers of each pool avoid; without pools, of the nodes that all workers
         avoid."""
         if not self.pools:
             return {None: self.excluded_nodes}
@@ -218,8 +218,8 @@ def _fit_evaluations(
     *,
     required: bool,
 ) -> dict[str, Fit]:
-    """Compute how many evaluations run at a time in the pool for them; empty without such a pool, or while it has no
-    node."""
+    """Compute how many evaluations run at a time in the pool for evaluations; empty without this pool, or while it has
+    no node."""
     name = config.scaling.evaluation_pool
     if name is None or not (members[name] or required):
         return {}

@@ -182,7 +182,8 @@ class Slot:
                 self._broker.end(Ended(*self._attempt, error, others=lost))
 
     def _wait_for_start(self) -> None:
-        """Wait until the group has started: a starting group cannot be freed, since its placement group is unknown."""
+        """Wait until the group has started, because the placement group of a starting group is unknown and cannot be
+        freed."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._hooks.handles and time.monotonic() < deadline and self._thread.is_alive():
             time.sleep(0.05)

@@ -202,7 +202,8 @@ def artifact_location(uri: str, experiment: str) -> str | None:
 
 
 def check_port(uri: str) -> None:
-    """Check that a database server accepts connections, since its driver and MLflow may retry for minutes.
+    """Check that a database server accepts connections; without this check, its driver and MLflow may retry for
+    minutes.
 
     Args:
         uri: Tracking URI; other stores are not checked.

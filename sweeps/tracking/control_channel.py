@@ -56,7 +56,7 @@ def send_request(record: SweepRecord, request: Request) -> str | None:
             return None
     raise UserError(
         f"{record.sweep}: its driver has not answered for {ANSWER_WITHIN_S:.0f} s; "
-        f"see whether it is alive with `python -m sweeps show {record.sweep}`, and try again"
+        f"check whether it is alive with `python -m sweeps show {record.sweep}`, and try again"
     )
 
 

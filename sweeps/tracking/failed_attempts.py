@@ -13,7 +13,7 @@ LONGEST_ERROR = 700
 
 @dataclass(frozen=True, kw_only=True)
 class FailedAttempt:
-    """One attempt of a trial that failed, or that moved to other workers because its own were about to end."""
+    """One attempt at a trial that failed, or that moved to other workers because its own were about to end."""
 
     attempt: int
     """Number of the attempt, from 1."""
