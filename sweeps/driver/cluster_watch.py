@@ -17,7 +17,8 @@ GONE_AFTER_S = 40.0
 """Seconds without an answer after which a joined cluster counts as gone: long enough for a restart, and less than the
 60 s after which Ray ends this process."""
 SIGNAL_FIRST_S = 0.5
-"""Seconds to wait for a signal that was sent to Ray and to this process at the same time."""
+"""Seconds to wait, once Ray is gone, for a signal that may have been sent to Ray and to this process at the same
+time."""
 
 
 class ClusterWatch:
@@ -48,7 +49,7 @@ class ClusterWatch:
                 return
 
     def _is_gone(self) -> str | None:
-        """Return the reason why the cluster is gone; None while it is there."""
+        """Return the reason why the cluster is gone; None while it runs."""
         if (ended := self._own.ended()) is not None:
             return f"its process {ended} has ended"
         host, _, port = self._address.rpartition(":")

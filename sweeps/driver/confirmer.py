@@ -78,7 +78,7 @@ class Confirmer:
         return len(self._contenders) < MIN_RUNS or not self._race().next
 
     def result(self, reason: str | None = None) -> Confirmation:
-        """The result so far.
+        """Return the result so far.
 
         Args:
             reason: Reason why the confirmation ends early, if it does.

@@ -45,7 +45,7 @@ class View(Protocol):
 
 @dataclass
 class SweepState:
-    """State of a sweep in this session of its driver, used by several threads under its lock."""
+    """State of a sweep in this session of its driver, used by several threads under ``lock``."""
 
     sweep: str
     composition: Composition
@@ -68,7 +68,7 @@ class SweepState:
     earlier: SweepRecord | None = None
     """Record of the sweep's earlier sessions; None in its first one."""
     memory: MemoryEstimate | None = None
-    """Estimates the memory of a trial from the trials that ran."""
+    """Estimator of a trial's memory, which learns from the trials that ran."""
     suspected: SimpleQueue[tuple[str, ...]] = field(default_factory=SimpleQueue)
     """Ids of the nodes of failed attempts that are to be checked."""
     trials: dict[str, TrialStatus] = field(default_factory=dict)
@@ -141,7 +141,7 @@ class SweepState:
     # --- trials that change their state -----------------------------------------------------------------------
 
     def reopen(self, trial: str) -> None:
-        """Put an ended trial back to waiting, because trials have become longer."""
+        """Set an ended trial back to waiting, so that it can start again."""
         status = self.trials.get(trial)
         if status is not None and status.state not in ("waiting", "running"):
             status.earlier_attempts, status.attempt, status.retries = status.attempt, 0, 0

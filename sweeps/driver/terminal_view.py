@@ -29,7 +29,7 @@ MAX_FRONT = 4
 
 
 def view_on(console: Console) -> PlainView | LiveView:
-    """Return a live table for a terminal, and lines of events for everything else."""
+    """Return a live table for a terminal, and plain lines of events for any other output."""
     return LiveView(console) if console.is_terminal else PlainView(console)
 
 

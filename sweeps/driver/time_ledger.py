@@ -46,7 +46,7 @@ class TimeLedger:
         self._idle_tail += seconds * idle_workers
 
     def account(self) -> TimeAccount:
-        """All worker-seconds until now."""
+        """Return all worker-seconds until now."""
         total, now = TimeAccount(), time.time()
         for trial in self._trials.values():
             total.add(trial.account(now))

@@ -29,7 +29,7 @@ class TrialStatus:
     """Number of attempts in earlier sessions."""
     step: int = 0
     last_step: int | None = None
-    """Step at which the trial will end, if known."""
+    """Step at which the trial will end; None if unknown."""
     values: Values | None = None
     """Values of the objectives in the report with the best value of the first objective."""
     saved: Values | None = None
@@ -70,7 +70,7 @@ class TrialStatus:
     notes: list[TimedNote] = field(default_factory=list)
     """Notes of the trial's workers for the user."""
     spans: list[Span] = field(default_factory=list)
-    """Times at which the trial trained, with its workers."""
+    """Periods in which the trial trained, and its workers."""
     needs: dict[str, float] = field(default_factory=dict)
     """Resources that all workers of the trial reserve together while it runs."""
     num_workers: int = 0

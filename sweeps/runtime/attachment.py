@@ -19,7 +19,7 @@ BROKER_DIED = "the process of the sweep's broker has died"
 
 
 class NotAttached(Exception):
-    """A restarted broker has not received its predecessor's state from the driver yet."""
+    """Raised while a restarted broker has not received its predecessor's state from the driver."""
 
 
 Told = tuple[str, tuple[Any, ...]]
@@ -46,8 +46,8 @@ class Begun(NamedTuple):
     delivered: int | None
     """Step of the last report of previous attempts; None if there was none."""
     lost_after: int | None = None
-    """Step after which events of earlier attempts may have been lost with a process of the broker; None if none
-    were."""
+    """Step after which events of earlier attempts may have been lost because the broker's process died; None if none
+    were lost."""
 
 
 def ended_with_broker(trial: str, attempt: int) -> Ended:

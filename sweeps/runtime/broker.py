@@ -387,7 +387,7 @@ class Broker(SharedSlots):
         self._elastic.set_room(places, expected, to_come)
 
     async def avoid(self, nodes: Mapping[str | None, tuple[str, ...]], checked: Collection[str] = ()) -> None:
-        """Place no further workers on some nodes.
+        """Place no further workers on the given nodes.
 
         Args:
             nodes: Ids of the nodes, by pool.
@@ -397,7 +397,7 @@ class Broker(SharedSlots):
         self._suspects.checked(checked)
 
     async def nodes_leave(self, nodes: Mapping[str, str]) -> None:
-        """Move the trials on some nodes elsewhere, after a checkpoint.
+        """Move the trials on the given nodes to other nodes, after a checkpoint.
 
         Args:
             nodes: Announcement for each node, by its id.

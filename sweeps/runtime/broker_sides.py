@@ -184,7 +184,7 @@ class WorkersSide(_Side):
         return call(self._broker.wait_for_trial, slot, is_idle)
 
     def take_trials(self, slot: str, most: int) -> list[Assignment]:
-        """Take up to a number of waiting trials into lanes."""
+        """Move at most ``most`` waiting trials into lanes."""
         return ask(self._broker.take_trials, slot, most)
 
     def lane_ended(self, slot: str, event: Ended) -> None:

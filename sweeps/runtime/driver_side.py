@@ -1,4 +1,5 @@
-"""The broker as the driver sees it: starts its process, sends settings for the whole sweep, and receives the events."""
+"""The driver's interface to the broker: starts the broker's process, sends settings for the whole sweep, and receives
+events."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ LATE_S = 1.0
 
 
 class DriverSide:
-    """The driver's interface to the broker. Only ``drain`` waits for an answer."""
+    """Interface of the driver to the broker. Settings are sent without waiting for an answer."""
 
     def __init__(self, *, max_restarts: int = MAX_RESTARTS) -> None:
         """Start the broker's actor, which reserves no resources and ends with the driver. It runs on the driver's node,
@@ -85,11 +86,11 @@ class DriverSide:
         self._tell("lanes", Broker.set_lanes, number, reason)
 
     def avoid(self, nodes: Mapping[str | None, tuple[str, ...]], checked: Collection[str] = ()) -> None:
-        """Place no further workers on some nodes; see ``Broker.avoid``."""
+        """Place no further workers on the given nodes; see ``Broker.avoid``."""
         self._tell("avoid", Broker.avoid, nodes, checked)
 
     def nodes_leave(self, nodes: Mapping[str, str]) -> None:
-        """Let the trials on some nodes continue elsewhere; see ``Broker.nodes_leave``."""
+        """Move the trials on the given nodes to other nodes; see ``Broker.nodes_leave``."""
         self._leaving |= nodes
         self._tell("leaving", Broker.nodes_leave, {**self._leaving})
 

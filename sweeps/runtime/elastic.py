@@ -74,7 +74,7 @@ class ElasticWorkers:
             self._looks = asyncio.create_task(self._look_on())
 
     async def claim(self, trial: str, numbers: Sequence[int], total_steps: int | None, previous: str | None) -> int:
-        """Wait until a trial can begin.
+        """Wait until a trial gets workers with which it can begin.
 
         Args:
             trial: Id of the trial.
@@ -164,7 +164,7 @@ class ElasticWorkers:
                 self._ahead = asyncio.create_task(_start(missing, self._slots[slot]))
 
     async def _grow(self, trial: str, number: int) -> None:
-        """Start processes for a trial's new workers, and let it change if that is still possible."""
+        """Start processes for a trial's new workers, and ask the trial to change if that is still possible."""
         try:
             if self._ahead is not None:
                 await self._ahead
@@ -183,12 +183,13 @@ class ElasticWorkers:
 
     def _change(self, trial: str, number: int) -> None:
         before = self._shares.workers_of(trial)
-        why = "no trial waits for free ones" if number > before else "another one waits"
+        why = "no trial waits for free workers" if number > before else "another trial waits"
         self._attempts[trial].move(f"it changes from {before} to {number} workers, since {why}", in_time=False)
         self._resized_at[trial] = time.monotonic()
 
     async def _free_ended(self) -> None:
-        """Free the workers of ended trials once their slot is closed; close it if a trial waits."""
+        """Free the workers of ended trials whose slot is closed; close an ended trial's slot if others need its
+        workers."""
         for trial in self._shares.trials:
             attempt = self._attempts.get(trial)
             if attempt is None or trial in self._beginning:

@@ -166,7 +166,7 @@ class Request:
 
 
 def serve(listening: socket.socket, modules: Sequence[str]) -> Request:
-    """Import the modules, and fork for each request until standard input ends. Returns in the forks."""
+    """Import the modules, and fork for each request until standard input ends. Returns only in the forks."""
     own, left = dict(os.environ), deque(modules)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
     asks: list[int] = [listening.fileno(), 0]

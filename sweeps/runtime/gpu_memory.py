@@ -16,7 +16,7 @@ DRIVERS = (
 """Libraries of NVIDIA's and AMD's drivers, and their functions. Both respect the variables that hide GPUs from a
 process, and count the memory of a slice (MIG) as a GPU's."""
 WITHIN_S = 8.0
-"""Maximum seconds to wait for an answer."""
+"""Maximum seconds to wait for the memory of GPUs."""
 
 
 def visible_gpu_memory() -> list[int]:

@@ -191,7 +191,7 @@ class SharedSlots(ABC):
         return queue is not None and await queue.wait_for_trial(self._search_over, is_idle=is_idle)
 
     async def take_trials(self, slot: str, most: int) -> list[Assignment]:
-        """Move up to a number of waiting trials into the slot's lanes."""
+        """Move at most ``most`` waiting trials into the slot's lanes."""
         queue = self._lanes_of(slot)
         return [] if queue is None else queue.take_up_to(most)
 

@@ -30,7 +30,7 @@ STEPS = 1_000_000
 
 
 class NotMeasured(SweepsError):
-    """The trainings could not be measured."""
+    """Raised when the trainings could not be measured."""
 
 
 def joint_rate(logs: Sequence[Sequence[Log]]) -> float | None:

@@ -16,7 +16,7 @@ MARK = ".shared"
 
 
 class NotShared(SweepsError):
-    """A worker runs on a node that does not see the sweep's folder."""
+    """Raised when a worker runs on a node that does not see the sweep's folder."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Signs of life of a worker that prepares a trial, which may import, download, tokenize and load for hours without a
+"""Signs of life of a worker that prepares a trial: imports, downloads, tokenizing and loading may take hours without a
 report."""
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ from sweeps.compat.cuda_driver import NVML_CHECK, initialized_gpus
 IDLE_S = 1.0
 """Seconds after its start at which a process that is still unused becomes a spare one."""
 REPLACED_AFTER_S = 2.0
-"""Seconds after the start of a worker group until its used spare processes are replaced: before it trains, it needs the
-cores more."""
+"""Seconds after the start of a worker group until its used spare processes are replaced: until it trains, the group
+itself needs the cores."""
 LEARNED_AFTER_S = 10.0
 """Seconds after the start of a worker group until the modules that it has imported are collected."""
 LOOKS_EVERY_S = 2.0
@@ -43,7 +43,7 @@ IMPORTS = (
     "ray.train.v2._internal.execution.worker_group.worker",
     "ray.train.torch",
 )
-"""Modules that every worker takes seconds to import."""
+"""Modules whose import takes every worker seconds."""
 LIBRARIES = {"accelerate", "datasets", "lightgbm", "lightning", "pandas", "peft", "pyarrow", "scipy", "sklearn"}
 LIBRARIES |= {"sweeps_train", "tokenizers", "torch", "torchvision", "transformers", "xgboost"}
 """Packages whose modules spare processes import if a trial's workers have imported them; importing a user's own modules

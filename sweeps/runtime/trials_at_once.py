@@ -100,7 +100,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Workers:
-    """Workers of one trial to be placed."""
+    """Workers of one trial that are to be placed on nodes."""
 
     scaling: Scaling
     """Number, labels and placement of the workers."""
@@ -350,8 +350,8 @@ def _check_largest(config: SweepConfig, places: int) -> None:
     if isinstance(workers, WorkerRange) and config.cluster.address == "local" and workers.max > places:
         fix = f"lower it to {places}" if places > workers.min else f"give scaling.num_workers={places}"
         raise DoesNotFit(
-            f"scaling.num_workers.max={workers.max}: the cluster can place {places} workers, and a local one does not "
-            f"grow; {fix}, raise cluster.num_cpus, or join a larger cluster with cluster.address"
+            f"scaling.num_workers.max={workers.max}: the cluster can place {places} workers, and a local "
+            f"cluster does not grow; {fix}, raise cluster.num_cpus, or join a larger cluster with cluster.address"
         )
 
 

@@ -38,7 +38,8 @@ class WorkerGroupSpec:
     labels: dict[str, str]
     """Labels that a node must have."""
     avoid: tuple[str, ...] = field(compare=False)
-    """Ids of nodes on which no worker may be placed; a change keeps a slot whose workers are elsewhere."""
+    """Ids of nodes on which no worker may be placed; a change of these does not end a slot whose workers run on other
+    nodes."""
     workers: Workers = field(compare=False)
     """Those of the values above that decide whether nodes have room."""
     environment: dict[str, str]

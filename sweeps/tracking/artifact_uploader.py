@@ -54,7 +54,7 @@ class ArtifactUploader:
         wait_for_run: Callable[[str, float], str | None],
         done: Callable[[Artifact, str | None], None],
     ) -> None:
-        """The thread starts with the first artifact.
+        """Prepare the uploader; its thread starts with the first artifact.
 
         Args:
             client: A client of the tracking store.

@@ -35,7 +35,7 @@ class Remaining:
     """Part of a sweep's record that MLflow has not received and the journal keeps."""
 
     points: int
-    """Number of metric values."""
+    """Number of metric values that MLflow has not received."""
     artifacts: int
     entries: bool
     """Whether the journal has any entry that MLflow has not received."""

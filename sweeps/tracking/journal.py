@@ -192,7 +192,7 @@ def _versions(path: Path) -> _Versions:
 
 
 class Journal:
-    """An open journal. Any number of threads of one process may append to it, and one may read it."""
+    """Open journal. Any number of threads of one process may append to it, and one thread may read it."""
 
     def __init__(self, folder: Path, copy: Callable[[], bool] | None = None) -> None:
         """Args: folder: The sweep's folder; created if missing. copy: Copies the folder to where a driver on another

@@ -20,7 +20,8 @@ LONGEST_PARAMETER = 6000
 LONGEST_TAG = 8000
 """Maximum numbers of characters in MLflow's names and texts."""
 WHOLE_PARAMETERS = "sweeps.params."
-"""``sweeps.params.0``: first part of a JSON mapping with the full texts, by path, of parameters that do not fit."""
+"""Prefix of tags: ``sweeps.params.0`` has the first part of a JSON mapping with the full texts, by path, of parameters
+that are too long."""
 _PART = 7500
 _REFUSED = re.compile(r"[^\w.\-: /]|_(?=x[0-9A-F]{4,6}_)")
 _ESCAPED = re.compile(r"_x([0-9A-F]{4,6})_")
@@ -61,7 +62,8 @@ def from_name(name: str) -> str:
 
 def storable(text: str) -> str:
     """Return a text without the characters that a store of MLflow cannot hold: NUL, which PostgreSQL refuses, and
-    halves of surrogate pairs, as which Python reads bytes that are no UTF-8. The store's error would look temporary.
+    halves of surrogate pairs, as which Python reads bytes that are not UTF-8. The store's error for these would look
+    temporary.
     """
     return _NOT_STORED.sub("\N{REPLACEMENT CHARACTER}", text)
 

@@ -271,7 +271,7 @@ class SweepRecord:
     staged: list[TrialRecord] = field(default_factory=list)
     """Trials of the stages of the search, in the order of their ids."""
     stages: tuple[StageResult, ...] = ()
-    """Result of each stage that has begun, with its comparison to the following trainings."""
+    """Result of each stage that has begun, with the rank agreement with the stage or search that follows."""
     forecast: Forecast | None = None
     """Forecast of a sweep that has not ended; None for an ended sweep, or before the first trial has ended."""
 

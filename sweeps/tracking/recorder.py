@@ -81,7 +81,7 @@ class Recorder:
         self.earlier_metrics: Mapping[str, Mapping[str, float]] = {}
         """The latest value of each metric that earlier drivers recorded, by trial and name."""
         self.trials = trials
-        """Records the sweep's trials."""
+        """Recorder of the sweep's trials."""
 
     @classmethod
     def open(

@@ -18,7 +18,7 @@ class Span:
     trained: float
     """Time at which the workers began to train the trial."""
     ended: float | None = None
-    """Time at which the workers finished; None while they train, or if none was left to report it."""
+    """Time at which the workers finished; None while they train, or if no worker was left to report it."""
     workers: tuple[str, ...] = ()
     """Host of each worker, by rank; with GPUs also the GPU's index, as ``host/0``."""
 

@@ -81,7 +81,7 @@ class TrialProgress:
         )
 
     def go_back(self, step: int) -> None:
-        """Return to another trial's state at a step; later steps may be logged again."""
+        """Record that the trial returns to another trial's state at a step; later steps may be logged again."""
         self.exploits += 1
         self.saved_step = self.continued_at = step
         self.logged.go_back(step)
