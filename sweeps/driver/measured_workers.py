@@ -114,7 +114,7 @@ def arrangements(plan: Plan, trials: Fit, fit_of: Callable[[Plan], Fit]) -> Iter
 
     Args:
         plan: The sweep.
-        trials: Its fit.
+        trials: Fit of the sweep's trials.
         fit_of: Computes the fit of the sweep with other workers.
     """
     own, number, yielded = plan.config.scaling, 1, set()

@@ -138,7 +138,7 @@ class OptunaSearcher(StudySearch, Searcher):
             self.end(self._numbers[trial_id], result, error=why)  # Tune may say it twice
 
     def why_failed(self, trial_id: str) -> str:
-        """Return the reason of a trial's failure for the study; override this, because Tune does not give a reason."""
+        """Return the reason of a trial's failure for the study; override this to give one, because Tune does not."""
         return "error"
 
     def save(self, checkpoint_path: str) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ALIKE = 3
 """Number of trials that must fail at their first step with the same error for the sweep to end."""
 WRONG_LABEL = re.compile("device-side assert", re.IGNORECASE)
-"""Pattern of a CUDA error that the data cause: an index or a label out of range."""
+"""Pattern of CUDA errors caused by the data: an index or a label out of range."""
 WRONG_PATH = {"FileNotFoundError", "IsADirectoryError", "NotADirectoryError", "PermissionError", "FileExistsError"}
 """Errors of the operating system that recur; others may be transient."""
 

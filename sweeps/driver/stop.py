@@ -40,7 +40,7 @@ def request_stop(record: SweepRecord, trial: str | None = None) -> None:
     """Ask a sweep's driver to end the sweep or one of its trials, without waiting for the end; see ``stop``.
 
     Raises:
-        UserError: As ``stop`` does.
+        UserError: See ``stop``.
     """
     send_request(record, {"verb": "stop", "trial": check_can_stop(record, trial)})
 

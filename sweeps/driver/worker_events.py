@@ -237,7 +237,7 @@ class WorkerEvents:
         self._save(trial, traceback_name(attempt), traceback_text(trial, attempt, errors))
 
     def _save(self, trial: str, name: str, text: str) -> None:
-        """Write a file into the trial's log folder, and attach it to its run."""
+        """Write a file into the trial's log folder, and attach it to the trial's run."""
         folder = logs_folder(self._state.folder, trial)
         with contextlib.suppress(OSError):  # the disk is full, or the folder is another machine's: MLflow has the text
             folder.mkdir(parents=True, exist_ok=True)

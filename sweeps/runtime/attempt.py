@@ -135,7 +135,7 @@ class Attempt:
         self._publish(event)
 
     def answer(self, answer: Answer) -> None:
-        """Apply the driver's answer to a report, or to the end."""
+        """Apply the driver's answer to a report or to the attempt's end."""
         self._unanswered = max(0, self._unanswered - 1)
         self._result = answer.result or self._result
         if answer.tries_again is not None:  # else it answers a report that came after the end

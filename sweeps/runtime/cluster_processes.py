@@ -1,4 +1,4 @@
-"""The processes of a cluster that this process has started on this machine: Ray's server and node."""
+"""Processes of a Ray cluster that this process has started on this machine: Ray's server and node."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import psutil
 NAMES = ("gcs_server", "raylet")
 """Processes that every Ray cluster has."""
 TITLES = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
-"""Titles of the agents of Ray's node."""
+"""Process titles of the agents of a Ray node."""
 SCRIPTS = ("/dashboard/agent.py", "/runtime_env/agent/main.py")
-"""Scripts of the agents of Ray's node."""
+"""Scripts of the agents of a Ray node."""
 
 
 class OwnCluster:

@@ -2,9 +2,9 @@
 workers.
 
 A trial that changes saves its state at its next step, as if it were stopped, and its Tune actor begins it again with
-the new number of workers. Tune does not notice, and it does not count as a failure. Before a trial grows, processes for
-its new workers are started while it continues to train; once no further trial will begin, they are started before
-another trial ends.
+the new number of workers. Tune does not notice the change, which does not count as a failure. Before a trial grows,
+processes for its new workers are started while it continues to train; once no further trial will begin, they are
+started before another trial ends.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class ElasticWorkers:
         is no failure; otherwise None.
 
         Args:
-            end: End of its attempt.
+            end: End of the trial's attempt.
         """
         lost = [each.node for each in (end.failure, *end.others) if each is not None and NODE_DIED in each.message]
         if end.trial not in self._shares.trials or not lost:

@@ -39,7 +39,8 @@ def setting_up(variables: Mapping[str, str], folder: str | None) -> Callable[[],
 
     Args:
         variables: The variables.
-        folder: Working folder of the driver; a process whose node does not have it stays where it is. None: all stay.
+        folder: Working folder of the driver; a process whose node lacks it keeps its own. None: all processes keep
+            their own.
     """
 
     def set_up() -> None:

@@ -49,7 +49,7 @@ class LaneFeed:
             broker: The broker.
             num_workers: Number of workers of the slot.
             log_folder: Folder of the logs of its workers.
-            number: Number of trials at a time.
+            number: Finds the number of trials to train at a time.
         """
         self._number = number
         self._slot, self._broker, self._num_workers, self._log_folder = slot, broker, num_workers, log_folder

@@ -1,5 +1,4 @@
-"""Search for the number of trials that a worker group trains at a time with the highest throughput, measured while they
-train."""
+"""Search for the number of lanes with which a worker group has the highest throughput, measured while it trains."""
 
 from __future__ import annotations
 

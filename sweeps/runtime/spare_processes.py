@@ -99,7 +99,7 @@ class SpareProcesses:
 
         Args:
             slot: The trial's current slot.
-            num_workers: Number of all its workers after the change.
+            num_workers: Number of the trial's workers after the change.
             free: Number of additional workers for which each node has room, by its id. Further workers are expected on
                 the current nodes.
         """
@@ -238,7 +238,7 @@ def start_spares(missing: Mapping[Place, int]) -> None:
     """Start spare processes. A node that already starts processes drops some requests, which are then repeated.
 
     Args:
-        missing: Number of them.
+        missing: Number of spare processes to start, by place.
 
     Raises:
         LookupError: A node has left the cluster.
@@ -279,7 +279,7 @@ def start_spares_and_wait(missing: Mapping[Place, int], worker: Any) -> None:
     """Start spare processes, and wait until they have imported the modules of a worker; at most ``READY_WITHIN_S``.
 
     Args:
-        missing: Number of them.
+        missing: Number of spare processes to start, by place.
         worker: Actor of the worker, which trains.
 
     Raises:

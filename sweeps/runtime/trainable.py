@@ -288,7 +288,7 @@ class Trial(tune.Trainable):
     def _begins_again(self, outcome: Outcome) -> bool:
         """Restart from the last checkpoint with new workers if the trial continues; return whether it does.
 
-        After a failure, the driver has decided this. An end that is not a failure means that the workers' nodes or
+        After a failure, the driver decides this. An end that is not a failure means that the workers' nodes or
         processes are about to end, that the trial gets another number of workers, that the broker's process has died,
         or that a device ran out of memory while workers wait for each other; in the last case the micro batch is
         halved, which changes no result.

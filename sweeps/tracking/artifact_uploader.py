@@ -58,7 +58,7 @@ class ArtifactUploader:
 
         Args:
             client: A client of the tracking store.
-            retrier: Repeats its calls.
+            retrier: Repeats the client's failing calls.
             wait_for_run: Returns MLflow's id of a run, after waiting at most this many seconds for its creation.
             done: Called on the thread for each artifact, with its URI, or None if it can never be uploaded.
         """

@@ -37,7 +37,7 @@ def send_request(record: SweepRecord, request: Request) -> str | None:
     """Send a request to the driver of a running sweep, and wait for the answer.
 
     Returns:
-        The text of the answer, or None if the sweep ends before it answers.
+        The text of the answer, or None if the sweep ends before answering.
 
     Raises:
         UserError: The driver refuses the request, or does not answer.

@@ -1,6 +1,6 @@
 """Delivery of a sweep's record to MLflow by a journal and two threads, one for metrics and one for artifacts.
 
-Callers wait for nothing but the journal.
+Callers only wait until an entry is in the journal.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def made_from_copy(path: Path, version: str) -> Iterator[None]:
 
     Args:
         path: The store's file.
-        version: MLflow's version, since versions differ in their tables.
+        version: MLflow's version, because each version has its own tables.
     """
     is_new = not path.exists()
     with contextlib.suppress(OSError, RuntimeError, sqlite3.Error):

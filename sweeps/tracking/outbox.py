@@ -75,11 +75,11 @@ class Outbox:
         """
         Args:
             client: A client of the tracking store.
-            retrier: Repeats its calls.
+            retrier: Repeats the client's failing calls.
             journal: The journal to deliver.
             ids: The sweep's ids in this store; the journal may have been started with another store.
             beat: Function that the thread calls regularly.
-            beat_s: Seconds between two such calls.
+            beat_s: Seconds between two calls of ``beat``.
         """
         self._client, self._retrier, self._journal = client, retrier, journal
         self._beat, self._beat_s, self._next_beat = beat, beat_s, time.monotonic() + beat_s

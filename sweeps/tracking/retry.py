@@ -82,7 +82,7 @@ class Retrier:
         Raises:
             Refused: The call would fail again.
             GaveUp: The time limit has passed.
-            Superseded: The function has raised it.
+            Superseded: Raised by the function.
         """
         started, pause = time.monotonic(), FIRST_PAUSE_S
         while True:
@@ -115,7 +115,7 @@ class Retrier:
             may_exist: Whether to look for the object before the first attempt as well.
 
         Raises:
-            Refused, GaveUp: As ``call``.
+            Refused, GaveUp: See ``call``.
         """
 
         def find_or_create() -> T:
