@@ -1,4 +1,5 @@
-"""Callbacks of Tune: the lifecycle of trials, the rule to stop all of them, and a disabled progress report."""
+"""Tune callbacks: report the lifecycle of trials, stop all of them at an early end, and disable Tune's progress
+output."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from sweeps.driver.sweep_searcher import SweepSearcher
 
 
 class LifecycleCallback(NotPickled, tune.Callback):
-    """Passes starts, retries and ends of trials on to the session."""
+    """Reports starts, retries and ends of trials to the session."""
 
     def __init__(self, session: Session, searcher: SweepSearcher | RepeatSearcher):
         self._session, self._searcher = session, searcher
@@ -76,11 +77,11 @@ class ShutdownStopper(NotPickled, tune.Stopper):
 
 
 class NoReporter(tune.ProgressReporter):
-    """Progress reporter of Tune that prints nothing, since Sweeps shows the progress itself. In a notebook, Tune would
-    clear the output of the cell in which the sweep is shown."""
+    """Progress reporter of Tune that prints nothing, because Sweeps shows the progress itself. In a notebook, Tune
+    would clear the output of the cell in which the sweep is shown."""
 
     def should_report(self, trials: list[TuneTrial], done: bool = False) -> bool:
         return False
 
     def report(self, trials: list[TuneTrial], done: bool, *sys_info: str) -> None:
-        """Do nothing; Tune never calls this, since ``should_report`` is always false."""
+        """Do nothing; Tune never calls this, because ``should_report`` is always false."""

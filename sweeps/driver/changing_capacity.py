@@ -1,4 +1,4 @@
-"""Number of trials at a time, as nodes join the cluster, leave it, or are left out after a failure."""
+"""Limit on concurrent trials, updated as nodes join the cluster, leave it, or are excluded after a failure."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def current_fit(plan: Plan, before: Fit, excluded: Collection[str], lanes_found:
 
     Args:
         plan: The sweep.
-        before: Fit at the start of the session, since the use of GPUs does not change.
+        before: Fit at the start of the session, which decides whether trials use GPUs.
         excluded: Ids of nodes to leave out.
-        lanes_found: See ``fit``.
+        lanes_found: Trials that one worker group trains at a time; see ``fit``.
 
     Raises:
         DoesNotFit: Not even one trial fits.
@@ -43,7 +43,7 @@ def current_fit(plan: Plan, before: Fit, excluded: Collection[str], lanes_found:
 
 
 class Capacity:
-    """Follows the cluster's nodes while the sweep searches, and sets the limit on the number of trials at a time.
+    """Follows the cluster's nodes while the sweep searches, and sets the limit on concurrent trials.
 
     Trials that run on other nodes continue undisturbed; a node that joins is used as soon as it is seen.
     """
@@ -65,17 +65,17 @@ class Capacity:
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
-        while self._thread.is_alive() and self._state.shutdown.has_cluster:  # else it may wait for an answer of Ray
+        while self._thread.is_alive() and self._state.shutdown.has_cluster:  # without it, Ray may never answer
             self._thread.join(0.2)
 
     def refit(self, plan: Plan | None = None) -> None:
-        """Compute the limit again.
+        """Recompute the limit on concurrent trials from the current nodes.
 
         Args:
-            plan: The plan, if it was extended.
+            plan: The extended plan; default: the plan has not changed.
 
         Raises:
-            DoesNotFit: Not even one trial could be placed; the limit stays.
+            DoesNotFit: Not even one trial could be placed; the limit is unchanged.
         """
         self._plan = plan or self._plan
         state = self._state
@@ -119,7 +119,7 @@ class Capacity:
             self._known = nodes
 
     def _find_lanes(self) -> None:
-        """Adopt the number of trials per worker group that the workers have measured to be the fastest."""
+        """Adopt the number of trials per worker group that the workers have measured as the fastest."""
         state, (number, reason) = self._state, self._broker.lanes()
         if number <= state.lanes_found and reason is None:  # fewer: a restarted broker has not been told yet
             return
@@ -137,7 +137,7 @@ class Capacity:
         """Move trials away from nodes that are about to leave the cluster.
 
         Args:
-            leaving: Announcement for each node, by its id.
+            leaving: Announcement of each node's departure, by node id.
         """
         state = self._state
         state.excluded_nodes = (*state.excluded_nodes, *leaving)
@@ -153,7 +153,7 @@ class Capacity:
         )
 
     def _refit_and_tell(self, what: str) -> bool:
-        """Compute the limit again after a change of the cluster; return whether any trial can be placed.
+        """Recompute the limit after a change of the cluster and announce it; return whether any trial can be placed.
 
         Args:
             what: The change, in words.
@@ -167,7 +167,7 @@ class Capacity:
         return True
 
     def _check(self, nodes: Sequence[str]) -> None:
-        """Check the nodes of a failed trial, leave out bad ones, and let its next attempt wait for the result."""
+        """Check the nodes of a failed trial and leave out bad ones; the trial's next attempt waits for the result."""
         state, plan = self._state, self._plan
         folder = str(plan.folder.parent) if plan.uri is None else plan.config.output_dir
         try:

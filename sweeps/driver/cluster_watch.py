@@ -1,4 +1,4 @@
-"""Watches Ray itself: the driver leaves when Ray is gone, because Ray would abort the process a minute later."""
+"""Watchdog for Ray itself: the driver exits when Ray is gone, because Ray would abort the process a minute later."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from sweeps.runtime.cluster_processes import OwnCluster
 LOOK_EVERY_S = 0.5
 ANSWERS_WITHIN_S = 2.0
 GONE_AFTER_S = 40.0
-"""Seconds without an answer after which a joined cluster counts as gone: it may restart before, and Ray ends this
-process after 60 s."""
+"""Seconds without an answer after which a joined cluster counts as gone: long enough for a restart, and less than the
+60 s after which Ray ends this process."""
 SIGNAL_FIRST_S = 0.5
-"""Seconds to wait for a signal that was sent to Ray and to this process at the same time."""
+"""Seconds to wait, once Ray is gone, for a signal that may have been sent to Ray and to this process at the same
+time."""
 
 
 class ClusterWatch:
@@ -48,7 +49,7 @@ class ClusterWatch:
                 return
 
     def _is_gone(self) -> str | None:
-        """Return the reason why the cluster is gone; None while it is there."""
+        """Return the reason why the cluster is gone; None while it runs."""
         if (ended := self._own.ended()) is not None:
             return f"its process {ended} has ended"
         host, _, port = self._address.rpartition(":")

@@ -1,4 +1,4 @@
-"""The searcher of a confirmation: gives Tune the repeats of the best trials."""
+"""Tune searcher for the confirmation of a winner: suggests repeats of the best trials."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from sweeps.tracking.confirmation_record import Confirmation, Contender
 
 
 class RepeatSearcher(NotPickled, Searcher):
-    """Suggests repeats of the best trials, as the confirmation requests them. It decides by the session's record, so
-    that a resumed session decides the same."""
+    """Suggests the repeats of the best trials that the confirmation still needs. It decides from the session's record,
+    so that a resumed session makes the same decisions."""
 
     def __init__(self, session: Session, confirmer: Confirmer):
         objectives = session.state.objectives
         super().__init__(metric=objectives.metrics[0], mode=objectives.modes[0])
         self._session, self._confirmer = session, confirmer
         self.tune_trials: dict[str, TuneTrial] = {}
-        """Tune's own trials that were started, by Tune's id."""
+        """Tune's trial objects of all started repeats, by Tune's id."""
         self.ended_because: str | None = None
-        """Reason to start no further repeat; None while there may be one."""
+        """Reason to start no further repeat; None while further repeats may start."""
         self._suggested: set[str] = set()
         self._live: set[str] = set()
         self._recorded: Confirmation | None = None
 
     @property
     def num_trials(self) -> int:
-        """Number of trials of the search. It changes when the sweep is extended; the search then continues before the
-        repeats."""
+        """Number of trials of the search. Setting it, when the sweep is extended, ends the repeats until the search has
+        continued."""
         return self._session.state.num_trials
 
     @num_trials.setter
@@ -63,7 +63,7 @@ class RepeatSearcher(NotPickled, Searcher):
         return chosen
 
     def _config(self, trial_id: str, repeat: Repeat) -> dict[str, Any] | None:
-        """The repeat's config in Tune; None if all suitable pools are full."""
+        """Return the repeat's config for Tune; None if all suitable pools are full."""
         state = self._session.state
         parameters = repeat.parameters(state.composition.config.seed)
         config: dict[str, Any] = {TRIAL: repeat.trial, PARAMETERS: parameters, REPEAT_OF: repeat.original.trial}
@@ -96,10 +96,10 @@ class RepeatSearcher(NotPickled, Searcher):
             state.shutdown.storage_has_failed(StorageFailed(state.folder, reason))
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Do nothing: the session records reports."""
+        """Do nothing, because the session records reports."""
 
     def save(self, checkpoint_path: str) -> None:
-        """Do nothing: everything is recorded."""
+        """Do nothing, because the session records everything."""
 
     def restore(self, checkpoint_path: str) -> None:
         """Do nothing, like ``save``."""

@@ -20,11 +20,11 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Repeat:
-    """One more training of one of the best trials."""
+    """Repeated training of one of the best trials."""
 
     original: TrialStatus
     run: int
-    """Number of the repeat among those of its trial, from 1."""
+    """Number of this repeat among the trial's repeats, from 1."""
 
     @property
     def trial(self) -> str:
@@ -33,7 +33,7 @@ class Repeat:
         return f"{self.original.trial}r{self.run}"
 
     def parameters(self, seed: int) -> dict[str, Any]:
-        """Parameters of the repeated trial, with a seed that all contenders share for their repeat of this number.
+        """Return the repeated trial's parameters, with the seed of this repeat, which is the same for all contenders.
 
         Args:
             seed: Seed of the sweep.
@@ -42,7 +42,7 @@ class Repeat:
 
 
 class Confirmer:
-    """The rules of a confirmation: the next repeats and the winner, derived from the sweep's state alone."""
+    """Decides the next repeats and the winner of a confirmation from the sweep's state alone."""
 
     def __init__(self, state: SweepState, number: int):
         """
@@ -78,7 +78,7 @@ class Confirmer:
         return len(self._contenders) < MIN_RUNS or not self._race().next
 
     def result(self, reason: str | None = None) -> Confirmation:
-        """The result so far.
+        """Return the result so far.
 
         Args:
             reason: Reason why the confirmation ends early, if it does.
@@ -145,7 +145,7 @@ class Confirmer:
 
 
 def best_trials(state: SweepState, number: int) -> list[TrialStatus]:
-    """The best trials of a search with different parameters, best first."""
+    """Return a search's best trials, best first; of trials with equal parameters only the best one."""
     distinct: dict[str, TrialStatus] = {}
     for status in state.ranked(None):
         distinct.setdefault(json.dumps(status.parameters, sort_keys=True, default=str), status)
@@ -153,19 +153,19 @@ def best_trials(state: SweepState, number: int) -> list[TrialStatus]:
 
 
 def begin_unconfirmed(plan: Plan, session: Session) -> None:
-    """Record, when a search begins or continues, that its winner is not confirmed."""
+    """Record that the winner is not confirmed, because its search begins or continues."""
     session.state.winner = None
     if plan.config.search.confirm:
         record(session, Confirmation(contenders=(), reason="the search has not ended"))
 
 
 def begin_confirmation(plan: Plan, session: Session) -> Confirmer:
-    """Choose the trials to compare, once the ends of all trials are recorded."""
+    """Wait until the ends of all trials are recorded, and choose the trials to compare."""
     state = session.state
     session.wait_for_ends()  # ends that never arrive do not count
     with state.lock:
         for status in state.repeats:
-            if status.state == "stopped" and not status.is_unwanted:  # with an earlier end in this session
+            if status.state == "stopped" and not status.is_unwanted:  # by an earlier end of the search in this session
                 state.reopen(status.trial)
         confirmer = Confirmer(state, plan.config.search.confirm)
     if not confirmer.is_over() and not state.shutdown.interrupts_trials():

@@ -9,7 +9,7 @@ import os
 import time
 
 STARTS_WITHIN_S = 1800.0
-"""Maximum seconds for a step of the start: Ray, the datasets, the first contact with a tracking server."""
+"""Maximum seconds for one step of the start, such as starting Ray, making datasets, or reaching the tracking server."""
 SEARCHES_WITHIN_S = 600.0
 """Maximum seconds for a step of Tune's loop, which takes milliseconds unless a sampler computes for long."""
 

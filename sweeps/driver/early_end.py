@@ -11,7 +11,7 @@ EarlyEnd = Literal["interrupted", "stopped"]
 
 
 class Shutdown:
-    """Reason for which the sweep ends early, if any."""
+    """State of a sweep's early end: whether the sweep ends early, and why."""
 
     def __init__(self, broker: Any):
         self._broker = broker
@@ -19,7 +19,8 @@ class Shutdown:
         """Status with which the sweep ends, once a person has asked for the end or a disk has failed."""
         self.storage_failure: StorageFailed | None = None
         self.cluster_failure: ClusterLost | None = None
-        """Error to raise when the search has ended; None if a person had ended it before Ray was gone."""
+        """Error to raise after the search because Ray is gone; None if it is not, or a person had ended the sweep
+        before."""
         self.has_cluster = True
         """False once Ray is gone."""
         self.driver_fails = False
@@ -47,7 +48,7 @@ class Shutdown:
             self._broker.stop_all()
 
     def cluster_is_lost(self, error: ClusterLost) -> None:
-        """End the sweep, whose trials have lost their processes."""
+        """End the sweep because Ray is gone, and with it the trials' processes."""
         self.has_cluster = False
         if self.status is None:
             self.status, self.cluster_failure = "interrupted", error

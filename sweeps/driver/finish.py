@@ -46,7 +46,7 @@ def close_record(plan: Plan, recorder: Recorder, status: str) -> None:
 
 
 def kept_error(plan: Plan, error: Exception) -> DriverFailed:
-    """Write the traceback of an unexpected error into the sweep's folder, and return the error that names the file."""
+    """Write the traceback of an unexpected error into the sweep's folder, and return an error that names that file."""
     file = plan.folder / ERROR_FILE
     with contextlib.suppress(OSError), file.open("a", encoding="utf-8") as log:
         log.write(f"{datetime.now(UTC).isoformat(timespec='seconds')}\n{''.join(traceback.format_exception(error))}\n")
@@ -59,8 +59,8 @@ def kept_error(plan: Plan, error: Exception) -> DriverFailed:
 def finish(plan: Plan) -> SweepRecord:
     """Remove checkpoints that need not be kept, write the report, and return the sweep's record.
 
-    A sweep is complete without a report, so an error is only logged; and none is written after an interruption, since a
-    person waits.
+    An error in the report is only logged, because the sweep is complete without it. After an interruption no report is
+    written, because a person is waiting.
     """
     tracking, num_kept = plan.config.tracking, plan.config.checkpoint.trials
     if num_kept is not None:

@@ -1,4 +1,4 @@
-"""Exclusive access of a driver to its sweep's folder, and its copy in an object store if it has one."""
+"""Exclusive access of a driver to its sweep's folder, and the folder's copy in an object store if there is one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def make_folder(plan: Plan) -> None:
     if plan.uri is None and was_left_unstarted(plan.folder):
         check_name(plan.config.tracking.uri, plan.name)
         remove_folder(plan)
-    if plan.uri is not None and not is_held(plan.folder):  # of a sweep that is no longer in the store
+    if plan.uri is not None and not is_held(plan.folder):  # the copy belongs to a sweep that is no longer in the store
         shutil.rmtree(plan.folder, ignore_errors=True)
     try:
         plan.folder.mkdir(mode=FOLDER_MODE, parents=True)
@@ -110,7 +110,7 @@ def bring_reports(plan: Plan, earlier: SweepRecord | None) -> None:
     """Download the reports of workers in earlier sessions, if the sweep is in an object store.
 
     Trials that began or took over another trial's state after the sweep's state was last copied are removed: the search
-    will make others with the same numbers, and decide again.
+    suggests new trials with the same numbers, and makes its decisions again.
 
     Args:
         plan: A sweep that continues.

@@ -1,4 +1,4 @@
-"""Forecast of a running sweep, from the state of its driver."""
+"""Forecast of a running sweep, computed from its driver's state."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 EVERY_S = 5.0
 """Minimum seconds between two forecasts."""
 SHARE_OF_RUN = 0.01
-"""Minimum time between two forecasts, as a share of the sweep's run time, since each is written to its journal."""
+"""Minimum time between two forecasts, as a share of the sweep's run time, because each forecast is written to the
+journal."""
 SHARE_OF_THREAD = 0.05
 """Maximum share of the event loop's time that forecasts take."""
 ANNOUNCED_FROM = 0.25
@@ -62,7 +63,7 @@ class Forecaster:
             so_far = search_so_far(state)
             wall_s, done = state.wall_s, ended / max(1, state.planned_now)
         began = time.monotonic()
-        self._made_of, self._next_at = made_of, began + EVERY_S  # also if it fails: the event loop logs that
+        self._made_of, self._next_at = made_of, began + EVERY_S  # also if the forecast fails, which is logged
         found = forecast(so_far)
         with state.lock:
             state.forecast = found
@@ -73,7 +74,7 @@ class Forecaster:
             self._announce(found, math.nan if found.wall_s is None else wall_s + found.wall_s.middle)
 
     def _announce(self, found: Forecast, whole_s: float) -> None:
-        """Show the forecast as one event, and again only after the expected time has changed."""
+        """Log the forecast, and log it again only when the expected time has changed."""
         before = self._announced_s
         if before is not None and (math.isnan(whole_s) or abs(whole_s - before) <= CHANGE * before):
             return
@@ -83,8 +84,8 @@ class Forecaster:
 
 
 def search_so_far(state: SweepState) -> SearchSoFar:
-    """Trials, parallel places and budgets of a sweep, as input of a forecast: of the current stage, or of the search
-    after its stages."""
+    """Return a forecast's input (trials, parallel places, budgets) for the current stage, or the search after its
+    stages."""
     search, now, stage = state.composition.config.search, time.time(), state.stage
     searched = [each for each in state.trials_of(stage) if each.state != "waiting" or each.spans]
     lengths = [each.last_step for each in searched if each.last_step]
@@ -117,7 +118,8 @@ def _mean(values: list[float] | list[int], default: float) -> float:
 
 
 def _course(status: TrialStatus, usual: float | None, now: float) -> Course:
-    """A trial's course, as input of a forecast; ``usual`` is the median of the trials' last steps, None if unknown."""
+    """Return a trial's progress as input of a forecast; ``usual`` is the median of the trials' last steps, None if
+    unknown."""
     whole = status.last_step or usual
     held_s = status.held_until(now)
     last = status.reported or (status.step, held_s)

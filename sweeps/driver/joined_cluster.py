@@ -1,4 +1,4 @@
-"""The cluster of a sweep: connects to it, checks that its nodes see the sweep's folder, and sends the code that they
+"""Connection to a sweep's cluster, with a check that its nodes see the sweep's folder, and upload of code that they
 lack."""
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ NAMED = 3
 
 @contextlib.contextmanager
 def joined_cluster(plan: Plan, forks: ForkServer | None) -> Iterator[Connection]:
-    """Connect to a plan's cluster. If nodes do not see the working folder, its modules are sent to them, together with
-    Sweeps if theirs is missing or different.
+    """Connect to a plan's cluster. Nodes that do not see the working folder receive its modules, and also Sweeps if
+    theirs is missing or different.
 
     Args:
         plan: The sweep.
@@ -39,7 +39,7 @@ def joined_cluster(plan: Plan, forks: ForkServer | None) -> Iterator[Connection]
         if plan.config.cluster.address != "local":
             shared = SharedFolder.marked(plan.folder) if plan.uri is None else None
             views = node_views(shared, plan.uri)
-            if not plan.config.cluster.check_nodes:  # which leaves them out
+            if not plan.config.cluster.check_nodes:  # that check leaves such nodes out
                 _check_storage(plan, views)
             if any(not (view.has_sweeps and view.sees_working_folder) for view in views) and not _code_is_there():
                 stack.close()
@@ -52,7 +52,8 @@ def joined_cluster(plan: Plan, forks: ForkServer | None) -> Iterator[Connection]
 
 
 def _check_storage(plan: Plan, views: Sequence[NodeView]) -> None:
-    """
+    """Check that the nodes can use the sweep's folder.
+
     Raises:
         UserError: Nodes cannot use the sweep's folder.
     """
@@ -72,7 +73,7 @@ def _check_storage(plan: Plan, views: Sequence[NodeView]) -> None:
 
 
 def _code_is_there() -> bool:
-    """Whether this driver is itself a job of the cluster, so that workers already get its code."""
+    """Whether this driver runs as a job of the cluster, so that workers already get its code."""
     import ray
 
     return "working_dir" in ray.get_runtime_context().runtime_env

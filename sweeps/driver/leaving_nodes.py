@@ -1,4 +1,4 @@
-"""Nodes that will leave the cluster, such as a preempted one whose end a cloud announces."""
+"""Nodes that will leave the cluster, such as preempted nodes whose end the cloud announces."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class LeavingNodes:
         self._known: set[str] = set()
 
     def announced(self) -> dict[str, str]:
-        """Return the new announcements since the last call, by the node's id: ``leaves the cluster in 30 s``."""
+        """Return the announcements since the last call by node id, each such as ``leaves the cluster in 30 s``."""
         leaving = {node: ends for node, ends in draining_nodes().items() if node not in self._known}
         self._known |= leaving.keys()
         return {node: _text(ends) for node, ends in leaving.items()}

@@ -1,5 +1,5 @@
-"""Choice of the workers by measurement (``scaling.measure_workers``): before the search, trainings of the config's own
-values run in each arrangement that the nodes allow, and the fastest one is taken."""
+"""Choice of a sweep's workers by measurement (``scaling.measure_workers``): before the search, the config's own values
+are trained with each arrangement of workers that the nodes allow, and the fastest arrangement is used."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from sweeps.texts.wording import counted
 from sweeps.validate.config_checks import check_sweep
 
 SHARES = (1 / 2, 1 / 4)
-"""Parts of a GPU that a worker may have."""
+"""Fractions of a GPU per worker that are measured."""
 
 
 @dataclass(frozen=True, eq=False)
 class Arrangement:
-    """Workers that the sweep may have."""
+    """Candidate arrangement of a sweep's workers."""
 
     plan: Plan
-    """The sweep with such workers."""
+    """Plan of the sweep with these workers."""
     fit: Fit
-    """Their resources, and the number of groups at a time."""
+    """Resources of these workers, and the number of worker groups at a time."""
 
     def __str__(self) -> str:
         share = self.fit.per_worker.get("GPU", 1.0)
@@ -39,16 +39,17 @@ class Arrangement:
 
 
 def with_measured_workers(plan: Plan, trials: Fit, view: View) -> tuple[Plan, Fit, str | None]:
-    """Choose the workers of a sweep, if it measures them. If nothing can be measured, they stay as they are: its first
-    trial will show why.
+    """Choose a sweep's workers by measurement, if its config asks for that. If nothing can be measured, the workers of
+    the config are used, and the first trial will show the error.
 
     Args:
         plan: The sweep.
-        trials: Its fit.
-        view: Shows what is measured.
+        trials: Fit of the sweep's trials.
+        view: Shows which arrangement is measured, and the results.
 
     Returns:
-        The sweep with the chosen workers, its fit, and the measurements in words; the last is None if there are none.
+        The plan with the chosen workers, its fit, and a description of the measurements; None if there are no
+        measurements.
     """
     if not plan.config.scaling.measure_workers:
         return plan, trials, None
@@ -83,7 +84,8 @@ def with_measured_workers(plan: Plan, trials: Fit, view: View) -> tuple[Plan, Fi
 
 
 def best(measured: Sequence[Mapping[int, float]]) -> tuple[int, int]:
-    """Choose an arrangement and a number of lanes. Later arrangements must gain at least as much as more lanes must.
+    """Choose the fastest arrangement and number of lanes. A later arrangement must be faster by at least the factor
+    ``GAIN``.
 
     Args:
         measured: Steps per second of all trainings in each arrangement, by the number of lanes, ascending.
@@ -99,7 +101,7 @@ def best(measured: Sequence[Mapping[int, float]]) -> tuple[int, int]:
 
 
 def describe(measured: Mapping[Arrangement, Mapping[int, float]]) -> str:
-    """Describe measurements, of each arrangement in the form that ``--lane-rates`` takes: ``1 group of 2 workers
+    """Describe the measurements of all arrangements, in the form that ``--lane-rates`` takes: ``1 group of 2 workers
     1=5.01,2=8.02; 2 groups of 1 worker 1=4.03 (trials in each group=steps per second of all)``."""
     rates = {each: ",".join(f"{lanes}={rate:.3g}" for lanes, rate in found.items()) for each, found in measured.items()}
     texts = "; ".join(f"{each} {found}" for each, found in rates.items())
@@ -107,12 +109,12 @@ def describe(measured: Mapping[Arrangement, Mapping[int, float]]) -> str:
 
 
 def arrangements(plan: Plan, trials: Fit, fit_of: Callable[[Plan], Fit]) -> Iterator[Arrangement]:
-    """Yield the arrangements that the config leaves open and the nodes allow, that of the config first: groups of 1, 2,
-    4, ... workers, and on GPUs groups of one worker with a part of a GPU.
+    """Yield the arrangements that the nodes allow, the config's own first: groups of 1, 2, 4, ... workers; on GPUs also
+    groups of one worker with a part of a GPU, unless the config sets the GPUs of a worker.
 
     Args:
         plan: The sweep.
-        trials: Its fit.
+        trials: Fit of the sweep's trials.
         fit_of: Computes the fit of the sweep with other workers.
     """
     own, number, yielded = plan.config.scaling, 1, set()
@@ -131,10 +133,10 @@ def arrangements(plan: Plan, trials: Fit, fit_of: Callable[[Plan], Fit]) -> Iter
 
 
 def _with_workers(plan: Plan, values: Mapping[str, Any]) -> Plan:
-    """Return the same sweep with other values of ``scaling``.
+    """Return the plan with other values of ``scaling``.
 
     Raises:
-        ConfigError: The sweep's trials cannot have such workers.
+        ConfigError: The sweep's trials cannot use these workers.
     """
     composition = plan.composition.changed(values)
     check_sweep(composition)

@@ -77,7 +77,7 @@ class NotebookView:
             self._draw()
 
     def event(self, state: SweepState, text: str) -> None:
-        """Add an event to the last ones."""
+        """Add an event to those that are shown."""
         self._add_event(text)
         self.changed(state)
 

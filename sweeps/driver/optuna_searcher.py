@@ -1,4 +1,4 @@
-"""Sweeps' search in an Optuna study as a searcher of Ray Tune, for any ``tune.Tuner``."""
+"""Ray Tune searcher that keeps a search in an Optuna study, for any ``tune.Tuner``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sweeps.space.space import Space
 class OptunaSearcher(StudySearch, Searcher):
     """Suggests points of a space with an Optuna sampler, for any ``tune.Tuner``.
 
-    State of a trial in the study, by how the trial ended:
+    Each trial's state in the study depends on how the trial ended:
 
     ==================================================  ===========================================================
     it trained to its end                               COMPLETE, with the best value that it reported
@@ -32,11 +32,12 @@ class OptunaSearcher(StudySearch, Searcher):
                                                         study is opened again
     ==================================================  ===========================================================
 
-    The attribute ``sweeps:reason`` of a failed trial says why it failed. With several objectives a trial's values are
-    those of the report in which the first one was best. One driver at a time may have a study open; others may read it.
+    The attribute ``sweeps:reason`` of a failed trial says why it failed. With several objectives, a trial's values are
+    those of the report with the best value of the first objective. One driver at a time may have a study open; others
+    may read it.
 
-    A class ``Trainable`` reports ``sweeps_completed: True`` in its last result when it is done. Where Tune ends trials
-    that are done (by ``max_t`` of ASHA, or a ``stop`` criterion), override ``finished``.
+    A class ``Trainable`` reports ``sweeps_completed: True`` in its last result when it is done. If Tune itself ends
+    trials that are done (by ``max_t`` of ASHA, or a ``stop`` criterion), override ``finished``.
 
     Example:
         >>> from sweeps.search import FloatDistribution, OptunaSearcher
@@ -99,14 +100,14 @@ class OptunaSearcher(StudySearch, Searcher):
         self._numbers: dict[str, int] = {}
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
-        """The next point: values by path, without parameters whose conditions do not hold.
+        """Return the next point: values by path, without parameters whose conditions do not hold.
 
         Args:
             trial_id: Tune's id of the trial.
 
         Returns:
-            The point. When no further trial is to be started: None while trials run (``num_trials`` may still be
-            raised), then ``FINISHED``.
+            The point; if no further trial should start, None while trials run (``num_trials`` may still be raised), and
+            ``FINISHED`` after that.
 
         Raises:
             ConfigError: No point of the space can be trained.
@@ -118,11 +119,11 @@ class OptunaSearcher(StudySearch, Searcher):
         return suggested.point
 
     def none_left(self) -> dict[str, Any] | None:
-        """The answer to Tune when no further trial should start now."""
+        """Return the answer to Tune when no further trial should start now."""
         return None if self.has_running else cast("dict[str, Any]", self.FINISHED)  # Tune's convention: a string
 
     def number(self, trial_id: str) -> int:
-        """The number of a trial, in the order of suggestion from 0."""
+        """Return a trial's number in the order of suggestion, from 0."""
         return self._numbers[trial_id]
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
@@ -137,11 +138,11 @@ class OptunaSearcher(StudySearch, Searcher):
             self.end(self._numbers[trial_id], result, error=why)  # Tune may say it twice
 
     def why_failed(self, trial_id: str) -> str:
-        """Return the reason of a trial's failure for the study; Tune does not give one, so this may be overridden."""
+        """Return the reason of a trial's failure for the study; override this to give one, because Tune does not."""
         return "error"
 
     def save(self, checkpoint_path: str) -> None:
-        """Do nothing: the study is in its storage."""
+        """Do nothing, because the study is saved in its storage."""
 
     def restore(self, checkpoint_path: str) -> None:
-        """Do nothing: the study is in its storage."""
+        """Do nothing, because the study is saved in its storage."""

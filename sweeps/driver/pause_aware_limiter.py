@@ -11,10 +11,10 @@ from sweeps.search.schedulers.places import Places
 
 
 class PauseAwareLimiter(ConcurrencyLimiter):
-    """Asks a searcher for a trial when there is a place for one.
+    """Concurrency limiter that asks a searcher for a trial when there is a place for one.
 
-    Unlike Tune's limiter it does not count paused trials. It is a subclass, since Tune looks for one to learn how many
-    trials to start together.
+    Unlike Tune's limiter, it does not count paused trials. It subclasses Tune's limiter because Tune looks for one to
+    learn how many trials to start together.
     """
 
     def __init__(self, searcher: Searcher, max_concurrent: int, *, restart_together: bool = False):
@@ -34,8 +34,8 @@ class PauseAwareLimiter(ConcurrencyLimiter):
         return getattr(self.searcher, "ended_because", None) is not None
 
     def stay_open(self) -> bool:
-        """Hide from Tune that the searcher is done while trials are alive: otherwise Tune stops idle actors, which
-        paused trials need again. Returns whether this is new."""
+        """Hide from Tune that the searcher is done while trials are alive; return whether this call began to hide it.
+        Otherwise Tune would stop idle actors, which paused trials need again."""
         was_open, self._stays_open = self._stays_open, True
         return not was_open
 

@@ -1,4 +1,4 @@
-"""Checkpoints pinned as the states from which other trials of a population continue."""
+"""Pinned checkpoints, from which other trials of a population continue."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ logger = logging.getLogger(__name__)
 
 
 class PinnedStates(SavedStates):
-    """Checkpoints that trials have pinned for others."""
+    """Checkpoints that were pinned so that other trials can continue from them."""
 
     def __init__(self, trials: Path | ObjectStore, objectives: Objectives):
         """
         Args:
             trials: Folder of all trials' checkpoints.
-            objectives: Objectives, which decide which of its own checkpoints a trial keeps.
+            objectives: Objectives of the sweep, by which a trial keeps its own best checkpoint.
         """
         self._trials, self._objectives = trials, as_objectives(objectives.metrics, objectives.modes)
 

@@ -84,7 +84,7 @@ class PoolChoice:
         return stated * MIB_OF_GIB if stated is not None else self._reported_mib.get(pool, math.inf)
 
     def _needs_mib(self, pool: str, point: Mapping[str, Any]) -> float:
-        """Memory that a worker is expected to need in a pool; 0 while nothing is known."""
+        """Return the MiB that a worker is expected to need in a pool; 0 while nothing is known."""
         metric = MEMORY_METRICS[self._pools[pool].use_gpu]
         estimate = self._memory.estimate(point, metric) if self._memory is not None else None
         return 0.0 if estimate is None else estimate.mib + estimate.error

@@ -1,4 +1,4 @@
-"""Reconciles study and record when a sweep is resumed: an earlier driver may have died after writing only one of
+"""Reconciliation of study and record when a sweep is resumed: an earlier driver may have died after writing only one of
 them."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def reconcile(searcher: StudySearch, lookup: Lookup, session: Session, stage: Pl
     for unfinished in searcher.unfinished:
         trial = trial_id(unfinished.number, of_stage)
         session.state.reopen(trial)
-        if session.state.is_unwanted(trial):  # its driver died before it told the study; it ends when it begins again
+        if session.state.is_unwanted(trial):  # its driver died before telling the study; it ends when restarted
             session.lifecycle.stop(trial)
     searcher.prune_unfinished(was_stopped)
     for known in searcher.study.get_trials(deepcopy=False):
@@ -54,7 +54,8 @@ def reconcile(searcher: StudySearch, lookup: Lookup, session: Session, stage: Pl
 
 
 def _exploits(trial: FrozenTrial, space: Space, lookup: Lookup) -> Iterator[Exploit]:
-    """Exploits of a trial: states of other trials from which it continued, with the changed values, in order."""
+    """Yield the exploits of a trial in order: the other trials' states from which it continued, with the changed
+    values."""
     before = space.sample(trial, lookup) if (exploits := taken_over(trial)) else {}
     for parameters, origin in exploits:
         changed = {path: value for path, value in parameters.items() if before.get(path) != value}
@@ -63,8 +64,8 @@ def _exploits(trial: FrozenTrial, space: Space, lookup: Lookup) -> Iterator[Expl
 
 
 def _restore(searcher: StudySearch, lookup: Lookup, session: Session, stage: PlannedStage | None) -> None:
-    """Add recorded trials back to the study whose damaged file has lost them. Stopped ones are added as unfinished: the
-    record does not say who stopped them."""
+    """Add recorded trials back to a study whose damaged file has lost them. Stopped trials are added as unfinished,
+    because the record does not say who stopped them."""
     known = {trial.user_attrs.get(NUMBER) for trial in searcher.study.get_trials(deepcopy=False)}
     states: dict[str, TrialState] = {name: state for state, name in STATES.items()}
     of_stage = None if stage is None else stage.number

@@ -1,4 +1,4 @@
-"""Provenance of a sweep: records its code, packages, data and machine with it, and reads them back."""
+"""Provenance of a sweep (its code, packages, data and machine), recorded with the sweep and read back."""
 
 from __future__ import annotations
 
@@ -27,25 +27,26 @@ logger = logging.getLogger(__name__)
 
 
 def record_provenance(plan: Plan, recorder: Recorder) -> threading.Thread:
-    """Collect the provenance and record it on the parent run, on a thread that is returned."""
+    """Start a thread that collects the provenance and records it on the parent run; return the thread."""
     thread = threading.Thread(target=_record, args=(plan, recorder), name="provenance", daemon=True)
     thread.start()
     return thread
 
 
 def present_provenance(plan: Plan) -> Provenance:
-    """The provenance that a sweep would have if it were started now."""
+    """Return the provenance that a sweep would have if it were started now."""
     return collect_provenance(plan.command, plan.config.seed, trainings(plan))[0]
 
 
 def recorded_provenance(record: SweepRecord) -> Provenance | None:
-    """The recorded provenance; None if an earlier version recorded the sweep, or the sweep was killed at its start."""
+    """Return a sweep's recorded provenance; None if an earlier version recorded the sweep, or it was killed at its
+    start."""
     text = read_text(record.mlflow.tracking_uri, record.mlflow.run_id, constants.ORIGIN_ARTIFACT)
     return None if text is None else Provenance.from_json(text)
 
 
 def trainings(plan: Plan) -> Iterator[Training]:
-    """One training config for every kind of data in the space."""
+    """Yield training configs that cover all choices of data and task in the space."""
     yield plan.config.training()
     for path, _, point in plan.space.corners(lookup_in(plan.composition)):
         if path.partition(".")[0] in ("data", "task"):

@@ -1,5 +1,4 @@
-"""Decisions about trials at their reports: made when a report has been recorded, sent to the broker, executed by
-Tune."""
+"""Decisions about trials at their reports: made once a report is recorded, sent to the broker, and executed by Tune."""
 
 from __future__ import annotations
 
@@ -23,17 +22,17 @@ if TYPE_CHECKING:
     from sweeps.runtime.events import Ended, Report, Started
 
 OWN_KEYS = (STEP, EVALUATIONS, COMPLETED, STOPPED, FAILED, SAVED, LINEAGE, TIME_OF_REPORT, RESTARTED)
-"""Keys of a result that are not metrics."""
+"""Keys of a Tune result that are not metrics."""
 
 Decide = Callable[[str, Mapping[str, Any]], Verdict | Exploit]
-"""Adds a trial's report to the search, and decides about the trial."""
+"""Function that adds a trial's report to the search and decides about the trial."""
 
 
 class Decisions:
     """Answers the reports of all trials and the ends of their attempts, in order. Each report is decided only once.
 
-    An answer that makes a trial's actor return to Tune is kept until Tune has carried it out: if the actor or the
-    broker dies before, the next attempt gets the same answer.
+    An answer that makes a trial's actor return to Tune is kept until Tune has carried it out. If the actor or the
+    broker dies before that, the next attempt gets the same answer.
     """
 
     def __init__(self, objectives: Objectives, retries: Retries, broker: DriverSide):
@@ -42,16 +41,17 @@ class Decisions:
         self._last: dict[str, Mapping[str, Any]] = {}
         """The newest report of each trial of this search."""
         self._reported: dict[str, float] = {}
-        """Unix time of that report."""
+        """Unix time of each trial's newest report."""
         self._undone: dict[str, Answer] = {}
         """Answers that Tune has not acted on."""
         self._over: dict[str, int] = {}
-        """The newest attempt of each trial whose actor has returned: its workers may report until they notice."""
+        """Newest attempt of each trial whose actor has returned; the attempt's workers may report until they notice
+        that."""
         self._answers: list[Answer] = []
         """Answers that were not sent yet."""
 
     def begin(self, decide: Decide | None) -> None:
-        """Begin a search whose trials are decided by a function; None: all train to their ends."""
+        """Begin a search with a function that decides about its trials; None: all trials train to their end."""
         self._decide = decide
         self._retries.begin()
         self._last.clear()
@@ -111,7 +111,7 @@ class Decisions:
             status.has_reported = True
             result = result_of(report, status, self._reported.get(trial, 0.0))
             if report.done and last is not None and last[LINEAGE] == status.lineage:
-                result = {**last, **result}  # an attempt from between two reports may end without another one
+                result = {**last, **result}  # an attempt that resumes after the last report may end without another one
             self._last[trial] = result
             self._reported[trial] = report.timestamp_ms / 1000
             decided = Verdict.CONTINUE if report.done or self._decide is None else self._decide(trial, result)
@@ -136,7 +136,7 @@ def result_of(report: Report, status: TrialStatus, before: float) -> dict[str, A
         before: Unix time of the trial's previous report; 0 if there was none.
     """
     now = report.timestamp_ms / 1000
-    held = status.spans[-1].held if status.spans else now  # unknown if its start was lost with a connection
+    held = status.spans[-1].held if status.spans else now  # unknown if the event of its start was lost
     return {
         **{name: value for name, value in report.metrics.items() if name not in AUTO_RESULT_KEYS},
         STEP: report.step,
@@ -152,16 +152,20 @@ def result_of(report: Report, status: TrialStatus, before: float) -> dict[str, A
 
 
 def _is_news(status: TrialStatus, report: Report, last: Mapping[str, Any]) -> bool:
-    """Whether no decision was made on a report before; a trial that continues from a checkpoint repeats some."""
+    """Whether a report needs a decision; a trial that continues from a checkpoint repeats reports that were decided."""
     return status.lineage != last[LINEAGE] or report.step > int(last[STEP])
 
 
 def check_metrics(report: Report, objectives: Objectives, *, is_first: bool, lineage: int) -> None:
-    """Raises: TrialFailed: The objective that schedulers judge is missing, or in the trial's first report another
-    metric that the search reads."""
+    """Check that a report has the metrics that the search reads.
+
+    Raises:
+        TrialFailed: The objective that schedulers judge is missing, or, in the trial's first report, another metric
+            that the search reads; or such a metric has a reserved name.
+    """
     metric = objectives.metrics[0]
     if report.done and (lineage or not is_first) and metric not in report.metrics:
-        return  # it went on from another trial's end, or from a checkpoint after its last report, and measured nothing
+        return  # resumed at another trial's end, or after its own last report, so it measured nothing
     needed = {name: f"search.limits={name}" for name in objectives.limits} if is_first else {}
     needed |= {name: f"search.metric={name}" for name in (objectives.metrics if is_first else (metric,))}
     if missing := [key for name, key in needed.items() if name not in report.metrics]:
@@ -169,6 +173,5 @@ def check_metrics(report: Report, objectives: Objectives, *, is_first: bool, lin
         raise TrialFailed(f"{' and '.join(missing)} is not among the reported metrics: {reported}")
     if taken := {*AUTO_RESULT_KEYS, *OWN_KEYS, *report.progress}.intersection(needed):
         raise TrialFailed(
-            f"{needed[min(taken)]} is a name that Sweeps or Ray Tune has for something else; report it under another "
-            "name"
+            f"{needed[min(taken)]} is a name that Sweeps or Ray Tune reserves; report it under another name"
         )

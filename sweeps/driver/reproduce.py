@@ -1,4 +1,4 @@
-"""Reproduction of a recorded trial or of a whole sweep: runs it again and compares the metrics."""
+"""Reproduction of a recorded trial or a whole sweep: a second run, and the comparison of its metrics."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def plan_reproduction(
 
 
 def document(reproduction: Reproduction, again: SweepRecord | None, comparisons: Sequence[Repeated]) -> dict[str, Any]:
-    """The document that ``reproduce --json`` prints; ``again`` is None when nothing was run."""
+    """Return the document that ``reproduce --json`` prints; ``again`` is None when nothing was run."""
     record, trial = reproduction.record, reproduction.trial
     return {
         "of": {
@@ -110,7 +110,7 @@ def document(reproduction: Reproduction, again: SweepRecord | None, comparisons:
 
 
 def compare(reproduction: Reproduction, again: SweepRecord) -> list[Repeated]:
-    """Compare every metric of a trial at each step; of a whole sweep, the objectives of all trials."""
+    """Compare all metrics of a trial at each step, or the objectives of all trials of a whole sweep."""
     record, trial = reproduction.record, reproduction.trial
     client = connect(record.mlflow.tracking_uri)
     if trial is not None:
@@ -152,8 +152,8 @@ def _find(uri: str, run: str) -> tuple[SweepRecord, TrialRecord | None]:
 
 
 def recorded_composition(record: SweepRecord) -> Composition | None:
-    """The composition of a sweep as recorded in its MLflow run, without secrets; None if an earlier version recorded
-    it."""
+    """Return the composition recorded in a sweep's MLflow run, without secrets; None if an earlier version recorded the
+    sweep."""
     text = read_text(record.mlflow.tracking_uri, record.mlflow.run_id, constants.COMPOSITION_ARTIFACT)
     if text is None:
         return None

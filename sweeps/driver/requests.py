@@ -1,4 +1,4 @@
-"""Requests to a running sweep from other terminals and machines, handled by its driver: extend, stop."""
+"""Requests (extend, stop) to a running sweep from other terminals and machines, handled by its driver."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RequestHandler:
         self._session, self._limiter, self._capacity, self._signals = session, limiter, capacity, signals
 
     def handle(self, request: Mapping[str, Any]) -> str:
-        """Execute the request; return the answer.
+        """Execute a request, and return the text of the answer.
 
         Raises:
             UserError: The request cannot be carried out.

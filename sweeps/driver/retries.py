@@ -1,4 +1,4 @@
-"""Retries failed attempts, and ends a sweep whose trials all fail with the same error.
+"""Decisions to retry failed attempts, and to end a sweep whose trials all fail with the same error.
 
 An error before the first report is expected to recur with the same config, unless its cause is outside of the training:
 a lost worker, a device that was out of memory, a connection, a disk. If another trial of the sweep has made a report,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ALIKE = 3
 """Number of trials that must fail at their first step with the same error for the sweep to end."""
 WRONG_LABEL = re.compile("device-side assert", re.IGNORECASE)
-"""CUDA error caused by the data: an index or a label out of range."""
+"""Pattern of CUDA errors caused by the data: an index or a label out of range."""
 WRONG_PATH = {"FileNotFoundError", "IsADirectoryError", "NotADirectoryError", "PermissionError", "FileExistsError"}
 """Errors of the operating system that recur; others may be transient."""
 
@@ -34,7 +34,7 @@ def recurs(text: str, error: WorkerError | None, *, reported: bool) -> bool:
     """Whether another attempt would fail with the same error.
 
     Args:
-        text: The failure in a line.
+        text: Description of the failure in one line.
         error: Error of the worker that caused it, if a worker has reported one.
         reported: Whether the trial has made a report, in this attempt or before.
     """
@@ -51,29 +51,29 @@ def recurs(text: str, error: WorkerError | None, *, reported: bool) -> bool:
 
 
 class Retries:
-    """Decides whether failed attempts of a search are retried, and whether all of its trials fail alike."""
+    """Decides whether failed attempts of a search are retried, and whether all of its trials fail with the same
+    error."""
 
     def __init__(self, state: SweepState) -> None:
         self._state = state
         self._mistakes: dict[str, str] = {}
-        """Key by which the last error of each failed trial is compared with those of others; None if the error may be
-        transient."""
+        """Key by which the last error of each failed trial is compared with other trials' errors; no entry if the error
+        may be transient."""
         self._counts: Counter[str] = Counter()
         self._seen: set[str] = set()
 
     def begin(self) -> None:
-        """Begin another search."""
+        """Reset the counts for another search."""
         self._mistakes.clear()
         self._counts.clear()
         self._seen.clear()
 
     def allows(self, status: TrialStatus, text: str, error: WorkerError | None = None) -> bool | None:
-        """Whether a trial whose attempt has failed is tried again; None if trials are being stopped, so that ``resume``
-        decides.
+        """Return whether a failed attempt is retried; None if trials are being stopped and ``resume`` will decide.
 
         Args:
             status: The trial.
-            text: The failure in a line.
+            text: Description of the failure in one line.
             error: Error of the worker that caused it, if a worker has reported one.
         """
         if self._state.shutdown.interrupts_trials():
@@ -92,20 +92,21 @@ class Retries:
         return self._state.composition.config.search.max_retries
 
     def max_deaths(self, trial: str) -> int:
-        """Maximum number of times that a trial that has lost its actor is tried again."""
+        """Return how many times a trial may be retried after losing its actor."""
         status = self._state.trials.get(trial)
         return max(0, self._max_retries - (0 if status is None else status.retries))
 
     def _may_pass(self, mistake: str) -> bool:
-        """Whether an error may be transient: it is the first of its kind, and trials of the sweep have reported."""
+        """Whether an error may be transient: it is the first of its kind, and some trial of the sweep has reported."""
         is_new = mistake not in self._seen
         self._seen.add(mistake)
         return is_new and any(each.has_reported for each in self._state.all_trials)
 
     def failed(self, trial: str, reason: str) -> str | None:
-        """Count a failed trial; returns a reason to start no further one, if all fail alike."""
+        """Count a failed trial; return a reason to start no further trial if all fail with the same error, else
+        None."""
         mistake = self._mistakes.get(trial)
-        if mistake is None and names_a_mistake(reason):  # of the trial's actor, before it had workers
+        if mistake is None and names_a_mistake(reason):  # an error of the trial's actor, before it had workers
             mistake = re.sub(r"\d+", "#", reason)
         if mistake is None:
             return None
@@ -116,7 +117,7 @@ class Retries:
 
 
 def failure_reason(trial: TuneTrial) -> str:
-    """The last line of the error with which a trial's actor has ended."""
+    """Return the last line of the error with which a trial's actor ended."""
     file = trial.error_file
     # Tune appends each error to a local file, which it copies to the path that it reads itself some time later.
     text = Path(file).read_text(encoding="utf-8") if file is not None and Path(file).exists() else ""

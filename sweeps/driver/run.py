@@ -1,4 +1,4 @@
-"""A sweep from start to end: start, search, record, finish."""
+"""The whole course of a sweep: start, search, record, finish."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def run(plan: Plan, view: View) -> SweepRecord:
     """Run a new sweep to its end, or until a person stops it.
 
     Raises:
-        UserError: A mistake that only the tracking server or the cluster could show; nothing was started.
+        UserError: The tracking server or the cluster has revealed a mistake in the config; nothing was started.
     """
     config, view = plan.config, GuardedView(view)
     plan.check_hub()
@@ -230,7 +230,7 @@ def _announce_search(plan: Plan, state: SweepState, trials: Fit, began: float, w
 
 
 def _search(plan: Plan, session: Session) -> str:
-    """Let Tune search, and again if the sweep was extended meanwhile; return the sweep's status."""
+    """Let Tune search, and continue if the sweep was extended meanwhile; return the sweep's status."""
     from sweeps.driver.cluster_watch import ClusterWatch
     from sweeps.driver.confirmer import begin_unconfirmed
     from sweeps.driver.stage_searches import record_stages
@@ -271,7 +271,7 @@ def _trial_context(plan: Plan, session: Session) -> TrialContext:
 
 
 def _confirm(plan: Plan, session: Session, signals: ShutdownSignals, context: TrialContext) -> Plan:
-    """Train the best trials again unless that is done; return the plan, which may have been extended meanwhile."""
+    """Confirm the winner by training the best trials again; return the plan, which may have been extended meanwhile."""
     from sweeps.driver.confirmation_searcher import RepeatSearcher
     from sweeps.driver.confirmer import begin_confirmation, end_confirmation
     from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
@@ -310,8 +310,8 @@ def _status(session: Session, ended_because: str | None) -> str:
 
 @contextlib.contextmanager
 def _recorded(session: Session) -> Iterator[None]:
-    """Record trials while the block runs. At its end, record the trials whose end Tune did not report; after an error
-    as stopped, so that ``resume`` continues them."""
+    """Record trials while the block runs, and at its end the trials whose end Tune did not report. After an error these
+    count as stopped, so that ``resume`` continues them."""
     session.start()
     try:
         yield
@@ -331,8 +331,8 @@ def _train_stages(
     """Train the stages that are not finished, one after another.
 
     Returns:
-        The plan, which may have been extended meanwhile, and the reason why the search ends before its last stage; None
-        if it continues.
+        The plan, which may have been extended meanwhile; and the reason why the search ends before its last stage, or
+        None if it continues.
     """
     from sweeps.driver.stage_searches import begin_stage, end_stage, is_over
 
@@ -350,10 +350,11 @@ def _train_stages(
 def _train(
     plan: Plan, searched: Plan, session: Session, signals: ShutdownSignals, context: TrialContext
 ) -> tuple[Plan, str | None]:
-    """Let Tune run the trials of a search: that of the sweep, or of a stage, whose plan is ``searched``.
+    """Let Tune run the trials of one search, whose plan is ``searched``: the sweep's own search, or one of its stages.
 
     Returns:
-        The sweep's plan, which may have been extended meanwhile, and the reason to start no further trial.
+        The sweep's plan, which may have been extended meanwhile; and the reason to start no further trial, if there is
+        one.
     """
     from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
     from sweeps.driver.reconcile import reconcile

@@ -1,4 +1,5 @@
-"""A driver's session with a sweep: its event loop drains the broker into the sweep's state, tracking and the view."""
+"""A driver's session with a sweep, whose event loop applies the broker's events to the sweep's state, tracking and
+view."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 DRAIN_TIMEOUT_S = 0.5
 ANSWERS_WITHIN_S = 30.0
-"""Maximum seconds to wait for the broker's last answer; anything missing there is in the trials' report logs."""
+"""Maximum seconds to wait for the broker's last answer; events that are missing then are in the trials' report logs."""
 ENDS_WITHIN_S = 300.0
 """Maximum seconds to wait for the ends of trials; the event loop takes milliseconds, unless it has failed."""
 
@@ -46,11 +47,12 @@ class Session:
         self.lifecycle = TrialLifecycle(state, recorder, self.worker_events, self.decisions, broker)
         self._waiting_for_nodes = WaitingForNodes(state, state.awaits) if state.awaits else None
         self.looks: list[Callable[[], None]] = [Forecaster(state, recorder).look]
-        """Functions that the event loop calls repeatedly; each decides whether there is something to do."""
+        """Functions that the event loop calls repeatedly; each checks itself whether it has something to do."""
         self._publish_at = 0.0
         self._closed = threading.Event()
         self._changes: list[Change] = []
-        """Changes that the event loop has taken from the queue; an end that cannot be recorded now is retried."""
+        """Changes that the event loop has taken from the queue, including an end whose recording has failed and is
+        retried."""
         self._error: Exception | None = None
         """The error that ended the event loop."""
         self._thread = threading.Thread(target=self._run, name="event-loop", daemon=True)
@@ -123,7 +125,7 @@ class Session:
                 return
 
     def _waits(self, until: float) -> bool:
-        """Whether to wait for a pending answer of the broker, whose events must be recorded before the ends that Tune
+        """Whether to wait for a pending answer of the broker: its events must be recorded before the ends that Tune
         reports."""
         return not self.broker.is_answering and self.state.shutdown.has_cluster and time.monotonic() < until
 
@@ -138,7 +140,7 @@ class Session:
             self.worker_events.take(events or ())
 
     def _show(self, *, now: bool) -> None:
-        """Publish the sweep's state if due, or at once; an error in the view must not end the recording."""
+        """Publish the sweep's state if it is due or ``now``; an error in the view must not end the recording."""
         try:
             if now or time.monotonic() >= self._publish_at:
                 with self.state.lock:
@@ -157,7 +159,7 @@ class Session:
         except Exception as error:
             if not is_storage_failure(error):
                 raise
-            if not isinstance(error, StorageFailed):  # of Optuna, about a report
+            if not isinstance(error, StorageFailed):  # an error of Optuna's storage about a report
                 error = StorageFailed(self.state.folder, first_cause(error))
             self.state.shutdown.storage_has_failed(error)
             self.broker.needs_no_answers()

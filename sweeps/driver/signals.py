@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM on the driver: trials save their state and stop; a second signal leaves at once."""
+"""Handling of Ctrl-C and SIGTERM by the driver: trials save their state and stop; a second signal ends it at once."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _UNSAFE = {
     *(("multiprocessing.util", "spawnv_passfds"), ("logging", "_acquireLock"), ("logging", "_releaseLock")),
     *(("logging", "acquire"), ("logging", "release")),
 }
-"""Functions that fork a process or hold a lock of logging. Around a fork, Python swallows exceptions, so that this lock
-may never be released and the next logged line would wait forever."""
+"""Functions that fork a process or hold the lock of logging. Around a fork, Python swallows exceptions, so the lock of
+logging may never be released, and the next logged line would wait forever."""
 _IMPORTING = {"importlib._bootstrap", "_frozen_importlib"}
-"""Modules that hold the lock of all imports while their frames are innermost: the next import of another thread would
-wait forever."""
+"""Modules whose innermost frames may hold the lock of all imports: after an exception there, the next import of another
+thread would wait forever."""
 _LOCKING = {"__enter__", "__exit__", "acquire", "release"}
-"""Names of innermost functions in which a lock may have been acquired that the following code does not release yet."""
+"""Names of functions that, as the innermost frame, may hold a lock that no caller would release after an exception."""
 
 
 class LeaveNow(KeyboardInterrupt):
@@ -70,7 +70,7 @@ class ShutdownSignals:
                 signal.setitimer(signal.ITIMER_REAL, within_s, REPEATED_S)
 
     def leave(self, error: ClusterLost) -> None:
-        """End the search immediately and without its trials, since Ray is gone. Called by another thread.
+        """End the search immediately, without waiting for its trials, because Ray is gone. Called by another thread.
 
         Args:
             error: Error to raise when the search has ended, unless a person has ended it.

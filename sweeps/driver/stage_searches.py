@@ -1,4 +1,4 @@
-"""Stages of a search: cheaper trainings that precede the sweep's trials, and the agreement of their rankings."""
+"""Stages of a search, which train cheaper trials before the sweep's own, and the agreement of their rankings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def begin_stage(plan: Plan, session: Session, stage: PlannedStage) -> None:
         session: The driver's session.
         stage: The stage.
     """
-    session.wait_for_ends()  # of the stage before
+    session.wait_for_ends()  # the ends of the previous stage's trials
     with session.state.lock:
         session.state.stage = stage
     session.state.announce(stage.describe())
@@ -67,16 +67,16 @@ def end_stage(plan: Plan, session: Session, stage: PlannedStage, ended_because: 
     if shutdown.interrupts_trials():
         return shutdown.budget_spent or f"the sweep was {shutdown.status}"
     if not results.points:
-        return f"stage {stage.number} has no trial with a value, so that the search cannot continue ({ended_because})"
+        return f"stage {stage.number} has no trial with a value, so the search cannot continue ({ended_because})"
     with state.lock:
         lines = describe_stages(stage_results(plan, state))
-    for line in lines[max(0, stage.number - 2) : stage.number]:  # the one before is compared with this one now
+    for line in lines[max(0, stage.number - 2) : stage.number]:  # the previous stage can now be compared with this one
         state.announce(line)
     return None
 
 
 def results_of(state: SweepState, space: Space, stage: PlannedStage) -> EarlierSweep:
-    """Points and values of a stage's trials, from which the sampler learns; the best first."""
+    """Return the points and values of a stage's trials, best first, as input for the sampler of the next search."""
     trials = state.ranked(stage)
     return EarlierSweep(
         name=f"stage {stage.number}",
@@ -86,12 +86,12 @@ def results_of(state: SweepState, space: Space, stage: PlannedStage) -> EarlierS
 
 
 def _point(status: TrialStatus, space: Space) -> dict[str, Any]:
-    """The searched values of a trial, except those that its stage sets."""
+    """Return a trial's searched values, except those that its stage sets."""
     return {path: value for path, value in status.parameters.items() if path in space.distributions}
 
 
 def stage_results(plan: Plan, state: SweepState) -> tuple[StageResult, ...]:
-    """Results of a sweep's stages, from the trials that have ended."""
+    """Return the results of a sweep's stages, computed from the trials that have ended."""
     results = []
     for stage, next_stage in zip(plan.stages, (*plan.stages[1:], None), strict=True):
         own = _ended(state, plan.space, stage, stage.factors)
@@ -115,8 +115,8 @@ def stage_results(plan: Plan, state: SweepState) -> tuple[StageResult, ...]:
 def _ended(
     state: SweepState, space: Space, stage: PlannedStage | None, factors: Factors = MappingProxyType({})
 ) -> dict[str, TrialStatus]:
-    """The best ended trial with a value at each point, best first. Points are rescaled by the factors to those of the
-    next stage."""
+    """Return the best ended trial at each point, best first, without trials that have no value. The factors rescale
+    each point to that of the next stage."""
     trials: dict[str, TrialStatus] = {}
     for each in state.ranked(stage):
         if each.has_ended:
@@ -126,8 +126,8 @@ def _ended(
 
 
 def _agreement(first: Mapping[str, TrialStatus], second: Mapping[str, TrialStatus]) -> Agreement:
-    """Rank agreement of two stages over the points that both trained to the end. Points that the scheduler stopped do
-    not count: at the same early step, two stages often have values of the same training."""
+    """Return the rank agreement of two stages over the points that both trained to the end. Points that the scheduler
+    stopped do not count, because up to the same early step two stages often train identically."""
     pairs = [(each, second[point]) for point, each in first.items() if point in second]
     whole = [(one.value or 0.0, other.value or 0.0) for one, other in pairs if one.state == other.state == "finished"]
     return agreement([one for one, _ in whole], [other for _, other in whole])
@@ -146,8 +146,7 @@ def _record(session: Session, results: tuple[StageResult, ...]) -> None:
 
 
 class StageWatch:
-    """Updates the results of the stages while trials train, since each ended trial makes the rank agreement more
-    certain."""
+    """Updates the results of the stages while trials train: each ended trial makes the rank agreement more certain."""
 
     def __init__(self, plan: Plan, session: Session):
         self._plan, self._session = plan, session

@@ -1,4 +1,5 @@
-"""Steps of a sweep's start: its folder, the tracking server, the record, and the memory known from earlier trials."""
+"""Steps of a sweep's start: announce it, connect to the cluster and the tracking server, open its record, estimate
+memory."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from sweeps.tracking.recorder import Recorder
 
 MAX_NOTES = 4
-"""Maximum number of notes on the config that are shown when it starts."""
+"""Maximum number of notes on the config that are shown when the sweep starts."""
 ANSWER_ON_CLUSTER_WITHIN_S = ANSWER_WITHIN_S + 20.0
 """Maximum seconds for a process on the cluster to start and get an answer from the hub."""
 
@@ -130,7 +131,7 @@ def connect_in_background(uri: str) -> Future[MlflowClient]:
     """Connect to MLflow, which takes seconds to import, while Ray starts.
 
     Raises:
-        TrackingUnreachable: A server does not answer; this is found before anything starts.
+        TrackingUnreachable: A server does not answer; raised by this call, before anything starts.
     """
     from sweeps.tracking.client import connect
 
@@ -179,8 +180,8 @@ def open_recorder(
 
 
 def adapt_study(plan: Plan) -> None:
-    """Rewrite the study of a sweep that was extended: its trials become points of a wider space, and finished trials
-    that have become longer are no longer finished."""
+    """Rewrite the study of a sweep that was extended: its trials become points of the wider space, and finished trials
+    are reopened if the extended sweep trains longer."""
     before = saved(plan)
     longer = is_longer(before, plan.composition)
     if longer or before.config.space != plan.config.space:
@@ -198,11 +199,11 @@ def adapt_study(plan: Plan) -> None:
 def estimate_memory(
     plan: Plan, trials: Fit, nodes: Sequence[Mapping[str, float]], recorder: Recorder | None = None
 ) -> MemoryEstimate:
-    """Estimate the memory of trials from the recorded trials of this sweep and of those that it learns from.
+    """Estimate the memory of trials from the recorded trials of this sweep and of the sweeps that it learns from.
 
     Args:
         plan: The sweep.
-        trials: Places of the trials.
+        trials: Fit of the trials.
         nodes: Resources of the cluster's nodes.
         recorder: The record of a sweep that is resumed.
     """
@@ -215,6 +216,6 @@ def estimate_memory(
         for run, point in zip(sweep.runs, sweep.points, strict=True):
             memory.observe(run, point, metrics.get(run, {}))
     if recorder is not None and recorder.earlier is not None:
-        for trial in [*recorder.earlier.trials, *recorder.earlier.repeats]:  # those of a stage may need less
+        for trial in [*recorder.earlier.trials, *recorder.earlier.repeats]:  # not those of stages, which may need less
             memory.observe(trial.trial, trial.params, recorder.earlier_metrics.get(trial.trial, {}))
     return memory

@@ -1,4 +1,4 @@
-"""Stop requests: ask the driver of a running sweep to end it, or one of its trials."""
+"""Requests to the driver of a running sweep to end the sweep, or one of its trials."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ENDED_WITHIN_S = 90.0
 
 
 def stop(record: SweepRecord, trial: str | None = None) -> SweepRecord:
-    """End a running sweep, or one of its trials, and wait until it has ended.
+    """Stop a running sweep, or one of its trials, and wait until it has ended.
 
     Args:
         record: The sweep's record.
@@ -37,10 +37,10 @@ def stop(record: SweepRecord, trial: str | None = None) -> SweepRecord:
 
 
 def request_stop(record: SweepRecord, trial: str | None = None) -> None:
-    """Ask the driver of a sweep to end it, or one of its trials, without waiting for the end; see ``stop``.
+    """Ask a sweep's driver to end the sweep or one of its trials, without waiting for the end; see ``stop``.
 
     Raises:
-        UserError: As ``stop`` does.
+        UserError: See ``stop``.
     """
     send_request(record, {"verb": "stop", "trial": check_can_stop(record, trial)})
 

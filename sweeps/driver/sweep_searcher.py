@@ -1,4 +1,4 @@
-"""The searcher of a sweep in Tune: its trials with their ids, pools and stages, and its end if all of them fail."""
+"""Tune searcher of a sweep: gives trials their ids, pools and stages, and ends the search if all trials fail."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from sweeps.search.trial_ids import trial_id as name_of
 
 
 class SweepSearcher(NotPickled, OptunaSearcher):
-    """Numbers the suggested points; a point's number is the trial's name for people."""
+    """Suggests points as numbered trials of a sweep; users see the number as the trial's id."""
 
     def __init__(self, session: Session, *args: Any, stage: PlannedStage | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
         self._session, self._stage = session, stage
         self.tune_trials: dict[str, TuneTrial] = {}
-        """Tune's own trials that were started, by Tune's id; they know why their actors died."""
+        """Tune's trial objects of all started trials, by Tune's id; they know why an actor died."""
         self._reasons: dict[str, str] = {}
         """Reason for the failure of each failed trial, by Tune's id."""
         self._held: list[Suggested] = []
-        """Trials that wait until a suitable pool has room; at most one per pool."""
+        """Suggested trials that wait until a suitable pool has room; at most one per pool."""
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         pools, status = self._session.state.pools, self._session.state.shutdown.status
@@ -52,13 +52,13 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         return None
 
     def _placed(self, trial_id: str, suggested: Suggested, pools: PoolChoice) -> dict[str, Any] | None:
-        """A trial's config with its pool; None if all suitable pools are full."""
+        """Return a trial's Tune config with its pool; None if all suitable pools are full."""
         parameters = self._parameters(suggested)
         pool = pools.choose(trial_id, self._session.state.composition.trial(parameters), parameters)
         return None if pool is None else {**self._config(trial_id, suggested), POOL: pool}
 
     def _config(self, trial_id: str, suggested: Suggested) -> dict[str, Any]:
-        """A trial's config in Tune."""
+        """Return a trial's config for Tune."""
         self._numbers[trial_id] = suggested.number
         stage = None if self._stage is None else self._stage.number
         config = {TRIAL: name_of(suggested.number, stage), PARAMETERS: self._parameters(suggested)}
@@ -93,7 +93,7 @@ class SweepSearcher(NotPickled, OptunaSearcher):
             self._end_if_all_fail_alike(trial_id)
 
     def _has_reports(self) -> bool:
-        """Whether a trial has made a report."""
+        """Whether any trial has made a report."""
         return any(reported_values(trial) for trial in self.study.get_trials(deepcopy=False))
 
     def _end_if_all_fail_alike(self, trial_id: str) -> None:
@@ -104,6 +104,6 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         left = self.num_trials is None or sum(NUMBER in trial.user_attrs for trial in trials) < self.num_trials
         if reason is not None and left and not self._has_reports():
             self.ended_because = (
-                f"{reason}. No trial has made a report, so no further one is started; fix it, and "
+                f"{reason}. No trial has made a report, so no further one is started; fix the error, and "
                 f"`python -m sweeps resume {self._session.state.sweep}` continues it"
             )

@@ -1,4 +1,4 @@
-"""State of a running sweep: its trials, the best of them, and their counts."""
+"""State of a running sweep: its trials, the best trials, and the number of trials in each state."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class View(Protocol):
 
 @dataclass
 class SweepState:
-    """State of a sweep in this session of its driver, used by several threads under its lock."""
+    """State of a sweep in this session of its driver, used by several threads under ``lock``."""
 
     sweep: str
     composition: Composition
@@ -64,17 +64,17 @@ class SweepState:
     has_found_lanes: bool = False
     """Whether ``lanes_found`` is final."""
     awaits: str | None = None
-    """Description of one trial's resources, if the cluster may have to grow for them."""
+    """Description of one trial's resources if the cluster may have to grow for them; None otherwise."""
     earlier: SweepRecord | None = None
-    """Record of the sessions before this one."""
+    """Record of the sweep's earlier sessions; None in its first one."""
     memory: MemoryEstimate | None = None
-    """Estimates the memory of a trial from the trials that ran."""
+    """Estimator of a trial's memory, which learns from the trials that ran."""
     suspected: SimpleQueue[tuple[str, ...]] = field(default_factory=SimpleQueue)
     """Ids of the nodes of failed attempts that are to be checked."""
     trials: dict[str, TrialStatus] = field(default_factory=dict)
     """All trials by id, including repeats of the best ones."""
     num_trials: int = 0
-    """Number of trials that the sweep can start; default: ``search.num_trials``."""
+    """Number of trials that the sweep can start; 0 means ``search.num_trials``."""
     winner: str | None = None
     """Best trial according to its repeats; None while it is not confirmed."""
     forecast: Forecast | None = None
@@ -105,17 +105,17 @@ class SweepState:
         self.view.event(self, text)
 
     def recorded_trials(self) -> list[TrialRecord]:
-        """The trials of the sessions before this one."""
+        """The recorded trials of earlier sessions."""
         return self.earlier.all_trials if self.earlier is not None else []
 
     @property
     def all_trials(self) -> list[TrialStatus]:
-        """Copy of the current list of trials: other threads may add some while the list is read."""
+        """Copy of the current list of trials, which other threads cannot change while it is read."""
         return [*self.trials.values()]
 
     @property
     def searched(self) -> list[TrialStatus]:
-        """The trials of the search, except those of its stages and those that repeat the best ones."""
+        """The trials of the search itself, without those of its stages and the repeats of the best ones."""
         return self.trials_of(None)
 
     def trials_of(self, stage: PlannedStage | None) -> list[TrialStatus]:
@@ -141,7 +141,7 @@ class SweepState:
     # --- trials that change their state -----------------------------------------------------------------------
 
     def reopen(self, trial: str) -> None:
-        """Put an ended trial back to waiting, because trials have become longer."""
+        """Set an ended trial back to waiting, so that it can start again."""
         status = self.trials.get(trial)
         if status is not None and status.state not in ("waiting", "running"):
             status.earlier_attempts, status.attempt, status.retries = status.attempt, 0, 0
@@ -153,13 +153,13 @@ class SweepState:
         return status is not None and status.is_unwanted
 
     def extend(self, composition: Composition, num_trials: int) -> None:
-        """Continue with a longer plan."""
+        """Continue with an extended plan."""
         with self.lock:
             self.composition, self.num_trials = composition, num_trials
             self.stop = composition.config.search.stop
 
     def count_usage(self) -> None:
-        """Add the usage since the last call, and end the search when a budget is spent."""
+        """Add the usage since the last call; if a budget is spent, end the search."""
         running = self._holding()
         if self.fit.is_elastic:
             held = [len(each.spans[-1].workers) if each.spans else 0 for each in running]
@@ -174,9 +174,9 @@ class SweepState:
             self.shutdown.budget_is_spent(reason)
 
     def _holding(self) -> list[TrialStatus]:
-        """The trials that hold workers. Tune starts a trial as soon as another one has its last result. Until the
-        workers of the ended trial are gone, both count as running, and the trial whose workers do not train yet has no
-        place."""
+        """Return the trials that hold workers. Tune starts a trial as soon as another one has its last result. Until
+        the ended trial's workers are gone, both count as running, and the trial whose workers do not train yet is left
+        out."""
         running = [each for each in self.all_trials if each.state == "running" and each.holds]  # a paused one has none
         training = [each for each in running if each.has_workers]
         if self.fit.is_elastic or len(training) == len(running):
@@ -185,7 +185,7 @@ class SweepState:
         return training + starting[: max(0, self.concurrent - len(training))]
 
     def budget_left_s(self) -> float:
-        """Seconds that are left of the budgets; infinity if there are none."""
+        """Return the seconds until a budget is spent; infinity without budgets."""
         return remaining_s(self.stop, self._usage.used)
 
     def resume_within_budget(self) -> None:
@@ -205,7 +205,8 @@ class SweepState:
         return [*self._front]
 
     def is_in_front(self, status: TrialStatus) -> bool:
-        """Whether a trial is in ``front``. Usually an earlier front dominates it, so that no search is needed."""
+        """Whether a trial is in ``front``. Usually the last computed front already dominates it, and no new one is
+        computed."""
         if self.winner is None and any(self._is_better(each, status) for each in self._front):
             return False
         return any(each is status for each in self.front())
@@ -217,12 +218,12 @@ class SweepState:
         return other.values is None or self.objectives.dominates(one.values, other.values)
 
     def candidates(self) -> list[TrialStatus]:
-        """The trials that are eligible as the best. Pruned ones count, since their values are those of a real
+        """Return the trials that can be the best, including pruned ones, whose values are those of a real
         checkpoint."""
         return self.candidates_of(None)
 
     def candidates_of(self, stage: PlannedStage | None) -> list[TrialStatus]:
-        """The trials of a stage, or of the search after its stages, that are eligible as the best."""
+        """Return the trials of a stage, or of the search after its stages, that can be the best."""
         return [status for status in self.all_trials if self._may_be_best(status, stage)]
 
     def ranked(self, stage: PlannedStage | None) -> list[TrialStatus]:
@@ -291,7 +292,7 @@ class SweepState:
 
 def _status_of(trial: TrialRecord) -> TrialStatus:
     """Status of a trial of an earlier session."""
-    # One that was to begin again only to stop runs, if its driver died at that.
+    # "running" also stands for a trial whose driver died while restarting it only to stop it for good.
     unfinished = trial.state in UNFINISHED and (trial.state == "running" or not trial.stopped_for_good)
     return TrialStatus(
         trial.trial,

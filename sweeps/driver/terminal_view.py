@@ -29,7 +29,7 @@ MAX_FRONT = 4
 
 
 def view_on(console: Console) -> PlainView | LiveView:
-    """Return a live table for a terminal, and lines of events for everything else."""
+    """Return a live table for a terminal, and plain lines of events for any other output."""
     return LiveView(console) if console.is_terminal else PlainView(console)
 
 
@@ -58,7 +58,7 @@ class PlainView:
 
 
 class LiveView:
-    """Live table of the running trials and the best of the others, with the last events."""
+    """Live table of the running trials and the best of the other trials, with the last events."""
 
     def __init__(self, console: Console):
         self._console = console
@@ -137,7 +137,7 @@ def progress_table(state: SweepState, events: list[str], width: int) -> Group:
 
 
 def progress_text(state: SweepState) -> Text:
-    """One line with the number of trials in each state, the time so far, and the time left."""
+    """Return one line with the number of trials in each state, the time so far, and the time left."""
     headline = Text(no_wrap=True, overflow="ellipsis")
     headline.append(f"{state.sweep}  ", style="bold")
     ended = state.ended_count()
@@ -158,8 +158,8 @@ def progress_text(state: SweepState) -> Text:
 
 
 def shown_trials(state: SweepState) -> list[TrialStatus]:
-    """All running trials of the current stage or search, and the best of the others, as many as fit on a screen; best
-    first, as in ``show``."""
+    """Return the running trials of the current stage or search and the best of its other trials, as many as fit on a
+    screen; best first, as in ``show``."""
     shown = [*state.trials_of(state.stage), *state.repeats]
     front = {status.trial for status in state.front()}
 

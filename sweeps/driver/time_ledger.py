@@ -1,4 +1,4 @@
-"""Time account of a running sweep: of its trials, and of idle places."""
+"""Time account of a running sweep, covering its trials and idle places."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class TimeLedger:
             self._paid, self._idle_tail = account.total, account.idle_tail
 
     def of(self, trial: str) -> TrialTime:
-        """The account of a trial."""
+        """Return the time account of a trial."""
         return self._trials.setdefault(trial, TrialTime())
 
     def pay(self, seconds: float, workers: int, idle_workers: int) -> None:
         """Add the worker-seconds of a period.
 
         Args:
-            seconds: The time.
+            seconds: Length of the period.
             workers: Number of workers of all places, with and without a trial.
             idle_workers: Number of workers in places that will have no trial any more.
         """
@@ -46,7 +46,7 @@ class TimeLedger:
         self._idle_tail += seconds * idle_workers
 
     def account(self) -> TimeAccount:
-        """All worker-seconds until now."""
+        """Return all worker-seconds until now."""
         total, now = TimeAccount(), time.time()
         for trial in self._trials.values():
             total.add(trial.account(now))

@@ -1,4 +1,4 @@
-"""Starts, retries and ends of trials, as Tune reports them."""
+"""Handling of starts, retries and ends of trials, as Tune reports them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Finished:
     last_step: int | None = None
     """Last step that counts; None: all steps count."""
     for_good: bool = False
-    """Whether a person has stopped the trial, so that ``resume`` does not continue it."""
+    """Whether a person has stopped the trial for good, so that ``resume`` does not continue it."""
 
 
 Change = Line | Retried | Finished
@@ -86,7 +86,7 @@ class TrialLifecycle:
     # --- called by Tune's callbacks ---------------------------------------------------------------------------
 
     def started(self, config: dict[str, Any], attempt: int) -> None:
-        """Handle a trial's start: the first one, one after a failure, or one after a pause.
+        """Handle a trial's start: its first start, or one after a failure or a pause.
 
         Args:
             config: The trial's config in Tune.
@@ -149,7 +149,7 @@ class TrialLifecycle:
 
         Args:
             config: The trial's config in Tune.
-            reason: Tune's reason, less specific than one that the workers have given.
+            reason: Tune's reason, used only if the workers have given none.
         """
         self.queue(Retried(config[TRIAL], reason))
 
@@ -199,10 +199,10 @@ class TrialLifecycle:
         Args:
             trial: Id of the trial.
             parameters: Point of the trial.
-            state: Final state.
+            state: Final state of the trial.
             error: Reason for its failure.
             last_step: Last step that counts; default: all count.
-            stage: Number of the stage of the search that it is of.
+            stage: Number of the stage that the trial belongs to.
         """
         status = self._state.trials.setdefault(trial, TrialStatus(trial, parameters, stage=stage))
         if status.state != "waiting":

@@ -29,9 +29,9 @@ class TrialStatus:
     """Number of attempts in earlier sessions."""
     step: int = 0
     last_step: int | None = None
-    """Step at which the trial will end, if known."""
+    """Step at which the trial will end; None if unknown."""
     values: Values | None = None
-    """Values of the objectives in the report in which the first one was best."""
+    """Values of the objectives in the report with the best value of the first objective."""
     saved: Values | None = None
     """Values of the objectives in the best report whose weights were saved."""
     saved_step: int | None = None
@@ -50,9 +50,10 @@ class TrialStatus:
     violation: str | None = None
     """The limit on a metric that the trial violated; the trial then cannot be the best."""
     first_reported: tuple[float, float] | None = None
-    """Step, and seconds with workers, at the trial's first metrics of this session; None before them."""
+    """Step at the trial's first metrics of this session, and seconds for which it had held workers; None before
+    that."""
     reported: tuple[float, float] | None = None
-    """Step, and seconds with workers, at the trial's latest metrics."""
+    """Step at the trial's latest metrics, and seconds for which it had held workers."""
     speed: str = ""
     error: str | None = None
     holds: dict[str, float] = field(default_factory=dict)
@@ -69,7 +70,7 @@ class TrialStatus:
     notes: list[TimedNote] = field(default_factory=list)
     """Notes of the trial's workers for the user."""
     spans: list[Span] = field(default_factory=list)
-    """Times at which the trial trained, with its workers."""
+    """Periods in which the trial trained, and its workers."""
     needs: dict[str, float] = field(default_factory=dict)
     """Resources that all workers of the trial reserve together while it runs."""
     num_workers: int = 0
@@ -79,7 +80,7 @@ class TrialStatus:
     hourly_cost: float = 0.0
     """Hourly cost of the resources that the trial reserves."""
     workers_attempt: int = 0
-    """Number of the attempt that trained last in this session, as its workers count."""
+    """Number of the last attempt that trained in this session, as its workers count."""
     lost_after: int | None = None
     """Step after which the trial's events are lost unless its workers post them again; None if none are lost."""
     is_unwanted: bool = False
@@ -152,7 +153,7 @@ class TrialStatus:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the trial has ended, so that it neither runs nor waits."""
+        """Whether the trial has ended: it neither runs nor waits."""
         return self.state not in ("waiting", "running")
 
     @property

@@ -1,4 +1,4 @@
-"""Time account of one trial, from the events of its workers."""
+"""Time account of one trial, computed from its workers' events."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class _Attempt:
     assigned: float
     """Unix time since which the attempt holds its workers, excluding time in which it waited for room."""
     reported: float
-    """Unix time of the last report that counts as kept: with the training loop the newest one, otherwise the newest one
-    with a checkpoint; before the first, the start of the training."""
+    """Unix time up to which the attempt's work counts as kept: that of its newest report, or, without the training
+    loop, of its newest report with a checkpoint; before these, the start of the training."""
     spent: dict[str, float] | None = None
-    """Seconds by activity until that report; None if the training does not time itself."""
+    """Seconds by activity until ``reported``; None if the training does not time itself."""
 
     def account(self, moment: float, rest: str) -> TimeAccount:
         """Compute worker-seconds until a moment.
@@ -52,7 +52,7 @@ class _Attempt:
 
 
 def _itemize(account: TimeAccount, spent: Mapping[str, float], known: float) -> None:
-    """Account for the seconds up to a report; the workers have timed most of them by activity."""
+    """Divide the seconds up to a report by activity, as timed by the workers; the rest counts as ``other``."""
     timed = spent["setup"] + spent["steps"] + spent["evaluation"] + spent["checkpoint"]
     fitted = min(1.0, known / timed) if timed else 0.0  # clocks of workers and driver may differ
     of_steps = max(0.0, spent["steps"] - spent["data_wait"] - spent["communication"])
@@ -82,17 +82,17 @@ class TrialTime:
         self._workers = num_workers or 1
         """Number of workers of the last ended attempt."""
         self._steps_s: float | None = None if num_workers is None else _of_steps(self._ended) / num_workers
-        """Seconds of steps of the ended attempts; None if unknown."""
+        """Seconds that the ended attempts spent on optimizer steps; None if unknown."""
         self._waits_since: float | None = None
         self._exploits = 0
         self._exploited = False
-        """Whether the current attempt is the first one from another trial's state."""
+        """Whether the current attempt is the first that continues from another trial's state."""
         self._of_others = 0.0
-        """Seconds of steps in the trial's state that other trials have trained."""
+        """Seconds of optimizer steps in the trial's state that other trials have done."""
 
     @classmethod
     def restored(cls, earlier: TimeAccount, spans: Sequence[Span], session_ended: float) -> TrialTime:
-        """Continue with a trial of an earlier session.
+        """Return the time account of a trial that an earlier session began.
 
         Args:
             earlier: Recorded account of the trial.
@@ -160,7 +160,7 @@ class TrialTime:
         self._attempt = None
 
     def account(self, now: float) -> TimeAccount:
-        """Worker-seconds of all attempts until now.
+        """Return the worker-seconds of all attempts until now.
 
         Args:
             now: Unix time.
@@ -195,5 +195,5 @@ class TrialTime:
 
 
 def _of_steps(account: TimeAccount) -> float:
-    """Worker-seconds of steps in an account."""
+    """Return the worker-seconds of optimizer steps in an account."""
     return float(sum(getattr(account, part) for part in OF_STEPS))

@@ -1,4 +1,4 @@
-"""Tune's scheduler of a sweep: executes in Tune the decisions of a scheduler of the search."""
+"""Tune scheduler that makes Tune execute the decisions of a sweep's own scheduler."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ TUNES = {
     Verdict.PAUSE: TrialScheduler.PAUSE,
     Verdict.STOP: TrialScheduler.STOP,
 }
-"""Tune's own constants, which Tune compares by identity."""
+"""Tune's constant for each verdict; Tune compares them by identity."""
 
 
 class TuneTrial:
-    """A trial of Tune, as schedulers of the search see it."""
+    """Adapter that shows a Tune trial to a sweep's scheduler."""
 
     def __init__(self, trial: Trial):
         self.trial = trial
@@ -58,11 +58,11 @@ class TuneTrial:
 
 
 class TuneScheduler(NotPickled, FIFOScheduler):
-    """Asks a scheduler of the search when a report is recorded, and lets Tune execute the decision when the trial's
-    actor returns.
+    """Asks the sweep's scheduler for a decision when a report is recorded, and lets Tune execute the decision when the
+    trial's actor returns.
 
-    After the search was interrupted, a scheduler that pauses trials makes no further decisions: its trials stay as they
-    are until the search is resumed.
+    After an interruption of the search, a scheduler that pauses trials makes no further decisions: its trials keep
+    their state until the search is resumed.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class TuneScheduler(NotPickled, FIFOScheduler):
     ):
         """
         Args:
-            scheduler: Decides.
+            scheduler: The sweep's scheduler, which decides.
             limiter: Gives Tune new trials.
             exploited: Called with every trial that continues from another trial's state.
             done: Called with a trial when Tune executes the decision about it.
@@ -101,7 +101,7 @@ class TuneScheduler(NotPickled, FIFOScheduler):
         """
         with self._lock:
             trial = self._trials.get(number)
-            if trial is None:  # of an earlier search in this session, which has ended
+            if trial is None:  # a trial of an earlier search in this session
                 return Verdict.CONTINUE
             self._limiter.on_trial_result(trial.trial.trial_id, dict(result))
             if self._leaves_all_as_it_is():
@@ -151,7 +151,7 @@ class TuneScheduler(NotPickled, FIFOScheduler):
         self.on_trial_remove(tune_controller, trial)
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
-        """The next trial that waits for its workers, or that was paused and continues."""
+        """Return the next trial that waits for its workers, or that was paused and continues."""
         if not isinstance(self._scheduler, PausingScheduler):
             chosen: Trial | None = super().choose_trial_to_run(tune_controller)
             return chosen
@@ -181,7 +181,7 @@ class TuneScheduler(NotPickled, FIFOScheduler):
         return resumed
 
     def _stop_unwanted(self, tune_controller: Any, paused: TuneTrial) -> None:
-        """Stop a paused trial, which has no workers that would hear of a person's request."""
+        """Stop a paused trial that a person has asked to stop; it has no workers to which the request could be sent."""
         trial = paused.trial
         trial.update_last_result({**trial.last_result, STOPPED: True})  # type: ignore[no-untyped-call]
         self.on_trial_remove(tune_controller, trial)
@@ -193,7 +193,7 @@ class TuneScheduler(NotPickled, FIFOScheduler):
         return type(self._scheduler).__name__
 
     def _seen(self, trial: Trial) -> TuneTrial:
-        """A trial of Tune as the scheduler sees it."""
+        """Return the adapter of a Tune trial for the scheduler."""
         return self._trials.setdefault(trial.config[TRIAL], TuneTrial(trial))
 
     def _set_may_pause(self, trial: Trial) -> None:

@@ -1,4 +1,4 @@
-"""The Ray Tune ``Tuner`` of a plan, with its searcher, scheduler and callbacks."""
+"""Construction of the Ray Tune ``Tuner`` for a plan, with its searcher, scheduler and callbacks."""
 
 from __future__ import annotations
 
@@ -132,8 +132,8 @@ def build_searcher(plan: Plan, session: Session) -> SweepSearcher:
 
 
 def _stop_rule(plan: Plan, session: Session) -> Callable[[optuna.Study], str | None]:
-    """Return a function that returns the reason to start no further trial, if there is one. The rules may change while
-    the sweep runs. Rules about values apply to the sweep's own trials, not to those of a preceding stage."""
+    """Return a function that gives the reason to start no further trial, or None. The rules may change while the sweep
+    runs. Rules about values apply to the sweep's own trials, not to those of a preceding stage."""
     state = session.state
     if plan.stage is not None:
         return lambda study: state.shutdown.budget_spent

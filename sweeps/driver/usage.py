@@ -37,7 +37,7 @@ class UsageMeter:
             holding: The trials that hold workers.
             workers: Number of workers of all places, with and without a trial.
             idle_workers: Number of workers in places that will have no trial any more.
-            shared_by: Number of trials that share what each of them holds.
+            shared_by: Number of trials that share the resources that each of them is recorded to hold.
         """
         now = time.monotonic()
         passed, self._counted_at = now - self._counted_at, now
@@ -50,10 +50,11 @@ class UsageMeter:
             self.used.cost += part * status.hourly_cost / 3600
 
     def summary(self, trials: Collection[TrialStatus], session_began: float) -> dict[str, Any]:
-        """Totals of all sessions: ``wall_s``, ``train_s``, ``goodput``, ``account``, ``cpu_s``, ``gpu_s``, ``cost``,
-        ``sessions``.
+        """Return the totals of all sessions: ``wall_s``, ``train_s``, ``goodput``, ``account``, ``cpu_s``, ``gpu_s``,
+        ``cost``, ``sessions``.
 
-        ``train_s`` is summed over trials; ``account`` has worker-seconds, of which goodput is the share that trained.
+        ``train_s`` is summed over trials; ``account`` has worker-seconds by activity; ``goodput`` is the share that
+        trained.
 
         Args:
             trials: All trials of the sweep.

@@ -17,7 +17,7 @@ PATIENCE_S = 10.0
 
 
 class WaitingForNodes:
-    """Reports which trials wait for nodes, and when nodes have come."""
+    """Reports which trials wait for nodes, and when nodes have joined."""
 
     def __init__(self, state: SweepState, needs: str) -> None:
         """
@@ -31,7 +31,7 @@ class WaitingForNodes:
         self._nodes = 0
 
     def look(self) -> None:
-        """Announce changes. The sweep's lock is held."""
+        """Announce which trials now wait for nodes; must be called with the sweep's lock held."""
         if time.monotonic() - self._looked < EVERY_S:
             return
         self._looked = time.monotonic()
@@ -50,7 +50,8 @@ class WaitingForNodes:
             )
 
     def _waiting_trials(self) -> set[str]:
-        """Trials whose workers have no place yet: the most recent ones, one for each unplaced worker group."""
+        """Return the trials whose workers have no place yet: the most recently started ones, one for each unplaced
+        worker group."""
         now = time.time()
         starting = [trial for trial in self._state.all_trials if trial.is_starting and trial.assigned]
         late = [trial for trial in starting if now - (trial.assigned or now) > PATIENCE_S]

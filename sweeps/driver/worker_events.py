@@ -1,4 +1,4 @@
-"""Applies the workers' events to the sweep's state and to its tracking."""
+"""Application of the workers' events to the sweep's state and tracking."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class WorkerEvents:
         self._early: dict[str, list[Event]] = {}
         """Events of trials that Tune has not announced yet."""
         self._exploits: dict[tuple[str, int], Exploit] = {}
-        """Exploits that are recorded when the trial's workers begin to train from the other trial's state."""
+        """Pending exploits; each is recorded when the trial's workers begin to train from the other trial's state."""
 
     def take(self, events: Iterable[Event]) -> None:
         """Apply a batch of events.
@@ -106,7 +106,7 @@ class WorkerEvents:
             for status in self._state.all_trials:
                 if status.state == "running":
                     exploits = self._recorder.trials.exploits(status.trial)
-                    taken_over = (status.trial, exploits + 1) in self._exploits  # at a step that may be earlier
+                    taken_over = (status.trial, exploits + 1) in self._exploits  # the other trial's step may be earlier
                     status.lost_after = 0 if taken_over else status.step
                     failures = sum(not each.moved for each in status.failures)
                     found[status.trial] = TrialSoFar(status.workers_attempt, failures, status.lost_after)
@@ -174,7 +174,7 @@ class WorkerEvents:
         self._record_exploit(event.trial, status.lineage)
 
     def _take_workers(self, status: TrialStatus, number: int) -> None:
-        """Apply the number of workers with which an attempt at an elastic trial begins."""
+        """Record the number of workers with which an attempt of an elastic trial begins."""
         before = len(status.spans[-1].workers) if status.spans else number
         status.resize(number)
         if number != before:
@@ -237,7 +237,7 @@ class WorkerEvents:
         self._save(trial, traceback_name(attempt), traceback_text(trial, attempt, errors))
 
     def _save(self, trial: str, name: str, text: str) -> None:
-        """Write a file into the trial's log folder, and attach it to its run."""
+        """Write a file into the trial's log folder, and attach it to the trial's run."""
         folder = logs_folder(self._state.folder, trial)
         with contextlib.suppress(OSError):  # the disk is full, or the folder is another machine's: MLflow has the text
             folder.mkdir(parents=True, exist_ok=True)
@@ -246,7 +246,7 @@ class WorkerEvents:
 
     def _take_metrics(self, status: TrialStatus, event: Log) -> None:
         if status.is_pruned or status.state == "pruned":  # measured before its workers heard of it
-            if isinstance(event, Report) and event.checkpoint is not None:  # which may have replaced earlier ones
+            if isinstance(event, Report) and event.checkpoint is not None:  # it may have replaced earlier ones
                 self._record_checkpoint(status, event, event.checkpoint, event.held)
             return
         status.lost_after = None  # workers post first what was lost
@@ -286,8 +286,8 @@ class WorkerEvents:
             self._record_checkpoint(status, report, report.checkpoint, report.held)
 
     def _record_checkpoint(self, status: TrialStatus, event: Log, checkpoint: str, held: str | None) -> None:
-        """Record the checkpoint of an event. It is the best checkpoint if its values are the best among all saved ones:
-        the best report may have come without a checkpoint."""
+        """Record the checkpoint of an event. It is the trial's best checkpoint if its values are the best of all
+        checkpoints; the best report may have none."""
         status.saved_step = event.step
         objectives, kept = self._state.objectives, self._state.composition.config.checkpoint.keep
         kinds: list[CheckpointKind] = ["last"]

@@ -11,7 +11,7 @@ from sweeps.runtime.events import Ended
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a report or an attempt's end, given once it is recorded together with everything before it. The
+    """The driver's answer to a report or an attempt's end, given once this and all earlier events are recorded. The
     trial continues unless a field says otherwise."""
 
     trial: str
@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
     """Message to a trial's actor that waits for its workers, with the result to pass on to Tune."""
 
     result: Mapping[str, Any]
-    """The trial's newest report; empty if it has made none, or with an error."""
+    """The trial's newest report; empty if it has made none, or if there is an ``error``."""
     end: Ended | None = None
     """End of the workers; None if the driver has decided about the trial while they still run."""
     error: str | None = None

@@ -1,9 +1,10 @@
-"""Re-attachment to the driver, by which a sweep survives the death of its broker's process.
+"""Re-attachment of a restarted broker to the driver, so that a sweep survives the death of the broker's process.
 
-Ray starts another process behind the same handles. The new process knows no trial, and lets none begin. The driver
-notices this by ``NotAttached``, and attaches: it sends the settings of the whole sweep again, and its knowledge of each
-trial. The actor of a trial gets an end with ``BROKER_DIED`` instead of its next report (``ended_with_broker``), and
-begins the trial again from its newest checkpoint; workers of earlier attempts are told to end.
+When the broker's process dies, Ray starts another one behind the same handles. The new process knows no trial, and lets
+none begin. The driver notices this by ``NotAttached``, and attaches: it sends the settings of the whole sweep again,
+and its knowledge of each trial. The actor of a trial gets an end with ``BROKER_DIED`` instead of its next report
+(``ended_with_broker``), and begins the trial again from its newest checkpoint; workers of earlier attempts are told to
+end.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from typing import Any, NamedTuple
 from sweeps.runtime.events import Ended, now_ms
 
 BROKER_DIED = "the process of the sweep's broker has died"
-"""Reason why all trials begin again, for messages."""
+"""Message that explains why all trials begin again."""
 
 
 class NotAttached(Exception):
-    """A restarted broker has not received its predecessor's state from the driver yet."""
+    """Raised while a restarted broker has not received its predecessor's state from the driver."""
 
 
 Told = tuple[str, tuple[Any, ...]]
-"""A driver's message for the whole sweep: a method of the broker, and its arguments."""
+"""Message of the driver for the whole sweep: the broker's method to call, and its arguments."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,10 @@ class Begun(NamedTuple):
     delivered: int | None
     """Step of the last report of previous attempts; None if there was none."""
     lost_after: int | None = None
-    """Step after which events of earlier attempts may have been lost with a process of the broker; None if none
-    were."""
+    """Step after which events of earlier attempts may have been lost because the broker's process died; None if none
+    were lost."""
 
 
 def ended_with_broker(trial: str, attempt: int) -> Ended:
-    """The end of an attempt that began with a broker process that has died; it is not a failure."""
+    """Return the end of an attempt that began with a broker process that has died; it is not a failure."""
     return Ended(trial, attempt, BROKER_DIED, moved=BROKER_DIED, timestamp_ms=now_ms())

@@ -1,4 +1,4 @@
-"""State machine of one attempt at a trial: from its assignment to a worker group to the end of its workers.
+"""State machine of one attempt at a trial, from its assignment to a worker group to the end of the workers.
 
     STARTING --a worker posts--> TRAINING --all workers finish, fail or hang--> ENDED
         \\_____________________________ the same, before training ______________/
@@ -37,7 +37,7 @@ class Phase(Enum):
 
 
 class StopRequest(IntEnum):
-    """Request to an attempt's workers; a later one in this list replaces an earlier one."""
+    """Request to an attempt's workers, in ascending order: a higher request replaces a lower one."""
 
     NONE = 0
     AT_CHECKPOINT = 1
@@ -103,8 +103,8 @@ class Attempt:
     # --- transitions ------------------------------------------------------------------------------------------
 
     def assign(self, slot: str, log_folder: str) -> None:
-        """Record the slot to which the attempt is given, and the folder of its workers' logs. If it has waited for
-        another slot's workers, their errors and the time that it waited are not those of the new ones."""
+        """Record the slot to which the attempt is given, and the folder of its workers' logs. If the attempt waited for
+        another slot's workers before, their errors and the waiting time are discarded."""
         self.slot, self.log_folder, self._assigned_ms = slot, log_folder, now_ms()
         self.errors.clear()
         self._began = time.monotonic()
@@ -135,10 +135,10 @@ class Attempt:
         self._publish(event)
 
     def answer(self, answer: Answer) -> None:
-        """Apply the driver's answer to a report, or to the end."""
+        """Apply the driver's answer to a report or to the attempt's end."""
         self._unanswered = max(0, self._unanswered - 1)
         self._result = answer.result or self._result
-        if answer.tries_again is not None:  # else it is of a report that came after the end
+        if answer.tries_again is not None:  # else it answers a report that came after the end
             self._tries_again = answer.tries_again
         if answer.stops:
             self.request_stop(StopRequest.DISCARD)
@@ -157,10 +157,11 @@ class Attempt:
         self._answered.set()
 
     def forget_questions(self, asked: int) -> None:
-        """Stop waiting for lost answers: a trial without an answer is then ended as hanging, and begins again.
+        """Stop waiting for answers that are lost: a trial that still has no answer is then ended as hanging, and begins
+        again.
 
         Args:
-            asked: Number of reports and ends that the driver has not received yet, and will answer.
+            asked: Number of reports and ends that the driver has not received yet and will still answer.
         """
         self._unanswered = asked
         self._answered.set()
@@ -212,7 +213,8 @@ class Attempt:
         return self.end
 
     def reason_to_move(self, end: Ended) -> str | None:
-        """Reason why the trial continues on other workers after this end, which is then not a failure."""
+        """Return why the trial continues on other workers after this end, which is then no failure; None if it does
+        not."""
         if end.error is None:
             return self._moves
         taken = [each.message for each in causes(end) if each.node_was_taken]
@@ -221,13 +223,13 @@ class Attempt:
         return self._moves if end.failure is None or may_be_the_nodes(end) else None
 
     def move(self, reason: str, *, in_time: bool = True) -> None:
-        """Ask the workers to save a checkpoint and stop, so that the trial continues on others; one worker may be lost
-        in the meantime.
+        """Ask the workers to save a checkpoint and stop, so that the trial continues on other workers; the loss of a
+        worker in the meantime is no failure.
 
         Args:
             reason: Reason for the user.
-            in_time: Whether these workers are about to end: a training that cannot save when asked stops at its next
-                report then, and else at its next checkpoint.
+            in_time: Whether these workers are about to end. A training that cannot save when asked then stops at its
+                next report; otherwise it stops at its next checkpoint.
         """
         waits = not in_time and not self._saves_when_asked
         request = StopRequest.AT_CHECKPOINT if waits else StopRequest.SAVE
@@ -264,7 +266,7 @@ class Attempt:
             self._decided.set()
 
     def pace(self) -> tuple[int, float] | None:
-        """Return the newest step, and the seconds per step in this attempt; None before two logs."""
+        """Return the newest step and the seconds per step in this attempt; None before its second log."""
         first, last = self._first_log, self._last_log
         if first is None or last is None or last.step <= first.step:
             return None
@@ -279,8 +281,8 @@ class Attempt:
     # --- waiting ----------------------------------------------------------------------------------------------
 
     async def next_outcome(self, timeout_s: float) -> Outcome:
-        """Wait until the trial's actor has a decision of the driver or the attempt's end to pass on to Tune. The driver
-        has recorded everything before that.
+        """Wait for a decision of the driver, or the attempt's end, that the trial's actor passes on to Tune. The driver
+        has recorded all earlier events by then.
 
         Raises:
             TimeoutError: There was no outcome in time.
@@ -302,12 +304,12 @@ class Attempt:
 
     @property
     def silent_s(self) -> float:
-        """Seconds since the workers' last event, also while a report waits for the driver."""
+        """Seconds since the workers' last event, whether or not a report waits for the driver."""
         return self._silence.seconds
 
     def silence(self, hang_timeout_s: float, start_timeout_s: float = 0.0) -> tuple[float, float]:
-        """Seconds since the workers' last event, and the maximum in this phase; no maximum while a report waits for the
-        driver."""
+        """Return the seconds since the workers' last event, and the allowed maximum in this phase; infinite while a
+        report waits for the driver."""
         if self._unanswered or self._returns or self.phase is Phase.ENDED:
             return 0.0, math.inf
         is_starting = self.phase is Phase.STARTING
@@ -334,7 +336,7 @@ class Attempt:
 
 
 def causes(end: Ended) -> list[WorkerError]:
-    """All errors of workers in an attempt's end."""
+    """Return all errors of workers in an attempt's end."""
     return [each for each in (end.failure, *end.others) if each is not None]
 
 
@@ -349,10 +351,10 @@ def may_be_the_nodes(end: Ended) -> bool:
 
 
 def with_errors(event: Ended, errors: list[WorkerError], log_folder: str) -> Ended:
-    """The end of an attempt with the error that caused it, and the others.
+    """Return an attempt's end, completed with the error that caused it and the errors of the other workers.
 
     Args:
-        event: End as the slot noticed it.
+        event: End as the slot reported it.
         errors: Errors that workers have reported, in order of arrival.
         log_folder: Folder of the trial's logs, which may explain why a worker was lost.
     """

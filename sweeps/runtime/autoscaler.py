@@ -27,7 +27,7 @@ def nodes_to_come(cluster: Cluster, nodes: Sequence[Mapping[str, float]]) -> lis
     """Return the nodes that the autoscaler may still add to the connected cluster; empty without an autoscaler.
 
     Args:
-        cluster: Config of the cluster. Its ``node_types`` replace what the autoscaler's own config says.
+        cluster: Config of the cluster. Its ``node_types``, if set, replace those of the autoscaler's config.
         nodes: Resources and labels of the nodes that the cluster has.
     """
     if cluster.address == "local":
@@ -39,7 +39,7 @@ def nodes_to_come(cluster: Cluster, nodes: Sequence[Mapping[str, float]]) -> lis
         alive = sum(_is_of(node, name, kind) for node in nodes)
         coming += [_node(name, kind)] * (kind.max_workers - alive)
         present += alive
-    # The limit on all nodes together is smaller than the sum of the types' at times: the largest ones count.
+    # If the limit on all nodes is below the sum of the types' limits, the largest nodes count.
     coming.sort(key=lambda node: (node.get("GPU", 0.0), node.get("CPU", 0.0)), reverse=True)
     most = sum(kind.max_workers for kind in types.values())
     return coming[: max(0, min(most, config.get("max_workers", most)) - present)]
@@ -75,7 +75,7 @@ def _node(name: str, kind: NodeType) -> dict[str, float]:
 
 
 def _node_types(config: Mapping[str, Any]) -> dict[str, NodeType]:
-    """Types of nodes in the autoscaler's config, except the head's unless the autoscaler may add such nodes."""
+    """Return the node types in the autoscaler's config; the head's type only if the autoscaler may add nodes of it."""
     known = {}
     for name, kind in config.get("available_node_types", {}).items():
         is_head = name == config.get("head_node_type")
@@ -87,7 +87,7 @@ def _node_types(config: Mapping[str, Any]) -> dict[str, NodeType]:
 
 
 def _config_on_head() -> dict[str, Any]:
-    """Config of the cluster's autoscaler; empty if there is none, or its config is not on the head node."""
+    """Return the config of the cluster's autoscaler; empty if there is none, or its config is not on the head node."""
     import ray
 
     ask = ray.remote(autoscaler_config).options(num_cpus=0, max_retries=0, resources={HEAD: 0.001})

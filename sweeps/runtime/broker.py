@@ -30,13 +30,13 @@ CHECKED_WITHIN_S = 180.0
 
 
 class Broker(SharedSlots):
-    """The only channel between workers, Tune's actors and the driver; see the module. Every method is called through a
-    Ray actor handle."""
+    """The only channel between workers, trials' Tune actors and the driver; see the module. Every method is called
+    through a Ray actor handle."""
 
     def __init__(self, *, is_new: bool = True, start_group: StartGroup | None = None) -> None:
         """
         Args:
-            is_new: False if it replaces a broker whose process died.
+            is_new: False for a broker that replaces one whose process died.
             start_group: Starts the worker group of a slot with lanes; None: there are no lanes.
         """
         super().__init__(start_group)
@@ -45,12 +45,12 @@ class Broker(SharedSlots):
         if is_new:
             self._attached.set()
         self._before: Mapping[str, TrialSoFar] = {}
-        """The trials of the previous process, as far as the driver knows them."""
+        """Trials of the broker's previous process, as reported by the driver."""
         self._events: list[Event] = []
         self._arrived = asyncio.Event()
         self._stops_all = False
         self._is_answered = True
-        """Whether the driver answers reports and ends."""
+        """Whether the driver still answers reports and ends."""
         self._stopped_by_user: set[str] = set()
         self._avoided: Mapping[str | None, tuple[str, ...]] = {}
         self._leaving: dict[str, str] = {}
@@ -73,7 +73,7 @@ class Broker(SharedSlots):
         Args:
             trial: Id of the trial.
             saves_when_asked: See ``Attempt``.
-            lost: End of the attempt before, if an earlier process of the broker has died during it.
+            lost: End of the previous attempt, if the broker's process died during it.
         """
         await self._attached.wait()
         earlier = self._before.get(trial, TrialSoFar() if lost is not None else None)
@@ -111,13 +111,13 @@ class Broker(SharedSlots):
         return await self._elastic.claim(trial, numbers, total_steps, previous)
 
     async def release_workers(self, trial: str) -> None:
-        """Free the workers of an elastic trial for others."""
+        """Free the workers of an elastic trial for other trials."""
         self._elastic.release(trial)
 
     async def next_outcome(self, trial: str, hang_timeout_s: float, start_timeout_s: float = 0.0) -> Outcome | None:
-        """Wait for the next message of the trial's actor to Tune; see ``Attempt.next_outcome``. Workers that post
-        nothing for ``hang_timeout_s`` count as hanging; those that have not begun get longer, since a machine may be
-        busy, and at least ``start_timeout_s``.
+        """Wait for the next outcome that the trial's actor passes on to Tune; see ``Attempt.next_outcome``. Workers
+        that post nothing for ``hang_timeout_s`` count as hanging; those that have not begun get longer, since a machine
+        may be busy, and at least ``start_timeout_s``.
 
         Returns:
             None if the attempt began with another process of the broker, which has died.
@@ -145,7 +145,8 @@ class Broker(SharedSlots):
                 continue  # logs may have been posted meanwhile
 
     def _suspected(self, attempt: Attempt, end: Ended) -> tuple[str, ...]:
-        """Ids of an attempt's nodes that must be checked, if one of them may have caused the failure."""
+        """Return the ids of an attempt's nodes if one of them may have caused its failure, so that they must be
+        checked."""
         if not self._checks_nodes or attempt.phase is Phase.ENDED or not may_be_the_nodes(end):
             return ()
         if attempt.reason_to_move(end) is not None:
@@ -171,16 +172,16 @@ class Broker(SharedSlots):
         return not queue.is_closed and not set(queue.nodes) & set(avoid)
 
     async def nodes_to_avoid(self, trial: str, pool: str | None = None) -> tuple[str, ...]:
-        """Ids of the nodes on which no worker of a pool may be placed. If the trial has failed and its nodes are being
-        checked, wait for the result."""
+        """Return the ids of the nodes on which no worker of a pool may be placed. If the trial has failed and its nodes
+        are being checked, wait for the result."""
         before = self._attempts.get(trial)
         if before is not None and before.end is not None and before.end.suspected:
             await self._suspects.wait(before.end.suspected, CHECKED_WITHIN_S)
         return self._avoided.get(pool, ())
 
     async def nodes_to_avoid_now(self, workers: Workers) -> tuple[str, ...]:
-        """Ids of the nodes on which a trial's workers must not be placed now, including nodes under check if others
-        have room."""
+        """Return the ids of the nodes on which a trial's workers must not be placed now, including nodes under check if
+        others have room."""
         avoided = self._avoided.get(workers.pool, ())
         return (*avoided, *await self._suspects.left_out(workers, avoided, self._idle.queues))
 
@@ -224,7 +225,7 @@ class Broker(SharedSlots):
         """Record that a worker's process has received SIGTERM: the trial moves, and a slot without a trial ends."""
         queue, has_lanes = self._slots.get(slot), self._lanes_of(slot) is not None
         attempts = self._attempts_of(slot)
-        continues = has_lanes and bool(attempts)  # the trials of a closed slot with lanes train to their ends
+        continues = has_lanes and bool(attempts)  # trials of a closed slot with lanes train to their end
         if queue is None or queue.is_ending or (queue.is_closed and not continues):
             return  # Ray ends processes with SIGTERM, too
         if not attempts or has_lanes:
@@ -244,7 +245,7 @@ class Broker(SharedSlots):
     async def next_assignment(self, slot: str, index: int) -> Any:
         """Wait for a slot's assignment of this number, from 0; None if there will be none.
 
-        Every worker of the slot asks by itself, so that an idle slot keeps no collective operation open.
+        Every worker of the slot calls this itself, so that no collective operation stays open while the slot is idle.
         """
         if slot not in self._slots:  # it has started with another process of the broker, which has died
             return None
@@ -287,13 +288,13 @@ class Broker(SharedSlots):
             current.worker_finished(rank, num_workers, memory_mib, saved_step)
 
     async def worker_failed(self, trial: str, attempt: int, error: WorkerError) -> None:
-        """Record a worker's error. The slot ends the trial, since other workers may have more to report."""
+        """Record a worker's error. The slot ends the trial later, because other workers may still report errors."""
         if (current := self._current(trial, attempt)) is not None:
             current.add_error(error)
 
     async def group_ends(self, slot: str) -> bool:
-        """Record that a slot's workers are about to be ended; return whether they lost the connection to a worker that
-        reported no error."""
+        """Record that a slot's workers are about to be terminated; return whether they lost the connection to a worker
+        that reported no error."""
         self._slots[slot].is_ending = True
         errors = [error for attempt in self._attempts_of(slot) for error in attempt.errors.values()]
         return bool(errors) and all(each.kind == "peer" for each in errors)
@@ -304,7 +305,7 @@ class Broker(SharedSlots):
         Args:
             trial: Id of the trial.
             attempt: Number of the attempt.
-            above: Request that its workers know already.
+            above: Request that the trial's workers already know.
         """
         current = self._current(trial, attempt)
         return StopRequest.DISCARD if current is None else await current.wait_for_stop(above)
@@ -315,7 +316,7 @@ class Broker(SharedSlots):
         """Restore the state of the previous broker, and let trials begin.
 
         Args:
-            trials: Those that have not ended.
+            trials: The driver's knowledge of the trials that have not ended.
             told: The driver's messages about the whole sweep.
 
         Returns:
@@ -339,7 +340,7 @@ class Broker(SharedSlots):
                 attempt.answer(each)
 
     async def needs_no_answers(self) -> None:
-        """Let trials end without the driver's answers, since it records nothing further."""
+        """Let trials end without the driver's answers, because the driver records nothing further."""
         self._is_answered = False
         for attempt in self._attempts.values():
             attempt.needs_no_answers()
@@ -357,7 +358,7 @@ class Broker(SharedSlots):
             self._withdraw(current)
 
     async def stop_for_good(self, trial: str) -> None:
-        """Ask a trial to stop after a checkpoint, in this attempt and in later ones, since it may be paused."""
+        """Ask a trial to stop after a checkpoint, in this attempt and in later ones, because it may be paused now."""
         self._stopped_by_user.add(trial)
         await self.stop(trial)
 
@@ -386,7 +387,7 @@ class Broker(SharedSlots):
         self._elastic.set_room(places, expected, to_come)
 
     async def avoid(self, nodes: Mapping[str | None, tuple[str, ...]], checked: Collection[str] = ()) -> None:
-        """Place no further workers on some nodes.
+        """Place no further workers on the given nodes.
 
         Args:
             nodes: Ids of the nodes, by pool.
@@ -396,7 +397,7 @@ class Broker(SharedSlots):
         self._suspects.checked(checked)
 
     async def nodes_leave(self, nodes: Mapping[str, str]) -> None:
-        """Move the trials on some nodes elsewhere, after a checkpoint.
+        """Move the trials on the given nodes to other nodes, after a checkpoint.
 
         Args:
             nodes: Announcement for each node, by its id.
@@ -405,15 +406,15 @@ class Broker(SharedSlots):
         self._move_from(nodes)
 
     async def check_nodes(self) -> None:
-        """Register the nodes of attempts that may have failed because of them: the next attempt waits for the check,
-        and workers of other trials go elsewhere if there is room."""
+        """From now on, have nodes checked that may have caused a failure: the trial's next attempt waits for the check,
+        and workers of other trials are placed elsewhere if there is room."""
         self._checks_nodes = True
 
     async def drain(self, timeout_s: float) -> list[Event]:
         """Return all events since the last call; wait up to ``timeout_s`` for the first one.
 
         Raises:
-            NotAttached: This process takes the place of another one, and the driver has not attached.
+            NotAttached: This process has replaced another one, and the driver has not attached yet.
         """
         if not self._attached.is_set():
             raise NotAttached
@@ -442,6 +443,6 @@ class Broker(SharedSlots):
                 self._withdraw(attempt)
 
     def _current(self, trial: str, number: int) -> Attempt | None:
-        """The trial's current attempt, if it has this number."""
+        """Return the trial's current attempt if it has this number, else None."""
         attempt = self._attempts.get(trial)
         return attempt if attempt is not None and attempt.number == number else None

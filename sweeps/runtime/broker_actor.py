@@ -1,4 +1,4 @@
-"""The broker as Ray starts it."""
+"""Ray actor class of the broker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sweeps.runtime.lane_group_owner import start_group
 
 
 class BrokerActor(Broker):
-    """The broker as an actor that Ray restarts when its process dies."""
+    """Broker as an actor that Ray restarts when its process dies."""
 
     def __init__(self) -> None:
         is_new = not ray.get_runtime_context().was_current_actor_reconstructed

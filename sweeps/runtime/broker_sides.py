@@ -1,6 +1,7 @@
-"""Interfaces of the broker for a trial's actor and for the workers of a slot; ``DriverSide`` is the driver's.
+"""Interfaces to the broker for a trial's actor and for the workers of a slot; the driver's is ``DriverSide``.
 
-Only ``call`` knows that it is a Ray actor. The types are those of ``Broker`` itself, which workers do not import.
+Only ``call`` depends on the broker being a Ray actor. Calls are checked against the types of ``Broker``, which workers
+do not import.
 """
 
 from __future__ import annotations
@@ -53,19 +54,19 @@ class _Side:
         ask(self._broker.end, event)
 
     def lanes(self) -> tuple[int, str | None]:
-        """Return the number of trials that a worker group should train at a time, with the measurements once that is
-        final."""
+        """Return the number of trials that a worker group should train at a time, and a text of the measurements once
+        the number is final."""
         return ask(self._broker.lanes)
 
 
 class TrialSide(_Side):
-    """The broker, for a trial's Tune actor and for owners of worker groups. Calls wait for answers, unless the method
-    returns nothing that a trial needs."""
+    """Interface to the broker for a trial's Tune actor and for owners of worker groups. Calls wait for answers, unless
+    the method returns nothing that a trial needs."""
 
     def __init__(self, actor: Any) -> None:
         super().__init__(actor)
         self.workers = WorkersSide(actor)
-        """The broker, for the workers of the trial."""
+        """Interface to the broker for the trial's workers."""
 
     # --- attempts ---------------------------------------------------------------------------------------------
 
@@ -78,12 +79,12 @@ class TrialSide(_Side):
         return ask(self._broker.claim_workers, trial, numbers, total_steps, previous)
 
     def release_workers(self, trial: str) -> None:
-        """Free the workers of an elastic trial for others."""
+        """Free the workers of an elastic trial for other trials."""
         call(self._broker.release_workers, trial)
 
     def next_outcome(self, trial: str, attempt: int, hang_timeout_s: float, start_timeout_s: float) -> Outcome:
-        """Wait for the next message of the trial's actor to Tune. If the broker's process dies, the attempt ends and
-        the trial moves."""
+        """Wait for the next outcome that the trial's actor passes on to Tune. If the broker's process dies, the attempt
+        ends and the trial moves."""
         outcome: Outcome | None = None
         with contextlib.suppress(ray.exceptions.ActorUnavailableError):
             outcome = ask(self._broker.next_outcome, trial, hang_timeout_s, start_timeout_s)
@@ -135,8 +136,8 @@ class TrialSide(_Side):
 
 
 class WorkersSide(_Side):
-    """The broker, for the workers of a slot and their controller in Ray Train. Methods that return an ``ObjectRef``
-    do not wait."""
+    """Interface to the broker for the workers of a slot and their controller in Ray Train. Methods that return an
+    ``ObjectRef`` do not wait."""
 
     # --- the trial of a worker --------------------------------------------------------------------------------
 
@@ -183,7 +184,7 @@ class WorkersSide(_Side):
         return call(self._broker.wait_for_trial, slot, is_idle)
 
     def take_trials(self, slot: str, most: int) -> list[Assignment]:
-        """Take up to a number of waiting trials into lanes."""
+        """Move at most ``most`` waiting trials into lanes."""
         return ask(self._broker.take_trials, slot, most)
 
     def lane_ended(self, slot: str, event: Ended) -> None:
@@ -195,7 +196,7 @@ class WorkersSide(_Side):
         call(self._broker.set_lanes, number, reason)
 
     def worker_of_slot_failed(self, slot: str, error: WorkerError) -> None:
-        """Report an error of a worker as an error of all its trials."""
+        """Report a worker's error as an error of all trials of its slot."""
         ask(self._broker.worker_of_slot_failed, slot, error)
 
     # --- processes and nodes ----------------------------------------------------------------------------------
@@ -221,6 +222,6 @@ class WorkersSide(_Side):
         call(self._broker.worker_terminated, slot, rank)
 
     def group_ends(self, slot: str) -> bool:
-        """Tell the broker that a slot's workers are about to be ended; return whether they lost the connection to a
-        worker that reported no error."""
+        """Tell the broker that a slot's workers are about to be terminated; return whether they lost the connection to
+        a worker that reported no error."""
         return ask(self._broker.group_ends, slot)

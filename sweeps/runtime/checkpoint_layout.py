@@ -1,4 +1,4 @@
-"""Folders of a trial's checkpoints, and of checkpoints from which other trials continue.
+"""Layout of the folders of a trial's checkpoints, including those from which other trials continue.
 
 ``trials/0003`` holds ``step-00000020``, ...; after the trial has continued from another trial's state twice,
 ``trials/0003/lineage-2`` does. ``trials/0007/pinned`` holds the checkpoint from which others may continue, since the
@@ -32,7 +32,7 @@ Folder: TypeAlias = Path | ObjectStore
 
 PINNED = "pinned"
 PROGRAM = PROGRAM_FOLDER
-"""Folder of the files of a trial's program, beside its checkpoints."""
+"""Name of the folder for the files of a trial's program, beside its checkpoints."""
 LINEAGE = "lineage-"
 
 
@@ -56,7 +56,7 @@ def checkpoint_folder(trials: ObjectStore, trial: str, num_exploits: int) -> Obj
 
 
 def checkpoint_folder(trials: Folder, trial: str, num_exploits: int) -> Folder:
-    """Folder in which a trial saves its checkpoints.
+    """Return the folder in which a trial saves its checkpoints.
 
     Args:
         trials: Folder of all trials.
@@ -79,7 +79,7 @@ def trial_and_exploits(name: str) -> tuple[str, int]:
 
 
 def checkpoint_folders(trials: Path, trial: str) -> Iterator[Path]:
-    """All folders in which a trial has saved checkpoints, in order."""
+    """Yield all folders in which a trial has saved checkpoints, in order."""
     for num_exploits in itertools.count():
         folder = checkpoint_folder(trials, trial, num_exploits)
         if not folder.is_dir():
@@ -88,7 +88,7 @@ def checkpoint_folders(trials: Path, trial: str) -> Iterator[Path]:
 
 
 def pin(trials: Folder, trial: str, num_exploits: int, step: int) -> bool:
-    """Keep the checkpoint of a trial's step for others, until the next one is pinned; return whether it exists."""
+    """Pin a trial's checkpoint for other trials, until its next one is pinned; return whether the checkpoint exists."""
     checkpoint = _checkpoint(checkpoint_folder(trials, trial, num_exploits), step)
     pinned = trials / trial / PINNED
     kept = _checkpoint(pinned, step)
@@ -103,7 +103,7 @@ def pin(trials: Folder, trial: str, num_exploits: int, step: int) -> bool:
 
 
 def no_checkpoint(step: int) -> TrialFailed:
-    """The failure of a trial from which others cannot continue."""
+    """Return the error of a trial whose report came without the checkpoint that other trials need."""
     return TrialFailed(
         f"the report of step {step} came without a checkpoint, from which other trials could continue; with this "
         "search.scheduler.kind every report needs one"
@@ -111,7 +111,7 @@ def no_checkpoint(step: int) -> TrialFailed:
 
 
 def is_pinned(trials: Folder, origin: Origin) -> bool:
-    """Whether a trial can continue from an origin."""
+    """Whether the checkpoint of an origin is pinned, so that a trial can continue from it."""
     return _exists(_checkpoint(trials / origin.trial / PINNED, origin.step))
 
 
@@ -119,8 +119,7 @@ def take_over(trials: Folder, trial: str, origin: Origin, objectives: Sequence[O
     """Make another trial's pinned checkpoint the starting point of a trial, and remove the trial's own ones except the
     best and newest.
 
-    The copy has no metrics, since those of the other trial are not the trial's own. No worker may save into the folder
-    meanwhile.
+    The copy has no metrics, because they would be the other trial's. No worker may save into the folder meanwhile.
 
     Args:
         trials: Folder of all trials.
@@ -153,14 +152,14 @@ def take_over(trials: Folder, trial: str, origin: Origin, objectives: Sequence[O
 
 def release(trials: Folder, trial: str) -> None:
     """Remove the pinned checkpoint of a trial when no other trial can continue from it any longer."""
-    with contextlib.suppress(OSError):  # it takes space only
+    with contextlib.suppress(OSError):  # a checkpoint that stays only takes space
         _remove(trials / trial / PINNED)
 
 
 def newest_step(folder: Path) -> int | None:
-    """Step of the newest checkpoint in a folder; None if there is none."""
+    """Return the step of the newest checkpoint in a folder; None if there is none."""
     steps = (each.name.removeprefix("step-") for each in folder.glob("step-*"))
-    return max((int(step) for step in steps if step.isdigit()), default=None)  # not what is being written
+    return max((int(step) for step in steps if step.isdigit()), default=None)  # without folders being written
 
 
 def _checkpoint(folder: Folder, step: int) -> Folder:
@@ -168,7 +167,7 @@ def _checkpoint(folder: Folder, step: int) -> Folder:
 
 
 def _checkpoints(folder: Folder) -> Sequence[Folder]:
-    """The checkpoints in a folder, in order of their steps."""
+    """Return the checkpoints in a folder, in order of their steps."""
     if isinstance(folder, Path):
         return sorted(folder.glob("step-*"))
     return [folder / name for name in folder.folders() if name.startswith("step-")]
@@ -179,7 +178,7 @@ def _exists(checkpoint: Folder) -> bool:
 
 
 def _is_whole(checkpoint: Folder) -> bool:
-    """Whether a checkpoint is neither damaged, nor left half written by a worker that was killed."""
+    """Whether a checkpoint is complete: not damaged, and not left half written by a killed worker."""
     return checkpoint.name.removeprefix("step-").isdigit() if isinstance(checkpoint, Path) else _exists(checkpoint)
 
 
@@ -191,7 +190,7 @@ def _remove(folder: Folder) -> None:
 
 
 def _losses(checkpoint: Folder, objectives: Sequence[Objective]) -> tuple[float, ...] | None:
-    """The objectives at a checkpoint as losses; None if the first is missing, damaged, or not a number."""
+    """Return the objectives at a checkpoint as losses; None if the first is missing, damaged, or not a number."""
     metrics: dict[str, float] | None = None
     if isinstance(checkpoint, Path):
         metrics = read_metrics(checkpoint)
@@ -202,12 +201,12 @@ def _losses(checkpoint: Folder, objectives: Sequence[Objective]) -> tuple[float,
 
 
 def _copy(source: Folder, target: Folder, *, metrics: bytes | None = None) -> None:
-    """Copy a checkpoint under a further name, completely or not at all.
+    """Copy a checkpoint to another place, completely or not at all.
 
     Args:
         source: The checkpoint.
-        target: The further name.
-        metrics: Content of its ``METRICS_FILE`` there; default: the same.
+        target: Place of the copy.
+        metrics: Content of the copy's ``METRICS_FILE``; default: that of the source.
     """
     if isinstance(source, ObjectStore) and isinstance(target, ObjectStore):
         committed_folder.copy(source, target, {} if metrics is None else {METRICS_FILE: metrics})

@@ -1,4 +1,4 @@
-"""Connects to a Ray cluster, or starts one on this machine, without Ray's own output."""
+"""Connection to a Ray cluster, or start of one on this machine, without Ray's own output."""
 
 from __future__ import annotations
 
@@ -107,7 +107,8 @@ def connected(
 
 
 def fork_server(config: SweepConfig) -> contextlib.AbstractContextManager[ForkServer | None]:
-    """The fork server for a sweep's cluster; None on a running cluster, and if it is impossible or not wanted."""
+    """Return a context with the fork server for a sweep's cluster; with None on a running cluster, or if a fork server
+    is impossible or turned off."""
     is_possible = sys.platform == "linux" and len(tempfile.gettempdir()) <= MAX_FOLDER
     if config.cluster.address != "local" or not is_possible or os.environ.get(ADDRESS) == "":
         return contextlib.nullcontext()
@@ -115,9 +116,9 @@ def fork_server(config: SweepConfig) -> contextlib.AbstractContextManager[ForkSe
 
 
 def _started_here(start: Callable[[], Any], forks: psutil.Process | None = None) -> Any:
-    """Start Ray on this machine without the processes that a sweep does not use, and in the usual way if that fails:
-    its processes wait only some seconds for each other, a busy machine may need longer, and another program may have
-    taken a port in the meantime.
+    """Start Ray on this machine without the processes that a sweep does not use; if that fails, in the usual way. The
+    first start may fail because Ray's processes wait only some seconds for each other, which is too short on a busy
+    machine, or because another program has taken a port in the meantime.
 
     Raises:
         UserError: Ray failed to start twice.
@@ -153,12 +154,12 @@ def _started_here(start: Callable[[], Any], forks: psutil.Process | None = None)
 
 
 def answering_dashboard(address: str | None) -> str | None:
-    """URL of the dashboard, if it answers. A cluster may name an address even though it was installed without
-    ``ray[default]``, or its dashboard has died.
+    """Return the dashboard's URL, or None if it does not answer. A cluster may name an address although it was
+    installed without ``ray[default]`` or its dashboard has died.
 
     Args:
-        address: ``host:port`` as Ray names it, or what ``RAY_OVERRIDE_DASHBOARD_URL`` says without its protocol; None
-            for a client's connection.
+        address: ``host:port`` as Ray names it, or ``RAY_OVERRIDE_DASHBOARD_URL`` without its protocol; None for a
+            client's connection.
     """
     if not address:
         return None
@@ -174,7 +175,7 @@ def answering_dashboard(address: str | None) -> str | None:
 
 
 def alive_nodes() -> list[dict[str, float]]:
-    """Resources and labels of each node of the connected cluster."""
+    """Return the resources and labels of each node of the connected cluster."""
     import ray
 
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
@@ -182,7 +183,7 @@ def alive_nodes() -> list[dict[str, float]]:
 
 
 def free_nodes() -> list[dict[str, float]]:
-    """Unreserved resources of each node of the connected cluster, and its labels."""
+    """Return the unreserved resources and the labels of each node of the connected cluster."""
     import ray
 
     from sweeps.compat.ray_core import unreserved_resources
@@ -210,14 +211,15 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def _loopback_environment() -> dict[str, str]:
-    """Environment of a cluster on this machine only: Ray's processes, and workers among themselves, use loopback."""
+    """Return the environment of a cluster on this machine only: Ray's processes and workers communicate over
+    loopback."""
     from sweeps.compat.ray_core import LISTEN_ON_ALL
 
     return {LISTEN_ON_ALL: "0", "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo"}
 
 
 def worker_environment(cluster: Cluster) -> dict[str, str]:
-    """Environment of every process that Ray starts for a sweep."""
+    """Return the environment of every process that Ray starts for a sweep."""
     environment = {
         # Interval at which Train's controller polls its workers; the default of 2 s delays the end of every trial.
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",

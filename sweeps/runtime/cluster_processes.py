@@ -1,4 +1,4 @@
-"""The processes of a cluster that this process has started on this machine: Ray's server and node."""
+"""Processes of a Ray cluster that this process has started on this machine: Ray's server and node."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import psutil
 NAMES = ("gcs_server", "raylet")
 """Processes that every Ray cluster has."""
 TITLES = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
-"""Titles of the agents of Ray's node."""
+"""Process titles of the agents of a Ray node."""
 SCRIPTS = ("/dashboard/agent.py", "/runtime_env/agent/main.py")
-"""Scripts of the agents of Ray's node."""
+"""Scripts of the agents of a Ray node."""
 
 
 class OwnCluster:
-    """Ray's processes that this one has started."""
+    """Ray's processes that this process has started."""
 
     def __init__(self, others: Collection[psutil.Process] = (), forks: psutil.Process | None = None) -> None:
         """
         Args:
-            others: Processes of clusters that this process started earlier, which are left alone.
+            others: Processes of clusters that this process started earlier, which are not touched.
             forks: Process that forks the cluster's workers, if there is one.
         """
         self._forks = [] if forks is None else [forks]
@@ -37,7 +37,7 @@ class OwnCluster:
         return not self._processes
 
     def ended(self) -> str | None:
-        """Name of a process that has ended; None if all are running."""
+        """Return the name of a process that has ended; None if all are running."""
         return next((name for name, each in self._processes.items() if not _runs(each)), None)
 
     def kill(self) -> None:
@@ -56,7 +56,7 @@ class OwnCluster:
 
 
 def cluster_processes() -> list[psutil.Process]:
-    """Ray's servers and nodes among the processes that this one has started."""
+    """Return the Ray servers and nodes that this process has started."""
     return [each for each in psutil.Process().children() if _runs(each) and each.name() in NAMES]
 
 

@@ -1,4 +1,4 @@
-"""Checks a task's Ray Data sets on the cluster before any trial starts."""
+"""Check of a task's Ray Data datasets on the cluster, before any trial starts."""
 
 from __future__ import annotations
 

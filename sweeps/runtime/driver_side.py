@@ -1,4 +1,5 @@
-"""The broker as the driver sees it: starts its process, sends settings for the whole sweep, and receives the events."""
+"""The driver's interface to the broker: starts the broker's process, sends settings for the whole sweep, and receives
+events."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from sweeps.runtime.events import Event
 P = ParamSpec("P")
 
 MAX_RESTARTS = 100
-"""Maximum number of deaths of the broker's process, so that one that dies at every start eventually ends the sweep."""
+"""Maximum number of restarts of the broker's process, so that a broker that dies at every start eventually ends the
+sweep."""
 GROUPS_END_WITHIN_S = 20.0
 """Maximum seconds for worker groups with lanes to end with the sweep; after that they end with the broker."""
 ANSWERS_WITHIN_S = 30.0
@@ -29,29 +31,29 @@ LATE_S = 1.0
 
 
 class DriverSide:
-    """The driver's interface to the broker. Only ``drain`` waits for an answer."""
+    """Interface of the driver to the broker. Settings are sent without waiting for an answer."""
 
     def __init__(self, *, max_restarts: int = MAX_RESTARTS) -> None:
         """Start the broker's actor, which reserves no resources and ends with the driver. It runs on the driver's node,
         since the sweep does not survive the loss of that node.
 
         Args:
-            max_restarts: Maximum number of restarts after deaths of its process; 0 for a driver that never attaches,
-                whose calls of a restarted broker would wait forever.
+            max_restarts: Maximum number of restarts of the broker's process; 0 for a driver that never attaches,
+                because its calls of a restarted broker would wait forever.
         """
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": 10_000, "max_restarts": max_restarts}
         actor: Any = ray.remote(BrokerActor)
         self._broker: Broker = actor.options(scheduling_strategy=here, **options).remote()
         self.of_trials = TrialSide(self._broker)
-        """The broker, for the trials' actors."""
+        """Interface to the broker for the trials' actors."""
         self._told: dict[str, Told] = {}
-        """The last message on each subject."""
+        """Last message on each subject, which a restarted broker receives again."""
         self._leaving: dict[str, str] = {}
         self._awaited: ray.ObjectRef[list[Event]] | None = None
         """The pending ``drain`` or ``attach`` call, whose answer is events; None if there is none."""
         self._answered: ray.ObjectRef[None] | None = None
-        """The last call with answers."""
+        """The last call that sent answers."""
 
     # --- what applies to the whole sweep, and is told to a new process again ----------------------------------
 
@@ -84,16 +86,16 @@ class DriverSide:
         self._tell("lanes", Broker.set_lanes, number, reason)
 
     def avoid(self, nodes: Mapping[str | None, tuple[str, ...]], checked: Collection[str] = ()) -> None:
-        """Place no further workers on some nodes; see ``Broker.avoid``."""
+        """Place no further workers on the given nodes; see ``Broker.avoid``."""
         self._tell("avoid", Broker.avoid, nodes, checked)
 
     def nodes_leave(self, nodes: Mapping[str, str]) -> None:
-        """Let the trials on some nodes continue elsewhere; see ``Broker.nodes_leave``."""
+        """Move the trials on the given nodes to other nodes; see ``Broker.nodes_leave``."""
         self._leaving |= nodes
         self._tell("leaving", Broker.nodes_leave, {**self._leaving})
 
     def check_nodes(self) -> None:
-        """Name the nodes of attempts that may have failed because of them."""
+        """Ask the broker to have nodes checked that may have caused a failure; see ``Broker.check_nodes``."""
         self._tell("check", Broker.check_nodes)
 
     def needs_no_answers(self) -> None:
@@ -113,8 +115,8 @@ class DriverSide:
     # --- lanes, and one trial ---------------------------------------------------------------------------------
 
     def lanes(self) -> tuple[int, str | None]:
-        """Return the number of trials that a worker group should train at a time, with the measurements once that is
-        final.
+        """Return the number of trials that a worker group should train at a time, and a text of the measurements once
+        the number is final.
 
         Raises:
             RayError: The broker does not answer.
@@ -122,7 +124,7 @@ class DriverSide:
         return ray.get(call(self._broker.lanes), timeout=ANSWERS_WITHIN_S)
 
     def stop(self, trial: str) -> None:
-        """Ask a trial to leave its lane, since its actor may have died without that."""
+        """Ask a trial to leave its lane; its actor may have died without doing so."""
         call(self._broker.stop, trial)
 
     def end_groups(self) -> None:
@@ -142,7 +144,7 @@ class DriverSide:
         broker that does not answer.
 
         Returns:
-            None if the broker's process has died: events may be lost, and ``attach`` is to be called.
+            The events; None if the broker's process has died: then events may be lost, and ``attach`` must be called.
 
         Raises:
             RayError: The cluster is gone.

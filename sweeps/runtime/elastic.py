@@ -1,9 +1,10 @@
-"""Elastic trials: asks running trials to change their number of workers, and lets new trials wait for workers.
+"""Control of elastic trials: asks running trials to change their number of workers, and lets new trials wait for
+workers.
 
 A trial that changes saves its state at its next step, as if it were stopped, and its Tune actor begins it again with
-the new number of workers. Tune does not notice, and it does not count as a failure. Before a trial grows, processes for
-its new workers are started while it continues to train; once no further trial will begin, they are started before
-another trial ends.
+the new number of workers. Tune does not notice the change, which does not count as a failure. Before a trial grows,
+processes for its new workers are started while it continues to train; once no further trial will begin, they are
+started before another trial ends.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ this time is left to that trial."""
 
 
 class ElasticWorkers:
-    """Carries out the numbers of workers of a sweep's elastic trials, in the broker."""
+    """Part of the broker that gives a sweep's elastic trials the numbers of workers that ``WorkerShares`` decides."""
 
     def __init__(self, attempts: Mapping[str, Attempt], slots: Mapping[str, SlotQueue], spares: SpareProcesses) -> None:
         """
@@ -47,20 +48,20 @@ class ElasticWorkers:
         self._shares = WorkerShares()
         self._changed = asyncio.Event()
         self._room_known = asyncio.Event()
-        """Set unless a node has died since the driver last told how many workers have room."""
+        """Set unless a node has died since the driver last reported for how many workers there is room."""
         self._beginning: set[str] = set()
-        """Trials that have their workers, and whose next attempt has not begun."""
+        """Trials that have claimed workers and whose attempt has not begun yet."""
         self._prepared: dict[str, asyncio.Task[None]] = {}
         """Trials that will grow when the processes for their new workers have started."""
         self._ahead: asyncio.Task[None] | None = None
         """Task that starts processes for the trial that will grow when another one ends."""
         self._resized_at: dict[str, float] = {}
-        """Time at which each changing trial was asked to change."""
+        """Time at which each trial was asked to change its number of workers."""
         self._looks: asyncio.Task[None] | None = None
         self._ends = False
 
     def end_waiting(self, *, ends: bool) -> None:
-        """Stop making trials wait for workers because all of them stop; or make them wait again."""
+        """Stop making trials wait for workers, because all trials stop, or make them wait again."""
         self._ends = ends
         self._changed.set()
 
@@ -73,7 +74,7 @@ class ElasticWorkers:
             self._looks = asyncio.create_task(self._look_on())
 
     async def claim(self, trial: str, numbers: Sequence[int], total_steps: int | None, previous: str | None) -> int:
-        """Wait until a trial can begin.
+        """Wait until a trial gets workers with which it can begin.
 
         Args:
             trial: Id of the trial.
@@ -109,11 +110,11 @@ class ElasticWorkers:
             await self._changed.wait()
 
     def lose_node(self, end: Ended) -> str | None:
-        """Return the message for the user if an elastic trial continues on other workers after a node's death, which is
-        then not a failure; otherwise None.
+        """Return a message for the user if an elastic trial continues on other workers after a node's death, which then
+        is no failure; otherwise None.
 
         Args:
-            end: End of its attempt.
+            end: End of the trial's attempt.
         """
         lost = [each.node for each in (end.failure, *end.others) if each is not None and NODE_DIED in each.message]
         if end.trial not in self._shares.trials or not lost:
@@ -132,7 +133,7 @@ class ElasticWorkers:
             self._shares.observe_resize(time.monotonic() - asked)
 
     def release(self, trial: str) -> None:
-        """Free a trial's workers for others, since it has ended or is paused."""
+        """Free a trial's workers for other trials, because it has ended or is paused."""
         self._shares.release(trial)
         self._resized_at.pop(trial, None)
         self._changed.set()
@@ -163,7 +164,7 @@ class ElasticWorkers:
                 self._ahead = asyncio.create_task(_start(missing, self._slots[slot]))
 
     async def _grow(self, trial: str, number: int) -> None:
-        """Start processes for a trial's new workers, and let it change if that is still possible."""
+        """Start processes for a trial's new workers, and ask the trial to change if that is still possible."""
         try:
             if self._ahead is not None:
                 await self._ahead
@@ -182,12 +183,13 @@ class ElasticWorkers:
 
     def _change(self, trial: str, number: int) -> None:
         before = self._shares.workers_of(trial)
-        why = "no trial waits for free ones" if number > before else "another one waits"
+        why = "no trial waits for free workers" if number > before else "another trial waits"
         self._attempts[trial].move(f"it changes from {before} to {number} workers, since {why}", in_time=False)
         self._resized_at[trial] = time.monotonic()
 
     async def _free_ended(self) -> None:
-        """Free the workers of ended trials once their slot is closed; close it if a trial waits."""
+        """Free the workers of ended trials whose slot is closed; close an ended trial's slot if others need its
+        workers."""
         for trial in self._shares.trials:
             attempt = self._attempts.get(trial)
             if attempt is None or trial in self._beginning:
@@ -210,7 +212,7 @@ class ElasticWorkers:
 
 
 async def _free_workers(slot: SlotQueue) -> dict[str, int]:
-    """Number of additional workers of a slot's size for which each node has room, by the node's id."""
+    """Return the number of additional workers, of the size of the slot's, for which each node has room, by node id."""
     reserved = slot.reserved_per_worker
     if not reserved:
         return {}

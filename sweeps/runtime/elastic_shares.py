@@ -1,7 +1,7 @@
-"""Divides the cluster's workers among the trials of an elastic sweep.
+"""Division of the cluster's workers among the trials of an elastic sweep.
 
-A trial starts on free workers. Those above the fair share are given back when another trial waits; when none waits, and
-none is to come, trials grow into the free ones. This module only decides; the broker asks trials to change.
+A trial starts on free workers. Workers above the fair share are given back when another trial waits; when no trial
+waits or will come, trials grow onto the free workers. This module only decides; the broker asks trials to change.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Share:
 
     @property
     def soon(self) -> int:
-        """Number of workers after a pending change."""
+        """Number of workers after a pending change, or now if none is pending."""
         return self.workers if self.target is None else self.target
 
     def next_larger(self) -> int | None:
         return next((number for number in self.numbers if number > self.soon), None)
 
     def saves_s(self, number: int) -> float:
-        """Seconds that a larger number of workers would save, if speed grows in proportion."""
+        """Return the seconds that a larger number of workers would save, if speed grows in proportion."""
         return self.remaining_s() * (1 - self.workers / number)
 
 
@@ -77,7 +77,7 @@ class WorkerShares:
 
     @property
     def has_more_than_expected(self) -> bool:
-        """Whether more trials have workers than will run at a time: one has ended, and none follows."""
+        """Whether more trials have workers than will run at a time, because a trial has ended and none follows."""
         return len(self._shares) > self._expected
 
     def workers_of(self, trial: str) -> int:
@@ -85,7 +85,8 @@ class WorkerShares:
         return self._shares[trial].workers
 
     def set_room(self, places: int, expected: int, to_come: int = 0) -> None:
-        """
+        """Set the resources that the trials share.
+
         Args:
             places: Workers that the cluster has room for.
             expected: Number of trials that will run at a time from now on, including those that have not begun.
@@ -94,7 +95,7 @@ class WorkerShares:
         self._places, self._expected, self._to_come = places, expected, to_come
 
     def observe_resize(self, seconds: float) -> None:
-        """Update the expected duration of a resize by a measured one."""
+        """Update the expected duration of a resize with a measured one."""
         self._resize_s = seconds
 
     def claim(self, trial: str, numbers: Sequence[int], remaining_s: Callable[[], float]) -> int | None:
@@ -106,7 +107,7 @@ class WorkerShares:
             remaining_s: See ``Share``.
 
         Returns:
-            Number of its workers; None if there are too few, and others have to give some back first.
+            Number of its workers; None if too few are free until other trials give some back.
         """
         before = self._shares.pop(trial, None)
         self._waiting[trial] = numbers
@@ -127,12 +128,12 @@ class WorkerShares:
             share.workers, share.target = share.target, None
 
     def stay(self, trial: str) -> None:
-        """Fix a trial's number of workers, since it is about to end."""
+        """Keep a trial's number of workers from now on, because it is about to end."""
         if trial in self._shares:
             self._shares[trial].target = None
 
     def release(self, trial: str) -> None:
-        """Free a trial's workers for others."""
+        """Free a trial's workers for other trials."""
         self._shares.pop(trial, None)
         self._waiting.pop(trial, None)
 
@@ -140,10 +141,10 @@ class WorkerShares:
         """Decide which trials change their number of workers now.
 
         Args:
-            may_change: Whether a trial can be asked to.
+            may_change: Whether a trial can be asked to change.
 
         Returns:
-            The new number of workers of each.
+            The new number of workers of each of these trials.
         """
         before = {trial: share.soon for trial, share in self._shares.items()}
         changing = {trial: share for trial, share in self._shares.items() if share.target is None and may_change(trial)}
@@ -160,7 +161,7 @@ class WorkerShares:
         start or change, or if growing does not pay.
 
         Args:
-            may_change: Whether a trial can be asked to.
+            may_change: Whether a trial can be asked to change.
         """
         shares = self._shares
         if self._to_come or self._waiting or len(shares) < max(2, self._expected):
@@ -181,7 +182,7 @@ class WorkerShares:
         return max((each for each in numbers if each <= self.fair), default=numbers[0])
 
     def _shrink(self, changing: Mapping[str, Share], missing: int) -> None:
-        """Take workers from the trials that have most, down to the fair share."""
+        """Take workers from the trials that have the most, down to the fair share."""
         for share in sorted(changing.values(), key=lambda each: -each.workers):
             number = min(self._fair_number(share.numbers), share.workers)
             if missing <= 0 or number == share.workers:

@@ -1,5 +1,5 @@
-"""The driver's environment for the processes of a running cluster: variables (``cluster.env``) and the working
-folder."""
+"""Environment that processes of a running cluster take over from the driver: variables (``cluster.env``) and the
+working folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sweeps.config.cluster import SET_BY_RAY
 
 
 def chosen_variables(names: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The named variables that are set, except those that Ray sets for each worker.
+    """Return the named variables that are set, except those that Ray sets for each worker.
 
     Args:
         names: Names, and beginnings of names followed by ``*``.
@@ -33,13 +33,14 @@ def setting_up(variables: Mapping[str, str], folder: str | None) -> Callable[[],
     """Return a function that Ray calls when it starts a process: it sets environment variables, changes the folder, and
     lets an idle process do the imports of a worker.
 
-    The variables of a ``runtime_env`` would also reach the processes, but Ray's dashboard and logs show them; of a
-    function they show only the name. Without this, a process works in the folder of ``ray start``, so that relative
+    The variables of a ``runtime_env`` would also reach the processes, but Ray's dashboard and logs show them; for a
+    function they show only its name. Without this, a process works in the folder of ``ray start``, so that relative
     paths, such as that of a script, would lead elsewhere.
 
     Args:
         variables: The variables.
-        folder: Working folder of the driver; a process whose node does not have it stays where it is. None: all stay.
+        folder: Working folder of the driver; a process whose node lacks it keeps its own. None: all processes keep
+            their own.
     """
 
     def set_up() -> None:

@@ -1,4 +1,4 @@
-"""One-line summaries of Ray's own errors, for worker groups that ended without an error of a worker."""
+"""One-line summaries of Ray's own errors, for worker groups that ended although no worker reported an error."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ TRACEBACK = "Traceback (most recent call last):"
 
 
 def summarize_error(exception: BaseException) -> str:
-    """The first worker's error, without Ray's wrapping."""
+    """Return the first worker's error in one line, without Ray's wrapping."""
     failures = getattr(exception, "worker_failures", None)
     return _summary(next(iter(failures.values())) if failures else exception)
 
 
 def _summary(exception: BaseException) -> str:
-    """First line of an error, which advice and links may follow; the last line of an error that quotes a traceback."""
+    """Return the first line of an error, without the advice and links that may follow; of an error that quotes a
+    traceback, the last line."""
     cause = getattr(exception, "cause", None)
     exception = cause if isinstance(cause, BaseException) else exception
     text, name = str(exception).strip(), type(exception).__name__

@@ -22,10 +22,11 @@ class Log:
 
 @dataclass(frozen=True)
 class Report(Log):
-    """Result of an evaluation, for the scheduler and the sampler as well as for tracking."""
+    """Result of an evaluation, used by the scheduler and the sampler as well as for tracking."""
 
     progress: dict[str, float] = field(default_factory=dict)
-    """``steps, epochs, samples, tokens, seconds`` done, as far as the training counts them."""
+    """Progress so far as ``steps``, ``epochs``, ``samples``, ``tokens`` and ``seconds``; without those that the
+    training does not count."""
     checkpoint: str | None = None
     """Folder of a complete checkpoint of this step."""
     held: str | None = None
@@ -46,7 +47,7 @@ class Report(Log):
 class Saved(Log):
     """Checkpoint that was saved after the report of its step, or between two reports; only for tracking.
 
-    ``metrics`` are those that were reported at its step, and empty if none were.
+    ``metrics`` are those reported at the checkpoint's step; empty if there are none.
     """
 
     checkpoint: str = ""
@@ -85,7 +86,7 @@ class Ended:
 
     @property
     def is_failure(self) -> bool:
-        """Whether the attempt has failed, and the trial does not continue automatically."""
+        """Whether the attempt has failed and the trial does not continue on its own."""
         return self.error is not None and self.moved is None and self.halved_to is None
 
 
@@ -115,7 +116,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A trial's workers find no room on the cluster, because others use the resources."""
+    """Notice that a trial's workers find no room on the cluster, because others use its resources."""
 
     trial: str
     attempt: int
@@ -125,5 +126,5 @@ Event = Log | Report | Saved | Ended | Started | Note | Waiting
 
 
 def now_ms() -> int:
-    """Unix time in milliseconds, as in the events' timestamps."""
+    """Return the Unix time in milliseconds, as in the events' timestamps."""
     return time.time_ns() // 1_000_000

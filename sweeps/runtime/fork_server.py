@@ -1,9 +1,9 @@
-"""Fork server: one process imports the modules that all worker processes of a cluster on this machine need, and forks
-for each.
+"""Fork server: a process that imports the modules that all workers of a cluster on this machine need, and forks itself
+for each worker.
 
-A process of a trial needs seconds to import torch and the libraries of its task. Here one process does this for all of
-them, while Ray starts. The script that Ray runs for each worker process (``local_worker_script``) asks for a fork, and
-executes a new Python if it gets none. Ray itself is imported in the forks: its library reads a worker's environment
+A worker process needs seconds to import torch and the libraries of its task. The fork server does this once for all
+workers, while Ray starts. The script that Ray runs for each worker process (``local_worker_script``) asks for a fork,
+and executes a new Python if it gets none. Ray itself is imported in the forks: its library reads a worker's environment
 variables when it is loaded.
 """
 
@@ -41,7 +41,8 @@ starts no server."""
 MAX_FOLDER = 60
 """Maximum length of the path of the folder for temporary files: a socket's path has at most 107 bytes."""
 MAY_DIFFER = ("RAY_", "TUNE_", "MLFLOW_", "SWEEPS_", "SPT_", "PL_", "_MLFLOW_", NVML_CHECK)
-"""Prefixes of environment variables that no module reads while it is imported here."""
+"""Prefixes of environment variables that no module reads during its import, and that may thus differ between
+workers."""
 MODULES = ("pandas", "pyarrow", "pydantic", "jsonschema", "sweeps_train.loop")
 """Modules that all workers import, and slow ones among Ray's dependencies."""
 TASK_MODULES = {
@@ -63,7 +64,7 @@ SAID_WITHIN_S = 5.0
 
 
 def task_modules(config: SweepConfig) -> tuple[str, ...]:
-    """Names of the additional modules that workers import for a sweep's task."""
+    """Return the names of the additional modules that workers import for a sweep's task."""
     peft = ("peft",) if getattr(config.model, "lora", None) is not None else ()
     return (*TASK_MODULES.get(config.task.kind, ()), *peft)
 
@@ -116,13 +117,14 @@ class Request:
     max_files: tuple[int, int]
     """Soft and hard limit of open files, which Ray raises."""
     oom_score: str
-    """The kernel's preference to kill the process when memory runs out, which Ray also raises."""
+    """The kernel's preference to kill the process when memory runs out, which Ray raises."""
     files: list[int]
     """File descriptors of standard input, output and errors."""
 
     @classmethod
     def read(cls, connected: socket.socket) -> Request:
-        """
+        """Read the request of a connected script.
+
         Raises:
             OSError: The client sends nothing.
             ValueError: The client sends anything but a request.
@@ -164,7 +166,7 @@ class Request:
 
 
 def serve(listening: socket.socket, modules: Sequence[str]) -> Request:
-    """Import the modules, and fork for each request until standard input ends. Returns in the forks."""
+    """Import the modules, and fork for each request until standard input ends. Returns only in the forks."""
     own, left = dict(os.environ), deque(modules)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
     asks: list[int] = [listening.fileno(), 0]

@@ -1,4 +1,4 @@
-"""Memory of GPUs, from their driver and without torch, which takes seconds to import."""
+"""Memory of GPUs, read from their driver without torch, which takes seconds to import."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ DRIVERS = (
 """Libraries of NVIDIA's and AMD's drivers, and their functions. Both respect the variables that hide GPUs from a
 process, and count the memory of a slice (MIG) as a GPU's."""
 WITHIN_S = 8.0
-"""Maximum seconds to wait for an answer."""
+"""Maximum seconds to wait for the memory of GPUs."""
 
 
 def visible_gpu_memory() -> list[int]:
-    """Bytes of each GPU that this process sees; empty without a GPU or a driver."""
+    """Return the memory in bytes of each GPU that this process sees; empty without a GPU or a driver."""
     for library, *names in DRIVERS:
         with contextlib.suppress(OSError, AttributeError):
             driver = ctypes.CDLL(library)
@@ -41,9 +41,9 @@ def _memory_of_each(initialize: Any, count: Any, get: Any, total: Any) -> list[i
 
 
 def local_gpu_memory() -> int | None:
-    """Bytes of this machine's smallest GPU; None if it has none.
+    """Return the memory in bytes of this machine's smallest GPU; None if it has none.
 
-    Asked in a process of its own, since one that has initialised a driver cannot be forked.
+    A separate process reads it, because a process that has initialised a driver cannot be forked.
     """
     command = [sys.executable, "-c", "from sweeps.runtime.gpu_memory import *; print(*visible_gpu_memory())"]
     try:
@@ -54,8 +54,8 @@ def local_gpu_memory() -> int | None:
 
 
 def cluster_gpu_memory(nodes: Sequence[dict[str, float]]) -> int | None:
-    """Bytes of the smallest GPU of a connected cluster, asking one GPU per node; None if none answers in time, such as
-    when all are in use.
+    """Return the memory in bytes of the smallest GPU of a connected cluster, reading one GPU per node; None if none
+    answers in time, such as when all are in use.
 
     Args:
         nodes: Resources of each node.
@@ -72,5 +72,5 @@ def cluster_gpu_memory(nodes: Sequence[dict[str, float]]) -> int | None:
         ray.cancel(each)
     try:
         return min((size for sizes in ray.get(done) for size in sizes), default=None)
-    except ray.exceptions.RayError:  # it is only for a message: the sweep starts without it
+    except ray.exceptions.RayError:  # the sweep starts without it; it is only for a message
         return None

@@ -1,4 +1,4 @@
-"""Detects workers that hang: by the silence that the broker allows, and with stacks that show where they are."""
+"""Detection of hanging workers by how long they are silent, and diagnosis by stacks that show where they are."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RECORDS_WITHIN_S = 10.0
 
 
 class Silence:
-    """Time since a trial's workers last posted something, or since the decision for which they waited."""
+    """Time since a trial's workers last posted something or last received a decision for which they waited."""
 
     def __init__(self) -> None:
         self.longest_s = 0.0
@@ -36,15 +36,15 @@ class Silence:
         return time.monotonic() - self._began
 
     def end(self, *, counts: bool) -> None:
-        """Restart the measurement; ``counts``: whether workers were training during it."""
+        """Restart the measurement; ``counts`` says whether workers were training until now."""
         if counts:
             self.longest_s = max(self.longest_s, self.seconds)
         self._began = time.monotonic()
 
 
 def allowed_silence_s(hang_timeout_s: float, start_timeout_s: float, *, is_starting: bool) -> float:
-    """Seconds of silence after which workers count as hanging. Workers that have not begun the trial get longer, since
-    a machine may be busy."""
+    """Return the seconds of silence after which workers count as hanging. Workers that have not begun the trial get
+    longer, because a machine may be busy."""
     return max(hang_timeout_s, START_WITHIN_S, start_timeout_s) if is_starting else hang_timeout_s
 
 
@@ -66,10 +66,10 @@ async def diagnose_hang(
 
 
 async def flight_records(workers: Sequence[Any]) -> tuple[str | None, ...]:
-    """The last collective operations of hanging workers, by rank, which show what each one waits for.
+    """Return the last collective operations of hanging workers, by rank; they show what each worker waits for.
 
     Args:
-        workers: Actors of the workers. They answer beside the training, unless its native code holds the GIL.
+        workers: Actors of the workers. They answer during the training, unless its native code holds the GIL.
 
     Returns:
         JSON of torch's flight recorder; None for a worker that has no record, or does not answer.
@@ -82,7 +82,7 @@ async def flight_records(workers: Sequence[Any]) -> tuple[str | None, ...]:
 
 
 def _flight_record() -> str | None:
-    """Read the flight record in a worker, which has imported torch, unlike the broker."""
+    """Read the flight record; runs in a worker, which has imported torch, unlike the broker."""
     from sweeps_train.compat.torch import flight_record
 
     return flight_record()

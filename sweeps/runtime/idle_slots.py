@@ -1,4 +1,4 @@
-"""Slots without a trial, which are freed while the workers of others find no room on the cluster."""
+"""Slots without a trial, which are freed when the workers of other slots find no room on the cluster."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class IdleSlots:
             await queue.close()
 
     def free_if_others_wait(self) -> None:
-        """Free the idle slots as soon as the workers of a starting slot find no room. On fewer nodes than before, the
-        search may start no trial for these slots until a waiting one has ended."""
+        """Free the idle slots as soon as the workers of a starting slot find no room. After the loss of nodes, the
+        search may start no trial for the idle slots until a waiting trial has ended."""
         if self._looks is None or self._looks.done():
             self._looks = asyncio.create_task(self._free_while_others_start())
 

@@ -1,4 +1,4 @@
-"""The part of the broker for slots that train several trials at a time: it owns their worker groups, which outlive the
+"""Part of the broker for slots that train several trials at a time: it owns their worker groups, which outlive the
 trials' actors, and assigns trials to lanes."""
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from sweeps.worker_error import WorkerError
 LEAVES_WITHIN_S = 20.0
 """Minimum seconds for a trial whose actor has died to leave its lane before it begins again."""
 LONGEST_LEAVE_S = 900.0
-"""Maximum seconds for which a trial may take to leave its lane while its neighbours post something, such as during the
+"""Maximum seconds for a trial to leave its lane while other trials of its group post something, such as during the
 evaluation of one of them."""
 StartGroup = Callable[[str, WorkerGroupSpec], Any]
 """Starts the worker group of the named slot, and returns the handle of its owner."""
 
 
 class SharedSlots(ABC):
-    """Slots with lanes. Public methods are called through a Ray actor handle."""
+    """Part of the broker that manages slots with lanes. Public methods are called through a Ray actor handle."""
 
     def __init__(self, start_group: StartGroup | None) -> None:
         """
@@ -64,9 +64,9 @@ class SharedSlots(ABC):
     # --- called by the driver and by a trial's Tune actor -------------------------------------------------
 
     async def set_groups(self, most: int) -> None:
-        """Set the number of worker groups with lanes for which there is room at a time. The trials of a group that has
-        not started, and has no room now, go to the others: new trials would keep these busy, and their resources from
-        it."""
+        """Set the number of worker groups with lanes for which there is room at a time. Trials of a group that has not
+        started, and has no room now, go to the other groups: new trials would keep those busy, so that the group would
+        never get their resources."""
         self._most_groups = most
         queues = self._open_groups()
         starting = [
@@ -79,7 +79,7 @@ class SharedSlots(ABC):
             self._begin_task(self._end_group(name, "there is no room for its workers any more"))
 
     async def end_groups(self) -> None:
-        """End all worker groups with lanes, since the sweep has ended."""
+        """End all worker groups with lanes, because the sweep has ended."""
         await asyncio.gather(*(self._end_group(slot, "the sweep has ended") for slot in [*self._owners]))
 
     async def assign_lane(self, assignment: Assignment, spec: WorkerGroupSpec) -> None:
@@ -92,14 +92,14 @@ class SharedSlots(ABC):
         attempt = self._attempts[assignment.trial]
         for name, its_spec in [*self._specs.items()]:
             if its_spec != spec or set(self._slots[name].nodes) & set(spec.avoid):
-                await self._slots[name].close()  # its trials continue
+                await self._slots[name].close()  # the trials that it has continue
         slot = self._emptiest() or self._new(f"slot-{assignment.trial}-{assignment.attempt}", spec)
         attempt.assign(slot, assignment.log_folder)
         await self._slots[slot].add(replace(assignment, failures=attempt.failures))
         self._idle.free_if_others_wait()
 
     def _emptiest(self) -> str | None:
-        """The slot with the fewest trials; None if another worker group is to be started."""
+        """Return the slot with the fewest trials; None if another worker group should be started."""
         queues = self._open_groups()
         emptiest = min(queues, key=lambda name: queues[name].num_trials, default=None)
         if emptiest is None or (queues[emptiest].num_trials and len(queues) < self._most_groups):
@@ -107,7 +107,7 @@ class SharedSlots(ABC):
         return emptiest
 
     def _open_groups(self) -> dict[str, LaneQueue]:
-        """The slots with lanes that accept trials, by name, oldest first."""
+        """Return the slots with lanes that accept trials, by name, oldest first."""
         return {name: queue for name in self._specs if (queue := self._lanes_of(name)) is not None and queue.is_open}
 
     def _new(self, name: str, spec: WorkerGroupSpec) -> str:
@@ -120,7 +120,7 @@ class SharedSlots(ABC):
         return slot
 
     def _begin_task(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something in the background."""
+        """Run a coroutine in the background."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -140,7 +140,8 @@ class SharedSlots(ABC):
         Args:
             trial: The trial.
             number: Number of its attempt.
-            within_s: Maximum seconds to wait while the group is silent; or three times the workers' longest silence.
+            within_s: Maximum seconds to wait while the group is silent; three times the workers' longest silence if
+                that is longer.
         """
         attempt = self._attempts.get(trial)
         if attempt is None or attempt.number != number or (queue := self._lanes_of(attempt.slot)) is None:
@@ -150,14 +151,14 @@ class SharedSlots(ABC):
         asked = time.monotonic()
         latest = asked + LONGEST_LEAVE_S
         while await attempt.wait_for_end(within_s) is None and self._silent_s(queue) < time.monotonic() - asked:
-            asked = time.monotonic()  # its workers attend to other trials, which they may evaluate or prepare for long
+            asked = time.monotonic()  # workers may evaluate or prepare other trials for long
             if asked > latest:
                 break
         if (trial, number) in queue.occupied:
             await self._end_group(attempt.slot, f"trial {trial}, which shares its workers, did not stop")
 
     def _withdraw(self, attempt: Attempt) -> None:
-        """End an attempt that has been asked to stop, if it waits for a lane: it has nothing to save."""
+        """End an attempt that has been asked to stop, if it still waits for a lane and thus has nothing to save."""
         queue = self._lanes_of(attempt.slot)
         if queue is not None and queue.withdraw(attempt.trial, attempt.number):
             attempt.finish(Ended(attempt.trial, attempt.number))
@@ -167,14 +168,14 @@ class SharedSlots(ABC):
 
         Args:
             slot: The slot.
-            reason: Reason for the users of its other trials.
+            reason: Reason that is shown for the slot's other trials.
         """
         owner, queue = self._owners.get(slot), self._lanes_of(slot)
         if queue is not None:
             queue.withdraw_all()
             await queue.close()
         for attempt in self._attempts_of(slot):
-            continues = attempt.stop < StopRequest.SAVE  # the others were about to leave, too
+            continues = attempt.stop < StopRequest.SAVE  # trials that were asked to stop do not continue
             attempt.move(reason)
             attempt.finish(Ended(attempt.trial, attempt.number, reason if continues else None))
         if owner is not None:
@@ -190,7 +191,7 @@ class SharedSlots(ABC):
         return queue is not None and await queue.wait_for_trial(self._search_over, is_idle=is_idle)
 
     async def take_trials(self, slot: str, most: int) -> list[Assignment]:
-        """Move up to a number of waiting trials into the slot's lanes."""
+        """Move at most ``most`` waiting trials into the slot's lanes."""
         queue = self._lanes_of(slot)
         return [] if queue is None else queue.take_up_to(most)
 
@@ -201,8 +202,8 @@ class SharedSlots(ABC):
         await self.end(event)
 
     async def lanes(self) -> tuple[int, str | None]:
-        """The number of trials that a group should train at a time, if it is found while training; once it is final,
-        also the reason, with the measurements."""
+        """Return the number of trials that a group should train at a time, if it is found while training, and a text of
+        the measurements once the number is final."""
         return self._lanes
 
     async def set_lanes(self, number: int, reason: str | None) -> None:
@@ -212,18 +213,18 @@ class SharedSlots(ABC):
             self._lanes = number, reason
 
     async def worker_of_slot_failed(self, slot: str, error: WorkerError) -> None:
-        """Record an error of a worker as an error of all its trials."""
+        """Record a worker's error as an error of all trials of its slot."""
         for attempt in self._attempts_of(slot):
             attempt.add_error(error)
 
     async def slot_ended(self, slot: str, error: str | None, lost: tuple[WorkerError, ...] = ()) -> None:
         """End the attempts of a slot with lanes whose workers have returned or are gone. Trials that wait for a lane go
-        to another slot, unless its workers have never trained: new workers might not train, either.
+        to another slot, unless these workers have never trained: then new workers might not train, either.
 
         Args:
             slot: The slot.
             error: Error of the workers; None if they ended as requested.
-            lost: Errors of those that were lost.
+            lost: Errors of lost workers.
         """
         queue, spec = self._lanes_of(slot), self._specs.get(slot)
         self._forget_group(slot)  # so that it is given no further trials
@@ -242,7 +243,8 @@ class SharedSlots(ABC):
         self._specs.pop(slot, None)
 
     def _lanes_of(self, slot: str) -> LaneQueue | None:
-        """The lane queue of a slot; None if it has no lanes, has ended, or belonged to another broker."""
+        """Return the lane queue of a slot; None if the slot has no lanes, has ended, or belonged to another broker
+        process."""
         queue = self._slots.get(slot)
         return queue if isinstance(queue, LaneQueue) else None
 
@@ -254,7 +256,7 @@ class SharedSlots(ABC):
 
     def _silence(self, attempt: Attempt, hang_timeout_s: float, start_timeout_s: float) -> tuple[float, float]:
         """Return the seconds since the workers of an attempt last posted something, and the maximum; see
-        ``Attempt.silence``. Trials in the lanes of one slot are silent only together."""
+        ``Attempt.silence``. Trials in the lanes of one slot count as silent only if all of them are."""
         silent, allowed = attempt.silence(hang_timeout_s, start_timeout_s)
         queue = self._lanes_of(attempt.slot)
         if queue is not None and (attempt.trial, attempt.number) in queue.occupied:
@@ -262,8 +264,9 @@ class SharedSlots(ABC):
         return silent, allowed
 
     def _silent_s(self, queue: LaneQueue) -> float:
-        """Seconds since the workers of a slot last posted something about any trial in its lanes; 0 while one of these
-        waits for the driver, and with it the others. One that is asked to stop waits for no decision."""
+        """Return the seconds since the workers of a slot last posted something about any trial in its lanes; 0 while a
+        trial waits for a decision of the driver, since the others wait with it. A trial that was asked to stop waits
+        for no decision."""
         attempts = [(self._attempts.get(trial), number) for trial, number in queue.occupied]
         current = [each for each, number in attempts if each is not None and each.number == number]
         silent = (
@@ -274,5 +277,5 @@ class SharedSlots(ABC):
         return min(silent, default=math.inf)
 
     def _attempts_of(self, slot: str) -> list[Attempt]:
-        """The attempts that a slot's workers have not ended yet."""
+        """Return the attempts that a slot's workers have not ended yet."""
         return [each for each in self._attempts.values() if each.slot == slot and each.end is None]

@@ -1,4 +1,4 @@
-"""Supplies trials to the lanes of a slot: its main worker takes them from the broker, and ends them there one by
+"""Feed of trials for the lanes of a slot, whose main worker takes trials from the broker and reports the end of each
 one."""
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Lane:
 
 
 class LaneFeed:
-    """The trials of a slot; see ``sweeps_train.lanes.feed.Feed``."""
+    """Feed of trials for one slot; see ``sweeps_train.lanes.feed.Feed``."""
 
     def __init__(self, slot: str, broker: WorkersSide, num_workers: int, log_folder: str, number: LaneNumber) -> None:
         """
@@ -50,7 +50,7 @@ class LaneFeed:
             broker: The broker.
             num_workers: Number of workers of the slot.
             log_folder: Folder of the logs of its workers.
-            number: Number of trials at a time.
+            number: Finds the number of trials to train at a time.
         """
         self._number = number
         self._slot, self._broker, self._num_workers, self._log_folder = slot, broker, num_workers, log_folder
@@ -71,7 +71,8 @@ class LaneFeed:
         return bool(is_known) and ray.get(self._waits)
 
     def next(self, free: int) -> Sequence[TrainingRequest]:
-        """Take at most ``free`` trials. If no lane is training, wait for one; empty when the slot is closed."""
+        """Take at most ``free`` waiting trials. If no lane is training, wait for a trial; return none when the slot is
+        closed."""
         requests: list[TrainingRequest] = []
         while not requests and (self.has_next() if self._lanes else self._wait()):
             most = min(free, self._number.number - len(self._lanes))
@@ -91,8 +92,8 @@ class LaneFeed:
         try:
             self._write_log(
                 assignment,
-                f"{START_LINE}{self._process}; it shares them with other trials, and what they "
-                f"print is in {self._log_folder} ---\n",
+                f"{START_LINE}{self._process}; the trial shares them with other trials, and their "
+                f"output is in {self._log_folder} ---\n",
             )
             end_signs = signs.enter_context(signs_of_life(assignment))
             assert isinstance(assignment.training, TrainingConfig)  # since no other one may share its workers

@@ -1,4 +1,4 @@
-"""Owner of a worker group with lanes: a separate actor, since the group outlives the actors of its trials."""
+"""Owner of a worker group with lanes: a separate actor, because the group outlives the actors of its trials."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class GroupOwner:
 
 
 def start_group(slot: str, spec: WorkerGroupSpec) -> Any:
-    """Start the owner of a new worker group, in the process of the broker and on its node.
+    """Start the owner of a new worker group on this node; called in the broker's process.
 
     Args:
         slot: Name of the slot.
         spec: Workers of the group.
 
     Returns:
-        The only handle of the owner, which ends when that is dropped.
+        The only handle of the owner, which ends when the handle is dropped.
     """
     context = ray.get_runtime_context()
     here = NodeAffinitySchedulingStrategy(context.get_node_id(), soft=False)

@@ -1,4 +1,4 @@
-"""Lane of a trial's actor, in a worker group that the broker owns."""
+"""Access of a trial's actor to its lane in a worker group that the broker owns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sweeps.runtime.worker_group_spec import WorkerGroupSpec
 
 
 class LaneHolder:
-    """The lane that an actor's trial is in or waits for."""
+    """Lane that an actor's trial occupies or waits for."""
 
     def __init__(self, broker: TrialSide):
         self._broker = broker

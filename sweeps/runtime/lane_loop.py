@@ -21,10 +21,10 @@ from sweeps.worker_error import describe_exception
 def train_in_lanes(config: dict[str, Any]) -> None:
     """Train the trials of a slot until there are no more; runs on every worker.
 
-    An error that is not of one trial alone ends the worker, and with it the whole group.
+    An error that does not belong to a single trial ends the worker, and with it the whole group.
 
     Args:
-        config: ``slot``, its name, ``broker``, and ``lanes``.
+        config: ``slot`` (its name), ``broker`` and ``lanes``.
     """
     import ray.train
 
@@ -46,7 +46,7 @@ def train_in_lanes(config: dict[str, Any]) -> None:
 
 
 def _number(lanes: Lanes, broker: WorkersSide) -> LaneNumber:
-    """The configured number of trials at a time, or the initial number if it is found while training."""
+    """Return the configured number of trials at a time, or the initial one if the number is found while training."""
     if not lanes.is_found_while_training:
         return LaneNumber(lanes.number, lanes.number, is_found=True)
     start, reason = broker.lanes()

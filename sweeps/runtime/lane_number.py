@@ -1,4 +1,4 @@
-"""Number of trials that a worker group trains at a time, found by measuring while they train."""
+"""Search for the number of lanes with which a worker group has the highest throughput, measured while it trains."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from statistics import median
 GAIN = 1.05
 """Minimum ratio of throughputs for a doubled number of lanes to be kept."""
 SKIPPED, MEASURED = 6, 14
-"""Steps after a change of the lanes that are not measured, since passes are recorded again, and steps that are
-measured."""
+"""Steps after a change of the lanes that are skipped, because forward and backward passes are recorded again; and steps
+that are measured."""
 
 
 class LaneNumber:
@@ -18,8 +18,8 @@ class LaneNumber:
     def __init__(self, most: int, start: int = 1, *, is_found: bool = False) -> None:
         """
         Args:
-            most: Largest number.
-            start: Number at the beginning.
+            most: Largest number of lanes.
+            start: Number of lanes at the beginning.
             is_found: Whether the number is final, since another group has found it.
         """
         self.number, self.is_found = min(start, most), is_found or most == 1
@@ -32,8 +32,8 @@ class LaneNumber:
         """Record a step of the group; return whether the number has now changed or become final.
 
         Args:
-            lanes: Number of lanes that made it.
-            tokens: Tokens of all of them.
+            lanes: Number of lanes that made the step.
+            tokens: Tokens of all these lanes.
             seconds: Duration in seconds.
         """
         if self.is_found:
@@ -58,7 +58,7 @@ class LaneNumber:
         return True
 
     def take(self, number: int) -> None:
-        """Adopt the number that another group has found, which also determines how many trials the sweep starts."""
+        """Adopt the number that another group has found; it also determines how many trials the sweep starts."""
         self.number, self.is_found = min(number, self._most), True
 
     @property
@@ -69,7 +69,7 @@ class LaneNumber:
 
 
 def fastest(rates: Mapping[int, float]) -> int:
-    """The number of lanes from which a further doubling gains less than ``GAIN``.
+    """Return the number of lanes from which a further doubling gains less than ``GAIN``.
 
     >>> fastest({1: 100.0, 2: 180.0, 4: 183.0, 8: 400.0})
     2

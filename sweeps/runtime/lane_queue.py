@@ -1,4 +1,4 @@
-"""Trials that are in a lane of one slot, or wait for one."""
+"""Queue of the trials that are in a lane of one slot or wait for one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sweeps.runtime.trial_assignment import Assignment
 
 
 class LaneQueue(SlotQueue):
-    """The trials of a slot whose workers train several at a time. Only the main worker takes them."""
+    """Queue of a slot whose workers train several trials at a time. Only the main worker takes trials from it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,10 +46,10 @@ class LaneQueue(SlotQueue):
 
         Args:
             search_over: Set when the search starts no further trials.
-            is_idle: Whether no lane has a trial, so that the slot may be released.
+            is_idle: Whether no lane has a trial, so that the slot may be closed.
 
         Returns:
-            False if there will be none, since the slot is closed.
+            False if no trial will come because the slot is closed.
         """
         if is_idle and self.has_trained and not self._waiting:
             self._release_when(search_over)

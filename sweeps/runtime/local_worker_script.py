@@ -1,8 +1,8 @@
 """Script that Ray runs for each new worker process of a cluster on this machine instead of Ray's ``setup_worker``.
 
-Ray's own script imports ray, which takes a second, to read one argument, and then executes Python, which imports it
-again. This script imports only modules that every Python has loaded. Anything that a runtime environment needs beyond
-environment variables is left to Ray's script.
+Ray's own script imports ray, which takes a second, only to read one argument, and then executes Python, which imports
+ray again. This script imports only modules that Python has loaded anyway. Anything that a runtime environment needs
+beyond environment variables is left to Ray's script.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _is_forked(worker: list[str]) -> bool:
 
 
 def _parsed(arguments: list[str]) -> tuple[dict[str, Any], str, list[str]]:
-    """The runtime environment, the language, and the command of the worker."""
+    """Return the runtime environment, the language, and the command of the worker."""
     context, language, worker = "{}", "", []
     for argument in arguments:
         name, _, value = argument.partition("=")

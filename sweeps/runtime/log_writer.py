@@ -1,7 +1,8 @@
 """Process that writes a worker's output to the trial's log file, and outlives the worker to write all of it.
 
 It is a program that imports only the standard library, so that it starts within milliseconds. Over a socket it receives
-pipes, each with the path of a file. A file keeps its beginning and its end; a line between gives the bytes left out.
+pipes, each with the path of a file. Of a long output, the file keeps the beginning and the end; a line between them
+gives the number of omitted bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 HEAD = TAIL = 2**20
 """Bytes that are kept of a file's beginning and of its end."""
 LARGEST = 4 * 2**20
-"""Bytes at which a file is cut to its beginning and its end."""
+"""Size in bytes at which a file is cut to its beginning and its end."""
 READ = 2**18
 PIPE_BYTES = 2**20
 """Maximum bytes that a pipe holds."""

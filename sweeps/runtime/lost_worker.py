@@ -1,4 +1,5 @@
-"""Detects workers whose process died without reporting an error; Ray knows which ones, and part of the reason."""
+"""Detection of workers whose process died without reporting an error; Ray knows which workers, and part of the
+reason."""
 
 from __future__ import annotations
 
@@ -15,11 +16,11 @@ from sweeps.worker_error import WorkerError
 NODE_DIED = "its node died, or cannot be reached"
 PROCESS_DIED = "its process was killed or crashed"
 ANSWER_WITHIN_S = 3.0
-"""Maximum seconds for a worker, or for the Ray of a node, to answer that it is alive."""
+"""Maximum seconds for a worker, or for a node's Ray process, to answer that it is alive."""
 
 
 def lost_workers(exception: BaseException, locations: Sequence[str], nodes: Sequence[str]) -> tuple[WorkerError, ...]:
-    """The lost workers that an error of Ray Train names.
+    """Return the lost workers that an error of Ray Train names.
 
     Args:
         exception: Error of the trainer's ``fit``.
@@ -37,7 +38,7 @@ def lost_workers(exception: BaseException, locations: Sequence[str], nodes: Sequ
 
 
 def dead_workers(workers: Sequence[WorkerProcess]) -> Iterator[WorkerError]:
-    """The dead workers of a group; one that does not answer in time counts as alive.
+    """Yield the dead workers of a group; a worker that does not answer in time counts as alive.
 
     Args:
         workers: All workers of the group, by rank.
@@ -79,7 +80,7 @@ def _lost_worker(
 
 
 def is_reachable(node: str) -> bool:
-    """Whether the Ray of a node accepts connections.
+    """Whether Ray on a node accepts connections.
 
     Args:
         node: Ray's id of the node.

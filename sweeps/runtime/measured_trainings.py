@@ -1,4 +1,4 @@
-"""Trainings that only measure how fast several of them are together, in one or several worker groups with lanes."""
+"""Trainings that only measure the joint throughput of several trials, in one or several worker groups with lanes."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from sweeps.runtime.trial_assignment import Assignment
 from sweeps_train.config import TrainingConfig
 
 LOG_EVERY = 2
-"""Steps between two logs, by which the time of a training is known."""
+"""Steps between two logs, from whose times the speed of a training is computed."""
 SKIPPED_LOGS, MEASURED_LOGS = SKIPPED // LOG_EVERY, MEASURED // LOG_EVERY
-"""Logs of each training before the measurement, and in it."""
+"""Number of logs of each training that are skipped before the measurement, and that are measured."""
 NUMBERS_OF_LANES = [2**power for power in range(MOST_LANES.bit_length())]
 STEPS = 1_000_000
-"""Length of the trainings, which end long before it."""
+"""Configured length of the trainings in steps; they are ended long before."""
 
 
 class NotMeasured(SweepsError):
-    """The trainings could not be measured."""
+    """Raised when the trainings could not be measured."""
 
 
 def joint_rate(logs: Sequence[Sequence[Log]]) -> float | None:
-    """Compute the steps per second of trainings that run at the same time. Groups may begin at different times, so only
-    the time counts in which all of them train.
+    """Compute the steps per second of all trainings together. Groups may begin at different times, so only the time in
+    which all of them train counts.
 
     Args:
         logs: Logs of each training, in order.
 
     Returns:
-        None if a training has too few logs.
+        Steps per second; None if a training has too few logs.
     """
     if any(len(each) < SKIPPED_LOGS for each in logs):
         return None
@@ -54,7 +54,7 @@ def joint_rate(logs: Sequence[Sequence[Log]]) -> float | None:
 
 
 class MeasuredTrainings:
-    """Trainings of a sweep's own values, all at once."""
+    """Concurrent trainings of the config's own values, whose speed is measured."""
 
     def __init__(
         self,
@@ -66,9 +66,9 @@ class MeasuredTrainings:
         """
         Args:
             context: The sweep, with the workers to measure.
-            broker: A broker without other trials, which is not restarted.
+            broker: A broker that has no other trials and is not restarted.
             expect_progress: Called again and again with the seconds until the next call.
-            show: Shows the user a line.
+            show: Shows a line to the user.
         """
         self._config, self._broker, self._context = context.composition.config, broker, context
         self._expect_progress, self._show = expect_progress, show
@@ -84,8 +84,8 @@ class MeasuredTrainings:
             Steps per second of all trainings together, by the number of lanes.
 
         Raises:
-            NotMeasured: They do not even train with one.
-            RayError: The broker's process has died before that.
+            NotMeasured: The trainings fail even with one lane.
+            RayError: The broker's process died before one lane was measured.
         """
         search, groups = self._config.search, self._context.fit.groups
         most = min(search.num_trials, search.max_concurrent or search.num_trials)
@@ -97,7 +97,7 @@ class MeasuredTrainings:
                 rates[lanes] = self._rate()
                 if fastest(rates) < lanes or len(self._attempts) == most:
                     break
-        except (NotMeasured, ray.exceptions.RayError):  # such as of the broker's death
+        except (NotMeasured, ray.exceptions.RayError):  # an error such as the broker's death
             if not rates:
                 raise
         finally:
@@ -141,10 +141,10 @@ class MeasuredTrainings:
         )
 
     def _rate(self) -> float:
-        """Steps per second of all trainings together.
+        """Return the steps per second of all trainings together.
 
         Raises:
-            NotMeasured: One has ended, or they take too long.
+            NotMeasured: A training has ended, or the measurement takes too long.
         """
         logs: dict[str, list[Log]] = {name: [] for name in self._attempts}
         scaling = self._config.scaling
@@ -152,11 +152,11 @@ class MeasuredTrainings:
         while (rate := joint_rate([*logs.values()])) is None:
             self._expect_progress(scaling.hang_timeout_s)
             if (events := self._broker.drain(1.0)) is None or time.monotonic() > deadline:
-                raise NotMeasured("the broker's process died" if events is None else "they make no steps")
+                raise NotMeasured("the broker's process died" if events is None else "the trainings make no steps")
             for event in events:
                 if isinstance(event, Log):
                     logs[event.trial].append(event)
-                    if all(logs.values()):  # none has to start any more
+                    if all(logs.values()):  # all trainings have started
                         deadline = time.monotonic() + scaling.hang_timeout_s
                 elif isinstance(event, Waiting):
                     self._show(f"{event.trial} waits: others use the cluster's resources")

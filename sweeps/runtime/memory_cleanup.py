@@ -20,11 +20,11 @@ MANY_OBJECTS = 10_000
 
 
 class MemoryCleanup:
-    """Frees reference cycles, which models and optimizers have; memory still in use afterwards counts as a leak.
+    """Frees the reference cycles of models and optimizers; memory that is still in use afterwards counts as a leak.
 
     The libraries of a worker are half a million objects, which Python needs a third of a second to search: more than a
-    short trial takes. So what survives the first trial is frozen (``gc.freeze``) and skipped from then on, until memory
-    has grown, since frozen objects may have become garbage.
+    short trial takes. Objects that survive the first trial are therefore frozen (``gc.freeze``) and skipped until
+    memory has grown, because frozen objects may have become garbage by then.
     """
 
     def __init__(self) -> None:
@@ -51,13 +51,13 @@ class MemoryCleanup:
 
 
 def _memory_mib() -> float:
-    """Resident memory of this process, and torch's allocations for tensors on its GPU."""
+    """Return the MiB of resident memory of this process plus torch's allocations for tensors on its GPU."""
     allocated = psutil.Process().memory_info().rss
     allocated += sum(accelerator.memory_allocated() for accelerator in _used_accelerators())
     return float(allocated) / 2**20
 
 
 def _used_accelerators() -> list[Any]:
-    """Torch's modules of the accelerators that this process has used."""
+    """Return torch's modules of the accelerators that this process has used."""
     torch: Any = sys.modules.get("torch")
     return [] if torch is None else [each for each in (torch.cuda, torch.xpu) if each.is_initialized()]

@@ -24,11 +24,11 @@ _FATAL = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x.*$", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 _WORKER_LOOP = str(Path(__file__).with_name("worker_loop.py"))
-"""File that occurs only in the stack of the training thread."""
+"""Source file that occurs only in the stack of the training thread."""
 
 
 def explained(error: WorkerError, log_folder: str) -> WorkerError:
-    """A lost worker's error with the reason found in its log, if any."""
+    """Return a lost worker's error, with the reason found in its log if there is one."""
     text = last_start(log_folder, error.rank)
     worker = f"worker {error.rank} on {error.node}"
     if text is None:
@@ -47,7 +47,7 @@ def explained(error: WorkerError, log_folder: str) -> WorkerError:
 def hang_error(
     message: str, processes: Sequence[tuple[str, int]], locations: Sequence[str], log_folder: str
 ) -> WorkerError:
-    """The error of hanging workers that have been asked for their stacks; see ``hang.diagnose_hang``."""
+    """Return the error of hanging workers that have been asked for their stacks; see ``hang.diagnose_hang``."""
     stacks: list[str] = []
     ranks_by_frame: dict[str, list[int]] = {}
     for rank in range(len(processes)):
@@ -86,7 +86,7 @@ def ask_for_stacks(processes: Iterable[tuple[str, int]]) -> list[Any]:
 
 
 def last_start(log_folder: str, rank: int) -> str | None:
-    """The part of a worker's log since its last start; None if there is no log."""
+    """Return the part of a worker's log since its last start; None if there is no log."""
     folder = Path(log_folder)
     if is_remote(log_folder):  # the worker may have run on this node
         folder = node_copy(log_folder, ray.get_runtime_context().get_node_id())
@@ -105,7 +105,7 @@ def _signal(processes: list[int]) -> None:
 
 
 def _training_frame(stacks: str) -> Frame | None:
-    """The innermost line of the user's code in the training thread."""
+    """Return the innermost frame of the user's code in the training thread."""
     threads = _THREAD.split(stacks)[1:]
     for thread in [each for each in threads if _WORKER_LOOP in each] or threads:
         frames = _FRAME.findall(thread)

@@ -21,12 +21,12 @@ AMD_DEVICES = Path("/sys/class/kfd/kfd/topology/nodes")
 
 
 def label(name: str, value: str) -> str:
-    """Name of a node's label among its resources."""
+    """Return the name of a label among a node's resources."""
     return f"{LABEL}{name}={value}"
 
 
 def node_id(node: Resources) -> str:
-    """Id of a node, by its label; empty for a node that has not been started yet.
+    """Return the id of a node, which is in its labels; empty for a node that has not been started yet.
 
     >>> node_id({"CPU": 2.0, label(NODE_ID_LABEL, "c0ffee"): float("inf")})
     'c0ffee'
@@ -41,7 +41,7 @@ def without_nodes(nodes: Sequence[NodeResources], excluded: Collection[str]) -> 
 
 
 def avoiding(nodes: Sequence[str]) -> dict[str, str]:
-    """Ray label selector for all nodes except the given ones; empty if none are given.
+    """Return a Ray label selector for all nodes except the given ones; empty if none are given.
 
     Args:
         nodes: Ids of nodes.
@@ -50,12 +50,12 @@ def avoiding(nodes: Sequence[str]) -> dict[str, str]:
 
 
 def accelerator(kind: str) -> str:
-    """Ray's resource name of a GPU model."""
+    """Return Ray's resource name of a GPU model."""
     return f"accelerator_type:{kind}"
 
 
 def local_resources(config: SweepConfig) -> dict[str, float]:
-    """Resources of a Ray cluster started on this machine, computed without Ray."""
+    """Return the resources of a Ray cluster on this machine, computed without Ray."""
     resources = {"CPU": float(config.cluster.num_cpus or os.cpu_count() or 1)}
     gpus = config.cluster.num_gpus if config.cluster.num_gpus is not None else _count_gpus()
     # Only Ray can find out whether the GPUs are of these types.
@@ -72,8 +72,8 @@ def _count_gpus() -> int:
 
 
 def _is_amd_gpu(properties: Path) -> bool:
-    """Whether a file of AMD's driver describes a GPU, which has vector units, instead of a CPU."""
-    with contextlib.suppress(OSError):  # of a device that this container may not use
+    """Whether a file of AMD's driver describes a GPU, which has vector units, and not a CPU."""
+    with contextlib.suppress(OSError):  # the file of a device that this container may not use
         found = re.search(r"^simd_count (\d+)$", properties.read_text(encoding="ascii"), re.MULTILINE)
         return found is not None and int(found[1]) > 0
     return False

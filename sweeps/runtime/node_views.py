@@ -1,8 +1,8 @@
-"""Checks which of the driver's files each node of a running cluster sees: the sweep's folder, the working folder,
-Sweeps itself.
+"""Check of the driver's files (the sweep's folder, the working folder, Sweeps) that each node of a running cluster
+sees.
 
-The question must also reach nodes without Sweeps, so the function that answers it uses nothing but Python's standard
-library before it knows that Sweeps is there.
+A node may lack Sweeps, so the function that runs on the nodes uses only Python's standard library until it knows that
+Sweeps is there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from sweeps.runtime.shared_folder import MARK, SharedFolder
 
 ANSWERS_WITHIN_S = 60.0
-"""Maximum seconds for a process to start on a node and check its files; a node that does not answer is not judged."""
+"""Maximum seconds for a process to start on a node and check its files; a node that does not answer is left out."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class NodeView:
 
 
 def node_views(shared: SharedFolder | None, uri: str | None) -> list[NodeView]:
-    """Ask all nodes of the connected cluster, including the driver's own, where Ray may have been started with other
+    """Check all nodes of the connected cluster, including the driver's own, where Ray may have been started with other
     code.
 
     Args:
@@ -70,7 +70,8 @@ def node_views(shared: SharedFolder | None, uri: str | None) -> list[NodeView]:
 
 @contextlib.contextmanager
 def _working_mark() -> Iterator[str | None]:
-    """A file in the working folder by which other nodes recognise it; None if it cannot be written."""
+    """Write a file by which other nodes recognise the working folder, and remove it at the end. Yields its path, or
+    None if it cannot be written."""
     try:
         file = tempfile.NamedTemporaryFile(dir=Path.cwd(), prefix=".sweeps-")  # noqa: SIM115 - closed below
     except OSError:
@@ -81,7 +82,8 @@ def _working_mark() -> Iterator[str | None]:
 
 
 def _fingerprint() -> Callable[[], str]:
-    """Return a function that computes a checksum of the code of Sweeps on a node; an empty string if there is none."""
+    """Return a function that computes a checksum of the code of Sweeps on a node; it returns an empty string if there
+    is none."""
 
     def fingerprint() -> str:
         import hashlib
@@ -105,7 +107,7 @@ def _fingerprint() -> Callable[[], str]:
 
 
 def _question() -> Callable[..., tuple[bool, bool, str]]:
-    """Return the function that a node runs. Ray sends an inner function together with its code."""
+    """Return the function that runs on a node; it is an inner function because Ray sends these with their code."""
     fingerprint = _fingerprint()
 
     def answer(

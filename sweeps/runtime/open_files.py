@@ -1,4 +1,5 @@
-"""Files that a user's code has left open in a worker: Ray kills its processes, so Python would not flush them."""
+"""Flush of files that a user's code has left open in a worker: Ray kills its processes, so Python does not flush
+them."""
 
 from __future__ import annotations
 

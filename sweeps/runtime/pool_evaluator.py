@@ -15,7 +15,7 @@ from sweeps.constants import EVALUATION_TIME
 from sweeps.runtime.shared_folder import SharedFolder
 
 NAMED = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
-"""Options of Ray's tasks for resources with an option of their own."""
+"""Options of Ray's tasks by resource, for resources that have an option of their own."""
 TRIES_ON_OTHER_NODES = 3
 
 
@@ -32,7 +32,7 @@ class EvaluationPlace:
 
 
 def _evaluate(folder: str, shared: SharedFolder | None) -> tuple[dict[str, float], float]:
-    """Compute the metrics of a checkpoint, and the seconds that this takes; runs on a node of the pool."""
+    """Compute a checkpoint's metrics, and return them with the seconds that this took; runs on a node of the pool."""
     from sweeps_train.checkpoints.checkpoint_evaluation import evaluate_checkpoint  # imports torch
 
     if shared is not None:

@@ -1,7 +1,7 @@
-"""The workers' torch process group, configured by a process that does not import torch itself.
+"""Configuration of the workers' torch process group by a process that does not import torch itself.
 
-Ray's ``TorchConfig`` imports torch, which takes seconds, in the process that controls the worker group: in the Tune
-actor of a trial, while the workers need the processors to start.
+Ray's ``TorchConfig`` imports torch in the process that controls the worker group, a trial's Tune actor. That takes
+seconds of processor time, which the workers need to start.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _ProcessGroupBackend(Backend):
 
 
 def _free_address() -> tuple[str, int]:
-    """Address of this node, and a free port on it."""
+    """Return the address of this node and a free port on it."""
     address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as free:
         free.bind(("", 0))

@@ -35,8 +35,8 @@ class ReportLog:
             self._file.write(b"\n")  # an attempt that was killed has left half a line
 
     def write(self, event: Log) -> None:
-        """Write an event. A report and the logs before it have reached the disk when this returns, because the next
-        checkpoint will be there too, and a trial that continues from it does not measure them again.
+        """Write an event. For a report, it and the logs before it have reached the disk when this returns: a trial that
+        continues from the next checkpoint does not measure them again.
 
         Raises:
             OSError: The disk is full or cannot be reached.
@@ -52,8 +52,8 @@ class ReportLog:
 
 
 def read_report_log(folder: str, up_to: int | None = None) -> Iterator[Log]:
-    """Read the events of all attempts of a trial, in order. Truncated lines are skipped, as are damaged ones, which
-    ``mend`` names.
+    """Read the events of all attempts of a trial, in order. Truncated and damaged lines are skipped; ``mend`` reports
+    the damaged ones.
 
     Args:
         folder: Folder of the trial's checkpoints.

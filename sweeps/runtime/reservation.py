@@ -1,4 +1,4 @@
-"""Resources that are reserved for the workers of a trial."""
+"""Resources that are reserved for a trial's workers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ MOST_CPUS_PER_GPU = 8
 
 
 def data_cpus_of(config: SweepConfig) -> float:
-    """CPUs that Ray Data needs for a trial in addition to its workers."""
+    """Return the CPUs that Ray Data needs for a trial in addition to its workers."""
     return config.task.data_cpus if isinstance(config.task, FunctionTask) else 0.0
 
 
 def cpus_beside_a_gpu(nodes: Sequence[Resources]) -> float:
-    """CPUs for each GPU of the cluster, from 1 to ``MOST_CPUS_PER_GPU``, so that all GPUs can be used and one CPU per
-    node stays free, for instance for a job's driver.
+    """Return the CPUs to reserve for each GPU of the cluster, from 1 to ``MOST_CPUS_PER_GPU``, so that all GPUs can be
+    used and one CPU per node stays free, for instance for a job's driver.
 
     Args:
         nodes: Resources of each node.
@@ -35,7 +35,7 @@ def cpus_beside_a_gpu(nodes: Sequence[Resources]) -> float:
 
 
 def reserved_per_worker(scaling: Scaling, *, use_gpu: bool, cpus_per_gpu: float = 1.0) -> dict[str, float]:
-    """Resources that Ray reserves for one worker.
+    """Return the resources that Ray reserves for one worker.
 
     Args:
         scaling: Workers of a trial.
@@ -50,8 +50,8 @@ def reserved_per_worker(scaling: Scaling, *, use_gpu: bool, cpus_per_gpu: float 
 
 
 def reserved_per_trial(config: SweepConfig, *, use_gpu: bool, cpus_per_gpu: float = 1.0) -> dict[str, float]:
-    """Resources that are reserved for all workers of a trial and for its datasets; trials that share workers have a
-    part each.
+    """Return the resources that are reserved for all workers of a trial and for its datasets; for trials that share
+    workers, each trial's part.
 
     Args:
         config: Config of the trial.
@@ -66,7 +66,7 @@ def reserved_per_trial(config: SweepConfig, *, use_gpu: bool, cpus_per_gpu: floa
 
 
 def memory_share(per_worker: Resources, workers_per_node: int, *, use_gpu: bool) -> float:
-    """Part of its GPU's memory that a worker may use; without a GPU, of its node's memory.
+    """Return the part of its GPU's memory that a worker may use; without a GPU, of its node's memory.
 
     Args:
         per_worker: Resources of each worker.

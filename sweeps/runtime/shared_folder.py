@@ -16,7 +16,7 @@ MARK = ".shared"
 
 
 class NotShared(SweepsError):
-    """A worker runs on a node that does not see the sweep's folder."""
+    """Raised when a worker runs on a node that does not see the sweep's folder."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ class SharedFolder:
             return False
 
     def check(self) -> None:
-        """
+        """Check that this process sees the folder.
+
         Raises:
             NotShared: This process does not see the folder.
         """

@@ -1,4 +1,4 @@
-"""Signs of life of a worker that prepares a trial, which may import, download, tokenize and load for hours without a
+"""Signs of life of a worker that prepares a trial: imports, downloads, tokenizing and loading may take hours without a
 report."""
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ MOST_S = 10.0
 
 @contextmanager
 def signs_of_life(assignment: Assignment) -> Iterator[Callable[[], None]]:
-    """Tell the broker regularly that this worker prepares a trial, from a thread.
+    """Tell the broker regularly, from a thread, that this worker prepares a trial.
 
-    The signs end after the maximum time of the preparation. So workers that wait forever, such as for a lock,
-    eventually count as hanging, and workers whose process has stopped do so soon.
+    The signs end after the maximum time of the preparation, so that workers that wait forever, such as for a lock,
+    eventually count as hanging. Workers whose process has stopped count as hanging sooner.
 
     Yields:
-        A function to call when the worker is prepared: from then on its reports are the signs.
+        Function to call when the worker is prepared; from then on its reports are the signs of life.
     """
     over = threading.Event()
     every_s = min(MOST_S, assignment.hang_timeout_s / 4)

@@ -1,4 +1,4 @@
-"""Assignments of one slot: its workers wait here for their next trial."""
+"""Queue of one slot's assignments, at which its workers wait for their next trial."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import asyncio
 from typing import Any
 
 IDLE_S = 2.0
-"""Seconds that a slot waits for a paused or failed trial once the search starts no new ones."""
+"""Seconds that a slot waits for a paused or failed trial once the search starts no new trials."""
 
 
 class SlotQueue:
-    """Assignments of one slot, one after another, and the actors that it has started."""
+    """Queue of one slot's successive assignments, with handles of the actors that the slot has started."""
 
     def __init__(self) -> None:
         self.handles: dict[str, Any] = {}
@@ -32,7 +32,7 @@ class SlotQueue:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Ids of the workers' nodes, without duplicates; empty before they have started."""
+        """Ids of the workers' nodes, without duplicates; empty before the workers have started."""
         return tuple(dict.fromkeys(self.nodes_by_rank))
 
     @property
@@ -57,7 +57,7 @@ class SlotQueue:
         return self._release is not None and not self._release.done() and not self._release.cancelling()
 
     def reserve(self) -> None:
-        """Keep the slot for a trial that is about to come, even if its workers only ask for it later."""
+        """Keep the slot for a trial that is about to be assigned, even if the workers have yet to ask for it."""
         self._is_reserved = True
         if self._release is not None:
             self._release.cancel()
@@ -76,7 +76,7 @@ class SlotQueue:
             self._changed.notify_all()
 
     def release_when_idle(self, index: int, search_over: asyncio.Event) -> None:
-        """Schedule the slot's release if its workers have finished a trial and have no next one.
+        """Schedule the slot's closing if its workers have finished a trial and have no next one.
 
         Args:
             index: Number of the assignment that the workers ask for, from 0.

@@ -23,10 +23,10 @@ from typing import Any, ClassVar
 from sweeps.compat.cuda_driver import NVML_CHECK, initialized_gpus
 
 IDLE_S = 1.0
-"""Seconds after its start at which an unused process becomes a spare one."""
+"""Seconds after its start at which a process that is still unused becomes a spare one."""
 REPLACED_AFTER_S = 2.0
-"""Seconds after the start of a worker group until its used spare processes are replaced: before it trains, it needs the
-cores more."""
+"""Seconds after the start of a worker group until its used spare processes are replaced: until it trains, the group
+itself needs the cores."""
 LEARNED_AFTER_S = 10.0
 """Seconds after the start of a worker group until the modules that it has imported are collected."""
 LOOKS_EVERY_S = 2.0
@@ -43,13 +43,15 @@ IMPORTS = (
     "ray.train.v2._internal.execution.worker_group.worker",
     "ray.train.torch",
 )
-"""Modules that every worker takes seconds to import."""
+"""Modules whose import takes every worker seconds."""
 LIBRARIES = {"accelerate", "datasets", "lightgbm", "lightning", "pandas", "peft", "pyarrow", "scipy", "sklearn"}
 LIBRARIES |= {"sweeps_train", "tokenizers", "torch", "torchvision", "transformers", "xgboost"}
-"""Packages whose modules spare processes import if the workers of a trial have: the user's own may do anything."""
+"""Packages whose modules spare processes import if a trial's workers have imported them; importing a user's own modules
+could have any effect."""
 
 Place = tuple[str, str]
-"""Id of a node, and a runtime environment as Ray serializes it: only actors with an equal one get a spare process."""
+"""Id of a node, and a runtime environment as Ray serializes it: only actors with an equal environment get the place's
+spare processes."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class ProcessOrigin:
 
 
 class SpareProcesses:
-    """Numbers of spare processes, as the broker tracks them."""
+    """Bookkeeping of spare processes in the broker."""
 
     def __init__(self) -> None:
         self._kept: Counter[Place] = Counter()
@@ -97,9 +99,9 @@ class SpareProcesses:
 
         Args:
             slot: The trial's current slot.
-            num_workers: Number of all its workers after the change.
-            free: Number of additional workers for which each node has room, by its id. If that is not
-                enough, the others are expected on the current nodes.
+            num_workers: Number of the trial's workers after the change.
+            free: Number of additional workers for which each node has room, by its id. Further workers are expected on
+                the current nodes.
         """
         workers = self._groups.get(slot, ())
         if not workers:
@@ -126,7 +128,7 @@ class SpareProcesses:
 
 
 class _Idle:
-    """State of this process while it is a spare one."""
+    """State of this process as a spare process."""
 
     was_spare = False
     tried: ClassVar[set[str]] = set()
@@ -144,7 +146,7 @@ def _import_when_idle() -> None:
     time.sleep(IDLE_S)
     from sweeps.compat.ray_processes import imports, is_idle, tell
 
-    # An error leaves a process that imports when it is used, as all others do.
+    # After an error, the process does its imports only when it is used, as other processes do.
     with contextlib.suppress(Exception):
         while is_idle() and (learned := imports()) is not None:
             if initialized_gpus() is not None:
@@ -173,13 +175,13 @@ def _import(name: str) -> None:
 
 
 def imported_libraries() -> list[str]:
-    """Names of the modules that this worker has imported and other workers may need."""
+    """Return the names of the modules that this worker has imported and other workers may need."""
     return [name for name in [*sys.modules] if name.partition(".")[0] in LIBRARIES]
 
 
 def take_resources() -> None:
-    """Let torch use the cores and GPUs that Ray has reserved: spare processes and forks have imported torch before
-    these were known.
+    """Make torch use the cores and GPUs that Ray has reserved: spare processes and forks imported torch before these
+    were known.
 
     Raises:
         RuntimeError: An unfinished import has already initialised the GPUs.
@@ -190,7 +192,9 @@ def take_resources() -> None:
         return
     reserved, seen = os.environ.get("CUDA_VISIBLE_DEVICES"), initialized_gpus()
     if None not in (reserved, seen) and seen != len([each for each in str(reserved).split(",") if each]):
-        raise RuntimeError(f"this process, which was started ahead, sees {seen} GPUs instead of {reserved or 'none'}")
+        raise RuntimeError(
+            f"this process, which was started in advance, sees {seen} GPUs instead of {reserved or 'none'}"
+        )
 
 
 def origin() -> ProcessOrigin:
@@ -208,7 +212,7 @@ def keep_spares(broker: Any, slot: str, actors: Sequence[Any], *, always: bool) 
         broker: A ``WorkersSide``, which counts the spare processes.
         slot: The group's slot.
         actors: Workers of the group.
-        always: Also while no trial has lost its workers.
+        always: Whether to keep spare processes even if no trial has lost its workers yet.
     """
     threading.Thread(target=_keep_spares, args=(broker, slot, actors, always), name="keep-spares", daemon=True).start()
 
@@ -231,10 +235,10 @@ def _keep_spares(broker: Any, slot: str, actors: Sequence[Any], always: bool) ->
 
 
 def start_spares(missing: Mapping[Place, int]) -> None:
-    """Start spare processes. A node that starts others at the same time drops some, which are requested again.
+    """Start spare processes. A node that already starts processes drops some requests, which are then repeated.
 
     Args:
-        missing: Number of them.
+        missing: Number of spare processes to start, by place.
 
     Raises:
         LookupError: A node has left the cluster.
@@ -255,7 +259,8 @@ def start_spares(missing: Mapping[Place, int]) -> None:
 
 
 def _wait_for_starts(wanted: Mapping[Place, int]) -> None:
-    """Wait until this many processes have started, or some have and no other follows; at most ``STARTED_WITHIN_S``."""
+    """Wait until the wanted number of processes has started, or some have and no more follow; at most
+    ``STARTED_WITHIN_S``."""
     from sweeps.compat.ray_processes import told
 
     nodes, total = {node_id for node_id, _ in wanted}, sum(wanted.values())
@@ -274,7 +279,7 @@ def start_spares_and_wait(missing: Mapping[Place, int], worker: Any) -> None:
     """Start spare processes, and wait until they have imported the modules of a worker; at most ``READY_WITHIN_S``.
 
     Args:
-        missing: Number of them.
+        missing: Number of spare processes to start, by place.
         worker: Actor of the worker, which trains.
 
     Raises:

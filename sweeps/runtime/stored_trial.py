@@ -1,9 +1,9 @@
-"""A trial whose folder is in an object store: its local copy on each node during training, and the upload of its
+"""Trial whose folder is in an object store: its local copy on each node during training, and the upload of its
 checkpoints.
 
-The workers train in a folder of their node. The first worker of each node brings the trial's checkpoints there before
-the training begins. The main worker uploads every checkpoint from a thread while the training continues: first the
-report log, so that the reports up to a checkpoint are there when it is, then its files, and last its seal.
+The workers train in a folder of their node. The first worker of each node downloads the trial's checkpoints before the
+training begins. The main worker uploads every checkpoint from a thread while the training continues: first the report
+log, so that the reports up to a checkpoint are there when it is, then its files, and last its seal.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from sweeps.tracking.held_checkpoints import hold, release
 AGAIN_AFTER_S = 2.0
 ALIVE_EVERY_S = 5.0
 STAY_MEANWHILE = 2
-"""Number of replaced checkpoints that stay in the store while their replacements are uploaded: the last and the best
-one."""
+"""Number of replaced checkpoints (the last and the best) that stay in the store while their replacements are
+uploaded."""
 
 logger = logging.getLogger(__name__)
 
@@ -48,8 +48,8 @@ def in_store(assignment: Assignment, rank: int) -> Iterator[tuple[Assignment, St
         rank: Rank of this worker.
 
     Yields:
-        The assignment with folders of this node; and the trial in the store. For a trial in a plain folder, the
-        unchanged assignment, and None.
+        The assignment with folders of this node, and the stored trial; for a trial in a plain folder, the unchanged
+        assignment and None.
 
     Raises:
         OSError: The store does not answer.
@@ -73,7 +73,7 @@ def in_store(assignment: Assignment, rank: int) -> Iterator[tuple[Assignment, St
 
 
 class StoredTrial:
-    """One attempt's view of a trial in an object store, on one worker."""
+    """Access of one worker, during one attempt, to a trial in an object store."""
 
     def __init__(self, assignment: Assignment, rank: int) -> None:
         self._assignment, self._rank = assignment, rank
@@ -130,7 +130,7 @@ class StoredTrial:
         self._queue.put((checkpoint, saved))
 
     def uri(self, checkpoint: Path) -> str:
-        """URI of a checkpoint, or of a folder in it."""
+        """Return the URI of a checkpoint, or of a folder in it."""
         return joined(self._assignment.checkpoint_folder, checkpoint.relative_to(self.folder).as_posix())
 
     def wait(self) -> None:
@@ -219,8 +219,8 @@ class StoredTrial:
             self._logs.upload(self.log_folder / log, log)
 
     def _withdraw_superseded(self) -> None:
-        """Remove checkpoints from the store that the training has removed here. The newest of them stay until their
-        replacements are in the store, since the trial could not continue without any."""
+        """Remove checkpoints from the store that the training has removed here. The newest of these stay until their
+        replacements are in the store, so that the trial can always continue from one."""
         from sweeps_train.checkpoints.checkpoint import complete_checkpoints  # imports torch
 
         here = {path.name for path in complete_checkpoints(self.folder)}

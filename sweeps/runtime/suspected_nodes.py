@@ -1,4 +1,4 @@
-"""Nodes under check, because a trial failed on them in a way that a bad node may cause."""
+"""Nodes under check because a trial failed on them in a way that a bad node may cause."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ class SuspectedNodes:
                         await done.wait()
 
     async def left_out(self, workers: Workers, avoided: Collection[str], idle: Iterable[SlotQueue]) -> tuple[str, ...]:
-        """Ids of the suspected nodes, if a trial's workers have room on other nodes now; otherwise none, so that no
+        """Return the suspected nodes' ids if a trial's workers have room on other nodes now; otherwise none, so that no
         trial waits for a check that another trial caused.
 
         Args:
             workers: Number, resources and placement of the workers.
             avoided: Ids of nodes on which they are not placed in any case.
-            idle: Slots without a trial, which are freed for workers that find no other room.
+            idle: Slots without a trial, whose resources count as room because they are freed for waiting workers.
         """
         suspected = tuple({node: None for nodes, _ in self._checks for node in nodes})
         if not suspected:
             return ()
         nodes = {node_id(each): dict(each) for each in await asyncio.to_thread(free_nodes)}
         for slot in idle:
-            for node in filter(nodes.__contains__, slot.nodes_by_rank):  # the others are dead
+            for node in filter(nodes.__contains__, slot.nodes_by_rank):  # missing nodes are dead
                 for name, amount in slot.reserved_per_worker.items():
                     nodes[node][name] = nodes[node].get(name, 0.0) + amount
         others = [node for name, node in nodes.items() if name not in {*suspected, *avoided}]

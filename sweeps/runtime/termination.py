@@ -1,5 +1,5 @@
-"""Handles SIGTERM on a worker, which Kubernetes, Slurm and people send before they kill it: the trial saves
-its state and moves."""
+"""Handling of SIGTERM on a worker, which Kubernetes, Slurm and people send before they kill it: the trial saves its
+state and moves to other workers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def announce_sigterm(broker: WorkersSide, slot: str, rank: int) -> None:
         signal.signal(signal.SIGTERM, before)
         if os.getpid() == process:
             received.set()
-        else:  # a fork of it
+        else:  # in a fork of the worker
             signal.raise_signal(number)
 
     def tell() -> None:

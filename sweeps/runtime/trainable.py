@@ -97,7 +97,7 @@ class TrialContext:
 
     @property
     def ray_train_folder(self) -> str:
-        """Folder for Ray Train's own files, which contain nothing of a trial."""
+        """Folder for Ray Train's own files, which contain no data of a trial."""
         if self.uri is None:
             return str(Path(self.folder) / RAY_TRAIN_FOLDER)
         return f"/tmp/sweeps-ray-train-{os.getuid()}"  # noqa: S108 - exists on every node, unlike the driver's folders
@@ -140,8 +140,8 @@ class TrialContext:
 
 
 class Trial(tune.Trainable):
-    """Training of one point of the space. ``step()`` waits until the trial has ended, or should end or pause. The
-    driver decides that at the workers' reports, of which Tune receives only the last.
+    """Tune trainable that trains one point of the space. ``step()`` waits until the trial has ended, or should end or
+    pause. The driver decides at the workers' reports whether it should; Tune receives only the last report.
 
     The trial reserves no resources in Tune: its workers' placement group does, and the sweep limits how many trials run
     at once, so that no two half-placed trials can wait for each other.
@@ -154,8 +154,8 @@ class Trial(tune.Trainable):
         self._take(config)
 
     def _take(self, config: dict[str, Any]) -> None:
-        """Store the trial's config and identity. In a new actor, the trial begins with its first step: until then, Tune
-        may give it to an actor that has become idle."""
+        """Store the trial's config and identity. In a new actor, the trial does not begin before its first step,
+        because until then Tune may still move it to an actor that has become idle."""
         self._config, self._has_begun = config, False
         self._failure: str | None = None
         self._previous, self._trial = self._trial, config[TRIAL]
@@ -174,7 +174,7 @@ class Trial(tune.Trainable):
             self._failure = f"{type(error).__name__}: {error}"
 
     def _begin(self, lost: Ended | None = None) -> None:
-        """Begin the trial; repeat that whenever the broker's process dies in the meantime.
+        """Begin the trial, and do it again whenever the broker's process dies in the meantime.
 
         Args:
             lost: See ``Broker.begin``.
@@ -195,7 +195,7 @@ class Trial(tune.Trainable):
         self._previous = self._trial
         pool = self._config.get(POOL)
         spec = self._context.workers(sweep, fit, pool, self._context.broker.nodes_to_avoid(self._trial, pool))
-        if fit.finds_lanes:  # what its part of the workers costs depends on it
+        if fit.finds_lanes:  # the cost of the trial's part of the workers depends on it
             number, _ = self._context.broker.lanes()
             sweep = replace(sweep, scaling=replace(sweep.scaling.placed, trials_per_group=number))
         self._slot.release(spec, reuse=sweep.warm)
@@ -248,7 +248,7 @@ class Trial(tune.Trainable):
         return sweep.with_workers(self._context.broker.claim_workers(self._trial, numbers, steps, previous or None))
 
     def _evaluation_place(self, config: SweepConfig) -> EvaluationPlace | None:
-        """Resources and nodes for evaluations of a trial's checkpoints; None: its workers evaluate."""
+        """Return the resources and nodes for evaluations of a trial's checkpoints; None if its workers evaluate."""
         name, context = config.scaling.evaluation_pool, self._context
         if name is None:
             return None
@@ -288,7 +288,7 @@ class Trial(tune.Trainable):
     def _begins_again(self, outcome: Outcome) -> bool:
         """Restart from the last checkpoint with new workers if the trial continues; return whether it does.
 
-        After a failure, the driver has decided this. An end that is not a failure means that the workers' nodes or
+        After a failure, the driver decides this. An end that is not a failure means that the workers' nodes or
         processes are about to end, that the trial gets another number of workers, that the broker's process has died,
         or that a device ran out of memory while workers wait for each other; in the last case the micro batch is
         halved, which changes no result.
@@ -315,14 +315,15 @@ class Trial(tune.Trainable):
         return outcome
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
-        """Return the last step that Tune knows, as Tune's own checkpoint; the workers have saved theirs at their last
-        report, and wait. Under schedulers that copy trials, the workers' checkpoint is pinned for the copies."""
+        """Return Tune's own checkpoint, which is only the last step that Tune knows; the workers have saved theirs at
+        their last report, and wait. Under schedulers that copy trials, the workers' checkpoint is pinned for the
+        copies."""
         step = self._last.get(STEP, 0)
         trials, kept = self._context.trials, Origin(self._trial, step, self._num_exploits)
         # The driver may have pinned it, and another trial may be copying it now.
         if self._is_copied and not (is_pinned(trials, kept) or pin(trials, self._trial, self._num_exploits, step)):
             raise no_checkpoint(step)
-        if self._context.fit.lanes > 1:  # Tune pauses the trial, for which the others in its group would wait
+        if self._context.fit.lanes > 1:  # Tune pauses the trial, and the others in its group would wait for it
             self._slot.close()
         return {STEP: step}
 
@@ -330,8 +331,8 @@ class Trial(tune.Trainable):
         """Do nothing: training continues from the newest checkpoint in the trial's folder."""
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Switch this actor to the next trial. It begins before Tune announces its start, so the workers have left the
-        previous trial by then."""
+        """Switch this actor to the next trial, and begin it. Tune announces the trial's start only later, so the
+        workers have left the previous trial by then."""
         self._take(new_config)
         self._begin_or_fail()
         return True
@@ -349,7 +350,7 @@ def _last_delivered(begun: Begun, config: dict[str, Any], *, pauses: bool) -> in
     Args:
         begun: The attempt.
         config: Tune's config of the trial.
-        pauses: Whether the scheduler pauses trials, at reports that a trial repeats when it continues.
+        pauses: Whether the scheduler pauses trials; a trial that continues then repeats the report at which it paused.
     """
     known = [step for step in (begun.delivered, config.get(LAST_DELIVERED)) if step is not None]
     if begun.lost_after is not None:
@@ -358,7 +359,7 @@ def _last_delivered(begun: Begun, config: dict[str, Any], *, pauses: bool) -> in
 
 
 def _hourly(config: SweepConfig, *, use_gpu: bool, cpus_per_gpu: float) -> dict[str, float]:
-    """Cost of a trial per hour, by metric; empty without prices and pools."""
+    """Return the hourly cost of a trial, by metric; empty without prices and pools."""
     held = reserved_per_trial(config, use_gpu=use_gpu, cpus_per_gpu=cpus_per_gpu)
     rates = {COST: config.hourly_cost(held)} if config.is_priced else {}
     return rates | ({GPU_HOURS: held.get("GPU", 0.0)} if rates or config.scaling.pools else {})

@@ -33,10 +33,10 @@ class Assignment:
     """Largest micro batch that fits into memory, if an earlier attempt has found it."""
     waits_for_decision: bool
     """Whether workers wait after each report for the scheduler's decision, so that a trial is paused or copied in the
-    state that was judged."""
+    state that the scheduler judged."""
     last_delivered: int | None
     """Step of the last report of earlier attempts that the driver has received; later measurements are posted again,
-    since the newest checkpoint may be later. None: nothing is posted again."""
+    because the newest checkpoint may be later still. None: nothing is posted again."""
     broker: Any
     """The broker's interface for workers, a ``WorkersSide``."""
     hang_timeout_s: float

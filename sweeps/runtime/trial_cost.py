@@ -27,13 +27,13 @@ class CostMeter:
         """Add the cost of an evaluation in another pool.
 
         Args:
-            hourly: Cost of an hour, by name.
-            seconds: Time of the evaluation.
+            hourly: Cost per hour, by metric.
+            seconds: Duration of the evaluation.
         """
         for name in self._evaluations:
             self._evaluations[name] += hourly.get(name, 0.0) * seconds / 3600
 
     def metrics(self) -> dict[str, float]:
-        """Cost so far, by name; empty without prices and pools."""
+        """Return the cost so far, by metric; empty without prices and pools."""
         hours = (time.monotonic() - self._began) / 3600
         return {name: self._before[name] + rate * hours + self._evaluations[name] for name, rate in self._rates.items()}

@@ -25,8 +25,8 @@ from sweeps_train.reports.progress import Progress
 from sweeps_train.reports.reporter import Stop
 
 SEND_EVERY_S = 0.2
-"""Minimum seconds between two calls that post logs: a call takes ten times as long as a line in the report log, so that
-quick steps share one."""
+"""Minimum seconds between two calls that post logs. A call takes ten times as long as a line in the report log, so
+quick steps share one call."""
 
 
 class BrokerReporter:
@@ -81,7 +81,7 @@ class BrokerReporter:
         )
         self._write(report)
         if self._stored is not None:
-            self._send_logs()  # uploading takes time, and then announces a later step
+            self._send_logs()  # before the upload, which takes time and announces a later step
             if checkpoint is not None:
                 self._upload(self._stored, progress.step, metrics, checkpoint)
             if done or self._assignment.waits_for_decision:  # the workers may be gone soon after
@@ -109,7 +109,7 @@ class BrokerReporter:
             self._post_saved(progress.step, metrics, checkpoint, self._hold(checkpoint))
 
     def _upload(self, stored: StoredTrial, step: int, metrics: dict[str, float], checkpoint: str) -> None:
-        """Announce a checkpoint when it is in the store."""
+        """Upload a checkpoint, and announce it once it is in the store."""
         stored.save(Path(checkpoint), lambda uri: self._post_saved(step, metrics, uri, None))
 
     def _announce_stored(self) -> None:
@@ -198,7 +198,7 @@ class BrokerReporter:
 
 
 def undelivered(assignment: Assignment, stored: Collection[str] = ()) -> list[Log]:
-    """Return events of earlier attempts that Tune may not have received; for each step, the first measurement.
+    """Return events of earlier attempts that the driver may not have received; for each step, the first measurement.
 
     Args:
         assignment: The trial.

@@ -1,4 +1,4 @@
-"""Computes how many trials run at once on the cluster's nodes, in which pool, and with which resources."""
+"""Computation of how many trials run at once on the cluster's nodes, in which pools, and with which resources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sweeps.runtime.reservation import cpus_beside_a_gpu, data_cpus_of, reserved
 
 MIB = 2**20
 MOST_TRIALS = 10**9
-"""Stands for an unlimited number of trials while the room of each pool is computed."""
+"""Stand-in for an unlimited number of trials while the room of each pool is computed."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Fit:
     places: int = 0
     """Total number of workers for which the nodes have room, regardless of trials."""
     most_workers: int = 0
-    """Number of workers of the largest kind of trial that fits."""
+    """Number of workers of the largest trial that fits."""
     excluded_nodes: tuple[str, ...] = ()
     """Ids of the nodes on which no worker is placed."""
     data_cpus: float = 0.0
@@ -37,7 +37,7 @@ class Fit:
     workers_per_node: int = 1
     """Maximum number of workers that run on one node at a time."""
     cpus_per_gpu: float = 1.0
-    """CPUs per GPU of a worker, unless the config sets them."""
+    """CPUs reserved per GPU of a worker, unless the config sets them."""
     lanes: int = 1
     """Number of trials that one worker group trains at a time, or its maximum."""
     finds_lanes: bool = False
@@ -69,7 +69,7 @@ class Fit:
         return replace(self, excluded_nodes=(*self.excluded_nodes, *nodes), pools=pools, evaluation=evaluation)
 
     def avoided(self) -> dict[str | None, tuple[str, ...]]:
-        """Return the ids of the nodes that the workers of each pool avoid; without pools, those that all workers
+        """Return the ids of the nodes that the workers of each pool avoid; without pools, of the nodes that all workers
         avoid."""
         if not self.pools:
             return {None: self.excluded_nodes}
@@ -100,7 +100,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Workers:
-    """Workers of one trial to be placed."""
+    """Workers of one trial that are to be placed on nodes."""
 
     scaling: Scaling
     """Number, labels and placement of the workers."""
@@ -110,10 +110,10 @@ class Workers:
     """Name of the workers' pool; None without pools."""
 
     def fit_on(self, nodes: Sequence[Resources]) -> bool:
-        """Whether all of the workers have room at the same time.
+        """Whether all of the workers fit on the nodes at the same time.
 
         Args:
-            nodes: Resources of each node that are free.
+            nodes: Free resources of each node.
         """
         try:
             suitable = _labelled(self.scaling, nodes)
@@ -134,7 +134,7 @@ def fit(
 
     Args:
         config: Config of the sweep.
-        scalings: Scaling of every kind of trial that the space can make; the largest one counts.
+        scalings: Scaling of every kind of trial in the space; the largest one counts.
         nodes: Resources of each node.
         all_pools: Whether each pool of the config must have a node; otherwise pools without a node are left out.
         lanes_found: Trials that one worker group trains at a time, if that number is found while trials train.
@@ -218,8 +218,8 @@ def _fit_evaluations(
     *,
     required: bool,
 ) -> dict[str, Fit]:
-    """Compute how many evaluations run at a time in the pool for them; empty without such a pool, or while it has no
-    node."""
+    """Compute how many evaluations run at a time in the pool for evaluations; empty without this pool, or while it has
+    no node."""
     name = config.scaling.evaluation_pool
     if name is None or not (members[name] or required):
         return {}
@@ -254,7 +254,7 @@ def _belongs(node: Resources, pool: Scaling) -> bool:
 
 
 def _marks(pool: Scaling) -> list[str]:
-    """Names of the resources that only a pool's nodes have: labels and the type of accelerator."""
+    """Return the names of the resources that only a pool's nodes have: labels and the type of accelerator."""
     kind = [accelerator(pool.accelerator_type)] if pool.accelerator_type is not None else []
     return [label(name, value) for name, value in pool.labels.items()] + kind
 
@@ -274,8 +274,8 @@ def _cpus(trial: Fit) -> float:
 
 
 def _with_data(trial: Fit, data_cpus: float, nodes: Sequence[Resources]) -> int:
-    """Number of trials at a time that leaves CPUs for their datasets. Workers keep their CPUs until a trial ends, so
-    that a dataset whose tasks find no free one would wait forever, without an error.
+    """Return the number of trials at a time that leaves CPUs for their datasets. Workers keep their CPUs until a trial
+    ends, so a dataset whose tasks find no free CPU would wait forever, without an error.
 
     Raises:
         DoesNotFit: Not even one trial fits.
@@ -293,11 +293,11 @@ def _with_data(trial: Fit, data_cpus: float, nodes: Sequence[Resources]) -> int:
 
 
 def memory_per_worker(trials: Fit, nodes: Sequence[Resources]) -> dict[str, float]:
-    """Minimum share of a node's memory for a worker when all of them run, in MiB, by the metric that reports its use.
-    Workers report the memory of their GPUs themselves.
+    """Return the smallest share of its node's memory, in MiB, that a worker has when all workers run, by the metric
+    that reports the use of memory. Workers report the memory of their GPUs themselves.
 
     Args:
-        trials: Number of workers at a time.
+        trials: Fit of the trials, which gives the number of workers at a time.
         nodes: Resources of each node, among them Ray's ``memory`` in bytes.
     """
     holding = [(node["memory"], fits_on(trials.per_worker, node)) for node in nodes if "memory" in node]
@@ -350,8 +350,8 @@ def _check_largest(config: SweepConfig, places: int) -> None:
     if isinstance(workers, WorkerRange) and config.cluster.address == "local" and workers.max > places:
         fix = f"lower it to {places}" if places > workers.min else f"give scaling.num_workers={places}"
         raise DoesNotFit(
-            f"scaling.num_workers.max={workers.max}: the cluster can place {places} workers, and a local one does not "
-            f"grow; {fix}, raise cluster.num_cpus, or join a larger cluster with cluster.address"
+            f"scaling.num_workers.max={workers.max}: the cluster can place {places} workers, and a local "
+            f"cluster does not grow; {fix}, raise cluster.num_cpus, or join a larger cluster with cluster.address"
         )
 
 
@@ -369,7 +369,7 @@ def _labelled(scaling: Scaling, nodes: Sequence[Resources]) -> Sequence[Resource
 
 
 def _concurrent(scaling: Scaling, workers_by_node: Sequence[int]) -> int:
-    """Number of trials at a time on nodes with room for this many workers each.
+    """Return the number of trials at a time on nodes with room for these numbers of workers.
 
     Raises:
         DoesNotFit: No trial can be placed as ``scaling.placement`` requires.
@@ -398,5 +398,5 @@ def _concurrent(scaling: Scaling, workers_by_node: Sequence[int]) -> int:
 
 
 def fits_on(worker: Resources, node: Resources) -> int:
-    """Number of workers with the given resources for which a node has room."""
+    """Return the number of workers with the given resources for which a node has room."""
     return min(int(node.get(name, 0) / amount + 1e-9) for name, amount in worker.items() if amount > 0)

@@ -1,7 +1,7 @@
-"""MLflow runs that a user's own code starts in a trial: named after the trial, and ended with it.
+"""Handling of MLflow runs that a user's own code starts in a trial: they are named after the trial and ended with it.
 
-MLflow would draw the same random names in every trial, since each trial seeds Python's generator alike, and would leave
-the runs open, since the process continues with the next trial.
+Otherwise MLflow would draw the same random names in every trial, because each trial seeds Python's generator alike, and
+would leave the runs open, because the process continues with the next trial.
 """
 
 from __future__ import annotations

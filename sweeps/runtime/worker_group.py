@@ -1,9 +1,9 @@
-"""Worker groups: where worker processes are started, reused for further trials, rebuilt after a death, and freed.
+"""Worker groups, whose worker processes are started, reused for further trials, rebuilt after a death, and freed here.
 
 A slot is one running worker group (one trainer of Ray Train) that trials are given to, one after another. A warm slot
 outlives its trials: processes, process group, imported libraries, tokenized data and base model stay. Ray Train leaves
-the workers of a trial that was stopped early to a cleaner that may never succeed (ray#58515, ray#61756, ray#65443):
-here the slot frees its own workers immediately, and the cleaner is not started.
+the workers of a trial that was stopped early to a cleaner that may never succeed (ray#58515, ray#61756, ray#65443).
+Here, the slot frees its own workers immediately, and the cleaner is not started.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from sweeps.worker_error import WorkerError
 MEMORY_FACTOR, MEMORY_SLACK_MIB = 1.5, 512.0
 """Growth of a worker's memory since its first trial, as a factor plus MiB, at which a slot is rebuilt."""
 RELEASE_TIMEOUT_S = 20.0
-"""Minimum seconds for workers to notice that their trial is over; three times their longest previous silence, if that
-is longer. After that they are killed, and the slot is rebuilt."""
+"""Seconds for workers to notice that their trial is over, or three times their longest previous silence if that is
+longer. After that they are killed, and the slot is rebuilt."""
 DIAGNOSIS_S = 60.0
 """Additional seconds for operations among workers beyond ``hang_timeout_s``: NCCL ends a process whose operation takes
 too long, and its stacks must be saved before that."""
@@ -182,7 +182,8 @@ class Slot:
                 self._broker.end(Ended(*self._attempt, error, others=lost))
 
     def _wait_for_start(self) -> None:
-        """Wait until the group has started: a starting group cannot be freed, since its placement group is unknown."""
+        """Wait until the group has started, because the placement group of a starting group is unknown and cannot be
+        freed."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._hooks.handles and time.monotonic() < deadline and self._thread.is_alive():
             time.sleep(0.05)
@@ -207,8 +208,8 @@ class _SlotHooks(ControllerHooks):
         """Time at which a placement group was last requested."""
 
     def on_controller_start_worker_group(self, **_: Any) -> dict[str, str] | None:
-        """Return label selectors that keep workers off nodes to avoid, for each request of a placement group; None to
-        keep those of the slot's start."""
+        """Return, for a request of a placement group, label selectors that keep workers off nodes to avoid; None keeps
+        the selectors of the slot's start."""
         spec = self._spec
         avoid = self._broker.nodes_to_avoid_now(spec.workers)
         return spec.labels | avoiding(avoid) if set(avoid) - set(spec.avoid) else None
@@ -239,7 +240,7 @@ class _SlotHooks(ControllerHooks):
             keep_spares(self._broker, self._slot, [worker.actor for worker in workers], always=always)
 
     def before_worker_group_shutdown(self, worker_group: Any) -> None:
-        """Find out which worker died while the others are still alive, if they lost the connection to one."""
+        """If workers lost the connection to one of them, find out which one died while the others are still alive."""
         with contextlib.suppress(ray.exceptions.RayError):  # without the broker nothing needs to be known
             if self._broker.group_ends(self._slot):
                 for error in dead_workers(worker_processes(worker_group)):

@@ -38,15 +38,16 @@ class WorkerGroupSpec:
     labels: dict[str, str]
     """Labels that a node must have."""
     avoid: tuple[str, ...] = field(compare=False)
-    """Ids of nodes on which no worker may be placed; a change keeps a slot whose workers are elsewhere."""
+    """Ids of nodes on which no worker may be placed; a change of these does not end a slot whose workers run on other
+    nodes."""
     workers: Workers = field(compare=False)
-    """The values above that decide whether nodes have room."""
+    """Those of the values above that decide whether nodes have room."""
     environment: dict[str, str]
     """Environment variables of the workers' processes, in addition to those of all processes of the sweep."""
     hang_timeout_s: float
     """Seconds of silence after which the workers count as hanging."""
     spare_processes: Literal["always", "after a failure", "never"]
-    """Condition under which worker processes are started in advance."""
+    """Condition under which spare worker processes are started in advance."""
     cluster_grows: bool
     """Whether the cluster may get more nodes."""
     storage_path: str

@@ -1,5 +1,5 @@
-"""Redirection of a worker's standard output and error to the log file of the trial that it trains, including its native
-code and its child processes."""
+"""Redirection of a worker's standard output and error, including those of native code and child processes, to the log
+file of the trial that it trains."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sweeps.folders.trial_files import START_LINE, log_name
 from sweeps.runtime import log_writer
 
 STACKS_SIGNAL = signal.SIGRTMIN + 9
-"""Signal on which a worker writes the stacks of all its threads into its log, even if native code holds the GIL."""
+"""Signal that makes a worker write the stacks of all its threads into its log, even if native code holds the GIL."""
 WRITTEN_WITHIN_S = 10.0
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 

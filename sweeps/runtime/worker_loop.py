@@ -28,7 +28,7 @@ from sweeps_train.errors import MicroBatchHalved
 
 
 class WorkerFailed(Exception):
-    """Ends a worker whose error was reported to the broker."""
+    """Raised to end a worker whose error was already reported to the broker."""
 
 
 def train_assignments(config: dict[str, Any]) -> None:
@@ -38,7 +38,7 @@ def train_assignments(config: dict[str, Any]) -> None:
     operation.
 
     Args:
-        config: ``slot``, its name, and ``broker``.
+        config: ``slot`` (its name) and ``broker``.
     """
     import ray.train
 

@@ -26,7 +26,7 @@ def commit(store: ObjectStore, folder: Path) -> None:
 
     Args:
         store: The folder's own place in the store.
-        folder: Folder of this machine.
+        folder: The local folder.
 
     Raises:
         OSError: A file cannot be read, or the store does not answer, or refuses; then nothing is committed.
@@ -43,7 +43,7 @@ def fetch(store: ObjectStore, folder: Path) -> None:
 
     Args:
         store: The folder's own place in the store.
-        folder: Folder of this machine, which is replaced.
+        folder: The local folder, which is replaced.
 
     Raises:
         FileNotFoundError: The folder is not committed.
@@ -60,7 +60,7 @@ def fetch(store: ObjectStore, folder: Path) -> None:
 
 
 def is_same(store: ObjectStore, folder: Path) -> bool:
-    """Whether a local folder equals the committed one, by its seal and file sizes.
+    """Whether a local folder equals the committed one, judged by its seal and file sizes.
 
     Raises:
         OSError: The store does not answer.
@@ -79,7 +79,7 @@ def copy(source: ObjectStore, target: ObjectStore, replaced: Mapping[str, bytes]
 
     Args:
         source: The folder's own place in the store.
-        target: The other place.
+        target: Place of the copy.
         replaced: Files that get another content there.
 
     Raises:

@@ -1,4 +1,5 @@
-"""Place of a sweep's folder: a path that all machines share, or a URI in an object store, with copies on machines."""
+"""Location of a sweep's folder: a path that all machines share, or a URI in an object store, with copies on the
+machines."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ def is_remote(location: str) -> bool:
 
 
 def joined(folder: str, name: str) -> str:
-    """Append to the URI of a folder; the options of the store after ``?`` stay at the end.
+    """Append a name to the URI of a folder; the store's options after ``?`` stay at the end.
 
     >>> joined("s3://bucket/sweeps/?region=eu-west-1", "first")
     's3://bucket/sweeps/first?region=eu-west-1'
@@ -32,12 +33,12 @@ def joined(folder: str, name: str) -> str:
 
 
 def plain(uri: str) -> str:
-    """A URI without the options of its store."""
+    """Return a URI without the options of its store."""
     return uri.partition("?")[0]
 
 
 def working_copy(location: str) -> Path:
-    """The local folder in which a sweep's driver works, if the sweep is in an object store.
+    """Return the local folder in which the driver of a sweep in an object store works.
 
     Args:
         location: URI of the sweep's folder.
@@ -47,17 +48,17 @@ def working_copy(location: str) -> Path:
 
 
 def node_copy(location: str, node: str) -> Path:
-    """The local folder in which a node's workers keep a trial's files while they train it.
+    """Return the local folder in which a node's workers keep a trial's files while they train it.
 
     Args:
-        location: URI of that folder.
-        node: Ray's id of the node, since nodes may share the cache.
+        location: URI of the trial's folder.
+        node: Ray's id of the node, which is part of the path because nodes may share the cache.
     """
     return cache_folder().absolute() / COPIES / "workers" / node[:12] / _slug(plain(location))
 
 
 def record_copy(location: str) -> Path:
-    """The local folder with a record of the sweeps in an object store.
+    """Return the local folder with a record of the sweeps in an object store.
 
     Args:
         location: URI of the folder of all sweeps.
@@ -71,5 +72,5 @@ def _slug(uri: str) -> str:
 
 
 def empty_store_copy(version: str) -> Path:
-    """The local file with an empty tracking store of one MLflow version."""
+    """Return the local file with an empty tracking store of one MLflow version."""
     return cache_folder().absolute() / "empty_stores" / f"mlflow-{version}.db"

@@ -1,4 +1,5 @@
-"""A folder in an object store: S3, Google Cloud Storage, Azure, or any other file system of Arrow or fsspec."""
+"""Access to a folder in an object store: S3, Google Cloud Storage, Azure, or any other file system of Arrow or
+fsspec."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ from sweeps.errors import UserError
 from sweeps.storage.location import joined
 
 BLOCK = 8 * 2**20
-"""Bytes that are copied at a time."""
+"""Number of bytes that are copied at a time."""
 LARGEST_COPY = 5 * 2**30
 """Maximum bytes of an object that S3 copies in one request."""
 
 
 class ObjectStore:
-    """A folder in an object store. Names of objects are relative to it; every write replaces a whole object.
+    """Folder in an object store. Names of objects are relative to the folder; every write replaces a whole object.
 
     >>> import tempfile
     >>> store = ObjectStore(f"file://{tempfile.mkdtemp()}/sweeps")
@@ -51,7 +52,7 @@ class ObjectStore:
 
     @cached_property
     def opened(self) -> tuple[Any, str]:
-        """The file system, and the path in it."""
+        """File system of the store, and the folder's path in it."""
         from sweeps_train.data.data_files import open_store
 
         system, root = open_store(self.uri)
@@ -104,8 +105,8 @@ class ObjectStore:
                 target.write(block)
 
     def copy(self, name: str, target: ObjectStore) -> None:
-        """Copy an object into another folder of the same store; unless it is very large, the store copies it without a
-        download.
+        """Copy an object into another folder of the same store. The store copies it without a download, unless it is
+        very large.
 
         Raises:
             FileNotFoundError: There is no such object.
@@ -123,7 +124,7 @@ class ObjectStore:
                 opened.write(block)
 
     def names(self, under: str = "") -> dict[str, int]:
-        """Return the names of all objects, with their sizes in bytes.
+        """Return the sizes in bytes of all objects, by name.
 
         Args:
             under: Folder to look in; the names include it.
@@ -187,7 +188,7 @@ class ObjectStore:
             system.delete_dir(root)
 
     def writing(self, name: str) -> Any:
-        """Open an object for writing; it appears when it is closed.
+        """Open an object for writing; the object appears in the store when the file is closed.
 
         Raises:
             OSError: The store does not answer, or refuses.
@@ -203,7 +204,7 @@ def checked_store(key: str, uri: str) -> ObjectStore:
     """Return an object store after checking that it accepts objects.
 
     Args:
-        key: Config key that has the URI, for the message.
+        key: Config key that has the URI, for the error message.
         uri: Address of the folder.
 
     Raises:

@@ -1,9 +1,9 @@
-"""Copy of a driver's own files in an object store: the study, the record's journal, the config.
+"""Mirror of a driver's own files (the study, the record's journal, the config) in an object store.
 
-The driver works in a folder of its machine, and a thread copies what has changed every few seconds. A copy is a set of
-parts and a manifest that names them, which is written last: readers take the newest manifest, so they see all files as
-they were at one moment. Files that only grow are copied in parts, which are merged so that their number grows with the
-logarithm of the size.
+The driver works in a folder of its machine, and a thread copies the changes every few seconds. A copy is a set of parts
+and a manifest that names them and is written last. Readers use the newest manifest, so they see all files as they were
+at one moment. Files that only grow are copied in parts, which are merged so that their number grows with the logarithm
+of the size.
 
 Each driver writes manifests of its own session. A later session supersedes all earlier ones, including that of a driver
 that has lost the sweep without noticing.
@@ -29,16 +29,16 @@ from sweeps.files.whole_files import FOLDER_MODE, UNFINISHED, replacing
 from sweeps.storage.object_store import ObjectStore
 
 COPY_EVERY_S = 3.0
-"""Seconds between two copies of changed files, and thus the most that a lost machine can lose."""
+"""Seconds between two copies of changed files; if the machine is lost, the changes of about this time are lost."""
 STATE = "state"
 """Subfolder of the sweep's folder with manifests and parts."""
 SESSION_FILE = ".session"
-"""File in the driver's folder with the session to which its files belong."""
+"""File in the driver's folder that names the session to which its files belong."""
 NOT_COPIED = re.compile(rf"\..*|.*\.lock|driver\.json|.*{re.escape(UNFINISHED)}|.*\.replaced")
 _MANIFEST = re.compile(r"state/(\d{6}-[0-9a-f]{8})/(\d{9})\.json")
 READ_AGAIN = 20
 _TAIL = 256
-"""Bytes before an addition that are compared to verify that the file has only grown."""
+"""Number of bytes before an addition that are compared to verify that the file has only grown."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class _Copied:
-    """State of a file as it is in the store."""
+    """State of one file's copy in the store."""
 
     inode: int
     modified_ns: int
@@ -58,7 +58,7 @@ class _Copied:
 
 
 class StateMirror:
-    """Keeps the top-level files of a folder in an object store, from ``start`` to ``close``; one for each sweep."""
+    """Mirrors the top-level files of a sweep's folder into an object store, from ``start`` to ``close``."""
 
     def __init__(self, store: ObjectStore, folder: Path) -> None:
         """
@@ -71,13 +71,13 @@ class StateMirror:
         self._files: dict[str, _Copied] = {}
         self._sequence = self._parts = 0
         self._is_committed = False
-        """Whether the last copy succeeded; parts of one that failed are in no manifest yet."""
+        """Whether the last copy succeeded; the parts of a failed copy are in no manifest yet."""
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._follow, name="state-mirror", daemon=True)
         self._warned = False
 
     def start(self) -> None:
-        """Begin a session: download the store's files first, unless the local ones are newer.
+        """Begin a session, after downloading the store's files unless the local ones are newer.
 
         Raises:
             OSError: The store does not answer, or refuses.
@@ -96,14 +96,14 @@ class StateMirror:
         """Copy the remaining changes.
 
         Raises:
-            OSError: The store does not answer; the files here are complete, and the next session copies them.
+            OSError: The store does not answer. The local files are complete, and the next session copies them.
         """
         self._closed.set()
         self._thread.join()
         self.copy()
 
     def copy(self) -> None:
-        """Copy the changes; returns when they are committed.
+        """Copy the changes, and return when they are committed.
 
         Raises:
             OSError: The store does not answer, or refuses, or a file cannot be read.
@@ -187,7 +187,7 @@ class StateMirror:
 @dataclass(frozen=True)
 class _Manifest:
     version: str
-    """Unique name of a manifest of the sweep."""
+    """Name of the manifest, unique within the sweep."""
     session: str
     files: dict[str, dict[str, Any]]
 
@@ -202,12 +202,12 @@ def has_state(store: ObjectStore) -> bool:
 
 
 def newer_files(store: ObjectStore, names: Sequence[str], than: str) -> tuple[str, dict[str, bytes]]:
-    """Return some of a sweep's newest committed files.
+    """Return the newest committed version of some of a sweep's files.
 
     Args:
         store: Place of the sweep's folder.
         names: Names of the files; those that do not exist are left out.
-        than: Known version; if the newest one is the same, no files are returned.
+        than: Known version; if the newest version is the same, no files are returned.
 
     Returns:
         The version of the files, empty if the sweep has none, and their contents by name.
@@ -251,7 +251,7 @@ class _Superseded(DamagedCopy):
 
 
 def _reading(store: ObjectStore, read: Callable[[_Manifest | None], T]) -> T:
-    """Read the files that the newest manifest names; repeat if a newer manifest replaces it in the meantime.
+    """Read the files that the newest manifest names, again if a newer manifest replaces it in the meantime.
 
     Raises:
         OSError: The store does not answer, or a part is lost.
@@ -263,7 +263,7 @@ def _reading(store: ObjectStore, read: Callable[[_Manifest | None], T]) -> T:
 
 
 def _newest(store: ObjectStore) -> _Manifest | None:
-    """The newest manifest whose content is intact."""
+    """Return the newest manifest whose content is intact."""
     for _ in range(3):  # the driver may replace it meanwhile
         names = sorted((name for name in store.names(STATE) if _MANIFEST.fullmatch(name)), reverse=True)
         for name in names:
@@ -277,7 +277,7 @@ def _newest(store: ObjectStore) -> _Manifest | None:
 
 
 def _bring(store: ObjectStore, manifest: _Manifest, folder: Path) -> None:
-    """Replace the top-level files of a folder by those of a manifest."""
+    """Download the files of a manifest, replacing the top-level files of a folder."""
     folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     (folder / SESSION_FILE).unlink(missing_ok=True)  # until all files are here, they are of no session
     for name in _snapshot(folder).keys() - manifest.files.keys():
@@ -305,7 +305,7 @@ def _part(store: ObjectStore, name: str) -> bytes:
 
 
 def _snapshot(folder: Path) -> dict[str, os.stat_result]:
-    """Return a consistent listing of the files, repeated until nothing changes between two listings."""
+    """Return a consistent listing of the files, which is repeated until nothing changes between two listings."""
     before = _look(folder)
     for _ in range(100):
         now = _look(folder)
@@ -331,7 +331,7 @@ def _identity(status: os.stat_result) -> tuple[int, int, int]:
 
 
 def _has_grown(known: _Copied, status: os.stat_result, file: Any) -> bool:
-    """Whether a file is the one that was copied, possibly with data appended."""
+    """Whether a file is the one that was copied, unchanged or with data appended."""
     if known.inode != status.st_ino or status.st_size < known.size:
         return False
     file.seek(max(0, known.size - _TAIL))

@@ -1,4 +1,5 @@
-"""Sweeps in MLflow: ``recorder`` writes a running sweep, and ``reader`` reads sweeps as the classes of ``record``.
+"""Records of sweeps in MLflow: ``recorder`` writes a running sweep, and ``reader`` reads sweeps as the classes of
+``record``.
 
 Begin with ``recorder``, then ``delivery`` and ``journal``. Importing this package, ``record`` or ``reader`` does not
 import MLflow.

@@ -1,5 +1,5 @@
-"""Uploads text files and checkpoints to MLflow's artifacts on its own thread, so that large files or a slow artifact
-store never delay metrics."""
+"""Thread that uploads text files and checkpoints as MLflow artifacts, so that large files or a slow artifact store
+never delay metrics."""
 
 from __future__ import annotations
 
@@ -34,16 +34,18 @@ logger = logging.getLogger(__name__)
 
 CheckpointKind = Literal["best", "last"]
 UPLOAD_AFTER_S = 2.0
-"""Seconds that a checkpoint waits for a newer one, which then replaces it, as often happens in a short trial."""
+"""Seconds that a checkpoint waits before its upload for a newer one that replaces it, as often happens in a short
+trial."""
 TURN_S, NEXT_TURN_S = 10.0, 60.0
-"""Seconds for which a failing upload is repeated while others are due, and those that it then waits for its next turn:
-a file that cannot be read must not keep all other artifacts out."""
+"""Seconds for which a failing upload is repeated while others are due, and seconds until its next turn: a file that
+cannot be read must not block all other artifacts."""
 ANSWER_WITHIN_S = 120
 """Maximum seconds for a server to store a file."""
 
 
 class ArtifactUploader:
-    """Uploads artifacts in the order in which they are due; of several with the same run and name, only the newest."""
+    """Uploads artifacts in the order in which they are due; of artifacts with the same run and name, only the
+    newest."""
 
     def __init__(
         self,
@@ -52,11 +54,11 @@ class ArtifactUploader:
         wait_for_run: Callable[[str, float], str | None],
         done: Callable[[Artifact, str | None], None],
     ) -> None:
-        """The thread starts with the first artifact.
+        """Prepare the uploader; its thread starts with the first artifact.
 
         Args:
             client: A client of the tracking store.
-            retrier: Repeats its calls.
+            retrier: Repeats the client's failing calls.
             wait_for_run: Returns MLflow's id of a run, after waiting at most this many seconds for its creation.
             done: Called on the thread for each artifact, with its URI, or None if it can never be uploaded.
         """
@@ -66,17 +68,17 @@ class ArtifactUploader:
         self._done = done
         self._queue: dict[tuple[str, str], Artifact] = {}
         self._due: dict[tuple[str, str], float] = {}
-        """Time at which each artifact is uploaded, by ``time.monotonic``."""
+        """Monotonic time at which each artifact is due for upload."""
         self._condition = threading.Condition()
         self._busy: Artifact | None = None
         self._began = 0.0
-        """Time at which the present upload began, by ``time.monotonic``."""
+        """Monotonic time at which the current upload began."""
         self._closing = False
         self._warned = False
         self._thread = threading.Thread(target=self._run, name="sweeps-artifacts", daemon=True)
 
     def submit(self, *artifacts: Artifact) -> None:
-        """Upload artifacts soon; a waiting older one of the same run and name is skipped. Artifacts that share a held
+        """Queue artifacts for upload; each replaces a waiting one of the same run and name. Artifacts that share a held
         folder must be submitted together: the folder is removed after the last of them."""
         with self._condition:
             skipped = []
@@ -138,7 +140,7 @@ class ArtifactUploader:
         release(artifact.folder)
 
     def _pause(self) -> float | None:
-        """Return the seconds until an artifact is due; None if there is none."""
+        """Return the seconds until the next artifact is due; None if no artifact waits."""
         return max(0.0, min(self._due.values()) - time.monotonic()) if self._due else None
 
     def _upload(self, artifact: Artifact) -> None:
@@ -165,7 +167,7 @@ class ArtifactUploader:
         self._done(artifact, uri)
 
     def _put_back(self, artifact: Artifact, after_s: float) -> None:
-        """Upload an artifact later, unless a newer version of it waits."""
+        """Queue an artifact again for later, unless a newer version of it waits."""
         key = artifact.key, artifact.name
         with self._condition:
             self._queue.setdefault(key, artifact)
@@ -175,7 +177,7 @@ class ArtifactUploader:
         """Upload an artifact; return whether it was complete.
 
         Raises:
-            Superseded: A newer version of the artifact waits, or it is the turn of others.
+            Superseded: A newer version of the artifact waits, or other artifacts have their turn.
         """
         key = artifact.key, artifact.name
         if key in self._queue:
@@ -253,7 +255,7 @@ def _special_file(folder: Path) -> Path | None:
 
 
 def _logs(folder: str) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of the logs in a folder, which may be a URI."""
+    """Yield the names and contents of the logs in a folder, which may be a URI."""
     if is_remote(folder):
         store = ObjectStore(folder)
         for name in sorted(store.names()):

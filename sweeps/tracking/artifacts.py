@@ -1,4 +1,4 @@
-"""Artifacts of a run: its small text files, and the names in its folders."""
+"""Reads a run's artifacts: its small text files, and the names in its folders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sweeps.tracking.client import connect
 
 
 def read_text(uri: str, run_id: str, path: str) -> str | None:
-    """Return a text artifact of a run; None if there is none of that name.
+    """Return a text artifact of a run; None if the run has no artifact of this name.
 
     Raises:
         TrackingUnreachable: The server does not answer.

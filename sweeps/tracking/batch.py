@@ -1,4 +1,4 @@
-"""Writes many metric values, parameters and tags of a run in one call.
+"""Call that writes many metric values, parameters and tags of a run at once.
 
 A server gets the call directly as JSON. MLflow's client would convert each value to an object, a message in Protocol
 Buffers, text, and JSON, which takes longer than the server's answer.
@@ -68,7 +68,7 @@ def _post(
 
 
 def _number(value: float) -> float | str:
-    """Return a number in the JSON of Protocol Buffers, in which infinities and NaN are texts."""
+    """Return a number for the JSON form of Protocol Buffers, in which infinities and NaN are strings."""
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -1,4 +1,4 @@
-"""Step and objective values of a checkpoint's weights, which may not be those of the trial's best report."""
+"""Step and objective values of a checkpoint's weights, which may differ from those of the trial's best report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Weights:
 
 
 def to_text(weights: Weights) -> str:
-    """Return the text of a tag for ``from_text``."""
+    """Return the weights as the text of a tag, which ``from_text`` reads."""
     return json.dumps({"step": weights.step, "values": weights.values})
 
 

@@ -1,4 +1,4 @@
-"""MLflow's client, silenced, with calls that fail within seconds instead of minutes."""
+"""MLflow client without its own output, whose calls fail within seconds instead of minutes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ CALLS_AT_ONCE = 32
 _DEFAULT_PORTS = {"postgresql": 5432, "postgres": 5432, "mysql": 3306, "mssql": 1433}
 _limits = threading.local()
 _patience: ContextVar[tuple[float, float]] = ContextVar("_patience", default=(REACH_WITHIN_S, math.inf))
-"""Seconds that this context waits for an answer, and the time from which failures of others count for it, too."""
+"""Seconds that this context waits for an answer, and the monotonic time from which other threads' failures count as its
+own."""
 _failed: dict[str, tuple[float, TrackingUnreachable]] = {}
 """Last failure to reach each store, with its monotonic time; removed when the store answers again."""
 
@@ -81,8 +82,8 @@ def connect(uri: str) -> MlflowClient:
 
 @contextmanager
 def reaching_within(seconds: float) -> Iterator[None]:
-    """Limit how long ``connect`` waits for an answer inside a ``with`` block (a request of a service). It does not wait
-    at all if another thread has failed to reach the store since the block began."""
+    """Limit how long ``connect`` waits for an answer inside a ``with`` block, such as during a request to the service.
+    ``connect`` does not wait at all if another thread has failed to reach the store since the block began."""
     before = _patience.set((seconds, time.monotonic()))
     try:
         yield
@@ -92,8 +93,8 @@ def reaching_within(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def _making_tables(path: Path | None, version: str) -> Iterator[None]:
-    """Let only one process at a time connect to an SQLite store, since two that create its tables would collide; a new
-    store is copied from one that this MLflow version has created before."""
+    """Let only one process at a time connect to an SQLite store, because two processes that create its tables would
+    collide. A new store is copied from one that this MLflow version created before."""
     if path is None:
         yield
         return
@@ -134,7 +135,7 @@ def first_cause(error: BaseException) -> str:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, and those that it wraps."""
+    """Yield an error and the errors that it wraps."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
@@ -187,7 +188,8 @@ def _limit_requests_by_thread() -> None:
 def artifact_location(uri: str, experiment: str) -> str | None:
     """Return the artifact folder of a new experiment in a local store: beside its database.
 
-    None if MLflow's default is right: ``./mlruns`` for a database in the working folder, and a server's own location.
+    None if MLflow's default is right, which is ``./mlruns`` for a database in the working folder, and a server's own
+    location.
     """
     path = sqlite_path(uri)
     if path is None:
@@ -200,7 +202,8 @@ def artifact_location(uri: str, experiment: str) -> str | None:
 
 
 def check_port(uri: str) -> None:
-    """Check that a database server accepts connections, since its driver and MLflow may retry for minutes.
+    """Check that a database server accepts connections; without this check, its driver and MLflow may retry for
+    minutes.
 
     Args:
         uri: Tracking URI; other stores are not checked.

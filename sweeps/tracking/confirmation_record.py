@@ -14,7 +14,7 @@ LONGEST_REASON = 700
 
 @dataclass(frozen=True, kw_only=True)
 class Contender:
-    """One of the best trials, with its repeats."""
+    """Result of one of the compared best trials, from its repeats."""
 
     trial: str
     """Id of the trial."""
@@ -42,16 +42,16 @@ class Contender:
 
 @dataclass(frozen=True, kw_only=True)
 class Confirmation:
-    """The winner among the best trials, as far as the repeats show."""
+    """Result so far of comparing the best trials by their repeats, with the winner if it is known."""
 
     contenders: tuple[Contender, ...]
-    """The best trials, best first; those still in the race are ordered by their means."""
+    """The compared trials, best first; those that can still win are ordered by their means."""
     winner: str | None = None
     """Trial with the best mean; None if the confirmation has not ended, or no trial was confirmed."""
     reason: str | None = None
     """Reason why there is no winner."""
     confidence: float = 0.95
-    """Probability that all intervals hold together, and that the truly best contender is not excluded."""
+    """Joint probability that all intervals are right and that the truly best contender is not excluded."""
 
     @property
     def tied(self) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ class Confirmation:
 
 
 def to_text(result: Confirmation) -> str:
-    """Return the text of a result, with as many of the best contenders as fit into a tag, and short reasons."""
+    """Return a result as the text of a tag, with as many of the best contenders as fit, and shortened reasons."""
     contenders = [replace(each, failed=each.failed and each.failed[:LONGEST_REASON]) for each in result.contenders]
     while True:
         text = json.dumps(replace(result, contenders=tuple(contenders)).as_json())

@@ -1,5 +1,5 @@
-"""Requests to a running sweep from another terminal or machine, such as to stop or to extend it. A request is a tag on
-the parent run that the sweep's driver polls, and the answer another tag, so that both sides need only the tracking
+"""Requests to a running sweep from another terminal or machine, such as to stop or extend it. A request is a tag on the
+parent run, which the sweep's driver polls, and the answer is another tag, so that both sides need only the tracking
 store. For a sweep in an object store, request and answer are objects there, and both sides need only that store."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sweeps.tracking.record import MlflowIds, SweepRecord
 from sweeps.tracking.store import fetch_tags
 
 POLL_S = 0.5
-"""Seconds between two polls; one is a query by primary key in SQLite, or a small request to a server."""
+"""Seconds between two polls; a poll is a query by primary key in SQLite, or a small request to a server."""
 STORE_POLL_S = 2.0
 """Seconds between two polls of an object store."""
 ANSWER_WITHIN_S = 30.0
@@ -37,7 +37,7 @@ def send_request(record: SweepRecord, request: Request) -> str | None:
     """Send a request to the driver of a running sweep, and wait for the answer.
 
     Returns:
-        The text of the answer, or None if the sweep ends before.
+        The text of the answer, or None if the sweep ends before answering.
 
     Raises:
         UserError: The driver refuses the request, or does not answer.
@@ -56,7 +56,7 @@ def send_request(record: SweepRecord, request: Request) -> str | None:
             return None
     raise UserError(
         f"{record.sweep}: its driver has not answered for {ANSWER_WITHIN_S:.0f} s; "
-        f"see whether it is alive with `python -m sweeps show {record.sweep}`, and try again"
+        f"check whether it is alive with `python -m sweeps show {record.sweep}`, and try again"
     )
 
 
@@ -82,7 +82,7 @@ class _Tags:
         return found
 
     def is_running(self) -> bool:
-        """Whether the record shows a driver."""
+        """Whether the sweep has a running driver according to its record."""
         return self._tags().get(TAG_STATE) == "running"
 
     def _tags(self) -> Mapping[str, str]:
@@ -103,7 +103,7 @@ class _Objects:
         return found
 
     def is_running(self) -> bool:
-        """Whether the store has the heartbeat of a driver, which may be outdated."""
+        """Whether the store has a driver's heartbeat, even an outdated one."""
         return self._store.read(DRIVER_FILE) is not None
 
 
@@ -112,7 +112,7 @@ def _object(name: str) -> str:
 
 
 def _channel(ids: MlflowIds, location: str) -> _Tags | _Objects:
-    """The channel to a sweep whose folder has this path or URI."""
+    """Return the channel to a sweep whose folder has this path or URI."""
     return _Objects(ObjectStore(location)) if is_remote(location) else _Tags(ids)
 
 
@@ -123,7 +123,8 @@ class RequestListener:
         """
         Args:
             ids: The sweep's ids in MLflow.
-            handle: Carries out a request and returns the text of the answer; raises ``SweepsError`` if it cannot.
+            handle: Carries out a request and returns the text of the answer; raises ``SweepsError`` if that is
+                impossible.
             location: Path or URI of the sweep's folder.
         """
         self._ids, self._handle, self._channel = ids, handle, _channel(ids, location)

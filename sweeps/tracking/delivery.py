@@ -1,6 +1,6 @@
-"""Delivery of a sweep's record to MLflow: the journal, and two threads that deliver its metrics and artifacts.
+"""Delivery of a sweep's record to MLflow by a journal and two threads, one for metrics and one for artifacts.
 
-Callers wait for nothing but the journal.
+Callers only wait until an entry is in the journal.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ LOG_PROGRESS_EVERY_S = 30.0
 
 @dataclass(frozen=True)
 class Remaining:
-    """The part of a sweep's record that MLflow has not received. The journal keeps it."""
+    """Part of a sweep's record that MLflow has not received and the journal keeps."""
 
     points: int
-    """Number of metric values."""
+    """Number of metric values that MLflow has not received."""
     artifacts: int
     entries: bool
     """Whether the journal has any entry that MLflow has not received."""
@@ -45,16 +45,15 @@ class Remaining:
 
 
 class Delivery:
-    """The journal of a sweep and the threads that deliver it, which run from ``start`` to ``close``."""
+    """Journal of a sweep, with the threads that deliver it from ``start`` to ``close``."""
 
     def __init__(self, client: MlflowClient, journal: Journal, ids: MlflowIds) -> None:
         self._client, self._run_id = client, ids.run_id
         self._earlier_end, self._is_started = journal.end, False
-        """End of the entries that earlier sessions left in the journal, and whether they are being delivered while this
-        session runs."""
+        """End of the earlier sessions' entries in the journal, and whether entries are now delivered continuously."""
         self._order = Lock()
-        """Held while artifacts are written to the journal and submitted, or marked as stored: the mark of a text or of
-        logs would also apply to newer ones of the same name that precede it in the journal."""
+        """Held while artifacts are written to the journal and submitted, or marked as stored: otherwise the mark of a
+        text or of logs could follow newer ones of the same name in the journal, and apply to them."""
         self.journal = journal
         self.retrier = Retrier(ids.tracking_uri, "writing to MLflow", self._beat)
         self.upload_retrier = Retrier(ids.tracking_uri, "writing artifacts to MLflow")
@@ -63,7 +62,7 @@ class Delivery:
         self._uploader = ArtifactUploader(client, self.upload_retrier, self._outbox.wait_for_run, self._uploaded)
 
     def put(self, entry: Entry) -> None:
-        """Write an entry to the journal; it is delivered soon.
+        """Write an entry to the journal, from which it is delivered soon.
 
         Raises:
             StorageFailed: The journal cannot be written.
@@ -86,7 +85,7 @@ class Delivery:
         self._uploader.submit(artifact)
 
     def adopt(self, run_ids: Mapping[str, str]) -> None:
-        """Set MLflow's ids of the runs that exist, by trial."""
+        """Set MLflow's ids of the trials whose runs exist."""
         for trial, run_id in run_ids.items():
             self._outbox.adopt(trial, run_id)
 
@@ -120,14 +119,14 @@ class Delivery:
         """Limit the time of all further calls.
 
         Args:
-            patience_s: Seconds without a successful call.
-            total_s: Seconds in any case.
+            patience_s: Maximum seconds without a successful call.
+            total_s: Maximum seconds in total.
         """
         self.retrier.give_up_after(patience_s, total_s)
         self.upload_retrier.give_up_after(patience_s, total_s)
 
     def finish_uploads(self) -> int:
-        """Upload all waiting artifacts and end their thread; return how many could not be uploaded."""
+        """Upload all waiting artifacts and end the uploading thread; return how many could not be uploaded."""
         return self._uploader.close()
 
     def flush(self) -> bool:
@@ -148,7 +147,7 @@ class Delivery:
 
     def _beat(self) -> None:
         self._client.set_tag(self._run_id, constants.TAG_HEARTBEAT, heartbeat())
-        if self._is_started and self.journal.position < self._earlier_end:  # its state comes after what is left
+        if self._is_started and self.journal.position < self._earlier_end:  # that entry comes after the rest
             self._client.set_tag(self._run_id, constants.TAG_STATE, "running")
 
     def _uploaded(self, artifact: Artifact, uri: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Sessions of a sweep: the times from the start of a driver to its end. Durations exclude the pauses between them."""
+"""Sessions of a sweep, each from a driver's start to its end. Durations exclude the pauses between sessions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def with_session(earlier: Sequence[Session], began: float, ended: float) -> tupl
 
     Args:
         earlier: The earlier sessions, in order.
-        began: Unix time of the current one's start.
-        ended: Unix time of its end.
+        began: Unix time of the current session's start.
+        ended: Unix time of the current session's end.
     """
     sessions = [*earlier, (round(began, 3), round(max(began, ended), 3))]
     while len(sessions) > MOST_SESSIONS:

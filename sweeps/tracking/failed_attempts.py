@@ -13,7 +13,7 @@ LONGEST_ERROR = 700
 
 @dataclass(frozen=True, kw_only=True)
 class FailedAttempt:
-    """One attempt of a trial that failed, or that moved to other workers because its own were about to end."""
+    """One attempt at a trial that failed, or that moved to other workers because its own were about to end."""
 
     attempt: int
     """Number of the attempt, from 1."""
@@ -26,7 +26,7 @@ class FailedAttempt:
 
 
 def to_text(failures: Sequence[FailedAttempt]) -> str:
-    """Return a text of the latest failed attempts, as many as fit into a tag."""
+    """Return the latest failed attempts as the text of a tag, as many as fit."""
     texts = [json.dumps(asdict(each) | {"error": each.error[:LONGEST_ERROR]}, ensure_ascii=False) for each in failures]
     return latest_as_json(texts)
 

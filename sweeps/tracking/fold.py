@@ -1,6 +1,6 @@
-"""The runs of a sweep according to its journal, as MLflow shows them once it has received all entries.
+"""State of a sweep's runs according to its journal: what MLflow shows once it has received all entries.
 
-A driver that resumes a sweep continues from here, whether MLflow has received them or not.
+A driver that resumes a sweep continues from this state, whether or not MLflow has received all entries.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from sweeps.tracking.store import RawRun
 
 
 class Fold:
-    """The runs of a sweep after the entries that were applied so far."""
+    """State of a sweep's runs after the journal entries that were applied so far."""
 
     def __init__(self, parent: RawRun, trials: Mapping[str, RawRun]) -> None:
         """
         Args:
-            parent: The sweep's own run, as MLflow has it.
-            trials: The runs of its trials there. The journal takes precedence over MLflow, but may have lost entries.
+            parent: The sweep's own run in MLflow.
+            trials: The trials' runs in MLflow. The journal takes precedence over MLflow, but may have lost entries.
         """
         self.parent = replace(parent, tags=dict(parent.tags))
         """The sweep's own run."""
         self.trials = {trial: replace(run, tags=dict(run.tags)) for trial, run in trials.items()}
-        """The runs of its trials."""
+        """The trials' runs, by trial."""
         self.metrics: dict[str, dict[str, float]] = {}
         """The latest value of each metric, by trial and name."""
 

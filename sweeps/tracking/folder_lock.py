@@ -1,4 +1,4 @@
-"""A lock on a folder of this machine that leaves no file in it."""
+"""Lock on a folder of this machine that leaves no file in the folder."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ POLL_S = 0.05
 
 @contextlib.contextmanager
 def folder_locked(folder: Path, at_most_s: float) -> Iterator[None]:
-    """Hold the lock of a folder, or of the nearest existing one above it. Continue without it if the file system does
-    not support locks, or another process keeps it for too long.
+    """Hold the lock of a folder, or of its nearest existing parent. Continue without the lock if the file system does
+    not support locks, or another process holds it for too long.
 
     Args:
         folder: The folder.

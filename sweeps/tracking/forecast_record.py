@@ -1,4 +1,4 @@
-"""Forecast of a running sweep, as recorded on the parent run."""
+"""Forecast of a running sweep's time and cost, as recorded on the parent run."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 from sweeps.tracking.values import NOT_OURS
 
 LEVEL = 0.8
-"""Probability of the intervals."""
+"""Probability that an interval contains the true number."""
 
 
 INTERVALS = ("wall_s", "worker_hours", "gpu_hours", "cost")
-"""Numbers with a forecast."""
+"""Names of the numbers that are forecast."""
 
 
 class Interval(NamedTuple):
-    """A forecast of one number."""
+    """Forecast of one number, with its interval."""
 
     low: float
     middle: float
@@ -31,7 +31,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """Expected cost of the rest of a sweep."""
+    """Expected time and cost of the rest of a sweep."""
 
     at: float
     """Unix time at which the forecast was made."""
@@ -52,7 +52,7 @@ class Forecast:
         """Return the forecast for a later moment, with less time left.
 
         Args:
-            seconds: Seconds since it was made, in which the sweep ran.
+            seconds: Seconds for which the sweep has run since the forecast was made.
         """
         if self.wall_s is None or seconds <= 0:
             return self

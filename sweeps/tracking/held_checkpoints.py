@@ -1,7 +1,7 @@
-"""Hard links that keep checkpoints until their upload: the training may delete a superseded one before that.
+"""Hard links that keep checkpoints until their upload, because the training may delete a superseded checkpoint before.
 
-``trials/0003/uploads/step-00000020-1f3a`` has the files of ``trials/0003/step-00000020``. It takes no space, and is
-removed after the upload or when a newer checkpoint replaces it.
+``trials/0003/uploads/step-00000020-1f3a`` has the files of ``trials/0003/step-00000020``. The links take no space, and
+are removed after the upload or when a newer checkpoint replaces this one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def hold(checkpoint: str, root: str) -> str | None:
 
 
 def _link(source: str, target: str) -> None:
-    """Link a file; of a symbolic link, its target, to which a relative link would not lead from elsewhere."""
+    """Make a hard link to a file; for a symbolic link, to its target, because a relative symbolic link would not work
+    from elsewhere."""
     os.link(os.path.realpath(source), target)
 
 
@@ -52,6 +53,7 @@ def release(folder: str) -> None:
 
 
 def release_all(trials: Path) -> None:
-    """Remove all remaining links of a sweep, such as those of dropped reports, which are never uploaded."""
+    """Remove all remaining links of a sweep, such as those for dropped reports, whose checkpoints are never
+    uploaded."""
     for uploads in itertools.chain(trials.glob(f"*/{UPLOADS}"), trials.glob(f"*/lineage-*/{UPLOADS}")):
         shutil.rmtree(uploads, ignore_errors=True)

@@ -1,8 +1,8 @@
-"""The journal of a sweep's record: a file in the sweep's folder with everything that is written to MLflow. If MLflow,
-the driver or the machine dies, the undelivered entries are delivered later.
+"""Journal of a sweep's record: a file in the sweep's folder with everything that is written to MLflow. If MLflow, the
+driver or the machine dies, the undelivered entries are delivered later.
 
 Each entry is one line with a checksum, appended and never changed. ``Outbox`` delivers the lines in order and saves its
-position. After a crash it repeats the last ones, which changes nothing in MLflow: a run is found by its tags, and a
+position. After a crash it repeats the last lines, which changes nothing in MLflow: a run is found by its tags, and a
 point with the same time, step and value is the same point. No line is sent before it is on the disk, so the journal is
 never behind MLflow: a resumed sweep reads here which steps are recorded.
 """
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class NewRun:
-    """A run to create, with its parameters."""
+    """Entry: a run to create, with its parameters."""
 
     key: str
     """Key of the run: a trial's id, or ``PARENT``."""
@@ -55,7 +55,7 @@ class NewRun:
 
 @dataclass(frozen=True)
 class Points:
-    """Metrics at a step that are not recorded yet."""
+    """Entry: metrics of a run at a step."""
 
     key: str
     step: int
@@ -65,7 +65,7 @@ class Points:
 
 @dataclass(frozen=True)
 class GoneBack:
-    """Return of a run to an earlier step: later steps may be logged again."""
+    """Entry: return of a run to an earlier step, so that later steps may be logged again."""
 
     key: str
     step: int
@@ -73,7 +73,7 @@ class GoneBack:
 
 @dataclass(frozen=True)
 class Tags:
-    """Tags to set; None deletes a tag."""
+    """Entry: tags to set; None deletes a tag."""
 
     key: str
     tags: dict[str, str | None]
@@ -81,7 +81,7 @@ class Tags:
 
 @dataclass(frozen=True)
 class Status:
-    """MLflow's status of a run, with the time of its end if it has ended."""
+    """Entry: MLflow's status of a run, with the time of its end if it has ended."""
 
     key: str
     status: str
@@ -90,18 +90,18 @@ class Status:
 
 @dataclass(frozen=True)
 class Artifact:
-    """An artifact to upload to a run; it replaces an earlier one of the same name."""
+    """Entry: an artifact to upload to a run; it replaces an earlier one of the same name."""
 
     key: str
     name: str
-    """Path among the artifacts, either of a file with the content ``text``, or of a copy of ``folder``."""
+    """Path among the run's artifacts: of a file with the content ``text``, or of a copy of ``folder``."""
     text: str | None = None
     folder: str | None = None
 
 
 @dataclass(frozen=True)
 class Stored:
-    """Marks an artifact that was uploaded or can never be, and needs no further attempt."""
+    """Entry: mark that an artifact was uploaded or can never be uploaded."""
 
     key: str
     name: str
@@ -110,8 +110,8 @@ class Stored:
 
 @dataclass(frozen=True)
 class Version:
-    """Format version of the following lines. Lines before the first ``Version`` line are of version 1, which had no
-    such lines. ``read`` and ``entries`` leave them out."""
+    """Line with the format version of the following lines. Lines before the first ``Version`` line are of version 1,
+    which had no such lines. ``read`` and ``entries`` skip ``Version`` lines."""
 
     version: int
     written_by: str
@@ -128,7 +128,8 @@ _ARTIFACT_PREFIXES = tuple(json.dumps({"kind": kind.__name__})[:-1].encode() for
 
 
 def is_delivered(folder: Path) -> bool:
-    """Whether MLflow has received the whole journal in a folder, with all artifacts. Its driver must have ended."""
+    """Whether MLflow has received the whole journal in a folder, with all artifacts. The sweep's driver must have
+    ended."""
     path = folder / JOURNAL_FILE
     if not path.is_file():
         return True
@@ -150,13 +151,13 @@ def is_delivered(folder: Path) -> bool:
 
 
 def _unchanged(line: dict[str, Any]) -> dict[str, Any]:
-    """Convert a line of version 1 to 2, which added ``Version`` lines, or of 2 to 3, which added checksums: the entry
-    itself is unchanged."""
+    """Return a line unchanged: version 2 only added ``Version`` lines, and version 3 only checksums."""
     return line
 
 
 STEPS: Sequence[Callable[[dict[str, Any]], dict[str, Any]]] = (_unchanged, _unchanged)
-"""Conversions of a line when it is read: the first from version 1 to 2, and so on. The file is only appended to."""
+"""Conversions of a line when it is read: the first from version 1 to 2, and so on. Lines in the file are never
+rewritten."""
 JOURNAL_VERSION = len(STEPS) + 1
 _Versions = list[tuple[int, int]]
 _VERSION_LINE = re.compile(rb'^\{"kind": "Version".*\}\n', re.MULTILINE)
@@ -191,11 +192,11 @@ def _versions(path: Path) -> _Versions:
 
 
 class Journal:
-    """An open journal. Any number of threads of one process may append to it, and one may read it."""
+    """Open journal. Any number of threads of one process may append to it, and one thread may read it."""
 
     def __init__(self, folder: Path, copy: Callable[[], bool] | None = None) -> None:
-        """Args: folder: The sweep's folder; created if missing. copy: Copies the folder to the place where a driver
-        on another machine reads it, and returns whether that succeeded.
+        """Args: folder: The sweep's folder; created if missing. copy: Copies the folder to where a driver on another
+        machine would read it, and returns whether that succeeded.
 
         Raises:
             StorageFailed: The journal cannot be written.
@@ -205,7 +206,7 @@ class Journal:
         self._path, self._position_path = folder / JOURNAL_FILE, folder / POSITION_FILE
         self._lock, self._copy = threading.Lock(), copy
         self.lost_lines: tuple[int, ...] = ()
-        """Numbers of the lines that a damaged disk has made unreadable."""
+        """Numbers of the lines that are unreadable because of damage."""
         self._mend()
         self._versions = _versions(self._path)
         self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, FILE_MODE)
@@ -238,11 +239,11 @@ class Journal:
         """Return the entries in the next chunk of bytes, at least one line, and the position after them.
 
         Args:
-            start: Position of the first.
+            start: Position of the first entry in bytes.
             most: Maximum number of bytes.
 
         Raises:
-            StorageFailed: The journal cannot be read, and is therefore no longer written.
+            StorageFailed: The journal cannot be read; from then on it is not written, either.
         """
         with self._lock:
             end = self.end
@@ -269,7 +270,7 @@ class Journal:
         """Wait until everything before a position is on the disk.
 
         Returns:
-            Whether it has also reached the place where a driver on another machine reads it.
+            Whether it has also reached the place where a driver on another machine would read it.
 
         Raises:
             StorageFailed: The journal could not be written, which some file systems report only now.
@@ -337,7 +338,7 @@ def _position(folder: Path) -> int:
 
 
 def _with_checksum(position: int) -> str:
-    """Text of the position file; releases before 0.3 wrote only the position."""
+    """Return the text of the position file; releases before 0.3 wrote only the position."""
     return f"{position} {zlib.crc32(b'%d' % position):08x}"
 
 

@@ -1,4 +1,4 @@
-"""Steps of a run's metrics that are already recorded."""
+"""Record of the steps at which a run's metrics were already recorded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ BLOCK = 1024
 
 
 class StepSet:
-    """A set of steps that needs about one bit per step, since a long trial has millions."""
+    """Set of steps that needs about one bit per step, because a long trial has millions of steps."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, int] = {}
@@ -22,14 +22,14 @@ class StepSet:
         return after != before
 
     def forget_after(self, step: int) -> None:
-        """Remove all steps after one."""
+        """Remove all steps after the given one."""
         last, bit = divmod(step, BLOCK)
         self._blocks = {block: bits for block, bits in self._blocks.items() if block <= last}
         if last in self._blocks:
             self._blocks[last] &= (2 << bit) - 1
 
     def forget_until(self, step: int) -> None:
-        """Remove all steps up to one."""
+        """Remove all steps up to and including the given one."""
         first, bit = divmod(step, BLOCK)
         self._blocks = {block: bits for block, bits in self._blocks.items() if block >= first}
         if first in self._blocks:
@@ -43,21 +43,21 @@ class LoggedSteps:
         self._steps: dict[str, StepSet] | None = {}
 
     def take(self, step: int, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Return the metrics that are not recorded at a step yet, and mark them as recorded."""
+        """Return the metrics that are not recorded at this step yet, and mark them as recorded."""
         if self._steps is None:
             return {}
         return {name: value for name, value in metrics.items() if self._steps.setdefault(name, StepSet()).add(step)}
 
     def go_back(self, step: int) -> None:
-        """Allow all steps after one to be recorded again."""
+        """Allow all steps after the given one to be recorded again."""
         for steps in (self._steps or {}).values():
             steps.forget_after(step)
 
     def begin_anew(self, step: int) -> None:
-        """Allow all steps up to one to be recorded again."""
+        """Allow all steps up to and including the given one to be recorded again."""
         for steps in (self._steps or {}).values():
             steps.forget_until(step)
 
     def close(self) -> None:
-        """Treat every step as recorded from now on, since the run has ended and will not be resumed."""
+        """Treat every step as recorded from now on, because the run has ended and will not be resumed."""
         self._steps = None

@@ -1,4 +1,4 @@
-"""Names and histories of metrics of many runs, by one SQL query of an SQLite store, otherwise by one call for each
+"""Names and histories of the metrics of many runs, read by one SQL query of an SQLite store, otherwise by one call per
 run."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class HistoryPoint(NamedTuple):
 
 
 def fetch_histories(uri: str, runs: Sequence[str], metric: str) -> dict[str, list[HistoryPoint]]:
-    """Return the finite values of a metric by run, in the order of the steps, without runs that have none.
+    """Return the finite values of a metric by run, in the order of the steps; runs without values are left out.
 
     If a step was reported twice, as a trial of population based training may do, the later value counts.
 

@@ -1,8 +1,8 @@
-"""Converts names and values to ones that MLflow accepts: it refuses some characters and paths, and truncates long
+"""Conversion of names and values to ones that MLflow accepts: it refuses some characters and paths, and truncates long
 texts.
 
-Different names stay different. A name that MLflow accepts stays unchanged; in others each character that it refuses
-becomes ``_x0040_``, with the character's code, as XML does. A name that would be too long ends with a checksum; the
+Different names stay different. A name that MLflow accepts stays unchanged; in any other name, each refused character
+becomes ``_x0040_``, with the character's code, as in XML. A name that would be too long ends with a checksum; the
 journal and the trial's report log have the full name. Parameters that do not fit are also kept whole, in tags of their
 run.
 """
@@ -18,9 +18,10 @@ from functools import lru_cache
 LONGEST_NAME = 250
 LONGEST_PARAMETER = 6000
 LONGEST_TAG = 8000
-"""Maximum numbers of characters in MLflow."""
+"""Maximum numbers of characters in MLflow's names and texts."""
 WHOLE_PARAMETERS = "sweeps.params."
-"""``sweeps.params.0``: first part of a JSON mapping with the full texts, by path, of parameters that do not fit."""
+"""Prefix of tags: ``sweeps.params.0`` has the first part of a JSON mapping with the full texts, by path, of parameters
+that are too long."""
 _PART = 7500
 _REFUSED = re.compile(r"[^\w.\-: /]|_(?=x[0-9A-F]{4,6}_)")
 _ESCAPED = re.compile(r"_x([0-9A-F]{4,6})_")
@@ -51,7 +52,7 @@ def to_name(name: str) -> str:
 
 @lru_cache(maxsize=10_000)
 def from_name(name: str) -> str:
-    """Return the name that was given to ``to_name``; an overlong one stays truncated.
+    """Return the name that was given to ``to_name``; a name that was too long stays truncated.
 
     >>> from_name("recall_x0040_5")
     'recall@5'
@@ -61,7 +62,8 @@ def from_name(name: str) -> str:
 
 def storable(text: str) -> str:
     """Return a text without the characters that a store of MLflow cannot hold: NUL, which PostgreSQL refuses, and
-    halves of surrogate pairs, as which Python reads bytes that are no UTF-8. The store's error would look temporary.
+    halves of surrogate pairs, as which Python reads bytes that are not UTF-8. The store's error for these would look
+    temporary.
     """
     return _NOT_STORED.sub("\N{REPLACEMENT CHARACTER}", text)
 

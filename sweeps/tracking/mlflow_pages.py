@@ -1,4 +1,4 @@
-"""Addresses of MLflow's pages, from the ``#`` on, to append to a server's address or to use in links of a
+"""Addresses of MLflow's pages, from the ``#`` on, to append to a server's address or to use as links in a
 description."""
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ def trials_page(experiment_id: str, sweep: str, metric: str, mode: str, *, chart
     """Return the page of a sweep's trials, best first.
 
     Args:
-        experiment_id: MLflow's id of its experiment.
+        experiment_id: MLflow's id of the sweep's experiment.
         sweep: Name of the sweep.
-        metric: Metric of its first objective.
+        metric: Metric of the sweep's first objective.
         mode: ``min`` or ``max``.
-        charts: Whether the page shows charts, and not its table.
+        charts: Whether the page shows charts instead of a table.
     """
     query = {
         "searchFilter": f"tags.`{TAG_SWEEP}` = '{sweep}' and tags.`{TAG_KIND}` = 'trial'",
@@ -45,7 +45,7 @@ def run_page(ids: MlflowIds, artifact: str = "") -> str:
 
     Args:
         ids: The sweep's ids.
-        artifact: Path of an artifact that it shows; default: its overview.
+        artifact: Path of an artifact that the page shows; default: the run's overview.
     """
     tab = f"/artifacts/{artifact}" if artifact else ""
     return f"#/experiments/{ids.experiment_id}/runs/{ids.run_id}{tab}?{urlencode(MACHINE_LEARNING)}"

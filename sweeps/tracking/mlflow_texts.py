@@ -24,7 +24,7 @@ def run_name(trial: str, params: Mapping[str, Any]) -> str:
 
 
 def describe(params: Mapping[str, Any]) -> str:
-    """Return parameters in one short line: ``lr=0.0021 r=16``."""
+    """Return parameters as one short line: ``lr=0.0021 r=16``."""
     names = short_names(params)
     return " ".join(f"{names[path]}={short(value)}" for path, value in params.items())
 
@@ -48,7 +48,8 @@ def parameter_names(params: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def describe_no_best(sweep: SweepRecord) -> str:
-    """Return a sentence that explains why a sweep has no best trial, with the best value of the others."""
+    """Return a sentence that explains why a sweep has no best trial, with the best value of the trials that do not
+    count."""
     metrics = " and ".join(sweep.metrics)
     if not sweep.trials:
         which = "trial of the search after its stages" if sweep.staged else "trial"

@@ -1,4 +1,4 @@
-"""Creates new SQLite stores by copying an empty one that MLflow has created on this machine before, since its
+"""Creation of SQLite stores by copying an empty one that MLflow created on this machine before, because MLflow's
 migrations take over a second."""
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ FOREIGN = ("runs", "registered_models")
 
 @contextlib.contextmanager
 def made_from_copy(path: Path, version: str) -> Iterator[None]:
-    """Create a missing store from the copy, if there is one; afterwards keep a copy of a store that MLflow created in
-    the block. Any error here leaves the work to MLflow.
+    """Create a missing store from the kept copy, if there is one; otherwise keep a copy of the store that MLflow
+    creates in the block. After any error here, MLflow creates the store itself.
 
     Args:
         path: The store's file.
-        version: MLflow's version, each of which has its own tables.
+        version: MLflow's version, because each version has its own tables.
     """
     is_new = not path.exists()
     with contextlib.suppress(OSError, RuntimeError, sqlite3.Error):
@@ -38,8 +38,8 @@ def made_from_copy(path: Path, version: str) -> Iterator[None]:
 
 
 def _keep(path: Path, kept: Path) -> None:
-    """Keep a copy of a store that MLflow has just created, without its first experiment, whose artifacts are beside
-    it."""
+    """Keep a copy of a store that MLflow has just created, without its first experiment, whose artifact folder is
+    beside this store."""
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
         copy = Path(folder) / "mlflow.db"

@@ -19,7 +19,7 @@ class TimedNote:
 
 
 def to_text(notes: Sequence[TimedNote]) -> str:
-    """Return the text of the latest notes, as many as fit into a tag."""
+    """Return the latest notes as the text of a tag, as many as fit."""
     return latest_as_json(
         [json.dumps(asdict(each) | {"text": each.text[:LONGEST]}, ensure_ascii=False) for each in notes]
     )

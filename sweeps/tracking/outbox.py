@@ -1,4 +1,4 @@
-"""The thread that delivers the journal to MLflow, in order and in batches.
+"""Thread that delivers the journal to MLflow, in order and in batches.
 
 For each run in a batch, first the metric values are written, then the newest tags and status. A run is created before
 anything is written to it.
@@ -33,16 +33,16 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 WRITE_EVERY_S = 1.0
-"""Seconds between two batches; each takes processor time from the training, regardless of its size."""
+"""Seconds between two batches; each batch takes processor time from the training, regardless of its size."""
 WRITE_AT_POINTS = 5000
-"""Number of waiting metric values at which a batch is delivered earlier."""
+"""Number of waiting metric values at which a batch is delivered before ``WRITE_EVERY_S`` have passed."""
 BATCH_BYTES = 4 << 20
 """Maximum bytes of the journal in memory, some ten thousand metric values."""
 POINTS_PER_CALL = 1000
 PARENT_RUN = "mlflow.parentRunId"
 """MLflow's own tag of a nested run."""
 PAIRS_PER_CALL = 100
-"""Maximum parameters or tags in one ``log_batch``; both limits are MLflow's."""
+"""MLflow's maximum number of parameters, and of tags, in one ``log_batch``."""
 
 
 @dataclass
@@ -56,7 +56,7 @@ class _Batch:
 
     @property
     def has_more(self) -> bool:
-        """Whether the batch has anything besides metric values."""
+        """Whether the batch contains more than metric values."""
         return self.new is not None or bool(self.tags) or self.status is not None
 
 
@@ -75,11 +75,11 @@ class Outbox:
         """
         Args:
             client: A client of the tracking store.
-            retrier: Repeats its calls.
+            retrier: Repeats the client's failing calls.
             journal: The journal to deliver.
-            ids: The sweep's ids in this store; its journal may have been started with another store.
+            ids: The sweep's ids in this store; the journal may have been started with another store.
             beat: Function that the thread calls regularly.
-            beat_s: Seconds between two such calls.
+            beat_s: Seconds between two calls of ``beat``.
         """
         self._client, self._retrier, self._journal = client, retrier, journal
         self._beat, self._beat_s, self._next_beat = beat, beat_s, time.monotonic() + beat_s
@@ -264,8 +264,8 @@ class Outbox:
                 self._warn_refused(key, error)
 
     def _log(self, key: str, **kinds: Any) -> None:
-        """Write points, params and tags in one call; if it is refused, in smaller ones, so that as little as possible
-        is lost."""
+        """Write points, params and tags in one call; if MLflow refuses it, in smaller calls, so that as little as
+        possible is lost."""
         if not any(kinds.values()):
             return
         try:
@@ -294,12 +294,12 @@ class Outbox:
 
 
 def _by_run(entries: Iterable[Entry], known: Mapping[str, str]) -> tuple[Mapping[str, _Batch], int]:
-    """Combine entries by run; return also the number of metric values in them.
+    """Combine entries by run; return the batches, and the number of metric values in them.
 
     Args:
         entries: The entries.
-        known: The runs that exist. Entries before the creation of a second run of a key belong to a run that a person
-            has deleted.
+        known: MLflow's ids of the existing runs. For any other key, entries before the creation of its run belong to a
+            run that a person has deleted.
     """
     batches: dict[str, _Batch] = {}
     points = 0

@@ -1,4 +1,4 @@
-"""Reads recorded sweeps from MLflow: ``list_sweeps`` and ``load_sweep``."""
+"""Functions that read recorded sweeps from MLflow: ``list_sweeps`` and ``load_sweep``."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def load_sweep(uri: str, name: str, experiment: str | None = None) -> SweepRecor
 
 
 def fetch_sweep(uri: str, name: str, experiment: str | None = None) -> tuple[RawRun, list[RawRun]]:
-    """Return a sweep's own run, and those of its trials. Arguments and errors are those of ``load_sweep``."""
+    """Return a sweep's own run, and the runs of its trials. Arguments and errors are those of ``load_sweep``."""
     runs = fetch_runs(uri, {constants.TAG_SWEEP: name}, experiment)
     parents = [run for run in runs if run.tags.get(constants.TAG_KIND) == "sweep"]
     if not parents:
@@ -89,7 +89,7 @@ def record_of(uri: str, parent: RawRun, runs: Iterable[RawRun]) -> SweepRecord:
     """Return a sweep's record.
 
     Args:
-        uri: Tracking URI of its store.
+        uri: Tracking URI of the sweep's store.
         parent: Run of the sweep itself.
         runs: The runs of its trials.
     """
@@ -129,13 +129,13 @@ def ids_of(uri: str, parent: RawRun) -> MlflowIds:
 
 
 def _best(parent: RawRun) -> list[str]:
-    """The trials of a sweep's best result."""
+    """Return the ids of a sweep's best trials, as recorded."""
     return [trial for trial in _names(parent.tags.get(constants.TAG_BEST_TRIAL, "")) if trial]
 
 
 def _deleted(uri: str, parent: RawRun, trials: Collection[str]) -> list[RawRun]:
-    """Return the runs of a sweep's best trials that a user has deleted in MLflow; the sweep's result keeps them. If
-    MLflow has also removed a run, value and parameters come from the sweep's own run."""
+    """Return the runs of a sweep's best trials that a user has deleted in MLflow, because they still belong to the
+    result. If MLflow has removed a run for good, its value and parameters come from the sweep's own run."""
     sweep = {constants.TAG_SWEEP: parent.tags[constants.TAG_SWEEP], constants.TAG_KIND: "trial"}
     runs = fetch_runs(uri, sweep, parent.experiment, deleted=True)
     kept = [run for run in runs if run.tags.get("mlflow.parentRunId") == parent.run_id]
@@ -204,7 +204,7 @@ def _time(parent: RawRun, now: float) -> SweepTime:
 
 
 def _written_time(written: Mapping[str, Any], wall_s: float) -> SweepTime:
-    """Return the time in a tag; ``wall_s`` is used if the tag has none."""
+    """Return the durations in a tag, with ``wall_s`` as the wall time if the tag has none."""
     return SweepTime(
         wall_s=float(written.get("wall_s", wall_s)),
         train_s=float(written.get("train_s", 0.0)),
@@ -220,7 +220,7 @@ def _written_time(written: Mapping[str, Any], wall_s: float) -> SweepTime:
 def one_each(runs: Iterable[RawRun]) -> dict[str, RawRun]:
     """Return the run of each trial, by trial.
 
-    If a server died between creating a run and answering, the run may exist twice: the one with content counts.
+    If a server died between creating a run and answering, the run may exist twice; then the run with content counts.
     """
     by_trial: dict[str, RawRun] = {}
     for run in runs:

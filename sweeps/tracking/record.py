@@ -28,7 +28,7 @@ INTERRUPTED = "interrupted"
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TrialRecord:
-    """The record of one trial: a run nested in that of its sweep."""
+    """Record of one trial, read from its run, which is nested in its sweep's run."""
 
     trial: str
     """The trial's id, unique within its sweep: ``0007``."""
@@ -37,9 +37,9 @@ class TrialRecord:
     value: float | None
     """Best reported value of the sweep's metric; None if the trial has reported none."""
     values: tuple[float, ...] = ()
-    """Values of all objectives in the report that was best by the first one; empty with a single objective."""
+    """Values of all objectives in the report with the best value of the first one; empty with a single objective."""
     best_step: int | None = None
-    """Number of optimizer steps at the report with that value; None in the record of an older version."""
+    """Number of optimizer steps at the trial's best report; None in the record of an older version."""
     violation: str | None = None
     """The limit on a metric that the trial exceeded, in words; such a trial cannot be the best."""
     params: dict[str, Any]
@@ -61,7 +61,7 @@ class TrialRecord:
     pool: str | None = None
     """Pool in which the trial last ran; None without pools."""
     spans: tuple[Span, ...] = ()
-    """Times at which the trial trained, with its workers."""
+    """Periods in which the trial trained, and its workers."""
     account: TimeAccount | None = None
     """Time of the trial's workers by activity, in ended attempts; None if none has ended, or in the record of an older
     version."""
@@ -88,13 +88,14 @@ class TrialRecord:
 
     @property
     def saved(self) -> Weights | None:
-        """Step and objective values of the weights in ``checkpoint``; None without a checkpoint, and in
-        older records."""
+        """Step and objective values of the weights in ``checkpoint``; None without a checkpoint, or in the record of an
+        older version."""
         return self.weights.get("best" if "best" in self.checkpoints else "last") if self.checkpoints else None
 
     @property
     def other_weights(self) -> Weights | None:
-        """The weights in ``checkpoint``, if they come from another step than the trial's value."""
+        """Step and objective values of the weights in ``checkpoint`` if they are not from the step of the trial's
+        value, else None."""
         saved = self.saved
         if saved is None or self.best_step is None:
             return None
@@ -103,7 +104,7 @@ class TrialRecord:
 
     @property
     def may_be_best(self) -> bool:
-        """Whether the trial's value counts: it has not failed, and has exceeded no limit."""
+        """Whether the trial can be the best: it has not failed, and has exceeded no limit."""
         return self.state != "failed" and self.violation is None
 
     def all_values(self) -> tuple[float, ...]:
@@ -177,7 +178,7 @@ class SweepTime:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepSummary:
-    """A sweep without its trials, for one line of ``list``."""
+    """Summary of a sweep without its trials, for one line of ``list``."""
 
     sweep: str
     """The sweep's name."""
@@ -229,7 +230,7 @@ class SweepSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepRecord:
-    """The record of one sweep with its trials."""
+    """Record of one sweep with its trials."""
 
     sweep: str
     """The sweep's name."""
@@ -260,8 +261,7 @@ class SweepRecord:
     planned: int | None = None
     """Planned number of trials; None in the record of an older version."""
     points: int | None = None
-    """Number of all points of a small space or grid; None for any other space, and in the record of an older
-    version."""
+    """Number of all points of a small space or grid; None for any other space, or in the record of an older version."""
     tags: dict[str, str] = field(default_factory=dict)
     """All tags of the parent run."""
     repeats: list[TrialRecord] = field(default_factory=list)
@@ -271,13 +271,13 @@ class SweepRecord:
     staged: list[TrialRecord] = field(default_factory=list)
     """Trials of the stages of the search, in the order of their ids."""
     stages: tuple[StageResult, ...] = ()
-    """Result of each stage that has begun, with its comparison to the following trainings."""
+    """Result of each stage that has begun, with the rank agreement with the stage or search that follows."""
     forecast: Forecast | None = None
-    """Forecast of a sweep that has not ended; None otherwise, and before its first trial has ended."""
+    """Forecast of a sweep that has not ended; None for an ended sweep, or before the first trial has ended."""
 
     @property
     def all_trials(self) -> list[TrialRecord]:
-        """The trials of the search's stages, those of the search itself, then their repeats."""
+        """All trials: those of the search's stages, those of the search itself, then the repeats."""
         return [*self.staged, *self.trials, *self.repeats]
 
     @property
@@ -325,7 +325,7 @@ class SweepRecord:
     def elapsed(self, moment: float) -> float:
         """Return the seconds that the sweep had run until a moment, excluding the pauses between its drivers.
 
-        All durations and time axes of a sweep are measured so; at its end this is ``SweepTime.wall_s``.
+        All durations and time axes of a sweep use this measure; at the sweep's end it equals ``SweepTime.wall_s``.
 
         Args:
             moment: Unix time.
@@ -388,5 +388,5 @@ def _weights_as_json(weights: Weights) -> dict[str, Any]:
 
 
 def one_or_all(names: tuple[str, ...]) -> str | list[str]:
-    """Return metrics or modes in the form of ``--json``: a single name with one objective, otherwise a list."""
+    """Return metrics or modes in the form of ``--json``: a single name for one objective, otherwise a list."""
     return names[0] if len(names) == 1 else list(names)

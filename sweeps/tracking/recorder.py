@@ -1,5 +1,5 @@
-"""Records a running sweep in MLflow without delaying it: everything goes into the journal in the sweep's folder, from
-which threads deliver it."""
+"""Recording of a running sweep in MLflow without delaying it: everything is written to the journal in the sweep's
+folder, from which threads deliver it."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ RUN_STATUS = {"finished": "FINISHED", "stopped": "KILLED", "interrupted": "KILLE
 
 
 class Recorder:
-    """The record of one running sweep. Only ``open`` and ``close`` wait for MLflow.
+    """Writer of one running sweep's record. Only ``open`` and ``close`` wait for MLflow.
 
-    Every method but those two raises ``StorageFailed`` if the sweep's folder cannot be written.
+    All other methods raise ``StorageFailed`` if the sweep's folder cannot be written.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Recorder:
         sweep: SweepInfo,
         trials: TrialRecorder,
     ) -> None:
-        """Use ``open`` instead."""
+        """Called by ``open``; use that instead."""
         self._client, self._delivery, self._sweep = client, delivery, sweep
         self._status = StatusWriter(sweep.objectives, delivery.put)
         self.lost_entries = bool(delivery.journal.lost_lines)
@@ -77,11 +77,11 @@ class Recorder:
         self.ids = ids
         """The sweep's ids in MLflow."""
         self.earlier: SweepRecord | None = None
-        """The record of earlier drivers."""
+        """Record of earlier sessions; None in a new sweep."""
         self.earlier_metrics: Mapping[str, Mapping[str, float]] = {}
         """The latest value of each metric that earlier drivers recorded, by trial and name."""
         self.trials = trials
-        """Records the sweep's trials."""
+        """Recorder of the sweep's trials."""
 
     @classmethod
     def open(
@@ -93,19 +93,19 @@ class Recorder:
         checkpoints: Literal["copy", "reference", "none"] = "copy",
         resume: bool = False,
     ) -> Recorder:
-        """Create the sweep's parent run; with ``resume``, continue with the existing runs in the state of the journal,
-        and deliver the entries that earlier drivers left there.
+        """Create the sweep's parent run; with ``resume``, continue the existing runs from the state in the journal, and
+        deliver the entries that earlier drivers left there.
 
         Args:
             uri: Tracking URI.
             experiment: Name of the experiment; created if there is none.
             sweep: The sweep.
             checkpoints: Upload checkpoints as artifacts, record only their URIs, or neither.
-            resume: The sweep exists.
+            resume: Whether to continue an existing sweep.
 
         Raises:
             TrackingUnreachable: MLflow does not answer.
-            UserError: A sweep of that name already exists, or with ``resume`` does not.
+            UserError: A sweep of that name already exists, or does not exist with ``resume``.
             StorageFailed: The sweep's folder cannot be written.
         """
         if resume and not Journal.is_in(sweep.folder):
@@ -139,7 +139,7 @@ class Recorder:
         Args:
             config_yaml: The composed config.
             planned: Number of trials that the sweep can start; default: the config's ``search.num_trials``.
-            points: Number of all points of a small space or grid; None of any other space.
+            points: Number of all points of a small space or grid; None for any other space.
         """
         self._delivery.upload(Artifact(PARENT, constants.CONFIG_ARTIFACT, text=config_yaml))
         planned = planned or find(yaml.safe_load(config_yaml), "search.num_trials")
@@ -153,9 +153,9 @@ class Recorder:
 
         Args:
             counts: Trials by state.
-            front: Id, values and parameters of the best trial; of several objectives, those of the Pareto front.
-            time: ``wall_s``, ``train_s``, ``goodput``, what trials held in ``cpu_s`` and ``gpu_s``, and the
-                ``sessions``.
+            front: Id, values and parameters of the best trial, or of each trial of the Pareto front with several
+                objectives.
+            time: Durations and usage, as ``UsageMeter.summary`` returns them.
         """
         self._status.update(counts, front, time)
 

@@ -1,4 +1,4 @@
-"""Updates recorded paths and URIs after a sweep's folder was moved."""
+"""Update of recorded paths and URIs after a sweep's folder was moved."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sweeps.tracking.uris import as_uri
 
 @dataclass(frozen=True)
 class Relocation:
-    """A move from one folder to another. A relocation is false if both folders are the same."""
+    """Move of a sweep's folder from one path to another; falsy if both paths are the same."""
 
     before: str
     after: str
@@ -24,7 +24,7 @@ class Relocation:
         return _moved(path, self.before, self.after)
 
     def changed_tags(self, run: RawRun) -> dict[str, str | None]:
-        """Return a run's tags that name a checkpoint in the folder, with their new values."""
+        """Return new values for a run's tags that name a checkpoint in the moved folder."""
         before, after = as_uri(self.before), as_uri(self.after)
         uris = {tag: run.tags[tag] for tag in CHECKPOINT_TAGS.values() if tag in run.tags}
         return {tag: new for tag, uri in uris.items() if (new := _moved(uri, before, after)) != uri}

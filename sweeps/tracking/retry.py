@@ -1,4 +1,4 @@
-"""Retries of calls to MLflow: repeated until they succeed, with one warning at the first failure and one at the
+"""Retries of calls to MLflow until they succeed, with one warning at the first failure and one message at the
 recovery."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 5.0
 REFUSED_AFTER_S = 300.0
-"""Seconds after which a failing call counts as refused if others succeed."""
+"""Seconds after which a failing call counts as refused if other calls succeed."""
 REFUSALS = {
     "INVALID_PARAMETER_VALUE",
     "INVALID_STATE",
@@ -26,24 +26,24 @@ REFUSALS = {
     "RESOURCE_ALREADY_EXISTS",
     "RESOURCE_DOES_NOT_EXIST",
 }
-"""MLflow's error codes of calls that would fail again."""
+"""MLflow's error codes for calls that would fail again."""
 
 
 class Refused(Exception):
-    """MLflow rejects a call and would reject it again."""
+    """Raised when MLflow rejects a call and would reject it again."""
 
 
 class GaveUp(Exception):
-    """The time limit for calls has passed."""
+    """Raised when the time limit for calls has passed."""
 
 
 class Superseded(Exception):
-    """A call is no longer needed; it is unknown whether MLflow answers."""
+    """Raised by a call that is no longer needed; it does not show whether MLflow answers."""
 
 
 class Retrier:
-    """Repeats the calls of one kind until they succeed. Calls of another kind need another instance, since they may
-    succeed while these fail, as on a full disk."""
+    """Repeats calls of one kind until they succeed. Each kind of calls needs its own instance, because one kind may
+    fail while another succeeds, as on a full disk."""
 
     def __init__(self, uri: str, doing: str, probe: Callable[[], object] | None = None) -> None:
         """Args: uri: Tracking URI, for messages. doing: Purpose of the calls, for messages: ``writing to MLflow``.
@@ -62,7 +62,7 @@ class Retrier:
         """Set the time limits from now on, including for a call in progress; calls beyond them raise ``GaveUp``.
 
         Args:
-            silence_s: Seconds without a successful call.
+            silence_s: Maximum seconds without a successful call.
             total_s: Seconds in any case.
         """
         self._last_success = time.monotonic()
@@ -82,7 +82,7 @@ class Retrier:
         Raises:
             Refused: The call would fail again.
             GaveUp: The time limit has passed.
-            Superseded: The function has raised it.
+            Superseded: Raised by the function.
         """
         started, pause = time.monotonic(), FIRST_PAUSE_S
         while True:
@@ -115,7 +115,7 @@ class Retrier:
             may_exist: Whether to look for the object before the first attempt as well.
 
         Raises:
-            Refused, GaveUp: As ``call``.
+            Refused, GaveUp: See ``call``.
         """
 
         def find_or_create() -> T:

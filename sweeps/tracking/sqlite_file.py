@@ -1,4 +1,4 @@
-"""The file of an SQLite tracking store: opened for queries, and checked before MLflow opens it."""
+"""Access to the file of an SQLite tracking store: queries, and a check before MLflow opens it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ SHOWN_TABLES = 3
 
 
 class _Locked(TrackingUnreachable):
-    """Another process held a lock on the file for longer than SQLite waits."""
+    """Raised when another process locks the file for longer than SQLite waits."""
 
 
 def queryable_file(uri: str) -> Path | None:
     """Return the file of an SQLite store whose tables can be queried directly; None for all other stores, which are
     read through MLflow's client.
 
-    The columns of MLflow's tables are private to it. Only those versions of the tables are queried with which this was
-    tested, and stores without runs, which MLflow may be creating version by version at the moment.
+    The columns of MLflow's tables are private to it. A store is queried only if its tables have a version that was
+    tested, or if it has no runs: MLflow may be creating it, and passes through all versions.
 
     Raises:
         TrackingUnreachable: See ``reading``.
@@ -63,8 +63,8 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def check_sqlite_file(path: Path) -> None:
-    """Check a file before MLflow opens it, which would retry for a minute, or write its tables into another program's
-    database. A missing file is accepted, as is a locked one, for which MLflow waits.
+    """Check a file before MLflow opens it, because MLflow would retry for a minute, or write its tables into another
+    program's database. A missing file is accepted, and a locked one, for which MLflow waits.
 
     Raises:
         TrackingUnreachable: See ``reading``.

@@ -16,16 +16,16 @@ class Agreement:
     """Rank correlation between the values of the same points in two stages."""
 
     points: int
-    """Number of points that were trained to the end in both."""
+    """Number of points that were trained to the end in both stages."""
     tau: float | None
-    """Kendall's rank correlation: 1 if both order the points equally, 0 if the orders are unrelated, -1 if they are
-    opposite. None with fewer than two points."""
+    """Kendall's rank correlation: 1 if both stages rank the points equally, 0 if the rankings are unrelated, -1 if they
+    are opposite. None with fewer than two points."""
     low: float = -1.0
     """Lower end of the correlation's confidence interval."""
     high: float = 1.0
     """Upper end of the correlation's confidence interval."""
     confidence: float = 0.95
-    """Probability of the interval."""
+    """Probability that the interval contains the true correlation."""
 
     def describe(self) -> str:
         """Describe the correlation: ``Kendall's tau 0.6 (95 % interval -0.5 to 0.97, 5 points)``."""
@@ -43,7 +43,7 @@ class StageResult:
     stage: int
     """Number of the stage, from 1."""
     overrides: tuple[str, ...]
-    """Overrides of the stage."""
+    """Config overrides of the stage."""
     num_trials: int
     """Planned number of trials."""
     ended: int
@@ -53,10 +53,10 @@ class StageResult:
     value: float | None = None
     """Value of the stage's best trial."""
     kept: int = 0
-    """Number of the stage's best points that are trained first in the next stage or the sweep."""
+    """Number of the stage's best points that the next stage, or the search after the last one, trains first."""
     agreement: Agreement | None = None
-    """Agreement of the stage's order with that of the next stage, or of the search after the last one; None if that has
-    not begun."""
+    """Agreement of the stage's ranking with that of the next stage, or of the search after the last stage; None if the
+    latter has not begun."""
 
     def describe(self, last: int) -> str:
         """Return the result in a sentence.

@@ -1,5 +1,5 @@
-"""Runs as a tracking store returns them. An SQLite store is queried in SQL, which takes milliseconds because it needs
-no ``import mlflow``; other stores are read through MLflow's client. Both return the same runs."""
+"""Queries for the runs of a tracking store. An SQLite store is queried in SQL, which takes milliseconds because it
+needs no ``import mlflow``; other stores are read through MLflow's client. Both ways return the same runs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def fetch_runs(
         uri: Tracking URI.
         tags: At least one tag and its value.
         experiment: Name of the experiment; default: all.
-        deleted: Whether to return deleted runs, as long as MLflow keeps them, instead of the others.
+        deleted: Whether to return deleted runs that MLflow still keeps, instead of the active ones.
 
     Raises:
         TrackingUnreachable: The server does not answer.

@@ -1,4 +1,4 @@
-"""The record of sweeps in an object store, rebuilt from their journals on a machine without any other data.
+"""Record of the sweeps in an object store, rebuilt from their journals on a machine without any other data.
 
 ``--tracking-uri s3://bucket/sweeps`` names the store. Its sweeps are recorded in an MLflow store in this machine's
 cache, which is updated at each access.
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 
 SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "hdfs")
 SOURCE_FILE = "source"
-"""File beside the MLflow store with the URI from which the store is made."""
+"""File beside the local MLflow store with the object store's URI."""
 VERSION_FILE = "version"
 TEXTS_FILE = "texts.position"
-"""File with the number of bytes of the journal whose texts were stored. This process may be killed after the metrics
-were delivered, and before the texts were."""
+"""File with the number of bytes of the journal whose text artifacts were stored, because this process may be killed
+after it delivers the metrics and before it stores the texts."""
 READS_AT_ONCE = 8
 
 logger = logging.getLogger(__name__)
 
 
 def local_store(uri: str) -> str:
-    """Return the MLflow store for a tracking URI; for an object store, the updated local one.
+    """Return the URI of the MLflow store for a tracking URI; for an object store, that of the updated local record.
 
     Raises:
         UserError: The object store does not answer.
@@ -92,7 +92,7 @@ def recorded_here(uri: str) -> str:
 
 @contextmanager
 def _others_go_on(sweep: ObjectStore) -> Iterator[None]:
-    """Log that one sweep is damaged, so that all others can still be read."""
+    """Log an error that makes one sweep unreadable, so that the other sweeps are still updated."""
     try:
         yield
     except (DamagedCopy, NewerVersion, Refused, ValueError, TypeError, KeyError) as error:
@@ -100,7 +100,8 @@ def _others_go_on(sweep: ObjectStore) -> Iterator[None]:
 
 
 def _bring(store: ObjectStore, folder: Path) -> bytes | None:
-    """Download a sweep's journal if it has changed, and return the data of its parent run; None if there is none."""
+    """Download a sweep's journal if it has changed; return the data of the sweep's parent run, or None if it has
+    none."""
     folder.mkdir(exist_ok=True)
     version_file = folder / VERSION_FILE
     known = version_file.read_text(encoding="utf-8") if version_file.is_file() else ""

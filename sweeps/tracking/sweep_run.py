@@ -1,4 +1,4 @@
-"""The sweep's own run in MLflow, named after the sweep, and the parent of its trials' runs."""
+"""A sweep's own run in MLflow, which has the sweep's name and is the parent of its trials' runs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class SweepInfo:
     description: str = ""
     """Description on MLflow's page, in Markdown."""
     tags: Mapping[str, str] = field(default_factory=dict)
-    """Further tags."""
+    """Further tags of the parent run."""
     uri: str | None = None
     """URI of the sweep's folder, if it is in an object store."""
     copy: Callable[[], bool] | None = None

@@ -1,4 +1,5 @@
-"""The status of a running sweep on its parent run: trials by state, the best trial or Pareto front, and its time."""
+"""Status of a running sweep on its parent run: trials by state, the best trial or Pareto front, and the sweep's
+time."""
 
 from __future__ import annotations
 
@@ -19,9 +20,9 @@ from sweeps.tracking.time_account import TimeAccount
 from sweeps.tracking.values import first_as_json, now_ms, to_text, written
 
 WRITE_EVERY_S = 1.0
-"""Minimum seconds between two entries."""
+"""Minimum seconds between two status entries."""
 WRITE_TIME_EVERY_S = 10.0
-"""Minimum seconds between two entries when only the sweep's time has changed."""
+"""Minimum seconds between two status entries if only the sweep's time has changed."""
 
 Front = Sequence[tuple[str, Values, Mapping[str, Any]]]
 """Id, values and parameters of the best trial; with several objectives, of the trials of the Pareto front."""
@@ -61,8 +62,8 @@ class StatusWriter:
             self._write_duration(time)
 
     def _write_duration(self, time: Mapping[str, Any]) -> None:
-        """Write the sweep's duration as a metric, since MLflow's own duration includes pauses between drivers, and the
-        shares of its time account. Their step is the number of the session."""
+        """Write the sweep's duration and the shares of its time account as metrics, whose step is the number of the
+        session. MLflow's own duration would include pauses between drivers."""
         metrics = {constants.DURATION_METRIC: float(time.get("wall_s", 0.0))}
         if "account" in time:
             metrics |= TimeAccount.from_json(time["account"]).metrics()
@@ -98,8 +99,8 @@ class StatusWriter:
         self._written, self._written_at = now, monotonic()
 
     def _best_metrics(self, front: Sequence[Values]) -> dict[str, float]:
-        """Best value of each objective, under a separate name, since MLflow lists the parent run among its trials'
-        runs."""
+        """Return the best value of each objective under its own metric name, because MLflow lists the parent run among
+        its trials' runs."""
         columns = zip(self._objectives.metrics, self._objectives.modes, zip(*front, strict=True), strict=True)
         return {
             f"best/{metric}": float(min(column) if mode == "min" else max(column)) for metric, mode, column in columns

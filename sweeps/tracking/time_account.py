@@ -1,4 +1,4 @@
-"""Account of paid worker time: the part that trained, and the uses of the rest."""
+"""Account of paid worker time: the part spent on training, and the uses of the rest."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class TimeAccount:
     data_wait: float = 0.0
     """Waiting for batches."""
     communication: float = 0.0
-    """Exchange between workers and waiting for slower ones, if ``train.communication_every`` measures it."""
+    """Exchange between workers and waiting for slower workers, if ``train.communication_every`` measures it."""
     checkpoint: float = 0.0
-    """Waiting of the training for checkpoints to be saved."""
+    """Waiting for checkpoints to be saved."""
     evaluation: float = 0.0
     """Evaluations."""
     lost: float = 0.0
-    """Work that was not kept, since the attempt failed after its last checkpoint."""
+    """Work that was lost because the attempt failed after its last checkpoint."""
     other: float = 0.0
     """Reports, decisions about them, and the end of an attempt."""
     waiting: float = 0.0
@@ -41,7 +41,7 @@ class TimeAccount:
         return TimeAccount(**{name: factor * seconds for name, seconds in asdict(self).items()})
 
     def move(self, seconds: float, source: str, target: str) -> float:
-        """Move up to this many seconds from one part to another; return how many were moved."""
+        """Move up to ``seconds`` from one activity to another; return how many were moved."""
         moved: float = max(0.0, min(seconds, getattr(self, source)))
         setattr(self, source, getattr(self, source) - moved)
         setattr(self, target, getattr(self, target) + moved)
@@ -59,23 +59,24 @@ class TimeAccount:
         return self.training / total if total else 0.0
 
     def shares(self) -> dict[str, float]:
-        """Each part's share, from 0 to 1, which add up to 1. For an empty account all are 0."""
+        """Each activity's share of the total, from 0 to 1; all 0 for an empty account."""
         total = self.total or 1.0
         return {name: seconds / total for name, seconds in asdict(self).items()}
 
     def metrics(self) -> dict[str, float]:
-        """The account as MLflow metrics: ``time/goodput``, and each other part as ``time/start_share``."""
+        """The account as MLflow metrics: ``time/goodput``, and the share of each other activity, such as
+        ``time/start_share``."""
         return {
             "time/goodput" if name == "training" else f"time/{name}_share": each for name, each in self.shares().items()
         }
 
     def as_json(self) -> dict[str, float]:
-        """The account in the form of a tag: seconds, to the millisecond."""
+        """Return the account as seconds by activity, to the millisecond, for a tag."""
         return {name: round(seconds, 3) for name, seconds in asdict(self).items()}
 
     @classmethod
     def from_json(cls, written: Mapping[str, float]) -> TimeAccount:
-        """The account in a document of ``as_json``, without parts that this release does not know."""
+        """Return the account from the values of ``as_json``, without activities that this release does not know."""
         return cls(**{name: float(written[name]) for name in NAMES if name in written})
 
 
@@ -87,7 +88,7 @@ WORDS = {
     "waiting": "places without a trial",
     "idle_tail": "idle at the end",
 }
-"""Descriptions of parts whose names are not words."""
+"""Descriptions of the activities whose names do not explain themselves."""
 
 
 def describe_rest(account: TimeAccount, least: float = 0.01) -> str:

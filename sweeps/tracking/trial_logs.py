@@ -1,4 +1,5 @@
-"""Reads the logs of a trial's workers from the sweep's folder, otherwise from the artifacts of the trial's run."""
+"""Logs of a trial's workers, read from the sweep's folder if it is here, otherwise from the artifacts of the trial's
+run."""
 
 from __future__ import annotations
 
@@ -23,13 +24,13 @@ from sweeps.tracking.record import SweepRecord, TrialRecord
 AT_MOST = 2**20
 """Maximum bytes in one part of a log."""
 END_BYTES = 2**17
-"""Number of bytes at the end of a log in which its last lines are searched."""
+"""Number of bytes at the end of a log that are searched for its last lines."""
 LARGEST = 2**26
-"""Maximum bytes that are read from a file; our logs are smaller."""
+"""Maximum bytes that are read from a file; logs that Sweeps writes are smaller."""
 _NAME = re.compile(r"worker-(\d{1,6})\.log")
 _TRACEBACK = re.compile(r"attempt-(\d{1,6})\.traceback\.txt")
 _OTHER_STACKS = re.compile(
-    r"^(?:Thread|Current thread) 0x[^\n]*\n(?:  File (?!\"[^\n]*/sweeps/runtime/worker\.py\")[^\n]*\n)*(?:\n|\Z)"
+    r"^(?:Thread|Current thread) 0x[^\n]*\n(?:  File (?!\"[^\n]*/sweeps/runtime/worker_loop\.py\")[^\n]*\n)*(?:\n|\Z)"
     r"|^Extension modules: [^\n]*(?:\n|\Z)",
     re.MULTILINE,
 )
@@ -41,15 +42,15 @@ class LogPart:
     """A part of a worker's log, at most 1 MiB, with secrets hidden."""
 
     text: str
-    """The text."""
+    """Text of this part."""
     position: int
-    """Position in bytes of the next part in everything that the worker has printed."""
+    """Position of the next part, in bytes of all output of the worker so far."""
     more: bool
     """Whether the next part can already be read."""
 
 
 class TrialLogs:
-    """The logs of one trial. Each call reads the files again."""
+    """Reader of the logs of one trial. Each call reads the files again."""
 
     def __init__(self, record: SweepRecord, trial: TrialRecord) -> None:
         self._record, self._trial = record, trial
@@ -63,12 +64,12 @@ class TrialLogs:
         return sorted(int(found[1]) for name in self._names() if (found := _NAME.fullmatch(name)))
 
     def read(self, worker: int, position: int = 0) -> LogPart:
-        """Return the next complete lines of a worker's output. A last line without a line end is returned after the
-        trial has ended.
+        """Return the next complete lines of a worker's output. A last line without a line end is returned only after
+        the trial has ended.
 
         Args:
             worker: Rank of the worker.
-            position: 0, or the position in the part before.
+            position: 0, or ``LogPart.position`` of the previous part.
 
         Raises:
             UnknownName: The worker has no log.
@@ -82,7 +83,7 @@ class TrialLogs:
         return LogPart(redacted_log(printable(text.decode(errors="replace"))), start + len(text), more)
 
     def read_all(self, worker: int) -> str:
-        """Return a worker's whole log; a long one has a gap."""
+        """Return a worker's whole log; a long log has a gap in the middle."""
         text, position, more = "", 0, True
         while more:
             part = self.read(worker, position)
@@ -110,7 +111,7 @@ class TrialLogs:
         return sorted({*self._stored_names(), *list_names(self._record.mlflow.tracking_uri, self._trial.run_id, LOGS)})
 
     def _stored_names(self) -> Sequence[str]:
-        """Names of the logs in the sweep's object store; empty if it does not answer."""
+        """Return the names of the logs in the sweep's object store; empty if the store does not answer."""
         try:
             return [] if self._store is None else [*self._store.names()]
         except OSError:
@@ -136,7 +137,7 @@ class TrialLogs:
 
 
 def _from(data: bytes, position: int) -> tuple[bytes, int, bool]:
-    """Return the bytes of a log after a position in the output; the log may omit a part of the output.
+    """Return the bytes of a log after a position in the worker's output, of which the log may omit a part.
 
     If the position is in the omitted part, the notice about it comes first.
 
@@ -145,13 +146,13 @@ def _from(data: bytes, position: int) -> tuple[bytes, int, bool]:
         position: Position in everything that was printed.
 
     Returns:
-        The bytes, their position in the output, and whether there are more after them.
+        The bytes, the position in the output at which they begin, and whether there are more after them.
     """
     notice = LEFT_OUT.search(data)
     if notice is None:
         return data[position:], min(position, len(data)), False
     shift = int(notice[1].replace(b",", b"")) - (notice.end() - notice.start())
-    """Difference between a position in the output and one in the log, after the notice."""
+    """Difference between a position in the output and its position in the log, after the notice."""
     if position >= notice.end() + shift:
         return data[position - shift :], position, False
     if position < notice.start():

@@ -1,4 +1,4 @@
-"""Description of a trial's run on MLflow's page, in Markdown: its search values, its course, and commands to type
+"""Description of a trial's run on MLflow's page, in Markdown: its parameters, its progress, and commands to type
 next."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def trial_note(sweep: str, trial_id: str, trial: TrialProgress, objectives: Obje
 
 
 def _how(trial: TrialProgress) -> str:
-    """End of the sentence about a trial: how far it got, and why it ended."""
+    """Return the end of the sentence about a trial: how far it got, and why it ended."""
     attempts = f" in {trial.attempts} attempts" if trial.attempts > 1 else ""
     done = f"{counted(trial.steps, 'step')}{attempts}"
     match trial.state:

@@ -17,7 +17,7 @@ CLOSED = ("finished", "pruned")
 
 @dataclass
 class TrialProgress:
-    """Recorded state of a trial: decides what still has to be recorded, and supplies its description."""
+    """Recorded state of a trial, which decides what still has to be recorded and supplies the trial's description."""
 
     params: Mapping[str, Any]
     """Sampled values by dotted path."""
@@ -33,7 +33,7 @@ class TrialProgress:
     saved_step: int | None = None
     """Step of the trial's newest checkpoint; None if it has saved none."""
     error: str | None = None
-    """Error with which the trial failed; None while it has not."""
+    """Error with which the trial failed; None if it has not failed."""
     violation: str | None = None
     """Description of the limit on a metric that the trial exceeded."""
     checkpoints: dict[str, str] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class TrialProgress:
     """Monotonic time at which the tag with the trial's steps was last written."""
     logged: LoggedSteps = field(default_factory=LoggedSteps)
     measured: dict[int, Values] = field(default_factory=dict)
-    """Values of the objectives at each step when first measured."""
+    """Values of the objectives at each step, as first measured."""
     exploits: int = 0
     """Number of times that the trial has continued from another trial's state."""
     continued_at: int = -1
@@ -81,7 +81,7 @@ class TrialProgress:
         )
 
     def go_back(self, step: int) -> None:
-        """Return to another trial's state at a step; later steps may be logged again."""
+        """Record that the trial returns to another trial's state at a step; later steps may be logged again."""
         self.exploits += 1
         self.saved_step = self.continued_at = step
         self.logged.go_back(step)
@@ -90,9 +90,8 @@ class TrialProgress:
     def notice_beginning(self, step: int) -> None:
         """Record a step at which the trial measures something; must be called before the step is recorded.
 
-        If the step is before that of another trial's state from which the trial continued, the trial has lost that
-        state and started again: earlier values at such steps, measured with other weights, do not replace a new
-        measurement.
+        If the trial continued from another trial's state at a later step, it has lost that state and started again.
+        Earlier values at such steps, measured with other weights, then do not replace a new measurement.
         """
         if step <= self.continued_at:
             self.logged.begin_anew(self.continued_at)
@@ -102,7 +101,7 @@ class TrialProgress:
 
     @property
     def kept(self) -> str:
-        """Describe how much of the trial's work is kept when it has stopped."""
+        """Sentence that tells how much of the trial's work is kept after it has stopped."""
         if self.saved_step is None:
             return "It has saved no state"
         if self.saved_step < self.steps:

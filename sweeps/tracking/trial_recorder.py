@@ -1,4 +1,4 @@
-"""Records the trials of a running sweep: their runs, metrics, tags and artifacts."""
+"""Recording of a running sweep's trials: their runs, metrics, tags and artifacts."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from sweeps.tracking.uris import as_uri
 from sweeps.tracking.values import now_ms, to_text, written
 
 STEPS_TAG_EVERY_S = 1.0
-"""Minimum seconds between two updates of a trial's step tag, whose last value is written when the trial ends."""
+"""Minimum seconds between two updates of a trial's step tag; the last value is written when the trial ends."""
 RUN_STATUS = {"finished": "FINISHED", "pruned": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
-"""MLflow's status of a run by the state of its trial: a pruned trial has not failed."""
+"""MLflow's status of a run by the state of its trial. A pruned trial counts as finished, not failed."""
 LONGEST_ERROR = 1000
 OF_ACCOUNT = TimeAccount().metrics().keys()
-"""Metrics that are computed instead of being measured at their step."""
+"""Metrics that are computed from the time account and not measured by the training."""
 
 
 class TrialRecorder:
@@ -55,7 +55,7 @@ class TrialRecorder:
     ) -> None:
         """
         Args:
-            delivery: Receives the entries.
+            delivery: Receives the entries to record.
             ids: The sweep's ids in MLflow.
             sweep: The sweep.
             commit: Tags that name the git commit.
@@ -80,7 +80,7 @@ class TrialRecorder:
             trial.go_back(entry.step)
 
     def restore(self, trials: Sequence[TrialRecord]) -> None:
-        """Continue with the recorded trials, whose entries were replayed."""
+        """Continue with the recorded trials after their entries were replayed."""
         replayed = self._trials
         self._trials = {each.trial: TrialProgress.of(each, replayed.get(each.trial)) for each in trials}
 
@@ -102,8 +102,8 @@ class TrialRecorder:
             config_yaml: Config of the trial.
             attempt: Number of the attempt, from 1.
             pool: Pool in which it runs, if the sweep has pools.
-            repeat_of: Trial that it repeats with another seed, which is among its values.
-            stage: Number of the stage of the search that it is of.
+            repeat_of: Trial that this one repeats with another seed; the seed is among ``params``.
+            stage: Number of the stage of the search that the trial belongs to.
         """
         tags: dict[str, str] = {constants.TAG_STATE: "running", constants.TAG_ATTEMPT: str(attempt)}
         if pool is not None:
@@ -170,7 +170,8 @@ class TrialRecorder:
             step: Number of optimizer steps done.
             metrics: Values by name; MLflow shows infinite ones as ±1.8e308.
             timestamp_ms: Unix time of the measurement in milliseconds; default: now.
-            competes: Whether the search judges them, so that they may be the trial's result or violate a limit.
+            competes: Whether the search judges these metrics, so that they may be the trial's result or violate a
+                limit.
 
         Returns:
             Values of the objectives at the step, as they were measured first; None if the metrics lack one, or do not
@@ -202,12 +203,12 @@ class TrialRecorder:
     def record_exploit(self, trial_id: str, number: int, step: int, changed: Mapping[str, Any]) -> bool:
         """Record that a trial continues from another trial's step with other values (population based training).
 
-        MLflow's parameters cannot change and keep the first values: numbers become metrics ``param/train.lr``, other
-        values tags.
+        MLflow's parameters cannot change and keep the first values. New numbers are recorded as metrics, such as
+        ``param/train.lr``, and other values as tags.
 
         Args:
             trial_id: A started trial.
-            number: Number of this exploit among those of the trial, from 1.
+            number: Number of this exploit among the trial's exploits, from 1.
             step: The step at which it continues; later steps may be logged again.
             changed: New values of the trial by dotted path.
 
@@ -263,14 +264,14 @@ class TrialRecorder:
         held: str | None = None,
         weights: Weights | None = None,
     ) -> None:
-        """Record a new checkpoint of a trial: its best, its last, or both.
+        """Record a new checkpoint of a trial, as its best one, its last one, or both.
 
         Args:
             trial_id: A started trial.
             path: Folder of the checkpoint.
             kinds: Kinds of the checkpoint, which replaces earlier ones of these kinds.
-            held: A folder with the same files that exists until they are uploaded, and is then removed.
-            weights: Step and values of its weights.
+            held: Folder with the same files, which is removed after their upload.
+            weights: Step and objective values of the checkpoint's weights.
         """
         assert trial_id in self._trials, f"trial {trial_id} was not started"
         if weights is not None:
@@ -355,7 +356,7 @@ class TrialRecorder:
                 trial.measured.clear()
 
     def _description(self, trial_id: str) -> dict[str, str]:
-        """Tag with the description of a trial's run. The description is written only together with other tags, so that
-        it needs no additional call."""
+        """Return the tag with the description of a trial's run. The description is written only together with other
+        tags, so that it needs no additional call."""
         text = trial_note(self._sweep.name, trial_id, self._trials[trial_id], self._sweep.objectives)
         return {constants.TAG_DESCRIPTION: text}

@@ -17,7 +17,7 @@ OF_FILES = f"is a folder of files, which MLflow no longer supports as a store; u
 
 
 def default_uri() -> str:
-    """Return the tracking URI in ``MLFLOW_TRACKING_URI``, else that of the SQLite file in the working folder."""
+    """Return the tracking URI in ``MLFLOW_TRACKING_URI``, otherwise that of the SQLite file in the working folder."""
     return os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
 
 
@@ -49,7 +49,7 @@ def sqlite_uri(path: Path) -> str:
     """Return the URI of an SQLite file, with special characters in its path escaped.
 
     Raises:
-        UserError: The installed SQLAlchemy has no URI for it.
+        UserError: The installed SQLAlchemy cannot express the path in a URI.
     """
     text = str(path.absolute())
     if not decodes_paths() and "?" in text:
@@ -63,7 +63,7 @@ def sqlite_uri(path: Path) -> str:
 
 @cache
 def decodes_paths() -> bool:
-    """Whether SQLAlchemy decodes ``%20`` in the path of a URI as a space, as it does from 2.1 on."""
+    """Whether the installed SQLAlchemy decodes ``%20`` in the path of a URI as a space, as it does from 2.1 on."""
     major, minor, *_ = version("sqlalchemy").split(".")
     return (int(major), int(minor)) >= (2, 1)
 

@@ -1,4 +1,4 @@
-"""Converts between values and the strings in MLflow's parameters and tags."""
+"""Conversion between values and the strings in MLflow's parameters and tags."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from sweeps.texts.wording import value_text
 
 NOT_OURS = (ValueError, TypeError, KeyError, AttributeError)
-"""Errors of reading a tag that somebody has edited, or that was cut; it then counts as missing."""
+"""Errors of reading a tag that somebody has edited or that was truncated; such a tag counts as missing."""
 LONGEST_TAG = 7500
 """Maximum number of characters of a list in a tag; MLflow takes 8,000."""
 
@@ -44,7 +44,8 @@ def number(text: str | None) -> float | None:
 
 
 def numbers(text: str | None) -> tuple[float, ...]:
-    """Return the number in a tag, or those in its JSON list; empty if there is no such tag, or it has other content."""
+    """Return the number in a tag, or the numbers in its JSON list; empty if there is no such tag, or it has other
+    content."""
     if text is not None and text.startswith("["):
         with suppress(ValueError, TypeError):
             return tuple(float(each) for each in json.loads(text))
@@ -53,12 +54,12 @@ def numbers(text: str | None) -> tuple[float, ...]:
 
 
 def written(values: Sequence[float]) -> str:
-    """Format numbers as the text of a tag, for ``numbers``."""
+    """Format numbers as the text of a tag, which ``numbers`` reads."""
     return repr(float(values[0])) if len(values) == 1 else json.dumps([float(value) for value in values])
 
 
 def latest_as_json(texts: Sequence[str]) -> str:
-    """Return a JSON list of the most recent of some JSON documents, as many as fit into a tag, but at least one."""
+    """Return a JSON list of the last of these JSON documents, as many as fit into a tag, but at least one."""
     texts = list(texts)
     while len(texts) > 1 and sum(len(text) + 1 for text in texts) > LONGEST_TAG:
         del texts[0]
@@ -66,7 +67,7 @@ def latest_as_json(texts: Sequence[str]) -> str:
 
 
 def first_as_json(names: Sequence[str]) -> str:
-    """Return a JSON list of the first of some names, as many as fit into a tag."""
+    """Return a JSON list of the first of these names, as many as fit into a tag."""
     text = json.dumps(list(names))
     while len(text) > LONGEST_TAG:
         names = names[: len(names) * LONGEST_TAG // len(text)]
@@ -75,12 +76,12 @@ def first_as_json(names: Sequence[str]) -> str:
 
 
 def finite(value: float | None) -> float | None:
-    """Return a value for JSON, which has neither NaN nor infinity; both become None."""
+    """Return a value for JSON, with None for NaN and infinity, which JSON does not have."""
     return value if value is not None and math.isfinite(value) else None
 
 
 def short(value: Any) -> str:
-    """Return a short text of a value for people, with three significant digits."""
+    """Return a short text of a value for display, with three significant digits."""
     return f"{value:.3g}" if isinstance(value, float) else value_text(value)
 
 

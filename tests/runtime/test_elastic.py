@@ -90,11 +90,11 @@ async def test_a_trial_that_waits_begins_when_another_one_has_given_workers_back
     await broker.set_room(8, 2)
     waiting = asyncio.create_task(train(broker, "1"))
     end = await stop(broker, "0", attempt)
-    assert (end.moved, end.error) == (CHANGES.format(8, 4, "another one waits"), None)
+    assert (end.moved, end.error) == (CHANGES.format(8, 4, "another trial waits"), None)
     assert not waiting.done(), "its workers are freed when they have been asked for again"
     assert await train(broker, "0", previous="0") == (2, 4)
     assert await waiting == (1, 4)
-    assert await notes(broker) == [CHANGES.format(8, 4, "another one waits") + MOVES]
+    assert await notes(broker) == [CHANGES.format(8, 4, "another trial waits") + MOVES]
 
 
 async def test_a_survivor_grows_when_the_slot_of_the_last_other_trial_is_closed() -> None:
@@ -107,7 +107,7 @@ async def test_a_survivor_grows_when_the_slot_of_the_last_other_trial_is_closed(
     assert end.moved is None
     assert (await stop(broker, "0", survivor[0])).moved is not None
     assert await train(broker, "0", previous="0") == (2, 8)
-    assert await notes(broker) == [CHANGES.format(4, 8, "no trial waits for free ones") + MOVES]
+    assert await notes(broker) == [CHANGES.format(4, 8, "no trial waits for free workers") + MOVES]
 
 
 @pytest.mark.parametrize("waits", [False, True])
