@@ -18,6 +18,7 @@ from web_server import WebServer, served
 import sweeps
 from sweeps.cli import run_command
 from sweeps.folders.trial_files import START_LINE, logs_folder
+from sweeps.runtime import worker_loop
 from sweeps.runtime.log_writer import BoundedFile
 from sweeps.texts.printable import printable
 from sweeps.tracking.failed_attempts import FailedAttempt, from_text, to_text
@@ -278,3 +279,18 @@ def test_the_page_of_a_trial_shows_its_errors_and_logs(serving: WebServer) -> No
         assert 'href="/sweeps/told/trials/0003"' in client.get("/sweeps/told").text
         assert client.get("/sweeps/told/trials/99").status_code == 404
         assert client.get("/sweeps/told/trials/x").status_code == 422
+
+
+def test_the_end_of_a_log_has_the_stack_of_the_training_thread_alone(ended: str) -> None:
+    record = load_sweep(ended, "told")
+    trial = next(each for each in record.trials if each.trial == "0004")
+    stack = f'  File "users.py", line 3 in train\n  File "{worker_loop.__file__}", line 9 in _train\n'
+    crash = "Fatal Python error: Segmentation fault\n\n"
+    other = 'Thread 0x00007f2 (most recent call first):\n  File "threading.py", line 5 in wait\n\n'
+    write(
+        "0004",
+        6,
+        f"{crash}Current thread 0x00007f1 (most recent call first):\n{stack}\n{other}Extension modules: numpy\n",
+    )
+    lines = TrialLogs(record, trial).last_lines(6, 20)
+    assert lines == [*crash.splitlines(), "Current thread 0x00007f1 (most recent call first):", *stack.splitlines()]
