@@ -78,7 +78,7 @@ def simulating(function: Callable[..., None]) -> Callable[..., None]:
             "table",
             metavar="TABLE",
             type=click.Path(path_type=Path),
-            help="Train nothing: replay the search against a table of learning curves, as show --curves writes.",
+            help="Train nothing: replay the search against a table of learning curves, as written by show --curves.",
         ),
     ):
         call = option(call)

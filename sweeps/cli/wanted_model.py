@@ -68,7 +68,7 @@ class WantedModel:
 
 
 def register_left(record: SweepRecord) -> RegisteredModel | None:
-    """Register the model that a finished retraining has not registered yet; None if there is none.
+    """Register the model that a finished retraining has left unregistered, and return it; None if there is none.
 
     Raises:
         UserError: It cannot be registered; the message says how to do it later, without training again.

@@ -260,7 +260,7 @@ class SweepConfig:
 
     @property
     def ends_within_s(self) -> float:
-        """Maximum seconds that a trial may take to end after it has noticed the request."""
+        """Maximum seconds that a trial may take to end after it has noticed a request to stop."""
         upload_s = UPLOADED_WITHIN_S if is_remote(self.output_dir) else 0.0
         return upload_s + (self.task.grace_s if isinstance(self.task, CommandTask) else 0.0)
 

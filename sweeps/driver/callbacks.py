@@ -1,5 +1,5 @@
-"""Tune callbacks: report the lifecycle of trials, stop all of them at an early end, and disable Tune's progress
-output."""
+"""Tune callbacks: report the lifecycle of trials, stop all trials when the sweep ends early, and disable Tune's
+progress output."""
 
 from __future__ import annotations
 

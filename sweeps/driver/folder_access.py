@@ -65,7 +65,7 @@ def remove_folder(plan: Plan) -> None:
 
 @contextlib.contextmanager
 def held(plan: Plan) -> Iterator[Callable[[], bool] | None]:
-    """Hold a sweep's folder as its only driver. If the sweep is in an object store, its newest state is downloaded
+    """Hold exclusive access to a sweep's folder. If the sweep is in an object store, its newest state is downloaded
     first, and changes are uploaded as they are made.
 
     Yields:

@@ -229,21 +229,28 @@ def _describe(distribution: Distribution) -> str:
     )
 
 
+def _length_of(composition: Composition) -> str:
+    """Return the length of a composition's trials as an override."""
+    loop = composition.config.loop
+    assert loop is not None
+    return f"train.max_steps={loop.max_steps}" if loop.max_steps is not None else f"train.epochs={loop.epochs}"
+
+
 def _check_longer(before: Composition, after: Composition, record: SweepRecord) -> None:
     """Check that finished trials can continue: a longer training must pass through their last state."""
-    config, train = after.config, after.config.loop
-    assert train is not None
-    assert before.config.loop is not None
-    what = f"train.max_steps={train.max_steps}" if train.max_steps is not None else f"train.epochs={train.epochs}"
+    config, (old, new) = after.config, (before.config.loop, after.config.loop)
+    what = _length_of(after)
+    assert old is not None
+    assert new is not None
     kind = config.search.scheduler.kind
     if kind in FIXED_LENGTH_SCHEDULERS:
         raise ConfigError(f"{what}: search.scheduler.kind={kind} depends on the length of a trial; run a new sweep")
     if searched := LENGTH & config.space.keys():
         raise ConfigError(f"{what}: {', '.join(searched)} is searched; widen space.{min(searched)} instead")
-    for kept, now in ((before.config.loop.max_steps, train.max_steps), (before.config.loop.epochs, train.epochs)):
+    for kept, now in ((old.max_steps, new.max_steps), (old.epochs, new.epochs)):
         if (kept is None) != (now is None) or (kept is not None and now is not None and now < kept):
             raise ConfigError(
-                f"{what}: extend needs a larger number in the sweep's unit; its trials have {kept or now}"
+                f"{what}: extend makes trials longer, in the unit of the sweep, whose trials have {_length_of(before)}"
             )
     if record.repeats:
         raise ConfigError(

@@ -23,7 +23,7 @@ class Unregistered:
     """Whether LoRA adapters are merged into their base model."""
 
     def as_tag(self) -> dict[str, str]:
-        """Return the tag of the retraining's sweep."""
+        """Return this version as a tag for the retraining's sweep."""
         return {TAG_UNREGISTERED: json.dumps(asdict(self))}
 
 

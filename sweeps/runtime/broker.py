@@ -293,8 +293,8 @@ class Broker(SharedSlots):
             current.add_error(error)
 
     async def group_ends(self, slot: str) -> bool:
-        """Record that a slot's workers are about to be terminated; return whether they lost the connection to a worker
-        that reported no error."""
+        """Record that a slot's workers are about to be terminated; return whether the worker at fault is still unknown,
+        since every error so far is a lost connection to another worker."""
         self._slots[slot].is_ending = True
         errors = [error for attempt in self._attempts_of(slot) for error in attempt.errors.values()]
         return bool(errors) and all(each.kind == "peer" for each in errors)

@@ -222,6 +222,5 @@ class WorkersSide(_Side):
         call(self._broker.worker_terminated, slot, rank)
 
     def group_ends(self, slot: str) -> bool:
-        """Tell the broker that a slot's workers are about to be terminated; return whether they lost the connection to
-        a worker that reported no error."""
+        """Tell the broker that a slot's workers are about to be terminated; see ``Broker.group_ends``."""
         return ask(self._broker.group_ends, slot)

@@ -36,7 +36,7 @@ class Silence:
         return time.monotonic() - self._began
 
     def end(self, *, counts: bool) -> None:
-        """Restart the measurement; ``counts`` says whether workers were training until now."""
+        """End this silence and time the next one; only if it ``counts`` can it be the longest."""
         if counts:
             self.longest_s = max(self.longest_s, self.seconds)
         self._began = time.monotonic()

@@ -315,8 +315,8 @@ class Trial(tune.Trainable):
         return outcome
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
-        """Return Tune's own checkpoint, which is only the last step that Tune knows; the workers have saved theirs at
-        their last report, and wait. Under schedulers that copy trials, the workers' checkpoint is pinned for the
+        """Return Tune's own checkpoint, which has only the last step that Tune knows of. The workers saved theirs at
+        their last report, and are waiting. Under schedulers that copy trials, the workers' checkpoint is pinned for the
         copies."""
         step = self._last.get(STEP, 0)
         trials, kept = self._context.trials, Origin(self._trial, step, self._num_exploits)

@@ -137,7 +137,7 @@ def release_lost_lock(folder: Path) -> None:
 
 
 def outcome(folder: Path) -> Outcome | None:
-    """Return the outcome of a background process; None if it runs or was killed."""
+    """Return the outcome of a background process; None if it is still running or was killed."""
     try:
         return Outcome(**json.loads((folder / OUTCOME_FILE).read_text(encoding="utf-8")))
     except (OSError, ValueError):

@@ -96,7 +96,9 @@ def _check_columns(path: Path, columns: Sequence[str], space: Space, metrics: Se
             )
     for column in columns:
         if columns.count(column) > 1:
-            raise UserError(f"--simulate {path}: the table has {columns.count(column)} columns {column}; keep one")
+            raise UserError(
+                f"--simulate {path}: the table has {columns.count(column)} columns named {column}; keep one"
+            )
 
 
 def _is_number(column: pd.Series[Any]) -> bool:

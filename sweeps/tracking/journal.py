@@ -101,7 +101,7 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Stored:
-    """Entry: mark that an artifact was uploaded or can never be uploaded."""
+    """Entry: an artifact that was uploaded, or can never be."""
 
     key: str
     name: str

@@ -91,8 +91,10 @@ def _overlap(
             measured.append((value, point, trial.run_id))
     if not measured:
         why = "; ".join(f"{count} because of {path}" for path, count in refusals.most_common(3))
-        outside = f"none of its {len(trials)} finished trials lies in this sweep's space ({why})" if refusals else ""
-        raise UserError(f"{key}: {outside or 'it has no finished trial'}; widen the ranges, or leave it out")
+        if not refusals:
+            raise UserError(f"{key}: it has no finished trial; leave it out")
+        outside = f"none of its {len(trials)} finished trials lies in this sweep's space ({why})"
+        raise UserError(f"{key}: {outside}; widen the ranges, or leave it out")
     measured.sort(key=lambda each: each[0], reverse=mode == "max")
     values, points, runs = zip(*measured, strict=True)
     return EarlierSweep(record.sweep, list(points), list(values), list(runs))

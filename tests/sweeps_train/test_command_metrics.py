@@ -137,9 +137,9 @@ def test_a_step_that_goes_back_is_recorded_and_said_once_to_the_user() -> None:
 
 def test_a_step_that_is_no_whole_number_is_refused_if_it_was_named() -> None:
     assert measured(Measurements(objectives=["loss"]), {"step": 0.5, "loss": 1}) == [(1, True)]
-    with pytest.raises(ValueError, match=r"task\.step=epoch: it was 0\.5, and a step is a whole number"):
+    with pytest.raises(ValueError, match=r"task\.step=epoch: it was 0\.5, and must be a whole number"):
         Measurements(objectives=["loss"], step="epoch").take({"epoch": 0.5, "loss": 1})
-    with pytest.raises(ValueError, match=r"task\.step=step: it was -1, and a step is a whole number from 0"):
+    with pytest.raises(ValueError, match=r"task\.step=step: it was -1, and must be a whole number from 0"):
         Measurements(objectives=["loss"]).take({"step": -1, "loss": 1})
 
 

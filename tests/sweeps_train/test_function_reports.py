@@ -102,7 +102,7 @@ def test_a_step_of_any_number_type_counts(tmp_path: Path) -> None:
     utils, recorder = worker(tmp_path)
     utils.report({"loss": 1, "step": 10.0})
     utils.report({"loss": 2, "step": torch.tensor(20)})
-    with pytest.raises(ValueError, match=r"step: it was 20.5, and a step is a whole number"):
+    with pytest.raises(ValueError, match=r"step: it was 20.5, and must be a whole number"):
         utils.report({"loss": 3, "step": 20.5})
     assert steps(recorder) == [(10, 1), (20, 2)]
 

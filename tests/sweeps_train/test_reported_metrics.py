@@ -95,5 +95,5 @@ def test_a_step_is_a_whole_number_of_any_type(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [0.5, -1, math.nan, math.inf, 1e300, "10", torch.ones(2)])
 def test_a_step_that_is_no_whole_number_is_refused(value: Any) -> None:
-    with pytest.raises(ValueError, match=r"step: it was .*, and a step is a whole number from 0 to"):
+    with pytest.raises(ValueError, match=r"step: it was .*, and must be a whole number from 0 to"):
         as_step("step", value)

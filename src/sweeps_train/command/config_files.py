@@ -64,7 +64,7 @@ class Document(ABC):
 
 
 class _Containers(Document):
-    """Document of mappings and lists."""
+    """Document whose content is nested mappings and lists."""
 
     def __init__(self, content: Any) -> None:
         self.content = content

@@ -174,8 +174,8 @@ def check_exchange(train: Train, strategy: Strategy) -> None:
     if strategy.compression == "powersgd":
         raise ValueError(
             f"train.max_communication_share={train.max_communication_share}: strategy.compression=powersgd sends "
-            "equally much for every batch size; use none, fp16 or bf16, or set it and train.max_global_batch_size to "
-            "null"
+            "the same amount whatever the batch size; set strategy.compression to none, fp16 or bf16, or "
+            "train.max_communication_share and train.max_global_batch_size to null"
         )
 
 

@@ -22,7 +22,7 @@ Tokens = tuple[list[int], list[bool]]
 
 
 class Encoder:
-    """Tokenizes documents by the columns that the config names."""
+    """Tokenizes the columns of documents that the config names."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, config: TextData):
         """Raise ``ValueError`` if the tokenizer has no end-of-text token, or returns no tokens for a letter."""

@@ -69,7 +69,7 @@ class EstimatorModel:
         return np.asarray(self.estimator.predict(inputs), dtype=np.int64)
 
     def metrics(self, inputs: Any, targets: npt.NDArray[Any], positive: int | None = None) -> dict[str, float]:
-        """Compute ``eval/*`` for rows.
+        """Compute the ``eval/*`` metrics of rows.
 
         Args:
             inputs: Inputs of the estimator.

@@ -174,8 +174,8 @@ class Lane:
         return (yield from self._report(metrics, str(self.resumed_from))) if metrics else Stop.NO
 
     def resume_evaluations(self) -> None:
-        """Restart evaluations on other nodes that were not completed by an earlier attempt, or before this training
-        went back to a checkpoint."""
+        """Restart the evaluations on other nodes that were unfinished when an earlier attempt ended, or when this
+        training went back to a checkpoint."""
         if self.pending is not None:
             self.pending.resume(self._evaluates_at, lambda step: step >= self.total_steps)
 

@@ -260,7 +260,7 @@ def model_location(path: str) -> str:
     """
     if path.startswith("builtin:"):
         if path not in BUILTIN_MODELS:
-            raise ValueError(f"model.path={path}: there is no such model; builtin are {sorted(BUILTIN_MODELS)}")
+            raise ValueError(f"model.path={path}: there is no such model; built in are {sorted(BUILTIN_MODELS)}")
         return str(BUILTIN_MODELS[path])
     return str(Path(path).expanduser())
 

@@ -76,7 +76,7 @@ def _is_last_step(model: Any, head: nn.Linear) -> bool:
 
 
 class _Decoded:
-    """Output of a decoder that consists of the last hidden state only."""
+    """Decoder output that contains only the last hidden state."""
 
     def __init__(self, hidden: torch.Tensor):
         self.last_hidden_state = hidden

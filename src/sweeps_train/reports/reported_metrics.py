@@ -96,7 +96,7 @@ def as_step(name: str, value: Any) -> int:
     number = as_number(value)
     if number is None or not number.is_integer() or not 0 <= number <= LARGEST_STEP:
         shown = _describe(value) if number is None else f"{number:g}"
-        raise ValueError(f"{name}: it was {shown}, and a step is a whole number from 0 to {LARGEST_STEP}")
+        raise ValueError(f"{name}: it was {shown}, and must be a whole number from 0 to {LARGEST_STEP}")
     return int(number)
 
 

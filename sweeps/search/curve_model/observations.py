@@ -120,6 +120,6 @@ def _best_first(values: Array) -> Indices:
 
 
 def last_rungs(values: Array) -> Indices:
-    """Return the index of the last rung at which each trial has a value; for values as in ``observe``."""
+    """Return the index of the last rung at which each trial has a value. ``values``: as for ``observe``."""
     reached = np.isfinite(values)
     return np.asarray(reached.shape[1] - 1 - np.argmax(reached[:, ::-1], axis=1))

@@ -95,7 +95,7 @@ class PopulationBasedBandits(PopulationBasedTraining):
         return {path: position(distribution, trial.parameters[path]) for path, distribution in self._ranges.items()}
 
     def _forget_choices(self) -> None:
-        """Forget the positions that were chosen before the latest comparison."""
+        """Forget the points that the model has chosen, once a later comparison has measured their progress."""
         latest = max((row[1] for row in self._rows), default=0.0)
         if latest > self._chosen_at:
             self._chosen, self._chosen_at = [], latest

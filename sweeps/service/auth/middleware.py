@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Refused(Exception):
-    """Raised for a request that is answered without its route."""
+    """Raised to answer a request with an error before it reaches its route."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(status, detail)

@@ -73,7 +73,7 @@ def _inner_overrides(value: Any) -> Iterator[str]:
 
 
 def _check_text(token: str, access: Access) -> None:
-    """Check a text before it is parsed; the parser fails with Python errors for some texts."""
+    """Refuse a text that would crash the parser of overrides: too long, too deeply nested, or unprintable."""
     if len(token) > access.max_value_length:
         raise ConfigError(
             f"{token[:50]}...: is longer than the {access.max_value_length} characters that the service accepts"

@@ -110,5 +110,5 @@ def _point(plan: Plan, uri: str, champion: Version) -> tuple[Point | None, str |
     try:
         return champion_point(plan, uri, champion), None
     except UserError as error:
-        logger.warning("%s: it is not evaluated tonight, and stays champion", error)
+        logger.warning("the champion is not evaluated tonight, and stays champion: %s", error)
         return None, str(error)

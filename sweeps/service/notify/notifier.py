@@ -108,7 +108,7 @@ class Notifier(Poller):
             # Any error, such as a tag that somebody has edited: one record must not hold up the other messages.
             if self._clock.now() - job.ended < MAX_WAIT_S:
                 return "later"
-            logger.exception("the record of %s cannot be read for its message", job.sweep)
+            logger.exception("the record of sweep %s cannot be read; its message has no results", job.sweep)
             return of_failure(job.sweep, job.error or "Its record cannot be read.", page)
 
     # --- sending ------------------------------------------------------------------------------------------------

@@ -145,8 +145,8 @@ class Scheduler(Poller):
             definition = self.definitions[name]
             undo_ahead(self._engine, definition, now)
             logger.warning(
-                "%s: its firings were decided up to %s, in the future: a clock was wrong. Firings recorded as missed "
-                "or skipped after now are removed, and it fires by its cron line",
+                "%s: its firings were already decided up to %s, which is in the future, so a clock was wrong. Later "
+                "firings recorded as missed or skipped have been removed; it follows its cron line again",
                 name,
                 definition.shown(rows[name]["decided"]),
             )
