@@ -96,12 +96,17 @@ def ours(sampler: dict[str, Any], scheduler: str, *, peer: bool = False) -> Meth
         known = searcher.objectives, DecisionLog(searcher.study)
         grace, longest = rungs_of(problem)
         budget = Budget(limit_s)
+
+        def freeze_thaw(*, pauses: bool) -> FreezeThaw:
+            made = FreezeThaw(STEPS, grace, longest, ETA, problem.space, *known, remaining_s=budget.remaining_s)
+            made._pauses = pauses  # noqa: SLF001 - otherwise as `auto` where the first trials show that pauses cost much
+            return made
+
         made = {
             "asha": lambda: Asha(STEPS, grace, ETA, 1, seed, *known),
             "hyperband": lambda: Hyperband(STEPS, grace, longest, ETA, *known),
-            "freeze_thaw": lambda: FreezeThaw(
-                STEPS, grace, longest, ETA, problem.space, *known, remaining_s=budget.remaining_s
-            ),
+            "freeze_thaw": lambda: freeze_thaw(pauses=True),
+            "stop": lambda: freeze_thaw(pauses=False),
             "none": lambda: Scheduler(*known),
         }[scheduler]()
         return simulated(searcher, made, source, workers, budget)
@@ -244,6 +249,7 @@ METHODS: dict[str, Method] = {
     "bohb+asha": ours({"kind": "bohb"}, "asha"),
     "curves": ours({"kind": "curves"}, "none"),
     "curves+asha": ours({"kind": "curves"}, "asha"),
+    "curves+stop": ours({"kind": "curves"}, "stop"),
     "sweeps": ours({"kind": "curves"}, "freeze_thaw"),
     "random+freeze_thaw": ours({"kind": "random"}, "freeze_thaw"),
     "bohb+hyperband": ours({"kind": "bohb"}, "hyperband"),

@@ -16,8 +16,8 @@ CHOSEN = "chosen"
 
 
 class Automatic(FreezeThaw):
-    """``FreezeThaw`` that measures the cost of a pause in the first trials. If it is too high, trials that are not
-    among the best 1/eta of a rung are stopped from then on, as in asynchronous successive halving."""
+    """``FreezeThaw`` that measures the cost of a pause in the first trials. If it is too high, trials that would
+    pause are stopped from then on."""
 
     def __init__(
         self,

@@ -33,7 +33,8 @@ class FreezeThaw(PausingScheduler):
     At a rung a trial continues if it is worth at least as much as starting a new one, and pauses otherwise. It
     continues later if it turns out to be worth it after all, before any new trial is started. The most promising one
     continues in any case while less than two thirds of all steps were spent on resumed trials. As long as there are too
-    few values for the model, the best 1/eta of a rung continue, as in asynchronous successive halving.
+    few values for the model, the best 1/eta of a rung continue, as in asynchronous successive halving. Where trials
+    cannot pause (``Automatic``), those that would are stopped.
 
     Towards the end of a budget of time, only trials that can be trained to their end count: no other new trial is
     started, and the best paused ones that can be finished are finished. When all trials were started, the paused ones
@@ -74,7 +75,7 @@ class FreezeThaw(PausingScheduler):
         self._model = TrialModel(space, lookup, self._positions, longest, 1 + len(self._further))
         self._live: set[str] = set()
         self._pauses = True
-        """Whether trials pause; otherwise they are stopped, as in asynchronous successive halving."""
+        """Whether trials pause; otherwise they are stopped."""
         self._left_s = math.inf
         """Remaining seconds of the budget when the last decision was made."""
         for name, event in self._decisions.events:
@@ -137,16 +138,17 @@ class FreezeThaw(PausingScheduler):
 
     def _why(self, arrived: Mapping[str, Any]) -> str:
         """Return the reason why a trial at a rung continued, paused or was stopped."""
-        if STOPS in arrived:
-            least = "not " if arrived[STOPS] else ""
-            return f"it was {least}among the best 1/{self._eta:g} of those that had reached it"
+        halts = arrived[PAUSES] or arrived.get(STOPS, False)
         if not arrived.get("new_fits", True):
-            told = "another one was more promising" if arrived[PAUSES] else "this one was the most promising"
+            if STOPS in arrived:
+                return "no new trial could end within the budget"
+            told = "another one was more promising" if halts else "this one was the most promising"
             return f"no new trial could end within the budget, and of those that had begun {told}"
         if "worth" not in arrived:
             return f"there were too few values to predict its end, and the best 1/{self._eta:g} continued"
-        if not arrived[PAUSES] and arrived["worth"] < arrived["new"]:
-            return "less than two thirds of all steps had been spent on continuing trials, and this one was best"
+        if not halts and arrived["worth"] < arrived["new"]:
+            best = f"among the best 1/{self._eta:g} of its rung" if STOPS in arrived else "best"
+            return f"less than two thirds of all steps had been spent on continuing trials, and this one was {best}"
         return (
             f"continuing promised an improvement of {float(arrived['worth']):.3g} standard deviations for the cost of "
             f"a whole training, and a new trial {float(arrived['new']):.3g}"
@@ -188,13 +190,14 @@ class FreezeThaw(PausingScheduler):
 
     def _goes_on(self, trial: str) -> bool:
         """Whether a trial at a rung continues immediately."""
-        if not self._pauses:
-            return self._model.curves.is_among_best(trial, self._eta)
-        if self._fits(None):
+        new_fits = self._fits(None)
+        if new_fits:
             if self._worth_of(trial) >= self._least():
                 return True
             if not self._is_behind(trial):
                 return False
+        if not self._pauses:
+            return not new_fits or self._model.curves.is_among_best(trial, self._eta)
         own = self._priority(trial)
         return all(own >= self._priority(other) for other in self._paused)
 
@@ -222,11 +225,10 @@ class FreezeThaw(PausingScheduler):
             return Verdict.CONTINUE  # the end of a training is recorded when it comes
         event = self._report("arrived", rung, result) | {PAUSES: False}
         self._apply(name, event)
+        halts = not self._goes_on(name)
         if not self._pauses:
-            event[STOPS] = not self._goes_on(name)
-            self._decisions.record(name, event)
-            return Verdict.STOP if event[STOPS] else Verdict.CONTINUE
-        if not self._goes_on(name):
+            event[STOPS] = halts
+        elif halts:
             event[PAUSES] = True
             self._paused.add(name)
         if not self._fits(None):
@@ -235,7 +237,9 @@ class FreezeThaw(PausingScheduler):
             event |= {"worth": worth.trials[name], "new": self._least()}
         self._decisions.record(name, event)
         self._let_paused_go_first(places)
-        return Verdict.PAUSE if event[PAUSES] else Verdict.CONTINUE
+        if not halts:
+            return Verdict.CONTINUE
+        return Verdict.PAUSE if self._pauses else Verdict.STOP
 
     def _is_end(self, rung: float) -> bool:
         """Whether a rung is at or beyond the known end of a training."""
