@@ -77,8 +77,8 @@ class FreezeThawScheduler:
 
 @dataclass(config=STRICT, kw_only=True)
 class AutomaticScheduler:
-    """``freeze_thaw`` if a trial can be paused at little cost, otherwise ``asha``. Decided by the config if possible,
-    otherwise by measurements of the first trials."""
+    """``freeze_thaw``. If no trial of the config can be paused it is ``asha``, and if measurements of the first trials
+    show that pauses cost much, trials are stopped instead of paused."""
 
     kind: Literal["auto"]
     resource: Resource = "evaluations"
