@@ -173,7 +173,9 @@ def test_trials_whose_pauses_cost_much_are_stopped_from_then_on(extra: Extra, re
     assert len(places) == 1
     assert reason in search.events[places[0]]["reason"]
     assert not any(event.get("pauses") for event in search.events[places[0] :])
-    assert any(event.get("stops") for event in search.events[places[0] :])
+    judged = [event for event in search.events[places[0] :] if "stops" in event and "worth" in event]
+    assert {event["stops"] for event in judged} == {True, False}
+    assert all(event["worth"] < event["new"] for event in judged if event["stops"])  # a new trial promised more
     assert search.simulation.scheduler.may_pause is False
     assert search.count(TrialState.COMPLETE) >= 1
     assert search.count(TrialState.RUNNING) == 0
