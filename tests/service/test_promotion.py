@@ -19,7 +19,7 @@ from sweeps.config.nights import Champion, Nights
 from sweeps.config.objectives import Objectives
 from sweeps.config.service import Service
 from sweeps.constants import NIGHTS_ARTIFACT, TAG_SWEEP, TAG_TRIAL
-from sweeps.errors import SweepsError
+from sweeps.errors import SweepsError, TrackingUnreachable
 from sweeps.plan.plan import make_plan
 from sweeps.service.clock import Clock
 from sweeps.service.database.engine import open_database, writing
@@ -200,6 +200,22 @@ def test_a_champion_outside_of_tonights_space_stays_and_says_why(
     assert "version 1, has train.lr=5.0, which is outside of tonight's space; widen it" in str(judged.reason)
 
 
+@pytest.mark.parametrize("reads", ["preparation.load_earlier", "champion_version.load_sweep"])
+def test_a_night_waits_for_an_mlflow_that_stops_answering_while_it_is_prepared(
+    engine: Engine, uri: str, monkeypatch: pytest.MonkeyPatch, reads: str
+) -> None:
+    settings = Nights(champion=CHAMPION)
+    night_of(engine, uri, 1, settings, [(at(0.0015), 0.9), (at(0.003), 0.8)])
+    make_champion(uri, "night-1", "0000")
+    monkeypatch.setattr(f"sweeps.service.nights.{reads}", no_answer)
+    with pytest.raises(TrackingUnreachable):
+        begin_night(engine, 2, settings)
+
+
+def no_answer(*_: object) -> None:
+    raise TrackingUnreachable("no answer")
+
+
 # --- after a night ------------------------------------------------------------------------------------------------
 
 
@@ -354,6 +370,20 @@ def test_nights_are_judged_in_their_order_against_the_champion_of_now(
     repeat(engine, uri, "night-2", {0.001: [0.90, 0.91, 0.92], 0.01: [0.90, 0.91, 0.92]})
     judge.step()
     assert night(engine, "night-2").verdict == "kept"
+
+
+def test_there_is_no_verdict_while_mlflow_does_not_tell_the_point_of_a_new_champion(
+    engine: Engine, uri: str, judge: PromotionWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    night_of(engine, uri, 1, Nights(champion=CHAMPION), [(at(0.001), 0.91), (at(0.01), 0.95)])
+    record(uri, "by-hand", [(at(0.001), 0.9)])
+    make_champion(uri, "by-hand", "0000")
+    with monkeypatch.context() as outage:
+        outage.setattr("sweeps.service.nights.champion_version.load_sweep", no_answer)
+        judge.step()
+    assert night(engine, "night-1").verdict == "running"
+    judge.step()
+    assert night(engine, "night-1").verdict == "repeating"
 
 
 def test_a_night_without_a_record_or_a_value_has_failed(engine: Engine, uri: str, judge: PromotionWorker) -> None:

@@ -52,7 +52,7 @@ def test_data_of_the_day_need_not_have_arrived_when_a_service_starts(tmp_path: P
     path = f"data.path={tmp_path}/{{due:%Y-%m-%d}}.csv"
     write(tmp_path, "mine", f"cron: 0 3 * * *\nconf: tabular\noverrides: ['{path}', data.target=label]\n")
     mine = load_definitions([tmp_path], NOW)["mine"]
-    with pytest.raises(ConfigError, match="2026-01-01.csv: there are no such files"):
+    with pytest.raises(ConfigError, match="there are no such files"):
         mine.plan(NOW)  # as the firing's own sweep does
 
 
