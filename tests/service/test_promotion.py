@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,11 @@ from sweeps.config.service import Service
 from sweeps.constants import NIGHTS_ARTIFACT, TAG_SWEEP, TAG_TRIAL
 from sweeps.errors import SweepsError, TrackingUnreachable
 from sweeps.plan.plan import make_plan
+from sweeps.registry.model_owners import ModelRights
+from sweeps.service.auth.models import check_model
 from sweeps.service.clock import Clock
 from sweeps.service.database.engine import open_database, writing
+from sweeps.service.nights.champion_version import champion_of
 from sweeps.service.nights.command_lines import CommandLines
 from sweeps.service.nights.night import Night, claim, find, of_schedule
 from sweeps.service.nights.preparation import prepare
@@ -214,6 +219,36 @@ def test_a_night_waits_for_an_mlflow_that_stops_answering_while_it_is_prepared(
 
 def no_answer(*_: object) -> None:
     raise TrackingUnreachable("no answer")
+
+
+class WithoutRegistry(BaseHTTPRequestHandler):
+    """A server whose database restarts when it is asked about models."""
+
+    def do_POST(self) -> None:
+        text = b"{}" if "model" not in self.path else b"<h1>503</h1>"
+        self.send_response(200 if text == b"{}" else 503)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def do_GET(self) -> None:
+        self.do_POST()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_registry_that_does_not_answer_is_waited_for() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), WithoutRegistry) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            uri, rights = f"http://127.0.0.1:{server.server_port}", ModelRights("ada", "p")
+            with pytest.raises(TrackingUnreachable, match="503"):
+                champion_of(uri, CHAMPION)
+            with pytest.raises(TrackingUnreachable, match="503"):
+                check_model(uri, "digits", rights, lambda _: True, adopt=False)
+        finally:
+            server.shutdown()
 
 
 # --- after a night ------------------------------------------------------------------------------------------------
