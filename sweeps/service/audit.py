@@ -8,7 +8,6 @@ import json
 import logging
 import os
 from collections.abc import Iterator
-from getpass import getuser
 from pathlib import Path
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -16,6 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from sweeps.config.service import Service
 from sweeps.files.whole_files import FILE_MODE
+from sweeps.provenance.machine import user
 from sweeps.provenance.redaction import redacted
 from sweeps.service.auth.permissions import Principal
 from sweeps.service.clock import Clock
@@ -117,7 +117,7 @@ class Audit:
 
 def note_of_operator(config: Service, action: str, **about: str | int | None) -> None:
     """Append an entry about a change by the operator on the command line."""
-    Audit(config.folder, Clock()).note(Principal(getuser(), "admin"), action, **about)
+    Audit(config.folder, Clock()).note(Principal(user(), "admin"), action, **about)
 
 
 def _append(handle: int, line: bytes) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from sweeps.service.database import tables
 from sweeps.service.database.engine import opened_database, writing
 from sweeps.service.database.schema_version import copy_sqlite
 from sweeps.service.schedules.saved import FOLDER as SCHEDULES
+from sweeps.service.service_log import LOG_FILE
 from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.journal import POSITION_FILE
 from sweeps.tracking.uris import sqlite_path
@@ -82,7 +83,7 @@ def backup(config: Service, file: Path, *, sweeps: bool) -> Contents:
     """
     if file.exists():
         raise UserError(f"{file}: already exists; give another file")
-    url, store, output_dir = make_url(config.database), sqlite_path(config.tracking_uri), config.folder
+    url, store, output_dir = make_url(config.database), sqlite_path(config.tracking_uri), config.folder.resolve()
     is_sqlite = url.get_backend_name() == "sqlite"
     if is_sqlite and not Path(str(url.database)).is_file():
         raise ConfigError(
@@ -114,7 +115,12 @@ def backup(config: Service, file: Path, *, sweeps: bool) -> Contents:
                     archive.add(Path(folder) / STORE, STORE)
                     if sweeps:
                         _add_folder(archive, store.absolute().parent / ARTIFACTS, ARTIFACTS)
-                _add_folder(archive, output_dir if sweeps else output_dir / SCHEDULES, OUTPUTS, output_dir, positions)
+                databases = [output_dir / SQLITE, output_dir / STORE, copy, Path(folder, STORE)]
+                databases += [Path(str(url.database))] if is_sqlite else []
+                databases += [store] if store is not None else []
+                left_out = [each.resolve() for each in (*databases, output_dir / LOG_FILE, unfinished)]
+                added = output_dir if sweeps else output_dir / SCHEDULES
+                _add_folder(archive, added, OUTPUTS, output_dir, positions, left_out)
     except (OSError, sqlite3.Error, tarfile.TarError) as error:
         raise SweepsError(f"{file}: could not be written ({error})") from error
     return contents
@@ -189,13 +195,14 @@ def _add_folder(
     name: str,
     root: Path | None = None,
     positions: Mapping[Path, bytes] = MappingProxyType({}),
+    left_out: Sequence[Path] = (),
 ) -> None:
-    """Add the files of a folder, which others may be changing, except the service's databases and log. Positions of
-    journals are those of ``positions``, from before MLflow's file was copied."""
+    """Add the files of a folder, which others may be changing, except databases and logs (``left_out``) with their
+    journals and copies. Positions of journals are those of ``positions``, from before MLflow's file was copied."""
     root = root or folder
     for path in _files(folder):
         place = path.relative_to(root)
-        if len(place.parts) == 1 and place.name.startswith((SQLITE, "service.log", STORE)):
+        if any(path.parent == each.parent and path.name.startswith(each.name) for each in left_out):
             continue
         try:
             if path.name == POSITION_FILE and path not in positions:

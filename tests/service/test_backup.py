@@ -134,6 +134,21 @@ def test_a_backup_without_sweeps_has_what_the_service_knows(api: Api, tmp_path: 
         assert archive.getnames() == ["backup.json", copy, "mlflow.db", "outputs/schedules/nightly.yaml"]
 
 
+def test_databases_of_any_name_are_taken_whole_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of the file itself, as it lies there, would replace the consistent one when it is restored."""
+    monkeypatch.chdir(tmp_path)
+    Path("outputs/one").mkdir(parents=True)
+    Path("outputs/one/team.db").write_text("a sweep's own")
+    make_store(Path("outputs/runs.db"))
+    tokens = ["database=sqlite:///outputs/team.db", "tracking_uri=sqlite:///outputs/runs.db"]
+    engine = open_database("sqlite:///outputs/team.db")
+    with writing(engine):  # its journal is there
+        assert run_command(["backup", "outputs/all.tar.gz", "--sweeps", *tokens]) == (0, None)
+    engine.dispose()
+    with tarfile.open("outputs/all.tar.gz") as archive:
+        assert sorted(archive.getnames()) == ["backup.json", "mlflow.db", "outputs/one/team.db", "service.db"]
+
+
 def test_mistakes_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres: Postgres) -> None:
     monkeypatch.chdir(tmp_path)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,13 @@ from sweeps.config.nights import Champion, Nights
 from sweeps.config.objectives import Objectives
 from sweeps.config.service import Service
 from sweeps.constants import NIGHTS_ARTIFACT, TAG_SWEEP, TAG_TRIAL
-from sweeps.errors import SweepsError
+from sweeps.errors import SweepsError, TrackingUnreachable
 from sweeps.plan.plan import make_plan
+from sweeps.registry.model_owners import ModelRights
+from sweeps.service.auth.models import check_model
 from sweeps.service.clock import Clock
 from sweeps.service.database.engine import open_database, writing
+from sweeps.service.nights.champion_version import champion_of
 from sweeps.service.nights.command_lines import CommandLines
 from sweeps.service.nights.night import Night, claim, find, of_schedule
 from sweeps.service.nights.preparation import prepare
@@ -200,6 +205,52 @@ def test_a_champion_outside_of_tonights_space_stays_and_says_why(
     assert "version 1, has train.lr=5.0, which is outside of tonight's space; widen it" in str(judged.reason)
 
 
+@pytest.mark.parametrize("reads", ["preparation.load_earlier", "champion_version.load_sweep"])
+def test_a_night_waits_for_an_mlflow_that_stops_answering_while_it_is_prepared(
+    engine: Engine, uri: str, monkeypatch: pytest.MonkeyPatch, reads: str
+) -> None:
+    settings = Nights(champion=CHAMPION)
+    night_of(engine, uri, 1, settings, [(at(0.0015), 0.9), (at(0.003), 0.8)])
+    make_champion(uri, "night-1", "0000")
+    monkeypatch.setattr(f"sweeps.service.nights.{reads}", no_answer)
+    with pytest.raises(TrackingUnreachable):
+        begin_night(engine, 2, settings)
+
+
+def no_answer(*_: object) -> None:
+    raise TrackingUnreachable("no answer")
+
+
+class WithoutRegistry(BaseHTTPRequestHandler):
+    """A server whose database restarts when it is asked about models."""
+
+    def do_POST(self) -> None:
+        text = b"{}" if "model" not in self.path else b"<h1>503</h1>"
+        self.send_response(200 if text == b"{}" else 503)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def do_GET(self) -> None:
+        self.do_POST()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_registry_that_does_not_answer_is_waited_for() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), WithoutRegistry) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            uri, rights = f"http://127.0.0.1:{server.server_port}", ModelRights("ada", "p")
+            with pytest.raises(TrackingUnreachable, match="503"):
+                champion_of(uri, CHAMPION)
+            with pytest.raises(TrackingUnreachable, match="503"):
+                check_model(uri, "digits", rights, lambda _: True, adopt=False)
+        finally:
+            server.shutdown()
+
+
 # --- after a night ------------------------------------------------------------------------------------------------
 
 
@@ -354,6 +405,20 @@ def test_nights_are_judged_in_their_order_against_the_champion_of_now(
     repeat(engine, uri, "night-2", {0.001: [0.90, 0.91, 0.92], 0.01: [0.90, 0.91, 0.92]})
     judge.step()
     assert night(engine, "night-2").verdict == "kept"
+
+
+def test_there_is_no_verdict_while_mlflow_does_not_tell_the_point_of_a_new_champion(
+    engine: Engine, uri: str, judge: PromotionWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    night_of(engine, uri, 1, Nights(champion=CHAMPION), [(at(0.001), 0.91), (at(0.01), 0.95)])
+    record(uri, "by-hand", [(at(0.001), 0.9)])
+    make_champion(uri, "by-hand", "0000")
+    with monkeypatch.context() as outage:
+        outage.setattr("sweeps.service.nights.champion_version.load_sweep", no_answer)
+        judge.step()
+    assert night(engine, "night-1").verdict == "running"
+    judge.step()
+    assert night(engine, "night-1").verdict == "repeating"
 
 
 def test_a_night_without_a_record_or_a_value_has_failed(engine: Engine, uri: str, judge: PromotionWorker) -> None:

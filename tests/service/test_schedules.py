@@ -48,6 +48,14 @@ def test_a_firing_says_its_own_time_to_its_sweep_in_the_schedules_zone(tmp_path:
     assert mine.overrides(at("2026-01-01 18:05")) == ["seed=0305", "search.points=[{train.lr: 0.01}]"]
 
 
+def test_data_of_the_day_need_not_have_arrived_when_a_service_starts(tmp_path: Path) -> None:
+    path = f"data.path={tmp_path}/{{due:%Y-%m-%d}}.csv"
+    write(tmp_path, "mine", f"cron: 0 3 * * *\nconf: tabular\noverrides: ['{path}', data.target=label]\n")
+    mine = load_definitions([tmp_path], NOW)["mine"]
+    with pytest.raises(ConfigError, match="there are no such files"):
+        mine.plan(NOW)  # as the firing's own sweep does
+
+
 def test_the_shipped_schedule_runs_llm_lora_every_night_once_it_is_enabled() -> None:
     assert not any(each.schedule.enabled for each in load_definitions([], NOW).values())
     nightly = load_definitions([], NOW, enable=["nightly"])["nightly"]

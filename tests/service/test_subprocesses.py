@@ -402,7 +402,33 @@ def test_a_driver_that_lives_and_does_not_go_on_is_killed_and_started_again(
     assert [look(beat) for beat in (1, 2, 2, 3, 3)] == [1] * 5
     look(3)
     wait_until(lambda: (running.runner.poll(), running.find(number).attempts == 2)[1])
+    signals: list[signal.Signals] = []
+    wait_until(lambda: not any(state.is_busy for state in running.runner._states.values()))
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocesses, "send", lambda _, sent: signals.append(sent))
+        patch.setattr(subprocesses, "is_running", lambda _: True)
+        look(3)  # its successor takes a while to send a first one
+    assert not signals
     _ask_to_stop(running, number)
+    running.until(number, *jobs.ENDED)
+
+
+def test_a_driver_of_a_machine_that_was_suspended_is_not_killed(
+    running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = _started(running)
+    driver = tmp_path / "outputs" / "mine" / "driver.json"
+    driver.parent.mkdir(parents=True, exist_ok=True)
+    driver.write_text(json.dumps({"id": "a", "machine": "here/1", "beat": 1}))
+    signals: list[signal.Signals] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocesses, "send", lambda _, sent: signals.append(sent))
+        for slept_s in (20, 3600):  # the second time, it goes on before its driver does
+            running.clock.ahead_s += slept_s
+            running.runner.poll()
+    assert not signals
+    _ask_to_stop(running, number)
+    subprocesses.send(running.runner.control_folder(running.find(number)), signal.SIGKILL)
     running.until(number, *jobs.ENDED)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import subprocess
 import sys
@@ -131,6 +132,16 @@ def test_a_token_is_made_listed_and_revoked_on_the_command_line(capsys: pytest.C
         assert printed.out == ""
         assert printed.err.startswith("sweeps: ")
         assert "Traceback" not in printed.err
+
+
+def test_a_token_is_shown_in_a_container_whose_user_has_no_name(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
+    assert run_command(["token", "create", "--user", "ada", "--role", "admin"]) == (0, None)
+    assert tokens.PATTERN.fullmatch(capsys.readouterr().out.strip())
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "0"])

@@ -6,7 +6,7 @@ from sweeps.constants import TAG_SWEEP, TAG_USER
 from sweeps.errors import UserError
 from sweeps.registry.model_owners import ModelRights, not_yours
 from sweeps.service.auth.config_policy import SweepExists
-from sweeps.tracking.client import connect
+from sweeps.tracking.client import connect, first_cause, reading_from
 
 
 def check_model(tracking_uri: str, model: str, rights: ModelRights, sweep_exists: SweepExists, *, adopt: bool) -> None:
@@ -23,16 +23,18 @@ def check_model(tracking_uri: str, model: str, rights: ModelRights, sweep_exists
 
     Raises:
         UserError: The model belongs to somebody else.
+        TrackingUnreachable: The registry does not answer.
     """
     client = connect(tracking_uri)
     from mlflow.exceptions import MlflowException
 
     try:
-        tags = client.get_registered_model(model).tags
+        with reading_from(tracking_uri):
+            tags = client.get_registered_model(model).tags
     except MlflowException as error:
         if error.error_code == "RESOURCE_DOES_NOT_EXIST":
             return
-        raise UserError(f"register={model}: MLflow's registry does not answer; try again") from error
+        raise UserError(f"register={model}: MLflow's registry does not name its owner: {first_cause(error)}") from error
     if rights.include(tags):
         return
     versions = [] if TAG_USER in tags else client.search_model_versions(f"name = '{model}'")

@@ -10,7 +10,7 @@ from sweeps.errors import UserError
 from sweeps.plan.plan import Plan
 from sweeps.search.samplers.earlier_sweep import as_point
 from sweeps.space.space import Point
-from sweeps.tracking.client import connect, first_cause
+from sweeps.tracking.client import connect, first_cause, reading_from
 from sweeps.tracking.reader import load_sweep
 from sweeps.warm_start.earlier_trials import config_lookup
 
@@ -29,13 +29,15 @@ def champion_of(uri: str, champion: Champion) -> Version | None:
     """Return the version with the alias; None if there is none.
 
     Raises:
-        UserError: MLflow does not answer.
+        TrackingUnreachable: MLflow does not answer.
+        UserError: MLflow refuses to say it.
     """
     client = connect(uri)
     from mlflow.exceptions import MlflowException
 
     try:
-        found = client.get_model_version_by_alias(champion.model, champion.alias)
+        with reading_from(uri):
+            found = client.get_model_version_by_alias(champion.model, champion.alias)
     except MlflowException as error:
         # An unknown model is RESOURCE_DOES_NOT_EXIST, an unknown alias INVALID_PARAMETER_VALUE.
         if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
@@ -51,7 +53,8 @@ def champion_of(uri: str, champion: Champion) -> Version | None:
 def version_from(uri: str, model: str, run_id: str) -> str | None:
     """Return the newest version of a model that comes from a run; None if there is none."""
     client = connect(uri)
-    found = client.search_model_versions(f"name = '{model}' and run_id = '{run_id}'")
+    with reading_from(uri):
+        found = client.search_model_versions(f"name = '{model}' and run_id = '{run_id}'")
     return max((str(each.version) for each in found), key=int, default=None)
 
 

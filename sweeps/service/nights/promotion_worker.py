@@ -14,7 +14,7 @@ from typing import Any
 
 from sweeps.config.nights import Champion
 from sweeps.constants import NIGHTS_ARTIFACT
-from sweeps.errors import SweepsError, UserError
+from sweeps.errors import SweepsError, TrackingUnreachable, UserError
 from sweeps.plan.plan import make_plan
 from sweeps.service.database.engine import writing
 from sweeps.service.nights.champion_version import champion_of, champion_point, version_from
@@ -137,6 +137,8 @@ class PromotionWorker(Poller):
         try:
             plan = make_plan(tokens_of(job), self._config_dirs, None, f"schedule {night.schedule}")
             return night.with_(point=champion_point(plan, self._uri, current), reason=None)
+        except TrackingUnreachable:
+            raise  # no verdict without MLflow
         except UserError as error:
             return night.with_(point=None, reason=str(error))
 

@@ -92,7 +92,7 @@ class Plans:
         schedule, placed = definition.schedule, set(definition.placed)
         overrides = [each for each in definition.overrides(due) if each not in placed]
         approve = _check_request(self.policy_for(definition, due), sweep_exists, schedule.conf, overrides)
-        plan = definition.plan(due, approve=approve)
+        plan = definition.plan(due, approve=approve, is_ahead=True)
         if schedule.nights is not None:
             check_nights(schedule.nights, plan)
         return plan_preview(plan)

@@ -26,7 +26,7 @@ from sweeps.service.queue import claims, jobs
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.job_requests import Extend, Request, Resume, Run
 from sweeps.service.queue.jobs import Job
-from sweeps.service.queue.lost_machines import FailureDetector
+from sweeps.service.queue.lost_machines import MIN_OBSERVATIONS, FailureDetector
 from sweeps.service.service_log import logged_about
 from sweeps.service.surroundings import Surroundings
 from sweeps.tracking.client import reaching_within
@@ -85,7 +85,9 @@ class _JobState:
     heartbeat: str | None = None
     """The driver's last heartbeat."""
     beat_at: float = 0.0
-    """Time at which this heartbeat was first observed, by the steady clock."""
+    """Time at which this heartbeat was first observed or the driver was started, by the steady clock."""
+    looks: int = 0
+    """Number of observations of this heartbeat since then."""
     look_at: float = 0.0
     """Time of the next check of the heartbeat."""
 
@@ -235,8 +237,10 @@ class JobRunner(Poller):
         state.look_at = now + LOOK_EVERY_S
         heartbeat = last_heartbeat(self._output_dir / job.sweep)
         if heartbeat is None or heartbeat != state.heartbeat:  # None: it has not begun, or the search is over
-            state.heartbeat, state.beat_at = heartbeat, now
-        return now - state.beat_at >= self._limits.lost_after_s
+            state.heartbeat, state.beat_at, state.looks = heartbeat, now, 0
+        state.looks += 1
+        # Time alone does not suffice, since this machine may have been suspended.
+        return state.looks >= MIN_OBSERVATIONS and now - state.beat_at >= self._limits.lost_after_s
 
     def _has_begun(self, job: Job) -> bool:
         """Whether a job's process was ever started, by its row or its control folder: a database restored from a backup
@@ -375,7 +379,9 @@ class JobRunner(Poller):
         process = subprocesses.start(self.control_folder(job), commands, sweep_folder, environment)
         if process is None:
             return  # another service has just started it
-        self._state(job).process = process
+        state = self._state(job)
+        # Until it sends its own heartbeat, the last one of its predecessor stays.
+        state.process, state.beat_at, state.looks = process, self._clock.steady(), 0
         with writing(self._engine) as connection:
             jobs.set_values(connection, job.id, pid=process.pid)
         logger.info("job %d (%s): %s starts as process %d", job.id, job.sweep, job.verb, process.pid)

@@ -19,7 +19,7 @@ from sweeps.service.schedules.cron import CronLine, instant_of
 from sweeps.texts.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from sweeps.plan.plan import Plan
+    from sweeps.plan.plan import Plan, Where
     from sweeps.validate.config_checks import Approve
 
 GROUP = "schedule"
@@ -113,13 +113,16 @@ class Definition:
         own = [_DUE.sub(lambda found: local.strftime(found[1]), each) for each in self.schedule.all_overrides()]
         return [*own, *(each for each in self.placed if not _sets_same(own, each))]
 
-    def plan(self, due: float, name: str | None = None, approve: Approve | None = None) -> Plan:
+    def plan(
+        self, due: float, name: str | None = None, approve: Approve | None = None, *, is_ahead: bool = False
+    ) -> Plan:
         """Return the plan of a firing's sweep, as ``run`` makes it.
 
         Args:
             due: Time of the firing.
             name: Name of the sweep; default: the config's and the time.
             approve: See ``check_sweep``.
+            is_ahead: Whether the firing is yet to come, so that the data of its ``{due:...}`` may not have arrived.
 
         Raises:
             UserError: The config has mistakes.
@@ -128,7 +131,9 @@ class Definition:
 
         tokens = [f"conf={self.schedule.conf}", *self.overrides(due)]
         command = f"python -m sweeps schedule run {self.name}"
-        return make_plan(tokens, self.config_dirs, name, command, approve=approve)
+        is_dated = any(_DUE.search(each) for each in self.schedule.overrides)
+        where: Where = "elsewhere" if is_ahead and is_dated else "here"
+        return make_plan(tokens, self.config_dirs, name, command, approve=approve, where=where)
 
     def check(self, now: float) -> None:
         """Check the schedule, and its sweep if it is enabled.
@@ -167,7 +172,7 @@ class Definition:
         if not self.schedule.enabled:
             return []
         try:
-            plan = self.plan(due)
+            plan = self.plan(due, is_ahead=True)
             if self.schedule.nights is not None:
                 check_nights(self.schedule.nights, plan)
         except UserError as error:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from getpass import getuser
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sweeps.compose.service_config import compose_service
 from sweeps.errors import ConfigError
 from sweeps.operations.operations import Schedules
+from sweeps.provenance.machine import user
 from sweeps.service.audit import note_of_operator
 from sweeps.service.database.engine import database_exists, opened_database, writing
 from sweeps.service.schedules.definition import Definition, find_definition, load_definitions
@@ -102,7 +102,7 @@ class LocalSchedules(Schedules):
             name,
             enabled_text(definition, text, is_enabled=not is_paused),
             tag=tag,
-            user=getuser(),
+            user=user(),
             now=time.time(),
             action="paused" if is_paused else "resumed",
             owner=Owner(definition.schedule.user, definition.schedule.project),
