@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from sweeps.config.search import Limit, Mode, Search
+from sweeps_train.config.better import Objective, as_objectives
 from sweeps_train.config.better import as_loss as as_loss  # noqa: PLC0414 - for those who may not import the library
 
 Key = TypeVar("Key", bound=Hashable)
@@ -52,6 +53,11 @@ class Objectives:
         if old is None or self.last_counts:
             return True
         return self._losses(new) < self._losses(old)
+
+    @property
+    def pairs(self) -> tuple[Objective, ...]:
+        """Each metric with its mode, as the training library compares checkpoints."""
+        return as_objectives(self.metrics, self.modes)
 
     def loss(self, value: float) -> float:
         """Convert a value of the first objective to a loss, which is smaller for a better value."""

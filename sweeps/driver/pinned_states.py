@@ -9,7 +9,6 @@ from sweeps.config.objectives import Objectives
 from sweeps.runtime.checkpoint_layout import Origin, is_pinned, pin, release, take_over
 from sweeps.search.schedulers.pbt import SavedStates
 from sweeps.storage.object_store import ObjectStore
-from sweeps_train.config.better import as_objectives
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +22,7 @@ class PinnedStates(SavedStates):
             trials: Folder of all trials' checkpoints.
             objectives: Objectives of the sweep, by which a trial keeps its own best checkpoint.
         """
-        self._trials, self._objectives = trials, as_objectives(objectives.metrics, objectives.modes)
+        self._trials, self._objectives = trials, objectives.pairs
 
     def keep(self, trial: str, num_exploits: int, step: int) -> bool:
         try:
