@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from sweeps.service.notify import sending
 from sweeps.service.notify.address import addresses
 from sweeps.service.notify.cli_notify import run_and_notify
 from sweeps.service.notify.deliveries import MAX_ATTEMPTS
+from sweeps.service.notify.message import of_sweep
 from sweeps.service.notify.notifier import MAX_WAIT_S, Notifier
 from sweeps.service.surroundings import Surroundings
 from sweeps.tracking.reader import load_sweep
@@ -108,6 +110,17 @@ def test_a_webhook_is_sent_the_best_result_what_it_beats_and_where_to_look(
     assert lines[0] == "Best: eval/loss 0.2, trial 0 (r=16 lr=0.001 optimizer=adamw)"
     assert lines[1] == "Not better than the best of 1 before: 0.2 (digits-0)"
     assert lines[-1] == "<http://here/sweeps/digits-1|sweep>"
+
+
+def test_a_message_links_to_mlflows_pages_for_people_and_names_no_user(uri: str) -> None:
+    record_small_sweep(uri)
+    record = load_sweep(uri, "digits-1")
+    ids = replace(record.mlflow, tracking_uri="https://bot:s3cret@mlflow.example.org/team/")
+    record = replace(record, mlflow=ids)
+    page = f"/#/experiments/{ids.experiment_id}/runs/{ids.run_id}"
+    assert of_sweep(record).links == [("MLflow", f"https://mlflow.example.org/team{page}")]
+    public = of_sweep(record, mlflow="https://runs.example.org/")  # mlflow_url of the service
+    assert public.links == [("MLflow", f"https://runs.example.org{page}")]
 
 
 def test_apprise_sends_to_all_that_it_knows(engine: Engine, uri: str, box: Mailbox) -> None:

@@ -273,6 +273,21 @@ def test_the_first_night_has_its_best_repeated_and_makes_it_champion_once(
     assert len(MlflowClient(uri).search_model_versions("name='digits'")) == 1
 
 
+def test_a_champion_that_somebody_makes_while_a_challenger_is_trained_again_stays(
+    engine: Engine, uri: str, judge: PromotionWorker
+) -> None:
+    night_of(engine, uri, 1, Nights(champion=CHAMPION), [(at(0.001), 0.9), (at(0.01), 0.95)])
+    judge.step()
+    record(uri, "by-hand", [(at(0.02), 0.99)])
+    version = make_champion(uri, "by-hand", "0000")
+    repeat(engine, uri, "night-1", {0.01: [0.93, 0.95, 0.94]})
+    judge.step()
+    judged = night(engine, "night-1")
+    assert (judged.verdict, judged.version) == ("kept", version)
+    assert f"version {version} became it meanwhile, and was not compared" in str(judged.reason)
+    assert str(MlflowClient(uri).get_model_version_by_alias("digits", "champion").version) == version
+
+
 def test_a_challenger_that_is_better_by_more_than_noise_becomes_champion(
     engine: Engine, uri: str, judge: PromotionWorker
 ) -> None:

@@ -25,6 +25,7 @@ from sweeps.service.database import tables
 from sweeps.service.database.engine import writing
 from sweeps.service.schedules import saved as saved_schedules
 from sweeps.service.schedules.firing import fire_now
+from sweeps.service.schedules.local_schedules import LocalSchedules
 from sweeps.service.schedules.saved import Owner, SavedSchedules
 from sweeps.service.schedules.schedule_file import has_more_comments
 
@@ -368,6 +369,14 @@ def test_a_fired_sweep_is_its_users(api: Api, asking: Asking) -> None:
     assert row is not None
     assert (row["user"], row["project"]) == ("bob", "bob")
     assert any(each.startswith("output_dir=") for each in row["request"]["overrides"])
+
+
+def test_the_command_line_fires_a_saved_schedules_sweep_into_the_folder_of_the_service(
+    api: Api, asking: Asking, folder: Path
+) -> None:
+    save(asking("bob"))
+    schedules = LocalSchedules([f"output_dir={folder}/outputs"], [folder / "conf"], print)
+    assert schedules.find("mine").overrides(0.0) == api.service.scheduler.definitions["mine"].overrides(0.0)
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,21 @@ def test_a_scheduler_sleeps_until_the_next_firing_and_may_have_few_schedules(tmp
         Scheduler(Surroundings(Service(schedules=["nigthly"]), engine, clock, [tmp_path]))
 
 
+def test_a_schedule_that_one_of_two_services_enables_fires(tmp_path: Path) -> None:
+    engine, clock = open_database(f"sqlite:///{tmp_path}/service.db"), Travelling("2026-01-01 02:59:50")
+    write(tmp_path, "mine", f"{DIGITS}enabled: false\n")
+    one, other = (
+        Scheduler(Surroundings(Service(schedules=["mine"], enable=enable), engine, clock, [tmp_path]), number="s")
+        for enable in (["mine"], [])
+    )
+    for _ in range(20):
+        clock.time += 0.5
+        one.poll()
+        clock.time += 0.5
+        other.poll()
+    assert sweeps(engine) == ["mine-20260101-030000"]
+
+
 def test_a_schedule_that_cannot_be_decided_keeps_no_other_from_firing(tmp_path: Path) -> None:
     engine, clock = open_database(f"sqlite:///{tmp_path}/service.db"), Travelling("2026-01-01 12:00")
     for name in ("early", "late"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -218,6 +219,28 @@ def test_a_start_waits_for_a_store_that_is_away(running: Running, monkeypatch: p
     running.runner.listeners.before_start.append(prepare)
     job = running.until(running.submit("mine", "search.num_trials=none"), "failed")
     assert (asked, job.attempts) == (["mine"] * 3, 1)
+
+
+def test_a_start_that_finds_a_full_disk_is_no_death_of_a_driver(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = running.submit("mine", "search.num_trials=none")
+    tried = list[object]()
+
+    def full(*_: object) -> None:
+        tried.append(_)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocesses, "start", full)
+        for times in range(1, 6):
+            running.runner.poll()
+            wait_until(lambda: not any(state.is_busy for state in running.runner._states.values()))
+            assert len(tried) == times
+            running.clock.ahead_s += runner.STORE_AWAY_S
+        assert (running.find(number).state, running.find(number).attempts) == ("running", 0)
+    _ask_to_stop(running, number)
+    assert running.until(number, *jobs.ENDED).state == "cancelled"
 
 
 def test_a_driver_that_dies_is_started_again_so_many_times(uri: str, tmp_path: Path) -> None:

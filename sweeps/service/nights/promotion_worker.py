@@ -22,7 +22,7 @@ from sweeps.service.nights.command_lines import CommandLines
 from sweeps.service.nights.night import OPEN, Night, change, claim, nights_of, of_schedule, open_nights, release
 from sweeps.service.nights.preparation import tokens_of
 from sweeps.service.nights.repeats import of_contender, repeats_name, repeats_overrides, values_of
-from sweeps.service.nights.verdict import after_repeats, after_sweep, noise_of
+from sweeps.service.nights.verdict import Found, after_repeats, after_sweep, noise_of
 from sweeps.service.poller import Poller
 from sweeps.service.queue import jobs
 from sweeps.service.queue.heartbeat import Heartbeat
@@ -189,21 +189,26 @@ class PromotionWorker(Poller):
         )
         verdict, reason = after_repeats(night, settings)
         if verdict in ("first", "promoted"):
-            night = night.with_(version=self._promote(settings, record, challengers))
+            return self._promote(night, settings, record, challengers, (verdict, reason))
         return self._decide(night, verdict, reason)
 
-    def _promote(self, settings: Champion, record: SweepRecord, trials: Sequence[TrialRecord]) -> str:
-        """Make the best of the challenger's trainings the champion, and return its version."""
+    def _promote(
+        self, night: Night, settings: Champion, record: SweepRecord, trials: Sequence[TrialRecord], found: Found
+    ) -> Night:
+        """Make the best of the challenger's trainings the champion, unless somebody else has made another one."""
         valued = [(trial.value, trial) for trial in trials if trial.value is not None]
         select = min if record.mode == "min" else max
         trial = select(valued, key=lambda each: each[0])[1]
         version = version_from(self._uri, settings.model, trial.run_id)
-        if version is None:
-            return self._command_lines.register(record.sweep, trial.trial, settings.model, settings.alias)
         current = champion_of(self._uri, settings)
-        if current is None or current.version != version:
+        if current is not None and current.version not in (night.tried, version):
+            reason = f"The champion stays: version {current.version} became it meanwhile, and was not compared."
+            return self._decide(night.with_(version=current.version), "kept", reason)
+        if version is None:
+            version = self._command_lines.register(record.sweep, trial.trial, settings.model, settings.alias)
+        elif current is None or current.version != version:
             connect(self._uri).set_registered_model_alias(settings.model, settings.alias, version)
-        return version
+        return self._decide(night.with_(version=version), *found)
 
     # --- shared by both -------------------------------------------------------------------------------------------
 

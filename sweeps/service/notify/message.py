@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sweeps.config.notifications import Event
 from sweeps.constants import TAG_ENDED
 from sweeps.report.formatting import duration
+from sweeps.texts.uri_passwords import without_credentials
 from sweeps.texts.wording import counted_states
 from sweeps.tracking.mlflow_texts import describe, describe_no_best
 from sweeps.tracking.record import SweepRecord, SweepSummary
@@ -51,6 +52,7 @@ def of_sweep(
     error: str | None = None,
     limit: str | None = None,
     page: str | None = None,
+    mlflow: str | None = None,
 ) -> Message:
     """Return the message about a recorded sweep.
 
@@ -61,6 +63,7 @@ def of_sweep(
         error: Reason why the job failed, if it is not in the record.
         limit: Description of the time limit that has ended the job.
         page: Address of the sweep's page, if readers can reach it.
+        mlflow: Address of MLflow's pages for people; default: the tracking server.
     """
     event: Event = "failed" if error is not None else "budget" if limit is not None else _event(record, night)
     lines = [_best(record), night.reason if night is not None else _comparison(record, earlier), _trials(record)]
@@ -73,7 +76,7 @@ def of_sweep(
         lines.append(f"It started no further trial: {ended}.")
     lines += [_shorten(f"Trial {trial.trial}: {trial.error}") for trial in record.trials if trial.error][:2]
     return Message(
-        event, record.sweep, _title(record.sweep, event), [each for each in lines if each], _links(record, page)
+        event, record.sweep, _title(record.sweep, event), [each for each in lines if each], _links(record, page, mlflow)
     )
 
 
@@ -129,12 +132,12 @@ def _trials(record: SweepRecord) -> str:
     return f"Trials: {counted_states(record.settled().counts) or 'none'}, in {duration(record.time.wall_s)}"
 
 
-def _links(record: SweepRecord, page: str | None) -> list[tuple[str, str]]:
+def _links(record: SweepRecord, page: str | None, mlflow: str | None) -> list[tuple[str, str]]:
     links = [("sweep", page)] if page else []
-    ids = record.mlflow.as_json()
-    if ids["tracking_uri"].startswith("http"):
-        base = ids["tracking_uri"].rstrip("/")
-        links.append(("MLflow", f"{base}/#/experiments/{ids['experiment_id']}/runs/{ids['run_id']}"))
+    base = mlflow or without_credentials(record.mlflow.tracking_uri)
+    if base.startswith("http"):
+        ids = record.mlflow
+        links.append(("MLflow", f"{base.rstrip('/')}/#/experiments/{ids.experiment_id}/runs/{ids.run_id}"))
     return links
 
 

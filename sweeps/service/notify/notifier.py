@@ -51,6 +51,7 @@ class Notifier(Poller):
         super().__init__("notifier", service.clock, self.step, POLL_EVERY_S, stop_within_s=STOP_TIMEOUT_S)
         self._engine, self._clock, self._uri = service.database, service.clock, service.config.tracking_uri
         self._channels, self._addresses, self._page_of = service.config.notifications, addresses, page_of
+        self._mlflow_url = service.config.mlflow_url
 
     def step(self) -> None:
         """Queue messages about ended jobs, and send those that are due."""
@@ -97,7 +98,7 @@ class Notifier(Poller):
         try:
             record = load_sweep(self._uri, job.sweep)
             earlier = [] if night is not None else list_sweeps(self._uri)
-            return of_sweep(record, earlier, night=night, error=error, limit=limit, page=page)
+            return of_sweep(record, earlier, night=night, error=error, limit=limit, page=page, mlflow=self._mlflow_url)
         except UnknownName:
             return of_failure(job.sweep, job.error, page)
         except TrackingUnreachable:

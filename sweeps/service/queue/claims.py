@@ -106,9 +106,10 @@ def running_on(connection: Connection, service: str) -> list[Job]:
 def begin_attempt(connection: Connection, job: Job, service: str, request: Request) -> Job | None:
     """Record that a job's driver is about to start, with its final request; None if another service has taken the job
     over."""
-    if not _is_held(jobs.find(connection, job.id), service):
+    current = jobs.find(connection, job.id)
+    if not _is_held(current, service):
         return None
-    return jobs.set_values(connection, job.id, attempts=job.attempts + 1, request=jobs.document_of(request))
+    return jobs.set_values(connection, job.id, attempts=current.attempts + 1, request=jobs.document_of(request))
 
 
 def end(

@@ -44,7 +44,7 @@ TERMINATE_AFTER_S, KILL_AFTER_S = 90.0, 120.0
 LOOK_EVERY_S = 10.0
 """Seconds between two checks of a driver's heartbeat."""
 STORE_AWAY_S = 10.0
-"""Seconds until a job that needs MLflow is tried again after MLflow did not answer."""
+"""Seconds until a job is tried again after MLflow did not answer, or the disk was full."""
 INTERRUPTED, STORE_AWAY = 130, 75
 """Exit statuses after which a driver is restarted as if it had died: it was interrupted, or MLflow did not answer."""
 NAME_TAKEN = (
@@ -376,7 +376,14 @@ class JobRunner(Poller):
         if held is None:
             return
         sweep_folder = self._output_dir / job.sweep
-        process = subprocesses.start(self.control_folder(job), commands, sweep_folder, environment)
+        try:
+            process = subprocesses.start(self.control_folder(job), commands, sweep_folder, environment)
+        except OSError as error:
+            if is_unavailable(error):  # a full disk: nothing was started, and this is tried again
+                self._state(job).not_before = self._clock.steady() + STORE_AWAY_S
+                with writing(self._engine) as connection:
+                    jobs.set_values(connection, job.id, attempts=held.attempts - 1, request=job.request)
+            raise
         if process is None:
             return  # another service has just started it
         state = self._state(job)

@@ -17,6 +17,7 @@ from sweeps.operations.operations import Schedules
 from sweeps.provenance.machine import user
 from sweeps.service.audit import note_of_operator
 from sweeps.service.database.engine import database_exists, opened_database, writing
+from sweeps.service.queue.plans import with_output_dir
 from sweeps.service.schedules.definition import Definition, find_definition, load_definitions
 from sweeps.service.schedules.saved import FOLDER, Owner, SavedSchedules, define_saved, with_saved
 
@@ -45,7 +46,8 @@ class LocalSchedules(Schedules):
         """All schedules by name."""
         now = time.time()
         own = load_definitions(self._folders, now, self._config.schedules, self._config.enable)
-        found, mistakes = with_saved(own, self._saved, partial(define_saved, own, self._folders, ()), now)
+        define = partial(define_saved, own, self._folders, with_output_dir(self._config, ()))
+        found, mistakes = with_saved(own, self._saved, define, now)
         for mistake in mistakes.values():
             self._tell(f"left out: {mistake}")
         return found

@@ -82,6 +82,8 @@ class Scheduler(Poller):
         self.trouble: str | None = None
         """Mistakes in the current files; None if there are none."""
         self._removed: list[Definition] = []
+        self._disabled: set[str] = set()
+        """Names of schedules that this service has disabled in the database."""
         self._take_saved()
         self._clean_at = -math.inf
         self._time = SteadyTime(self._clock)
@@ -113,12 +115,9 @@ class Scheduler(Poller):
         now, soonest = self._time.now(), POLL_EVERY_S
         rows = self._undo_ahead(self._rows(), now)
         for name, definition in self.definitions.items():
-            row = rows.get(name)
-            if row is not None and is_as_defined(row, definition):
-                wait = next_decision(definition, row["decided"]) - now if definition.schedule.enabled else math.inf
-                if wait > 0:
-                    soonest = min(soonest, wait)
-                    continue
+            if (wait := self._seconds_until_decision(definition, rows.get(name), now)) > 0:
+                soonest = min(soonest, wait)
+                continue
             try:
                 if self._decide(definition, now):
                     soonest = 0.0  # there may be more to decide
@@ -131,6 +130,16 @@ class Scheduler(Poller):
             if removed := remove_old(self._engine, now, self._config.keep_firings_days):
                 logger.info("removed %d firings older than %d days", removed, self._config.keep_firings_days)
         return soonest
+
+    def _seconds_until_decision(self, definition: Definition, row: RowMapping | None, now: float) -> float:
+        """Return the seconds until the next decision about a schedule. A disabled one is decided once, since another
+        service may have enabled it."""
+        if not definition.schedule.enabled:
+            return math.inf if definition.name in self._disabled else 0.0
+        self._disabled.discard(definition.name)
+        if row is None or not is_as_defined(row, definition):
+            return 0.0
+        return next_decision(definition, row["decided"]) - now
 
     def _rows(self) -> dict[str, RowMapping]:
         with self._engine.connect() as connection:
@@ -155,6 +164,8 @@ class Scheduler(Poller):
     def _decide(self, definition: Definition, now: float) -> bool:
         """Decide a schedule's due firings; return whether there were any."""
         firings = decide(self._engine, definition, now, self._service)
+        if not definition.schedule.enabled:
+            self._disabled.add(definition.name)
         for firing in firings:
             outcome = f"job {firing.job}" if firing.reason is None else firing.reason
             FIRINGS.labels(firing.outcome).inc()
