@@ -84,7 +84,10 @@ BOOSTING = {
 }
 
 
-@pytest.mark.parametrize("target", BOOSTING)
+@pytest.mark.parametrize(
+    "target",
+    [pytest.param(each, marks=pytest.mark.slow if "GradientBoosting" in each else ()) for each in BOOSTING],
+)
 def test_each_piece_is_a_report_and_a_resumed_training_is_the_same_as_an_unbroken_one(
     target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

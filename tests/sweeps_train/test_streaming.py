@@ -323,7 +323,7 @@ def test_isolated_documents_have_the_logits_of_separate_ones(tmp_path: Path) -> 
 
 def test_isolated_documents_count_right_wherever_sequences_are_cut(folder: Path) -> None:
     for length in (2, 5, 17, 64):
-        samples, _ = build(folder / "jsonl", sequence_length=length, isolate_documents=True)
+        samples, _ = build(folder / "jsonl" / "0.jsonl", sequence_length=length, isolate_documents=True)
         for index in range(len(samples)):
             batch = samples.batch([index])
             assert samples.units([index]) == (batch["targets"] != -100).sum()
