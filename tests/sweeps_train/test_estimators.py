@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 import ray.train
 from sklearn import datasets
+from threadpoolctl import threadpool_limits
 
 from sweeps_train import load_model
 from sweeps_train.config import EstimatorConfig
@@ -25,6 +26,13 @@ from sweeps_train.estimators.probe import probe_mistakes
 from sweeps_train.estimators.training import estimator_function
 from sweeps_train.tables.split import read_split
 from sweeps_train.workers.worker_cache import evict
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """On a busy machine, threads that wait for each other take minutes for seconds' work."""
+    with threadpool_limits(1):
+        yield
 
 
 class Stopped(Exception):

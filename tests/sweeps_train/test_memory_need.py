@@ -84,8 +84,8 @@ def test_a_step_without_values_takes_what_a_real_one_takes(lora: Any) -> None:
 @pytest.mark.parametrize(
     ("quantization", "use_dora"),
     [
-        pytest.param("nf4", False, marks=pytest.mark.slow),
-        ("nf4", True),
+        ("nf4", False),
+        pytest.param("nf4", True, marks=pytest.mark.slow),
         pytest.param("int8", False, marks=pytest.mark.slow),
     ],
 )
