@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,6 +43,7 @@ REFUSED = {"deepseek_r1_distill", "deepseekv3", "idefics3", "llava_next", "smolv
 """Templates of models that think before they answer, or see images."""
 
 
+@functools.cache
 def tokenizer(template: str) -> PreTrainedTokenizerFast:
     """Byte tokenizer with a chat template, and with the special tokens that the template writes."""
     vocabulary = {letter: number for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}

@@ -56,6 +56,15 @@ def test_a_torn_checkpoint_is_ignored_and_removed(tmp_path: Path) -> None:
     assert not torn.exists()
 
 
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
+    """Folder of a training that was stopped, with its first and last checkpoint; the final loss of an unbroken one."""
+    folder = tmp_path_factory.mktemp("stopped")
+    config = configured(IMAGES, train=EVERY_STEP)
+    run(config, folder, stop_when_asked=6, mode="max")  # so that the first is kept, too
+    return folder, run(config).final["eval/loss"]
+
+
 @pytest.mark.parametrize(
     ("file", "spoil", "wrong"),
     [
@@ -67,20 +76,19 @@ def test_a_torn_checkpoint_is_ignored_and_removed(tmp_path: Path) -> None:
     ],
 )
 def test_a_training_resumes_from_the_newest_intact_checkpoint(
-    file: str, spoil: Any, wrong: str, tmp_path: Path
+    file: str, spoil: Any, wrong: str, stopped: tuple[Path, float], tmp_path: Path
 ) -> None:
-    config = configured(IMAGES, train=EVERY_STEP)
-    unbroken = run(config)
-    run(config, tmp_path, stop_when_asked=6, mode="max")  # so that the first is kept, too
+    folder, loss = stopped
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     before, newest = names(tmp_path)[0], tmp_path / names(tmp_path)[-1]
     spoiled = newest / file
     if spoil is None:
         spoiled.unlink()
     else:
         spoiled.write_bytes(spoil(spoiled.read_bytes()))
-    resumed = run(config, tmp_path, mode="max")
+    resumed = run(configured(IMAGES, train=EVERY_STEP), tmp_path, mode="max")
     assert resumed.reports[0][0] == int(before.removeprefix("step-")) < int(newest.name.removeprefix("step-"))
-    assert resumed.final["eval/loss"] == unbroken.final["eval/loss"]
+    assert resumed.final["eval/loss"] == loss
     (note,) = resumed.notes
     assert f"its checkpoint {newest.name} is damaged and was renamed" in note
     assert wrong in note

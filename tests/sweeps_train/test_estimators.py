@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 import ray.train
 from sklearn import datasets
+from threadpoolctl import threadpool_limits
 
 from sweeps_train import load_model
 from sweeps_train.config import EstimatorConfig
@@ -26,6 +27,13 @@ from sweeps_train.estimators.probe import probe_mistakes
 from sweeps_train.estimators.training import estimator_function
 from sweeps_train.tables.split import read_split
 from sweeps_train.workers.worker_cache import evict
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """On a busy machine, threads that wait for each other take minutes for seconds' work."""
+    with threadpool_limits(1):
+        yield
 
 
 class Stopped(Exception):
@@ -85,7 +93,10 @@ BOOSTING = {
 }
 
 
-@pytest.mark.parametrize("target", BOOSTING)
+@pytest.mark.parametrize(
+    "target",
+    [pytest.param(each, marks=pytest.mark.slow if "GradientBoosting" in each else ()) for each in BOOSTING],
+)
 def test_each_piece_is_a_report_and_a_resumed_training_is_the_same_as_an_unbroken_one(
     target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -156,7 +156,7 @@ def scenario(strategy: DDP | FSDP) -> Results:
     """Run on each worker."""
     configs = {name: replace(each, strategy=strategy) for name, each in (TRAININGS | {"diverges": DIVERGES}).items()}
     results = Results({name: run(config) for name, config in configs.items()}, {}, {}, {}, [])
-    for number in (2, 4) if strategy.kind == "ddp" else (1, 2, 4):
+    for number in (4,) if strategy.kind == "ddp" else (1, 2, 4):
         recorders = results.lanes[number] = {name: Recorder() for name in TRAININGS}
         feed = together(number, {name: (configs[name], recorders[name], None) for name in TRAININGS})
         results.ends += feed.ends
@@ -177,7 +177,7 @@ def scenario(strategy: DDP | FSDP) -> Results:
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param((1, DDP(kind="ddp")), id="1"),
+        pytest.param((1, DDP(kind="ddp")), id="1", marks=pytest.mark.slow),
         pytest.param((2, DDP(kind="ddp")), id="2"),
         pytest.param((2, FSDP(kind="fsdp")), id="2, sharded base", marks=pytest.mark.slow),
     ],
@@ -211,7 +211,6 @@ def test_every_loss_is_that_of_the_training_alone(results: Results) -> None:
         for name, recorder in recorders.items():
             assert_same(recorder, results.alone[name])
             assert [done for *_, done in recorder.reports][-1]
-    assert {2, 4} <= results.lanes.keys()
     assert results.ends == [None] * 4 * len(results.lanes)
 
 

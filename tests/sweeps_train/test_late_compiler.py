@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from processes import run_python
+
+pytestmark = pytest.mark.slow
 
 TRAINS = """
 import json, sys
@@ -55,28 +55,6 @@ dist.destroy_process_group()
 print(json.dumps([losses, loaded]))
 """
 
-WHOLE = """
-import json, sys
-from sweeps_train.config import TRAINING_CONFIG
-from sweeps_train.loop import train
-
-train(
-    TRAINING_CONFIG.validate_python({
-        "task": {"kind": "image_classification"},
-        "model": {"kind": "conv_net"},
-        "data": {"kind": "digits"},
-        "train": {"max_steps": 2, "eval_every": 1},
-        "strategy": {"kind": "ddp"},
-        "checkpoint": {},
-    }),
-    reporter=None,
-    checkpoint_folder=sys.argv[1],
-)
-slow = ["torch._dynamo", "torch.distributed.tensor", "sympy", "sklearn", "scipy", "pandas"]
-slow += ["transformers", "peft", "datasets", "ray"]
-print(json.dumps([name for name in slow if name in sys.modules]))
-"""
-
 
 @pytest.fixture(scope="module")
 def trained() -> dict[str, tuple[list[float], list[str]]]:
@@ -91,7 +69,6 @@ def trained() -> dict[str, tuple[list[float], list[str]]]:
     }
 
 
-@pytest.mark.slow
 def test_a_training_imports_neither_compiler_nor_sharded_tensors(
     trained: dict[str, tuple[list[float], list[str]]],
 ) -> None:
@@ -99,14 +76,7 @@ def test_a_training_imports_neither_compiler_nor_sharded_tensors(
     assert "torch._dynamo" in trained["loaded"][1]
 
 
-@pytest.mark.slow
 def test_the_losses_are_those_with_the_compiler_loaded(trained: dict[str, tuple[list[float], list[str]]]) -> None:
     late, loaded = trained["late"][0], trained["loaded"][0]
     assert len(late) == 9
     assert late == loaded
-
-
-def test_a_whole_training_with_evaluations_and_checkpoints_imports_neither_nor_scikit_learn(tmp_path: Path) -> None:
-    done = run_python("-c", WHOLE, str(tmp_path), within_s=120)
-    assert json.loads(done.stdout.splitlines()[-1]) == []
-    assert (tmp_path / "step-00000002").is_dir()

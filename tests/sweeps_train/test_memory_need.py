@@ -84,8 +84,8 @@ def test_a_step_without_values_takes_what_a_real_one_takes(lora: Any) -> None:
 @pytest.mark.parametrize(
     ("quantization", "use_dora"),
     [
-        pytest.param("nf4", False, marks=pytest.mark.slow),
-        ("nf4", True),
+        ("nf4", False),
+        pytest.param("nf4", True, marks=pytest.mark.slow),
         pytest.param("int8", False, marks=pytest.mark.slow),
     ],
 )
@@ -196,9 +196,7 @@ def test_the_total_is_that_of_all_parts(whole: MemoryNeed) -> None:
 
 
 def test_a_micro_batch_is_what_is_configured_or_one_sample_where_that_is_searched() -> None:
-    one = memory_need(text(), 1, 1, use_gpu=False)
-    assert alone(text(micro_batch_size="auto")) == one
-    assert alone(text(micro_batch_size=1)) == one
+    assert alone(text(micro_batch_size="auto")) == alone(text(micro_batch_size=1))
 
 
 def test_each_replica_has_its_part_of_the_samples() -> None:
@@ -234,11 +232,10 @@ def test_sharded_workers_hold_a_part_of_everything(strategy: str, whole: MemoryN
 
 
 def test_the_largest_stage_of_a_pipeline_needs_less_than_the_model(whole: MemoryNeed) -> None:
-    need = memory_need(text("pipeline"), 2, None, use_gpu=False)
-    assert 0.3 * whole.weights < need.weights < 0.8 * whole.weights
     gpipe = text("kind=pipeline schedule=gpipe", micro_batch_size=1)
     in_turns = text("pipeline", micro_batch_size=1)
     turns = memory_need(in_turns, 2, None, use_gpu=False)
+    assert 0.3 * whole.weights < turns.weights < 0.8 * whole.weights
     assert memory_need(gpipe, 2, None, use_gpu=False).total > turns.total
     recomputed = text("kind=pipeline activation_checkpointing=true", micro_batch_size=1)
     assert memory_need(recomputed, 2, None, use_gpu=False).activations < 0.8 * turns.activations

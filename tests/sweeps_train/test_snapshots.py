@@ -7,15 +7,15 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from checkpoints import assert_same
+from fork_server import run_forked
 from processes import process_with
 from training_runs import IMAGES as SMALL_IMAGES
 from training_runs import TEXT, configured, on_two_workers, run, write_prompts
@@ -191,7 +191,8 @@ def test_a_snapshot_needs_room_in_the_memory_of_its_container(tmp_path: Path, mo
     uses = (str(tmp_path / "current"), str(tmp_path / "stat"), "inactive_file")
     monkeypatch.setattr(machine_memory, "_CGROUP_USES", (uses,))
     assert machine_memory.available_memory() == 2**20 + 2**19
-    (note,) = run(configured(IMAGES, model={"channels": 128}), tmp_path / "trained").notes
+    one_step = {"max_steps": 1, "global_batch_size": 20}
+    (note,) = run(configured(IMAGES, model={"channels": 128}, train=one_step), tmp_path / "trained").notes
     said = re.search(r"without a snapshot in memory: a snapshot needs (\d+\.\d) MiB, and 1\.5 MiB are free", note)
     assert said is not None, note
     assert float(said[1]) > 1.5
@@ -200,25 +201,23 @@ def test_a_snapshot_needs_room_in_the_memory_of_its_container(tmp_path: Path, mo
 # --- processes that end ---------------------------------------------------------------------------------------
 
 
-SCRIPT = """
-import os, signal, sys
-sys.path[:0] = {path!r}
-from pathlib import Path
-from training_runs import IMAGES, configured, run
-from sweeps_train.lanes import lane
-IMAGES["checkpoint"] = {{"background": True}}
-update = lane.Lane._update_weights
-def killed(self):
-    if self.progress.step == 2:
-        print("stepping", flush=True)
-        signal.pause()
-    return update(self)
-lane.Lane._update_weights = killed
-if os.fork():
-    os.wait()  # the process that has started the worker
-else:
-    run(configured(IMAGES, train={{"max_steps": 4, "eval_every": 1}}), Path({folder!r}))
-"""
+def ended_with_its_parent(number: signal.Signals, folder: Path) -> None:
+    """Train in a child of this process until both get a signal in its third step."""
+    os.setsid()
+    if os.fork():
+        os.wait()
+        return
+    update = lane.Lane._update_weights
+
+    def ended(self: lane.Lane) -> bool:
+        if self.progress.step == 2:
+            wait_until((folder / "step-00000002").exists)
+            assert (holder_folder(folder) / FILES / TENSORS_FILE).exists()
+            os.killpg(0, number)
+        return update(self)
+
+    lane.Lane._update_weights = ended  # type: ignore[method-assign] # in a process of its own
+    run(configured(IMAGES, train={"max_steps": 4, "eval_every": 1}), folder)
 
 
 @pytest.mark.parametrize(
@@ -229,15 +228,9 @@ else:
     ],
 )
 def test_no_shared_memory_is_left_when_all_are_gone(number: signal.Signals, tmp_path: Path) -> None:
-    script = SCRIPT.format(path=sys.path, folder=str(tmp_path))
-    command = [sys.executable, "-c", script]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "stepping\n"
-        folder = holder_folder(tmp_path)
-        assert (folder / "files" / TENSORS_FILE).exists()
-        os.killpg(process.pid, number)
-    wait_until(lambda: not folder.exists())
+    (status,) = run_forked([partial(ended_with_its_parent, number, tmp_path)])
+    assert status == (-number if number == signal.SIGKILL else 1)
+    wait_until(lambda: not holder_folder(tmp_path).exists())
     newest, damages = newest_intact(tmp_path)
     assert newest == tmp_path / "step-00000002"
     assert damages == []

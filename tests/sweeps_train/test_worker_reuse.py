@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ def test_a_trial_that_cannot_use_the_cached_base_model_frees_it(changed: Any, wo
     run(configured(TEXT, train={"max_steps": 1}))
     base = weakref.ref(worker_cache._cache["base model"][1]._model)
     assert base() is not None
+    gc.freeze()  # as between two trials
     run(configured(TEXT, train={"max_steps": 1}, **changed))
     assert base() is None
 

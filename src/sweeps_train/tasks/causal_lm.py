@@ -194,7 +194,9 @@ def shared_base(model: CausalLM, *, shards: bool) -> SharedBase:
         shards: Whether the strategy shards it.
     """
     bare = replace(model, lora=Lora())
-    return cached("base model", (bare, shards), lambda: SharedBase(bare, Workers.current().device))
+    return cached(
+        "base model", (bare, shards), lambda: SharedBase(bare, Workers.current().device), SharedBase.take_apart
+    )
 
 
 def repeats_its_passes(config: CausalLM, model: Any) -> bool:
