@@ -14,6 +14,8 @@ from filelock import FileLock
 SHARED = "SWEEPS_TESTS_SHARED"
 """Environment variable with the folder that all processes of a run of the tests share."""
 
+UNFINISHED = ".unfinished"
+
 
 def empty_store() -> Path:
     """The file of an empty store."""
@@ -28,7 +30,7 @@ def made_once(name: str, make: Callable[[Path], object]) -> Path:
     if not path.exists():
         with FileLock(path.with_suffix(".lock")):
             if not path.exists():
-                unfinished = path.with_suffix(".unfinished")
+                unfinished = path.with_suffix(UNFINISHED)
                 make(unfinished)
                 unfinished.rename(path)
     return path
@@ -38,6 +40,35 @@ def make_store(path: Path) -> None:
     """Make a store, if there is a folder and no store yet."""
     if path.parent.is_dir() and not path.exists():
         shutil.copy(empty_store(), path)
+
+
+def copy_recorded(name: str, record: Callable[[Path], object], folder: Path) -> None:
+    """Copy into a folder what has been recorded in another one, once for all processes of a run, with all that names
+    that folder: to record some sweeps takes seconds.
+
+    Args:
+        name: Name of the recorded folder.
+        record: Records in a new folder: its store is ``mlflow.db`` there.
+        folder: The folder that gets the copy.
+    """
+
+    def make(unfinished: Path) -> None:
+        unfinished.mkdir()
+        make_store(unfinished / "mlflow.db")
+        record(unfinished)
+
+    original = made_once(name, make)
+    old, new = str(original.with_suffix(UNFINISHED)), str(folder)
+    shutil.copytree(original, folder, dirs_exist_ok=True)
+    for file in folder.rglob("*"):
+        if file.is_file() and not file.name.startswith("mlflow.db"):
+            file.write_bytes(file.read_bytes().replace(old.encode(), new.encode()))
+    with contextlib.closing(sqlite3.connect(folder / "mlflow.db")) as store, store:
+        for (table,) in store.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            for _, field, kind, *_ in store.execute(f"PRAGMA table_info('{table}')").fetchall():
+                if "CHAR" in kind or "TEXT" in kind:
+                    change = f'UPDATE "{table}" SET "{field}" = replace("{field}", ?1, ?2) WHERE instr("{field}", ?1)'
+                    store.execute(change, (old, new))
 
 
 class RecordedStore:
