@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -84,8 +83,7 @@ class Api:
 def serving(folder: Path, *tokens: str, **options: Any) -> Iterator[Api]:
     """A service with all that it has in one folder: Ada's sweep ``theirs`` (job 1), Bob's ``mine`` (job 2), and
     ``made-by-hand``, which nobody submitted. Takes what ``Api`` takes."""
-    copy_recorded("served", _record_served, folder)
-    uri = f"sqlite:///{folder / 'mlflow.db'}"
+    uri = copy_recorded("served", _record_served, folder)
     patch = pytest.MonkeyPatch()
     patch.setenv("MLFLOW_TRACKING_URI", uri)  # as `serve` does
     places = (f"database=sqlite:///{folder / 'service.db'}", f"output_dir={folder / 'outputs'}")
@@ -99,10 +97,7 @@ def serving(folder: Path, *tokens: str, **options: Any) -> Iterator[Api]:
         patch.undo()
 
 
-def _record_served(folder: Path) -> None:
-    (folder / "elsewhere").mkdir()
-    uri = f"sqlite:///{folder / 'mlflow.db'}"
+def _record_served(uri: str) -> None:
     config = compose_sweep("digits", [f"tracking.uri={uri}"], ConfSearchPath()).as_yaml()
-    with contextlib.chdir(folder / "elsewhere"):
-        for sweep in ("theirs", "mine", "made-by-hand"):
-            record_small_sweep(uri, sweep, config)
+    for sweep in ("theirs", "mine", "made-by-hand"):
+        record_small_sweep(uri, sweep, config)
