@@ -14,10 +14,9 @@ import pytest
 from mailboxes import Mailbox, mail_server, webhook
 from postgres import on_both_databases
 from pydantic import TypeAdapter, ValidationError
-from recording import open_recorder, record_small_sweep
+from recording import copy_small_sweeps, open_recorder
 from rich.console import Console
 from sqlalchemy import Engine, select
-from stores import copy_recorded
 from waiting import wait_until
 
 import sweeps
@@ -69,12 +68,7 @@ def box() -> Iterator[Mailbox]:
 @pytest.fixture
 def recorded(tmp_path: Path) -> str:
     """Address of a store with the sweeps digits-0, digits-1 and digits-2."""
-
-    def record(uri: str) -> None:
-        for number in range(3):
-            record_small_sweep(uri, f"digits-{number}")
-
-    return copy_recorded("three-digits", record, tmp_path)
+    return copy_small_sweeps(tmp_path)
 
 
 @pytest.fixture
