@@ -26,8 +26,9 @@ from sweeps.tracking.reader import load_sweep
 
 
 @pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
+def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     """With the ended sweeps digits-0, digits-1 and digits-2."""
+    monkeypatch.chdir(tmp_path)
     api = Api(copy_small_sweeps(tmp_path))
     yield api
     api.close()
@@ -75,7 +76,7 @@ def test_a_mistake_is_answered_in_the_terminals_words(api: Api) -> None:
     assert wrong["detail"] == "serach={'num_trials': 3}: there is no such key; did you mean search?"
     assert post(client, "/sweeps", 404, conf="digitz")["detail"].startswith("conf=digitz: there is no such conf; did")
     unknown = get(client, "/sweeps/digits-9", 404)["detail"]
-    assert unknown == "there is no sweep 'digits-9'; did you mean digits-1?"
+    assert unknown == "there is no sweep 'digits-9'; did you mean digits-2, digits-1, digits-0?"
     assert "is not running: it is finished" in post(client, "/sweeps/digits-1/stop", 422)["detail"]
     assert "name what to remove" in post(client, "/clean", 422)["detail"]
     assert post(client, "/sweeps", 422, conf="digits", overrides=["--debug"])["detail"].startswith("body.overrides.0: ")
@@ -125,7 +126,7 @@ def test_each_caller_reaches_their_own_sweeps_and_those_of_their_projects(api: A
     assert [each["sweep"] for each in get(both, "/sweeps")["sweeps"]] == ["digits-1"]
     assert [each["sweep"] for each in get(ada, "/jobs")["jobs"]] == ["digits-0"]
     for unseen in ("digits-1", "digits-2"):  # test_access.py asks every route
-        assert get(ada, f"/sweeps/{unseen}", 404)["detail"] == f"there is no sweep {unseen!r}; use digits-0"
+        assert get(ada, f"/sweeps/{unseen}", 404)["detail"] == f"there is no sweep {unseen!r}; did you mean digits-0?"
     assert (
         post(both, "/sweeps", 403, conf="digits")["detail"] == "this requires a token with the role run; yours has read"
     )

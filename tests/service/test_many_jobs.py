@@ -27,6 +27,7 @@ from sweeps.service.queue import claims, jobs
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.housekeeping import DAY_S, forget_jobs, forget_services, remove_logs
 from sweeps.service.queue.jobs import ENDED, STATES
+from sweeps.service.web import pages
 
 COUNT = 600
 ADA = Principal("ada", "run", ("chat", "vision"))
@@ -100,8 +101,9 @@ def scans(engine: Engine, asked: list[tuple[str, Any]]) -> list[str]:
 
 
 @pytest.fixture
-def asked(api: Api) -> Iterator[list[tuple[str, Any]]]:
+def asked(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, Any]]]:
     """All that the database is asked of jobs."""
+    monkeypatch.setattr(pages, "FRESH_S", 0.0)
     with listening(api.service.database) as statements:
         yield statements
 
@@ -211,7 +213,8 @@ def _is_of(principal: Principal, job: jobs.Job) -> bool:
 def test_an_old_failure_is_found_by_its_name_when_the_list_has_it_no_more(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sweeps.service.web.pages.ENDED_JOBS", 5)
+    monkeypatch.setattr(pages, "FRESH_S", 0.0)
+    monkeypatch.setattr(pages, "ENDED_JOBS", 5)
     client = api.client()
     listed = client.get("/").text
     assert "digits-600" in listed
