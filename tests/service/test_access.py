@@ -97,12 +97,12 @@ def test_every_route_says_whom_it_is_for(api: Api) -> None:
 
 
 def test_no_route_opens_without_a_good_token(api: Api) -> None:
-    wrong = "sweeps_" + "A" * 43
-    clients = {"none": asking(api), "wrong": asking(api, wrong), "text": asking(api, "'; drop table tokens; --")}
+    clients = {"none": asking(api), "wrong": asking(api, "sweeps_" + "A" * 43)}
     opened = [
         (who, *route) for route in routes(api) for who, client in clients.items() if not is_refused(ask(client, route))
     ]
     assert opened == []
+    assert asking(api, "'; drop table tokens; --").get(f"{API}/sweeps").status_code == 401
 
 
 def test_a_reader_changes_nothing(api: Api) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ MONTH_S = 30 * 86400.0
 
 
 class Served:
-    """A scheduler of one hourly schedule, looked at every 30 seconds."""
+    """A scheduler of one hourly schedule, looked at every minute."""
 
     def __init__(self, engine: Engine, folder: Path, clock: Travelling | None = None) -> None:
         (folder / "schedule").mkdir(exist_ok=True)
@@ -28,10 +27,10 @@ class Served:
         self.engine, self.clock = engine, clock or Travelling("2026-01-01 00:30")
         self.scheduler = Scheduler(Surroundings(Service(schedules=["nightly"]), engine, self.clock, [folder]))
 
-    def live(self, minutes: float) -> None:
-        for _ in range(math.ceil(2 * minutes)):
+    def live(self, minutes: int) -> None:
+        for _ in range(minutes):
             self.scheduler.poll()
-            self.clock.time += 30
+            self.clock.time += 60
 
     def queued(self) -> list[str]:
         return [due for due, outcome in outcomes(self.engine).items() if outcome == "queued"]
