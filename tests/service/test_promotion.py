@@ -14,6 +14,7 @@ from mlflow import MlflowClient
 from postgres import on_both_databases
 from recording import open_recorder
 from sqlalchemy import Engine, event
+from stores import copy_recorded
 
 from sweeps.compose.overrides import parse_values
 from sweeps.config.nights import Champion, Nights
@@ -89,6 +90,11 @@ def make_champion(uri: str, sweep: str, trial: str) -> str:
     version = client.create_model_version(CHAMPION.model, f"runs:/{run}/model", run, tags=tags).version
     client.set_registered_model_alias(CHAMPION.model, CHAMPION.alias, version)
     return str(version)
+
+
+def record_champion(uri: str) -> None:
+    record(uri, "by-hand", [(at(0.001), 0.9)])
+    make_champion(uri, "by-hand", "0000")
 
 
 def night_of(engine: Engine, uri: str, number: int, settings: Nights, trials: Trials) -> str:
@@ -230,8 +236,7 @@ def test_the_first_night_has_its_best_repeated_and_makes_it_champion_once(
 def test_a_challenger_that_is_better_by_more_than_noise_becomes_champion(
     engine: Engine, uri: str, judge: PromotionWorker
 ) -> None:
-    record(uri, "by-hand", [(at(0.001), 0.9)])
-    make_champion(uri, "by-hand", "0000")
+    copy_recorded("champion-by-hand", record_champion, Path.cwd())  # the folder of ``uri``
     night_of(engine, uri, 1, Nights(champion=CHAMPION), [(at(0.001), 0.91), (at(0.01), 0.95)])
     judge.step()
     repeat(engine, uri, "night-1", {0.001: [0.90, 0.91, 0.92], 0.01: [0.94, 0.95, 0.96]})
@@ -247,8 +252,7 @@ def test_a_challenger_that_is_better_by_more_than_noise_becomes_champion(
 def test_a_challenger_that_is_not_better_by_more_than_noise_leaves_the_champion(
     engine: Engine, uri: str, judge: PromotionWorker
 ) -> None:
-    record(uri, "by-hand", [(at(0.001), 0.9)])
-    make_champion(uri, "by-hand", "0000")
+    copy_recorded("champion-by-hand", record_champion, Path.cwd())  # the folder of ``uri``
     night_of(engine, uri, 1, Nights(champion=CHAMPION), [(at(0.001), 0.91), (at(0.01), 0.95)])
     judge.step()
     repeat(engine, uri, "night-1", {0.001: [0.90, 0.93, 0.96], 0.01: [0.92, 0.94, 0.97]})
@@ -266,6 +270,7 @@ EQUAL = {"champions": (0.91, 0.91), "challengers": (0.911, 0.911), "noise": 0.0}
     [
         (EQUAL, 0.0, "promoted", "more than rounding; equal trainings gave equal values, so that no larger difference"),
         (EQUAL, 0.01, "kept", "0.911 against the champion's 0.91 on tonight's data is not better by more than nights."),
+        ({**EQUAL, "noise": 0.01}, 0.0, "kept", "is not better by more than noise"),
         ({**EQUAL, "challengers": ()}, 0.0, "kept", "no repeat of the challenger finished"),
         ({**EQUAL, "champions": ()}, 0.0, "kept", "none of its repeats finished"),
         ({**EQUAL, "noise": None}, 0.0, "kept", "too few repeats finished to measure the noise"),
@@ -281,8 +286,7 @@ def test_a_verdict_on_repeats_says_which_difference_counts_or_what_is_missing(
 
 
 def test_nothing_is_repeated_when_the_champion_is_best(engine: Engine, uri: str, judge: PromotionWorker) -> None:
-    record(uri, "by-hand", [(at(0.001), 0.9)])
-    make_champion(uri, "by-hand", "0000")
+    copy_recorded("champion-by-hand", record_champion, Path.cwd())  # the folder of ``uri``
     night_of(engine, uri, 1, Nights(champion=CHAMPION), [(at(0.001), 0.96), (at(0.01), 0.95)])
     judge.step()
     judged = night(engine, "night-1")
@@ -293,16 +297,12 @@ def test_without_repeats_the_nights_own_trials_and_the_given_noise_decide(
     engine: Engine, uri: str, judge: PromotionWorker
 ) -> None:
     settings = Nights(champion=ONE_LOOK, noise=0.01, regression=None)
-    record(uri, "by-hand", [(at(0.001), 0.9)])
-    make_champion(uri, "by-hand", "0000")
-    night_of(engine, uri, 1, settings, [(at(0.001), 0.91), (at(0.01), 0.93)])
-    judge.step()
-    assert night(engine, "night-1").verdict == "kept"
-    night_of(engine, uri, 2, settings, [(at(0.001), 0.91), (at(0.01), 0.95)])
-    make_champion(uri, "night-2", "0001")
+    copy_recorded("champion-by-hand", record_champion, Path.cwd())  # the folder of ``uri``
+    night_of(engine, uri, 1, settings, [(at(0.001), 0.91), (at(0.01), 0.95)])
+    make_champion(uri, "night-1", "0001")
     MlflowClient(uri).set_registered_model_alias("digits", "champion", "1")
     judge.step()
-    assert (night(engine, "night-2").verdict, night(engine, "night-2").version) == ("promoted", "2")
+    assert (night(engine, "night-1").verdict, night(engine, "night-1").version) == ("promoted", "2")
 
 
 @pytest.mark.slow
