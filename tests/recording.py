@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stores import make_store
+from stores import copy_recorded, make_store
 from waiting import wait_until
 
 from sweeps.config.objectives import Objectives
@@ -73,6 +73,17 @@ def record_small_sweep(uri: str, sweep: str = "digits-1", config: str = CONFIG, 
         counts, [("0", (0.2,), POINT | {"train.lr": 0.001})], {"wall_s": 7.0, "train_s": 5.0, "goodput": 0.7}
     )
     assert not recorder.close(status)
+
+
+def copy_small_sweeps(folder: Path) -> str:
+    """Copy into a folder a store of the sweeps digits-0, digits-1 and digits-2, as ``record_small_sweep`` records them,
+    and return its URI."""
+
+    def record(uri: str) -> None:
+        for number in range(3):
+            record_small_sweep(uri, f"digits-{number}")
+
+    return copy_recorded("small-sweeps", record, folder)
 
 
 def record_with_checkpoints(uri: str, *names: str, experiment: str = "digits") -> None:

@@ -14,6 +14,8 @@ from filelock import FileLock
 SHARED = "SWEEPS_TESTS_SHARED"
 """Environment variable with the folder that all processes of a run of the tests share."""
 
+UNFINISHED = ".unfinished"
+
 
 def empty_store() -> Path:
     """The file of an empty store."""
@@ -28,7 +30,7 @@ def made_once(name: str, make: Callable[[Path], object]) -> Path:
     if not path.exists():
         with FileLock(path.with_suffix(".lock")):
             if not path.exists():
-                unfinished = path.with_suffix(".unfinished")
+                unfinished = path.with_suffix(UNFINISHED)
                 make(unfinished)
                 unfinished.rename(path)
     return path
@@ -38,6 +40,37 @@ def make_store(path: Path) -> None:
     """Make a store, if there is a folder and no store yet."""
     if path.parent.is_dir() and not path.exists():
         shutil.copy(empty_store(), path)
+
+
+def copy_recorded(name: str, record: Callable[[str], object], folder: Path) -> str:
+    """Copy into a folder what has been recorded in another one, once for all processes of a run, with all that names
+    that folder: to record some sweeps takes seconds. Returns the URI of the copied store.
+
+    Args:
+        name: Name of the recorded folder.
+        record: Records sweeps in a store, given by its URI, and in the working folder, which is a folder beside it.
+        folder: The folder that gets the copy.
+    """
+
+    def make(unfinished: Path) -> None:
+        (unfinished / "elsewhere").mkdir(parents=True)
+        make_store(unfinished / "mlflow.db")
+        with contextlib.chdir(unfinished / "elsewhere"):
+            record(f"sqlite:///{unfinished}/mlflow.db")
+
+    original = made_once(name, make)
+    old, new = str(original.with_suffix(UNFINISHED)), str(folder)
+    shutil.copytree(original, folder, dirs_exist_ok=True)
+    for file in original.rglob("*"):
+        if file.is_file() and not file.name.startswith("mlflow.db") and old.encode() in (held := file.read_bytes()):
+            (folder / file.relative_to(original)).write_bytes(held.replace(old.encode(), new.encode()))
+    with contextlib.closing(sqlite3.connect(folder / "mlflow.db")) as store, store:
+        for (table,) in store.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            for _, field, kind, *_ in store.execute(f"PRAGMA table_info('{table}')").fetchall():
+                if "CHAR" in kind or "TEXT" in kind:
+                    change = f'UPDATE "{table}" SET "{field}" = replace("{field}", ?1, ?2) WHERE instr("{field}", ?1)'
+                    store.execute(change, (old, new))
+    return f"sqlite:///{folder}/mlflow.db"
 
 
 class RecordedStore:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from recording import record_small_sweep
-from serving import API, Api, serving
+from recording import copy_small_sweeps, record_small_sweep
+from serving import API, Api
 from waiting import wait_until
 
 from sweeps.errors import TrackingUnreachable
@@ -26,8 +26,10 @@ from sweeps.tracking.reader import load_sweep
 
 
 @pytest.fixture
-def api(uri: str) -> Iterator[Api]:
-    api = Api(uri)
+def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+    """With the ended sweeps digits-0, digits-1 and digits-2."""
+    monkeypatch.chdir(tmp_path)
+    api = Api(copy_small_sweeps(tmp_path))
     yield api
     api.close()
 
@@ -44,15 +46,15 @@ def post(client: TestClient, path: str, expected: int = 202, **body: Any) -> Any
     return answer.json()
 
 
-def test_sweeps_are_listed_in_pages_and_shown_as_on_a_terminal(api: Api, uri: str) -> None:
-    for name in ("digits-1", "digits-2", "digits-3"):
-        record_small_sweep(uri, name)
+def test_sweeps_are_listed_in_pages_and_shown_as_on_a_terminal(api: Api) -> None:
     client = api.client()
     page = get(client, "/sweeps", limit=2, offset=1)
-    assert (page["total"], [each["sweep"] for each in page["sweeps"]]) == (3, ["digits-2", "digits-1"])
+    assert (page["total"], [each["sweep"] for each in page["sweeps"]]) == (3, ["digits-1", "digits-0"])
     assert get(client, "/sweeps", status="running")["total"] == 0
-    record = load_sweep(uri, "digits-1")
+    record = load_sweep(api.uri, "digits-1")
     assert get(client, "/sweeps/digits-1") == record.as_json()
+    sent = client.get(f"{API}/sweeps/digits-1/record").content
+    assert read_record(sent) == record == read_record(write_record(record))
     assert get(client, "/sweeps/digits-1/best")["best"] == record.as_json()["best"]
     trials = get(client, "/sweeps/digits-1/trials", state="failed")
     assert [(each["trial"], each["state"]) for each in trials["trials"]] == [("2", "failed")]
@@ -60,47 +62,35 @@ def test_sweeps_are_listed_in_pages_and_shown_as_on_a_terminal(api: Api, uri: st
     assert [point["value"] for point in curves["curves"]["0"]] == [1.0, 0.5, pytest.approx(1 / 3), 0.25, 0.2]
 
 
-def test_a_record_comes_over_the_wire_whole(api: Api, uri: str) -> None:
-    record_small_sweep(uri)
-    record = load_sweep(uri, "digits-1")
-    assert read_record(api.client().get(f"{API}/sweeps/digits-1/record").content) == record
-    assert read_record(write_record(record)) == record
-
-
-def test_a_sweep_has_the_names_that_a_terminal_allows(api: Api, uri: str) -> None:
-    record_small_sweep(uri, "größe-模型")
+def test_a_sweep_has_the_names_that_a_terminal_allows(api: Api) -> None:
+    record_small_sweep(api.uri, "größe-模型")
     assert get(api.client(), "/sweeps/größe-模型")["sweep"] == "größe-模型"
     assert post(api.client(), "/plans", 200, conf="digits", name="größe-2")["plan"]["sweep"] == "größe-2"
     for wrong in (".größe", "模" * 100):
         assert "body.name" in post(api.client(), "/plans", 422, conf="digits", name=wrong)["detail"]
 
 
-def test_a_mistake_is_answered_in_the_terminals_words(api: Api, uri: str) -> None:
-    record_small_sweep(uri)
+def test_a_mistake_is_answered_in_the_terminals_words(api: Api) -> None:
     client = api.client()
     wrong = post(client, "/sweeps", 422, conf="digits", overrides=["serach.num_trials=3"])
     assert wrong["detail"] == "serach={'num_trials': 3}: there is no such key; did you mean search?"
     assert post(client, "/sweeps", 404, conf="digitz")["detail"].startswith("conf=digitz: there is no such conf; did")
     unknown = get(client, "/sweeps/digits-9", 404)["detail"]
-    assert unknown == "there is no sweep 'digits-9'; did you mean digits-1?"
+    assert unknown == "there is no sweep 'digits-9'; did you mean digits-2, digits-1, digits-0?"
     assert "is not running: it is finished" in post(client, "/sweeps/digits-1/stop", 422)["detail"]
     assert "name what to remove" in post(client, "/clean", 422)["detail"]
     assert post(client, "/sweeps", 422, conf="digits", overrides=["--debug"])["detail"].startswith("body.overrides.0: ")
 
 
-def test_a_dry_run_starts_nothing(api: Api) -> None:
+def test_a_dry_run_starts_nothing_and_sweeps_are_written_to_the_services_own_folder(uri: str, tmp_path: Path) -> None:
+    api = Api(uri, f"output_dir='{tmp_path}/the team'")
     plan = post(api.client(), "/plans", 200, conf="digits", overrides=["search.num_trials=3"], name="mine")
-    assert plan["plan"]["config"]["search"]["num_trials"] == 3
+    config = plan["plan"]["config"]
+    assert (config["search"]["num_trials"], config["output_dir"]) == (3, f"{tmp_path}/the team")
     assert "Nothing was started." in plan["text"]
     assert get(api.client(), "/jobs")["jobs"] == []
-
-
-def test_sweeps_are_written_to_the_services_own_folder(uri: str, tmp_path: Path) -> None:
-    api = Api(uri, f"output_dir='{tmp_path}/the team'")
     job = post(api.client(), "/sweeps", conf="digits", name="mine")
     assert job["request"]["overrides"] == [f"output_dir='{tmp_path}/the team'"]
-    plan = post(api.client(), "/plans", 200, conf="digits")
-    assert plan["plan"]["config"]["output_dir"] == f"{tmp_path}/the team"
     api.close()
 
 
@@ -126,19 +116,17 @@ def test_a_secret_in_an_override_is_not_shown(api: Api) -> None:
     assert "hunter22" not in api.client().get(f"{API}/jobs/{job.id}").text
 
 
-def test_each_caller_reaches_their_own_sweeps_and_those_of_their_projects(api: Api, uri: str) -> None:
-    for name, user in (("ada-1", "ada"), ("bob-1", "bob")):
-        api.submit(name, user)
-        record_small_sweep(uri, name)
-    record_small_sweep(uri, "nobodys")
+def test_each_caller_reaches_their_own_sweeps_and_those_of_their_projects(api: Api) -> None:
+    api.submit("digits-0", "ada")
+    api.submit("digits-1", "bob")
     admin, ada = api.client(api.token("root", "admin")), api.client(api.token("ada", "run"))
     both = api.client(api.token("eve", "read", "bob"))
     assert get(admin, "/sweeps")["total"] == 3
-    assert [each["sweep"] for each in get(ada, "/sweeps")["sweeps"]] == ["ada-1"]
-    assert [each["sweep"] for each in get(both, "/sweeps")["sweeps"]] == ["bob-1"]
-    assert [each["sweep"] for each in get(ada, "/jobs")["jobs"]] == ["ada-1"]
-    for unseen in ("bob-1", "nobodys"):  # test_access.py asks every route
-        assert get(ada, f"/sweeps/{unseen}", 404)["detail"] == f"there is no sweep {unseen!r}; use ada-1"
+    assert [each["sweep"] for each in get(ada, "/sweeps")["sweeps"]] == ["digits-0"]
+    assert [each["sweep"] for each in get(both, "/sweeps")["sweeps"]] == ["digits-1"]
+    assert [each["sweep"] for each in get(ada, "/jobs")["jobs"]] == ["digits-0"]
+    for unseen in ("digits-1", "digits-2"):  # test_access.py asks every route
+        assert get(ada, f"/sweeps/{unseen}", 404)["detail"] == f"there is no sweep {unseen!r}; did you mean digits-0?"
     assert (
         post(both, "/sweeps", 403, conf="digits")["detail"] == "this requires a token with the role run; yours has read"
     )
@@ -249,8 +237,7 @@ def test_the_document_of_the_api_names_every_route(api: Api) -> None:
             assert verb["description"], path
 
 
-def test_a_request_of_thousands_of_mistakes_is_told_some_of_them(tmp_path: Path) -> None:
-    with serving(tmp_path) as api:
-        for body in ({"conf": "digits", **{f"k{number}": 1 for number in range(5000)}}, {"overrides": [1] * 50_000}):
-            answer = api.client().post(f"{API}/plans", json=body)
-            assert (answer.status_code, len(answer.text) < 10_000) == (422, True)
+def test_a_request_of_thousands_of_mistakes_is_told_some_of_them(api: Api) -> None:
+    for body in ({"conf": "digits", **{f"k{number}": 1 for number in range(5000)}}, {"overrides": [1] * 50_000}):
+        answer = api.client().post(f"{API}/plans", json=body)
+        assert (answer.status_code, len(answer.text) < 10_000) == (422, True)

@@ -148,29 +148,22 @@ def test_bodies_that_do_not_come_keep_nobody_out(crowded: int) -> None:
         client.close()
 
 
-@pytest.fixture
-def busy(crowded: int) -> Iterator[list[socket.socket]]:
-    """Connections that are being answered, as many as one address may have."""
-    busy = [connect(crowded) for _ in range(4)]
+def test_connections_that_are_being_answered_are_not_closed_for_others_and_leave_room_for_other_addresses(
+    crowded: int,
+) -> None:
+    busy = [connect(crowded) for _ in range(4)]  # as many as one address may have
     for client in busy:
         client.send(HEAD.replace(b"GET /", b"GET /slow"))
     time.sleep(0.3)
-    yield busy
-    for client in busy:
-        client.close()
-
-
-def test_connections_that_are_being_answered_are_not_closed_for_others(crowded: int, busy: list[socket.socket]) -> None:
     with connect(crowded) as one_more:
         assert one_more.recv(1000).startswith(b"HTTP/1.1 503")
-    assert [answer(client) for client in busy] == [b"  0"] * 4
-
-
-def test_one_address_leaves_room_for_others(crowded: int, busy: list[socket.socket]) -> None:
     with socket.create_connection(("127.0.0.1", crowded), source_address=("127.0.0.2", 0)) as other:
         other.settimeout(20)
         other.send(HEAD)
         assert answer(other) == b"  0"
+    assert [answer(client) for client in busy] == [b"  0"] * 4
+    for client in busy:
+        client.close()
 
 
 def test_a_paced_listener_lets_asyncio_read_before_it_accepts_more() -> None:

@@ -40,10 +40,11 @@ CHANGES = {
     "Pacific/Apia": ["2011-12-30"],
     "UTC": ["2026-03-29"],
 }
-MOST_USED = (BERLIN, "America/New_York", "UTC")
-ZONES = pytest.mark.parametrize(
-    "zone", [zone if zone in MOST_USED else pytest.param(zone, marks=pytest.mark.slow) for zone in CHANGES]
-)
+
+
+def zones(*quick: str) -> pytest.MarkDecorator:
+    marked = [zone if zone in quick else pytest.param(zone, marks=pytest.mark.slow) for zone in CHANGES]
+    return pytest.mark.parametrize("zone", marked)
 
 
 def at(shown: str, zone: str, fold: int = 0) -> float:
@@ -59,7 +60,7 @@ def shown(line: str, zone: str, after: str, count: int) -> list[str]:
     return [datetime.fromtimestamp(time, ZoneInfo(zone)).isoformat(" ", "minutes") for time in times]
 
 
-@ZONES
+@zones(BERLIN, "America/New_York")
 def test_around_a_change_of_clocks_every_line_fires_when_an_enumeration_says(zone: str) -> None:
     for day in CHANGES[zone]:
         middle = at(f"{day} 00:00", "UTC")
@@ -68,7 +69,7 @@ def test_around_a_change_of_clocks_every_line_fires_when_an_enumeration_says(zon
             assert firings(line, zone, start, end) == every_firing(line, zone, start, end), (line, day)
 
 
-@ZONES
+@zones(BERLIN)
 def test_what_is_asked_first_changes_no_answer(zone: str) -> None:
     for day in CHANGES[zone]:
         middle = at(f"{day} 00:00", "UTC")

@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from sweeps.service.queue import claims, jobs
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.housekeeping import DAY_S, forget_jobs, forget_services, remove_logs
 from sweeps.service.queue.jobs import ENDED, STATES
+from sweeps.service.web import pages
 
 COUNT = 600
 ADA = Principal("ada", "run", ("chat", "vision"))
@@ -61,15 +63,29 @@ def fill(engine: Engine, count: int = COUNT) -> None:
             connection.execute(insert(tables.jobs), live)
 
 
-@pytest.fixture
-def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
-    monkeypatch.chdir(tmp_path)
-    make_store(tmp_path / "mlflow.db")
-    folders = [f"database=sqlite:///{tmp_path}/service.db", f"output_dir={tmp_path}/outputs"]
-    api = Api(f"sqlite:///{tmp_path}/mlflow.db", *folders)
-    fill(api.service.database)
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """A service with these jobs, which tests only read."""
+    api = filled_api(tmp_path_factory.mktemp("many"))
     yield api
     api.close()
+
+
+@pytest.fixture
+def own_api(tmp_path: Path) -> Iterator[Api]:
+    """Another one, which a test may change."""
+    api = filled_api(tmp_path)
+    yield api
+    api.close()
+
+
+def filled_api(folder: Path) -> Api:
+    make_store(folder / "mlflow.db")
+    api = Api(
+        f"sqlite:///{folder}/mlflow.db", f"database=sqlite:///{folder}/service.db", f"output_dir={folder}/outputs"
+    )
+    fill(api.service.database)
+    return api
 
 
 def scans(engine: Engine, asked: list[tuple[str, Any]]) -> list[str]:
@@ -85,17 +101,24 @@ def scans(engine: Engine, asked: list[tuple[str, Any]]) -> list[str]:
 
 
 @pytest.fixture
-def asked(api: Api) -> Iterator[list[tuple[str, Any]]]:
+def asked(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, Any]]]:
     """All that the database is asked of jobs."""
+    monkeypatch.setattr(pages, "FRESH_S", 0.0)
+    with listening(api.service.database) as statements:
+        yield statements
+
+
+@contextmanager
+def listening(database: Engine) -> Iterator[list[tuple[str, Any]]]:
     statements: list[tuple[str, Any]] = []
 
     def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, _context: Any, _many: bool) -> None:
         if re.match(r"(?is)\s*(select|update|delete)\b.*\bjobs\b", statement):
             statements.append((statement, parameters))
 
-    event.listen(api.service.database, "before_cursor_execute", note)
+    event.listen(database, "before_cursor_execute", note)
     yield statements
-    event.remove(api.service.database, "before_cursor_execute", note)
+    event.remove(database, "before_cursor_execute", note)
 
 
 PATHS = [
@@ -136,16 +159,17 @@ def test_so_do_callers_who_see_a_part(api: Api, asked: list[tuple[str, Any]]) ->
     assert scans(engine, asked) == []
 
 
-def test_so_do_the_queue_and_the_messages(api: Api, asked: list[tuple[str, Any]]) -> None:
-    service = api.service
-    with writing(service.database) as connection:
-        assert claims.claim(connection, Queue(), "me", "here", 10_000.0) is not None
-    service.notifier.step()
-    with service.database.connect() as connection:
-        claims.running_on(connection, "me")
-        claims.orphans_on(connection, "here", 0.0)
-        claims.orphans_elsewhere(connection, "here", 0.0)
-    service.housekeeping.step()
+def test_so_do_the_queue_and_the_messages(own_api: Api) -> None:
+    service = own_api.service
+    with listening(service.database) as asked:
+        with writing(service.database) as connection:
+            assert claims.claim(connection, Queue(), "me", "here", 10_000.0) is not None
+        service.notifier.step()
+        with service.database.connect() as connection:
+            claims.running_on(connection, "me")
+            claims.orphans_on(connection, "here", 0.0)
+            claims.orphans_elsewhere(connection, "here", 0.0)
+        service.housekeeping.step()
     assert len(asked) > 5
     assert scans(service.database, asked) == []
 
@@ -189,7 +213,8 @@ def _is_of(principal: Principal, job: jobs.Job) -> bool:
 def test_an_old_failure_is_found_by_its_name_when_the_list_has_it_no_more(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sweeps.service.web.pages.ENDED_JOBS", 5)
+    monkeypatch.setattr(pages, "FRESH_S", 0.0)
+    monkeypatch.setattr(pages, "ENDED_JOBS", 5)
     client = api.client()
     listed = client.get("/").text
     assert "digits-600" in listed
@@ -215,21 +240,23 @@ def test_old_jobs_are_forgotten_unless_the_sweep_that_they_made_is_there(tmp_pat
     engine.dispose()
 
 
-def test_a_store_that_is_empty_makes_nobody_forget_whose_sweeps_are(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 4000 * DAY_S
-    monkeypatch.setattr(api.service.clock, "now", lambda: now)
-    with writing(api.service.database) as connection:
-        connection.execute(insert(tables.jobs), row(COUNT + 10, submitted=now, ended=now))
-    api.service.housekeeping.step()
-    with api.service.database.connect() as connection:
-        assert len(jobs.query(connection)) == COUNT + 4
+def test_neither_a_clock_that_is_ahead_nor_an_empty_store_makes_the_service_forget_jobs(
+    own_api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody would know whose sweeps are, when the store is back."""
+    service, now = own_api.service, 4000 * DAY_S
 
+    def left_after(number: int, **more: Any) -> set[int]:
+        with writing(service.database) as connection:
+            connection.execute(insert(tables.jobs), row(number, **more))
+        service.housekeeping.step()
+        with service.database.connect() as connection:
+            return {job.id for job in jobs.query(connection)}
 
-def test_a_clock_that_is_ahead_makes_nothing_old(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api.service.clock, "now", lambda: 4000 * DAY_S)
-    api.service.housekeeping.step()
-    with api.service.database.connect() as connection:
-        assert len(jobs.query(connection)) == COUNT + 3
+    monkeypatch.setattr(service.clock, "now", lambda: now)
+    before = set(range(1, COUNT + 5))
+    assert left_after(COUNT + 4, makes=None) == before  # it is the clock, as the newest job says
+    assert left_after(COUNT + 5, submitted=now, ended=now) == {*before, COUNT + 5} - {COUNT + 4}  # which made no sweep
 
 
 @on_both_databases

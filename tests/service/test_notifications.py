@@ -6,7 +6,6 @@ import email
 import os
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 from mailboxes import Mailbox, mail_server, webhook
 from postgres import on_both_databases
 from pydantic import TypeAdapter, ValidationError
-from recording import open_recorder, record_small_sweep
+from recording import copy_small_sweeps, open_recorder
 from rich.console import Console
 from sqlalchemy import Engine, select
 from waiting import wait_until
@@ -69,6 +68,12 @@ def box() -> Iterator[Mailbox]:
 
 
 @pytest.fixture
+def recorded(tmp_path: Path) -> str:
+    """Address of a store with the sweeps digits-0, digits-1 and digits-2."""
+    return copy_small_sweeps(tmp_path)
+
+
+@pytest.fixture
 def _no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages are sent from this process, as their own process sends them: it is not the point of the test."""
     monkeypatch.setattr("sweeps.service.notify.notifier.send", sending.deliver)
@@ -98,12 +103,10 @@ def states(engine: Engine) -> list[str]:
 
 
 def test_a_webhook_is_sent_the_best_result_what_it_beats_and_where_to_look(
-    engine: Engine, uri: str, box: Mailbox
+    engine: Engine, recorded: str, box: Mailbox
 ) -> None:
-    record_small_sweep(uri, "digits-0")
-    record_small_sweep(uri, "digits-1")
     add_job(engine, "digits-1")
-    notifier(engine, uri, team=f"http://127.0.0.1:{box.port}/hooks/abc").step()
+    notifier(engine, recorded, team=f"http://127.0.0.1:{box.port}/hooks/abc").step()
     assert len(box.received) == 1
     title, *lines = box.received[0]["text"].split("\n")
     assert title == "*digits-1 has ended*"
@@ -123,12 +126,12 @@ def test_a_message_links_to_mlflows_pages_for_people_and_names_no_user(uri: str)
     assert public.links == [("MLflow", f"https://runs.example.org{page}")]
 
 
-def test_apprise_sends_to_all_that_it_knows(engine: Engine, uri: str, box: Mailbox) -> None:
-    record_small_sweep(uri)
+@pytest.mark.usefixtures("_no_process")
+def test_apprise_sends_to_all_that_it_knows(engine: Engine, recorded: str, box: Mailbox) -> None:
     add_job(engine, "digits-1")
     with mail_server() as mails:
         mail = f"mailto://127.0.0.1:{mails.port}?from=sweeps@example.com&to=me@example.com&mode=insecure"
-        notifier(engine, uri, mail=mail, hook=f"json://127.0.0.1:{box.port}/abc").step()
+        notifier(engine, recorded, mail=mail, hook=f"json://127.0.0.1:{box.port}/abc").step()
     assert states(engine) == ["sent", "sent"]
     assert box.received[0]["title"] == "digits-1 has ended"
     message = email.message_from_string(mails.received[0])
@@ -139,10 +142,9 @@ def test_apprise_sends_to_all_that_it_knows(engine: Engine, uri: str, box: Mailb
 
 @on_both_databases
 @pytest.mark.usefixtures("_no_process")
-def test_a_sweep_is_told_of_once_though_two_services_watch(engine: Engine, uri: str, box: Mailbox) -> None:
-    record_small_sweep(uri)
+def test_a_sweep_is_told_of_once_though_two_services_watch(engine: Engine, recorded: str, box: Mailbox) -> None:
     add_job(engine, "digits-1")
-    both = [notifier(engine, uri, team=f"http://127.0.0.1:{box.port}") for _ in range(2)]
+    both = [notifier(engine, recorded, team=f"http://127.0.0.1:{box.port}") for _ in range(2)]
     threads = [threading.Thread(target=each.step) for each in both for _ in range(2)]
     for thread in threads:
         thread.start()
@@ -153,21 +155,20 @@ def test_a_sweep_is_told_of_once_though_two_services_watch(engine: Engine, uri: 
 
 @pytest.mark.usefixtures("_no_process")
 def test_a_broken_channel_is_tried_again_ever_later_and_given_up_with_a_logged_line(
-    engine: Engine, uri: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    engine: Engine, recorded: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    record_small_sweep(uri)
     add_job(engine, "digits-1")
-    clock, waits = StandingClock(), list[float]()
+    clock = StandingClock()
     with webhook(status=500) as box:
-        broken = notifier(engine, uri, clock, team=f"http://127.0.0.1:{box.port}/hooks/S3CRETTOKEN")
-        while states(engine) != ["given up"]:
-            began, before = clock.time, box.refused
-            while box.refused == before:
-                broken.step()
-                clock.time += 10
-            waits.append(clock.time - began)
-        assert box.refused == MAX_ATTEMPTS
-    assert waits == [10, 10, 30, 90, 270, 810, 2430, 3600]
+        broken = notifier(engine, recorded, clock, team=f"http://127.0.0.1:{box.port}/hooks/S3CRETTOKEN")
+        broken.step()
+        for tried, wait in enumerate((10, 30, 90, 270, 810, 2430, 3600), start=1):
+            clock.time += wait - 1
+            broken.step()
+            assert box.refused == tried
+            clock.time += 1
+            broken.step()
+        assert (box.refused, states(engine)) == (MAX_ATTEMPTS, ["given up"])
     assert "is given up after 8 attempts: it answered 500" in caplog.text
     with engine.connect() as connection:
         error = connection.execute(select(deliveries.c.error)).scalar()
@@ -176,20 +177,16 @@ def test_a_broken_channel_is_tried_again_ever_later_and_given_up_with_a_logged_l
 
 
 def test_a_channel_that_never_answers_holds_nobody_up(
-    engine: Engine, uri: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, recorded: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "SEND_WITHIN_S", 5.0)  # a process starts within it, on a busy machine too
-    record_small_sweep(uri)
+    monkeypatch.setattr(sending, "SEND_WITHIN_S", 2.0)  # a process starts within it, now or at the next attempt
     add_job(engine, "digits-1")
     released = threading.Event()
     with webhook(hang=released) as silent:
-        at = {"silent": f"json://127.0.0.1:{silent.port}", "team": f"http://127.0.0.1:{box.port}"}
-        threaded = notifier(engine, uri, **at)
+        at = {"silent": f"http://127.0.0.1:{silent.port}", "team": f"http://127.0.0.1:{box.port}"}
+        threaded = notifier(engine, recorded, **at)
         threaded.start()
-        began = time.monotonic()
-        while "sent" not in states(engine):
-            assert time.monotonic() - began < 100  # the silent channel hangs for ever
-            time.sleep(0.1)
+        wait_until(lambda: "sent" in states(engine), 100)  # the silent channel hangs for ever
         threaded.stop()
         released.set()
     assert len(box.received) == 1
@@ -246,10 +243,9 @@ def test_a_message_that_failed_while_the_clock_was_a_month_ahead_is_sent_when_it
 
 @pytest.mark.usefixtures("_no_process")
 def test_a_record_that_cannot_be_read_holds_up_no_other_message(
-    engine: Engine, uri: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, recorded: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for sweep in ("digits-1", "digits-2"):
-        record_small_sweep(uri, sweep)
         add_job(engine, sweep)
 
     def read(uri: str, sweep: str) -> SweepRecord:
@@ -259,7 +255,7 @@ def test_a_record_that_cannot_be_read_holds_up_no_other_message(
 
     monkeypatch.setattr("sweeps.service.notify.notifier.load_sweep", read)
     clock = StandingClock()
-    told = notifier(engine, uri, clock, team=f"http://127.0.0.1:{box.port}")
+    told = notifier(engine, recorded, clock, team=f"http://127.0.0.1:{box.port}")
     told.step()
     assert [each["text"].split("\n")[0] for each in box.received] == ["*digits-2 has ended*"]
     clock.time += MAX_WAIT_S
@@ -267,12 +263,11 @@ def test_a_record_that_cannot_be_read_holds_up_no_other_message(
     assert box.received[1]["text"].split("\n")[:2] == ["*digits-1 has failed*", "Its record cannot be read."]
 
 
-def test_what_was_cancelled_and_what_others_watch_is_not_told(engine: Engine, uri: str, box: Mailbox) -> None:
-    record_small_sweep(uri)
+def test_what_was_cancelled_and_what_others_watch_is_not_told(engine: Engine, recorded: str, box: Mailbox) -> None:
     add_job(engine, "digits-2", state="cancelled")
     add_job(engine, "digits-1", project="speech")
     only = Channel(name="team", url_env="X", projects=["vision"])
-    notifier_of(engine, uri, [only], {"team": f"http://127.0.0.1:{box.port}"}).step()
+    notifier_of(engine, recorded, [only], {"team": f"http://127.0.0.1:{box.port}"}).step()
     assert box.received == []
     with engine.connect() as connection:
         assert None not in connection.execute(select(jobs.c.told)).scalars().all()
@@ -280,9 +275,8 @@ def test_what_was_cancelled_and_what_others_watch_is_not_told(engine: Engine, ur
 
 @pytest.mark.usefixtures("_no_process")
 def test_a_night_is_told_when_its_verdict_is_there_and_its_repeats_are_not(
-    engine: Engine, uri: str, box: Mailbox
+    engine: Engine, recorded: str, box: Mailbox
 ) -> None:
-    record_small_sweep(uri)
     night = Night(
         schedule="nightly", due=5.0, sweep="digits-1", settings=Nights(), metric="eval/loss", mode="min",
         repeats="digits-1-repeats",
@@ -290,12 +284,12 @@ def test_a_night_is_told_when_its_verdict_is_there_and_its_repeats_are_not(
     begin(engine, night)
     add_job(engine, "digits-1", schedule="nightly", due=5.0)
     add_job(engine, "digits-1-repeats")
-    run_and_notify = notifier(engine, uri, team=f"http://127.0.0.1:{box.port}")
-    run_and_notify.step()
+    told = notifier(engine, recorded, team=f"http://127.0.0.1:{box.port}")
+    told.step()
     assert box.received == []
     with writing(engine) as connection:
         change(connection, night.with_(verdict="regression", reason="It is worse by 3 than usual.", best=0.2))
-    run_and_notify.step()
+    told.step()
     assert len(box.received) == 1
     assert box.received[0]["text"].startswith("*digits-1 is worse than earlier nights*\nBest: eval/loss 0.2")
     assert "It is worse by 3 than usual." in box.received[0]["text"]
@@ -333,16 +327,19 @@ def test_a_channel_says_where_its_address_stands_once() -> None:
             TypeAdapter(Channel).validate_python(given)
 
 
+def processes() -> str:
+    return subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+
+
 def test_a_process_that_sends_shows_no_address(box: Mailbox) -> None:
     message = {"event": "finished", "sweep": "s", "title": "t", "lines": [], "links": []}
     assert sending.send(f"http://127.0.0.1:{box.port}/S3CRETTOKEN", message) is None
     released = threading.Event()
     with webhook(hang=released) as silent, Path("log").open("w") as log:
         sending.send_in_background(f"http://127.0.0.1:{silent.port}/S3CRETTOKEN", message, 1, log)
-        time.sleep(1)
-        listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+        wait_until(lambda: "notify.sending" in processes())
+        listed = processes()
         released.set()
-    assert "notify.sending" in listed
     assert "S3CRETTOKEN" not in listed
 
 
@@ -355,7 +352,7 @@ def test_a_message_follows_a_webhook_that_has_moved(box: Mailbox, status: int) -
 
 
 def test_a_sweep_by_hand_keeps_its_error_and_its_result_when_no_message_can_be_made(
-    uri: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
+    recorded: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = make_plan(["conf=digits"], [], "digits-1", "")  # which has no folder: it could not start
 
@@ -363,8 +360,8 @@ def test_a_sweep_by_hand_keeps_its_error_and_its_result_when_no_message_can_be_m
         raise SweepsError("the object store does not answer")
 
     def ends(*_: Any) -> SweepRecord:
-        record_small_sweep(uri)
-        return load_sweep(uri, "digits-1")
+        plan.folder.mkdir(parents=True)
+        return load_sweep(recorded, "digits-1")
 
     def broken(_: str) -> None:
         raise ValueError("a tag that somebody has edited")
@@ -380,21 +377,18 @@ def test_a_sweep_by_hand_keeps_its_error_and_its_result_when_no_message_can_be_m
 
 
 def test_a_sweep_by_hand_tells_the_addresses_in_its_environment_and_does_not_wait(
-    uri: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
+    recorded: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SWEEPS_NOTIFY", f"http://127.0.0.1:{box.port}/a json://127.0.0.1:{box.port}/b")
     plan = make_plan(["conf=digits"], [], "digits-1", "")
 
     def story(*_: Any) -> SweepRecord:
-        record_small_sweep(uri)
-        return load_sweep(uri, "digits-1")
+        plan.folder.mkdir(parents=True)
+        return load_sweep(recorded, "digits-1")
 
     with PlainView(Console(stderr=True)) as view:
         assert run_and_notify(story, plan, view).sweep == "digits-1"
-        began = time.monotonic()
-        while len(box.received) < 2:
-            assert time.monotonic() - began < 30
-            time.sleep(0.1)
+        wait_until(lambda: len(box.received) == 2, 30)
     assert {each.get("title", "*digits-1 has ended*").strip("*") for each in box.received} == {"digits-1 has ended"}
     assert (plan.folder / "notifications.log").read_text() == ""
 

@@ -72,7 +72,7 @@ def timed(call: Callable[[], Any]) -> tuple[Any, float]:
     return call(), time.monotonic() - began
 
 
-@pytest.mark.parametrize("trouble", ["jobs", "tokens", "hangs"])
+@pytest.mark.parametrize("trouble", ["jobs", pytest.param("tokens", marks=pytest.mark.slow), "hangs"])
 def test_twenty_requests_to_a_postgresql_that_hangs_are_answered_503_within_5_s(
     api: Api, url: str, proxy: HangingProxy, trouble: str
 ) -> None:

@@ -225,7 +225,7 @@ def test_completions_tell_nothing_of_the_operators_configs(asking: Asking) -> No
     assert bob.get("/submit/complete", params={"typed": "model=ml"}).json()[0]["text"] == "model=mlp"
 
 
-@pytest.mark.parametrize("name", ["schedules", "service.log", "service.log.1", "audit.jsonl"])
+@pytest.mark.parametrize("name", ["schedules", "service.log.1"])
 def test_no_sweep_takes_the_place_of_a_file_of_the_service(asking: Asking, name: str) -> None:
     """Its folder would be where the service writes, and be removed with a sweep that did not begin."""
     refused = asking().post(f"{API}/sweeps", json={"conf": "digits", "name": name})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ MONTH_S = 30 * 86400.0
 
 
 class Served:
-    """A scheduler of one hourly schedule, looked at every 30 seconds."""
+    """A scheduler of one hourly schedule, looked at every minute."""
 
     def __init__(self, engine: Engine, folder: Path, clock: Travelling | None = None) -> None:
         (folder / "schedule").mkdir(exist_ok=True)
@@ -28,10 +27,10 @@ class Served:
         self.engine, self.clock = engine, clock or Travelling("2026-01-01 00:30")
         self.scheduler = Scheduler(Surroundings(Service(schedules=["nightly"]), engine, self.clock, [folder]))
 
-    def live(self, minutes: float) -> None:
-        for _ in range(math.ceil(2 * minutes)):
+    def live(self, minutes: int) -> None:
+        for _ in range(minutes):
             self.scheduler.poll()
-            self.clock.time += 30
+            self.clock.time += 60
 
     def queued(self) -> list[str]:
         return [due for due, outcome in outcomes(self.engine).items() if outcome == "queued"]
@@ -42,16 +41,18 @@ def served(engine: Engine, tmp_path: Path) -> Served:
     return Served(engine, tmp_path)
 
 
-EVERY_HOUR = [f"01 {hour:02}:00" for hour in range(1, 7)]
+EVERY_HOUR = [f"01 {hour:02}:00" for hour in range(1, 5)]
 
 
-@pytest.mark.parametrize("seconds", [MONTH_S, -MONTH_S, 7200.0, -7200.0])
+@pytest.mark.parametrize(
+    "seconds", [MONTH_S, -7200.0, *(pytest.param(each, marks=pytest.mark.slow) for each in (-MONTH_S, 7200.0))]
+)
 def test_a_clock_that_is_wrong_for_some_minutes_changes_nothing(served: Served, seconds: float) -> None:
     served.live(90)
     served.clock.put(seconds)
     served.live(8)
     served.clock.put(-seconds)
-    served.live(240)
+    served.live(120)
     assert outcomes(served.engine) == dict.fromkeys(EVERY_HOUR, "queued")
 
 

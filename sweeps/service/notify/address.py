@@ -7,11 +7,14 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from sweeps.config.notifications import Channel
 from sweeps.errors import ConfigError, raise_mistakes
 from sweeps.provenance.redaction import HIDDEN, redacted
+
+if TYPE_CHECKING:  # else each process that sends a message would load all sections of the config
+    from sweeps.config.notifications import Channel
 
 WEBHOOK = ("http", "https")
 """Schemes of webhooks that accept Slack's message, ``{"text": ...}``, as Mattermost, Rocket.Chat and others do."""

@@ -26,7 +26,12 @@ from fastapi import HTTPException
 
 from sweeps.errors import SweepsError, TimeLimitExceeded
 
-PRELOADED = ["sweeps.service.queue.plans", "sweeps.compose.expressions", "mlflow"]
+PRELOADED = [
+    "sweeps.service.queue.plans",
+    "sweeps.compose.expressions",
+    "mlflow",
+    "sweeps.service.queue.frozen_imports",  # last
+]
 """Modules that the forkserver imports."""
 MAX_WAITING, MAX_WAITING_PER_USER = 16, 6
 """Maximum number of waiting plans, in total and per user; each holds one of the 40 threads that answer requests."""

@@ -213,11 +213,11 @@ def load_definitions(
         ConfigError: Names every mistake in any file, one a line.
         UnknownName: There is no schedule of one of the names.
     """
-    from hydra import compose
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
+    from sweeps.compat.hydra import compose_without_hydra
     from sweeps.compose.composition import first_line, resolve
     from sweeps.compose.schema_errors import read_as
     from sweeps.compose.search_path import ConfSearchPath
@@ -229,7 +229,7 @@ def load_definitions(
         file = f"{GROUP}/{option}.yaml"
         try:
             with search_path:
-                raw = compose(f"{GROUP}/{option}")
+                raw, _ = compose_without_hydra(f"{GROUP}/{option}", ())
             schedule = read_as(Schedule, resolve(raw)[GROUP])
             if schedule.name in enable:
                 schedule = replace(schedule, enabled=True)
