@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chromium import watched_page
+from chromium import hasten, watched_page
+from recording import open_recorder
 from web_server import WebServer, answering
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[dev]'")
@@ -19,6 +20,7 @@ from sweeps.service.database.engine import writing  # noqa: E402
 
 pytestmark = pytest.mark.timeout(240)
 
+EVENING = {"name": "evening", "cron": "30 20 * * *", "conf": "digits", "overrides": ["search.num_trials=3"]}
 WITHIN_MS = 60_000
 """Until a preview has come; the first one waits for the process that composes configs."""
 
@@ -36,7 +38,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
 @pytest.fixture
 def page(browser: Browser, server: WebServer) -> Iterator[Page]:
     """A page on a desk."""
-    yield from watched_page(browser, server, WITHIN_MS, ("409",), locale="en-GB", timezone_id="Asia/Tokyo")
+    for page in watched_page(browser, server, WITHIN_MS, ("409",), locale="en-GB", timezone_id="Asia/Tokyo"):
+        hasten(page)
+        yield page
 
 
 def test_what_would_run_follows_what_is_typed_and_stays_while_there_is_a_mistake(page: Page) -> None:
@@ -107,13 +111,9 @@ def test_a_schedule_is_made_with_a_preview_and_changed_by_two_at_once(page: Page
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_text("It is saved.")).to_be_visible(timeout=WITHIN_MS)
     page.get_by_role("link", name="Edit").click()
-    other = page.context.new_page()
-    other.goto("/schedules/evening/edit")
-    other.get_by_label("Time zone").fill("Asia/Tokyo")
-    other.get_by_role("button", name="Save").click()
-    expect(other.get_by_text("It is saved.")).to_be_visible(timeout=WITHIN_MS)
-    other.close()
     page.get_by_label("Description").fill("Mine")
+    change = {"schedule": EVENING | {"timezone": "Asia/Tokyo"}}
+    assert page.request.put("/api/v1/schedules/evening", data=change).ok  # somebody else's
     with page.expect_response(lambda answer: answer.status == 409):
         page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("alert")).to_contain_text("was changed by local")
@@ -131,27 +131,66 @@ def test_a_schedule_is_made_with_a_preview_and_changed_by_two_at_once(page: Page
     expect(page.locator("#version-5")).to_contain_text("version 1 brought back by local")
 
 
-def test_the_api_is_tried_from_its_documentation(
+def test_a_sweep_is_submitted_and_taken_out_of_the_queue_again(page: Page) -> None:
+    page.goto("/submit")
+    page.get_by_label("Overrides").fill("search.num_trials=3")
+    page.get_by_label("Name").fill("digits-mine")
+    page.get_by_role("button", name="Submit").click()
+    expect(page.get_by_role("heading", name="digits-mine")).to_be_visible()
+    expect(page.get_by_text("It is in the queue.")).to_be_visible()
+    page.goto("/queue")
+    row = page.locator("#job-digits-mine")
+    row.get_by_role("button", name="Sooner").click()
+    expect(page.locator("section[aria-labelledby=Waiting] td .name").first).to_have_text("digits-mine")
+    row.get_by_role("button", name="Cancel").first.click()
+    page.get_by_role("dialog").filter(visible=True).get_by_role("button", name="Cancel").click()
+    expect(page.get_by_text("It was removed from the queue.")).to_be_visible()
+    expect(row).to_have_count(0)
+
+
+def test_where_tokens_are_demanded_a_person_signs_in_and_tries_the_api_from_its_documentation(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Signed in, so that the request needs the session and the CSRF token of the page."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    open_recorder(f"sqlite:///{tmp_path}/mlflow.db", "hidden").close("finished")
     with answering(tmp_path) as server:
         with writing(server.service.database) as connection:
             _, secret = tokens.create(connection, "mira", "run", time.time(), projects=["chat"])
         page = browser.new_context(base_url=server.url).new_page()
+        page.set_default_timeout(WITHIN_MS)
         blocked: list[str] = []
         page.on("console", lambda message: blocked.append(message.text) if "Content Security" in message.text else None)
-        page.set_default_timeout(WITHIN_MS)
-        page.goto("/api/docs")
+        page.goto("/queue")
+        page.get_by_label("Token").fill("sweeps_" + "x" * 43)
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_role("alert")).to_contain_text("not valid")
         page.get_by_label("Token").fill(secret)
         page.get_by_role("button", name="Sign in").click()
-        operation = page.locator("#operations-schedules-check_api_v1_schedules_check_post")
-        operation.locator(".opblock-summary-control").click()
-        operation.get_by_role("button", name="Try it out").click()
-        operation.get_by_role("button", name="Execute").click()
-        expect(operation.locator(".live-responses-table")).to_contain_text("evening", timeout=WITHIN_MS)
-        expect(operation.locator(".live-responses-table tbody .response-col_status").first).to_contain_text("200")
+        expect(page.get_by_role("heading", name="Queue", exact=True)).to_be_visible()
+        page.goto("/sweeps/hidden")
+        expect(page.get_by_role("heading", name="No such sweep")).to_be_visible()
+        page.goto("/submit")
+        page.get_by_label("Name").fill("digits-mine")
+        page.get_by_role("button", name="Submit").click()
+        expect(page.get_by_role("heading", name="digits-mine")).to_be_visible()
+        assert page.context.cookies()[0]["httpOnly"]
+        assert page.context.cookies()[0]["sameSite"] == "Strict"
+        tries_the_api(page)
+        page.goto("/queue")
+        page.get_by_role("button", name="Sign out").click()
+        page.goto("/")
+        expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
         assert blocked == []
-        assert page.request.post("/api/v1/schedules/check", data={}).status == 403  # without the page's CSRF token
         page.context.close()
+
+
+def tries_the_api(page: Page) -> None:
+    """A request from the API's documentation, which needs the session and the CSRF token of the page."""
+    page.goto("/api/docs")
+    operation = page.locator("#operations-schedules-check_api_v1_schedules_check_post")
+    operation.locator(".opblock-summary-control").click()
+    operation.get_by_role("button", name="Try it out").click()
+    operation.get_by_role("button", name="Execute").click()
+    expect(operation.locator(".live-responses-table")).to_contain_text("evening", timeout=WITHIN_MS)
+    expect(operation.locator(".live-responses-table tbody .response-col_status").first).to_contain_text("200")
+    assert page.request.post("/api/v1/schedules/check", data={}).status == 403  # without the page's CSRF token
