@@ -31,7 +31,6 @@ pytestmark = pytest.mark.timeout(240)
 WITHIN_MS = 30_000
 """Until a figure has been made and drawn on a busy machine."""
 SWEEP = "/sweeps/searched"
-TRIAL = f"{SWEEP}/trials/{BEST}"
 
 
 @pytest.fixture(scope="module")
