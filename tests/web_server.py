@@ -98,8 +98,8 @@ def listening(application: Any, **options: Any) -> Iterator[int]:
 
 @contextmanager
 def mlflow_listening(folder: Path) -> Iterator[str]:
-    """MLflow's application as ``mlflow server`` has it, with a store in a folder; yields its address. The program itself
-    (``recording.Server``) imports MLflow in two more processes, for many seconds."""
+    """MLflow's application as ``mlflow server`` has it, with a store in a folder; yields its address. The program
+    itself, ``recording.Server``, imports MLflow in two more processes, for many seconds."""
     with warnings.catch_warnings(action="ignore"):  # its own
         from mlflow.server import constants, handlers
         from mlflow.server.fastapi_app import app

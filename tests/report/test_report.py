@@ -38,7 +38,7 @@ space:
 """
 
 
-def record_sweep(uri: str, objectives: Objectives, trials: int = 24) -> None:
+def record_sweep(uri: str, objectives: Objectives, trials: int = 12) -> None:
     """A sweep with a parameter that not all trials have, trials that were pruned or failed, and one that runs."""
     path = sqlite_path(uri)
     assert path is not None
@@ -132,7 +132,7 @@ def test_the_verb_writes_where_it_is_told_and_says_where_and_the_sweeps_run_has_
 
 def test_a_sweep_with_several_objectives_has_its_front(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/mlflow.db"
-    record_sweep(uri, Objectives(("eval/loss", "speed"), ("min", "max")))
+    record_sweep(uri, Objectives(("eval/loss", "speed"), ("min", "max")), trials=8)
     record = load_sweep(uri, "s")
     page = make_report(record, tmp_path / "report")
     figures = Page(page.read_text(encoding="utf-8")).data["figures"]
@@ -178,7 +178,7 @@ def test_histories_are_the_same_from_the_database_and_through_mlflow(
 
     runs = [trial.run_id for trial in load_sweep(uri, "s").trials]
     by_sql = fetch_histories(uri, runs, "eval/loss")
-    assert [len(points) for points in by_sql.values()] == [5] * 24
+    assert [len(points) for points in by_sql.values()] == [5] * 12
     assert fetch_histories(uri, runs, "nothing") == {}
     client = MlflowClient(uri)
     for number, value in enumerate((math.nan, math.inf, 7.0)):
