@@ -38,7 +38,7 @@ space:
 """
 
 
-def record_sweep(uri: str, objectives: Objectives, trials: int = 14) -> None:
+def record_sweep(uri: str, objectives: Objectives, trials: int = 24) -> None:
     """A sweep with a parameter that not all trials have, trials that were pruned or failed, and one that runs."""
     path = sqlite_path(uri)
     assert path is not None
@@ -178,7 +178,7 @@ def test_histories_are_the_same_from_the_database_and_through_mlflow(
 
     runs = [trial.run_id for trial in load_sweep(uri, "s").trials]
     by_sql = fetch_histories(uri, runs, "eval/loss")
-    assert [len(points) for points in by_sql.values()] == [5] * 14
+    assert [len(points) for points in by_sql.values()] == [5] * 24
     assert fetch_histories(uri, runs, "nothing") == {}
     client = MlflowClient(uri)
     for number, value in enumerate((math.nan, math.inf, 7.0)):
