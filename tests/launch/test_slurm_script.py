@@ -158,26 +158,16 @@ def test_the_driver_gets_the_overrides_as_they_were_typed() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("runtime", "words"),
-    [
-        ("pyxis", ["--container-image=/a.sif", "--container-mounts=/data:/data,{here}:{here}"]),
-        ("apptainer", ["apptainer exec --bind /data,{here} --pwd {here} /a.sif"]),
-    ],
-)
-def test_a_container_has_the_working_folder_and_the_mounts(here: Path, runtime: str, words: list[str]) -> None:
-    text = script(f"cluster.slurm.container={{runtime: {runtime}, image: /a.sif, mounts: [/data]}}")
-    assert all(word.format(here=here) in text for word in words)
-    assert "python=python3\n" in text
-
-
-def test_a_container_has_the_folders_of_configs_from_elsewhere(
+def test_a_container_has_the_working_folder_the_mounts_and_the_folders_of_configs_from_elsewhere(
     here: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
+    text = script("cluster.slurm.container={runtime: pyxis, image: /a.sif, mounts: [/data]}")
+    assert f"--container-image=/a.sif --container-mounts=/data:/data,{here}:{here}" in text
+    assert "python=python3\n" in text
     elsewhere = tmp_path_factory.mktemp("my_conf")
-    tokens = ["conf=digits", "cluster.slurm.container={runtime: apptainer, image: /a.sif}"]
+    tokens = ["conf=digits", "cluster.slurm.container={runtime: apptainer, image: /a.sif, mounts: [/data]}"]
     text = batch_script(new_submission(tokens, [elsewhere], "mine", "submit", "slurm"))
-    assert f"--bind {here},{elsewhere} " in text
+    assert f"apptainer exec --bind /data,{here},{elsewhere} --pwd {here} /a.sif" in text
 
 
 @pytest.mark.parametrize(
