@@ -108,9 +108,11 @@ def mlflow_listening(folder: Path) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(constants.SERVE_ARTIFACTS_ENV_VAR, "true")
         patch.setenv(constants.ARTIFACTS_DESTINATION_ENV_VAR, str(folder / "artifacts"))
-        for opened in ("_tracking_store", "_model_registry_store", "_artifact_repo"):
-            patch.setattr(handlers, opened, None)
         store = f"sqlite:///{folder}/mlflow.db"
-        handlers.initialize_backend_stores(store, store, "mlflow-artifacts:/")
+        # Set here, as it would also make them the stores of this process.
+        opened = handlers._tracking_store_registry.get_store(store, "mlflow-artifacts:/")
+        patch.setattr(handlers, "_tracking_store", opened)
+        patch.setattr(handlers, "_model_registry_store", handlers._model_registry_store_registry.get_store(store))
+        patch.setattr(handlers, "_artifact_repo", None)
         with listening(app, timeout_keep_alive=60) as port:
             yield f"http://127.0.0.1:{port}"

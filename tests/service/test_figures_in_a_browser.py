@@ -28,8 +28,6 @@ from sweeps.tracking.recorder import Recorder  # noqa: E402
 
 pytestmark = pytest.mark.timeout(240)
 
-WITHIN_MS = 30_000
-"""Until a figure has been made and drawn on a busy machine."""
 SWEEP = "/sweeps/searched"
 
 
@@ -59,8 +57,7 @@ def server(folder: Path, alive: Recorder) -> Iterator[WebServer]:
 @pytest.fixture
 def page(browser: Browser, server: WebServer) -> Iterator[Page]:
     """A page on a desk, which waits for its figures."""
-    expect.set_options(timeout=WITHIN_MS)
-    yield from watched_page(browser, server, WITHIN_MS, viewport={"width": 1400, "height": 900})
+    yield from watched_page(browser, server, viewport={"width": 1400, "height": 900})
 
 
 def test_a_report_fits_a_phone_and_follows_the_colour_scheme(browser: Browser, folder: Path, tmp_path: Path) -> None:
@@ -78,7 +75,7 @@ def test_a_report_fits_a_phone_and_follows_the_colour_scheme(browser: Browser, f
     for scheme, background, line in (("dark", "#11151b", "#f4f7fb"), ("light", "#f6f7f9", "#111827")):
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
         expect(page.locator("body")).to_have_css("background-color", rgb(background))
-        expect(curve).to_have_css("stroke", rgb(line), timeout=WITHIN_MS)
+        expect(curve).to_have_css("stroke", rgb(line))
     context.close()
 
 
@@ -161,8 +158,8 @@ def test_a_choice_leaves_the_page_and_its_table_scrolled_where_they_were(page: P
     page.get_by_role("link", name="took").click()
     expect(page.locator("th[aria-sort]")).to_contain_text("took")
     # Not `wait_for_function`: it asks again from within the page, whose policy forbids to evaluate a text there.
-    wait_until(lambda: table.evaluate("table => table.scrollTop") == 40, WITHIN_MS / 1000)
-    wait_until(lambda: abs(top(table) - before) < 3, WITHIN_MS / 1000)
+    wait_until(lambda: table.evaluate("table => table.scrollTop") == 40)
+    wait_until(lambda: abs(top(table) - before) < 3)
 
 
 def top(element: Locator) -> float:
