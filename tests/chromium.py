@@ -24,21 +24,33 @@ def chromium() -> str:
     return found
 
 
-def watched_page(
-    browser: Browser, server: WebServer, within_ms: int, expected: Sequence[str] = (), **options: Any
-) -> Iterator[Page]:
+WITHIN_MS = 60_000
+"""Until what a page shows has come, on a busy machine."""
+HASTE = """
+const plain = window.setTimeout;
+const shorter = { 800: 200, 2000: 200, 4000: 200, 8000: 200 };
+window.setTimeout = (done, ms, ...more) => plain(done, shorter[ms] ?? ms, ...more);
+"""
+"""Pauses of `page.js` and `preview.js`, in milliseconds, and what they last instead."""
+
+
+def hasten(page: Page) -> None:
+    """Let a page look for news five times a second, and check what is typed at once."""
+    page.add_init_script(HASTE)
+
+
+def watched_page(browser: Browser, server: WebServer, expected: Sequence[str] = (), **options: Any) -> Iterator[Page]:
     """A page of a service; nothing it does may break the content security policy or end in another error.
 
     Args:
         browser: Where it is opened.
         server: The service.
-        within_ms: Milliseconds until what is waited for must have come.
         expected: Words of the errors that the console may have.
         **options: Options of the browser's context.
     """
     context = browser.new_context(base_url=server.url, **options)
     page = context.new_page()
-    page.set_default_timeout(within_ms)
+    page.set_default_timeout(WITHIN_MS)
     errors: list[str] = []
     page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: errors.append(str(error)))

@@ -142,6 +142,8 @@ def serve(server: socket.socket, tests: list[str]) -> None:
     if not tests or "sweeps_train.loop" in sys.modules:
         for module in PRELOADED:
             importlib.import_module(module)
+    if "mlflow" in sys.modules:
+        importlib.import_module("mlflow.store.tracking.sqlalchemy_store")  # MLflow does with the first store, for 2 s
     gc.collect()
     gc.freeze()  # a collection in a fork would copy the pages of all that was imported
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks

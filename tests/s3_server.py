@@ -1,16 +1,14 @@
-"""A real S3 server on this machine (moto), for sweeps whose folder is in an object store."""
+"""A real S3 server in this process (moto), for sweeps whose folder is in an object store."""
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import boto3
-from recording import free_port
-from waiting import wait_until
+import requests
+from moto.server import ThreadedMotoServer
 
 BUCKET = "bucket"
 
@@ -18,13 +16,11 @@ BUCKET = "bucket"
 @contextmanager
 def s3_server(secret: str = "secret") -> Iterator[dict[str, str]]:
     """A server with an empty bucket; yields the environment variables by which it is reached."""
-    port = free_port()
-    code = "import sys; from moto.server import main; main(sys.argv[1:])"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # which tells of every request
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
     environment = {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ENDPOINT_URL": "http://{}:{}".format(*server.get_host_and_port()),
         "AWS_ACCESS_KEY_ID": "key",
         "AWS_SECRET_ACCESS_KEY": secret,
         "AWS_DEFAULT_REGION": "us-east-1",
@@ -37,16 +33,9 @@ def s3_server(secret: str = "secret") -> Iterator[dict[str, str]]:
         aws_secret_access_key=secret,
         region_name="us-east-1",
     )
-
-    def made() -> bool:
-        try:
-            return bool(client.create_bucket(Bucket=BUCKET))
-        except Exception:  # noqa: BLE001 - it has not started yet
-            return False
-
     try:
-        wait_until(made, 60)
+        client.create_bucket(Bucket=BUCKET)
         yield environment
     finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait()
+        requests.post(f"{environment['AWS_ENDPOINT_URL']}/moto-api/reset", timeout=30)  # its content is the process's
+        server.stop()

@@ -1,14 +1,17 @@
-"""A service's web application over a real connection, in this process, which starts none of the sweeps that wait."""
+"""Web applications over real connections, in this process: a service that starts none of the sweeps that wait, MLflow's
+server, and any other."""
 
 from __future__ import annotations
 
 import socket
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import uvicorn
 from recording import free_port
 from service_databases import make_service_database
@@ -91,3 +94,25 @@ def listening(application: Any, **options: Any) -> Iterator[int]:
     yield int(server.servers[0].sockets[0].getsockname()[1])
     server.should_exit = True
     thread.join(30)
+
+
+@contextmanager
+def mlflow_listening(folder: Path) -> Iterator[str]:
+    """MLflow's application as ``mlflow server`` has it, with a store in a folder; yields its address. The program
+    itself, ``recording.Server``, imports MLflow in two more processes, for many seconds."""
+    with warnings.catch_warnings(action="ignore"):  # its own
+        from mlflow.server import constants, handlers
+        from mlflow.server.fastapi_app import app
+
+    make_store(folder / "mlflow.db")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(constants.SERVE_ARTIFACTS_ENV_VAR, "true")
+        patch.setenv(constants.ARTIFACTS_DESTINATION_ENV_VAR, str(folder / "artifacts"))
+        store = f"sqlite:///{folder}/mlflow.db"
+        # Set here, as it would also make them the stores of this process.
+        opened = handlers._tracking_store_registry.get_store(store, "mlflow-artifacts:/")
+        patch.setattr(handlers, "_tracking_store", opened)
+        patch.setattr(handlers, "_model_registry_store", handlers._model_registry_store_registry.get_store(store))
+        patch.setattr(handlers, "_artifact_repo", None)
+        with listening(app, timeout_keep_alive=60) as port:
+            yield f"http://127.0.0.1:{port}"

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hydra._internal import defaults_list as hydra_defaults
 from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
-from hydra._internal.defaults_list import create_defaults_list
 from hydra._internal.hydra import Hydra
 from hydra._internal.sources_registry import SourcesRegistry
 from hydra._internal.utils import create_config_search_path
@@ -53,6 +53,19 @@ class _Files(CachingConfigRepository):
         self.cache = {}
 
 
+_interpolation_map = hydra_defaults._create_interpolation_map
+
+
+def _needed_interpolation_map(overrides: Any, defaults: list[Any], self_added: bool) -> DictConfig | None:
+    """Return the choices to which interpolations in a defaults list refer; None if it has none. Hydra makes them for
+    each file, which takes a quarter of a composition."""
+    is_needed = any(not each.is_self() and each.is_interpolation() for each in defaults)
+    return _interpolation_map(overrides, defaults, self_added) if is_needed else None
+
+
+hydra_defaults._create_interpolation_map = _needed_interpolation_map  # type: ignore[assignment]
+
+
 @functools.cache
 def override_parser() -> OverridesParser:
     """Return the parser of overrides, which is built only once."""
@@ -70,7 +83,7 @@ def compose_without_hydra(conf: str, overrides: Sequence[str]) -> tuple[DictConf
     loader._process_config_searchpath(conf, parsed, repository)
     with warnings.catch_warnings():  # about a behaviour that changed in Hydra 1.1
         warnings.filterwarnings("ignore", ".*Defaults list is missing `_self_`", UserWarning)
-        found = create_defaults_list(repository, conf, parsed, prepend_hydra=False, skip_missing=False)
+        found = hydra_defaults.create_defaults_list(repository, conf, parsed, prepend_hydra=False, skip_missing=False)
     config: DictConfig = loader._compose_config_from_defaults_list(defaults=found.defaults, repo=repository)
     OmegaConf.set_struct(config, value=True)
     loader._apply_overrides_to_config(found.config_overrides, config)

@@ -212,6 +212,7 @@ class Journal:
         self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, FILE_MODE)
         self.end = os.fstat(self._file).st_size
         """Size of the complete lines in bytes."""
+        is_new = self.end == 0
         self._on_disk = 0
         self._has_failed = False
         if self.end and os.pread(self._file, 1, self.end - 1) != b"\n":
@@ -219,7 +220,7 @@ class Journal:
         if self._versions[-1][1] < JOURNAL_VERSION:
             self._write(_line(Version(JOURNAL_VERSION, release())))
             self._versions.append((self.end, JOURNAL_VERSION))
-        self.position = min(_position(folder), self.end)
+        self.position = self.end if is_new else min(_position(folder), self.end)
         """Number of bytes that MLflow has received."""
 
     @staticmethod

@@ -177,10 +177,6 @@ def test_a_module_beside_the_working_folder_can_be_a_target(
     capsys.readouterr()
 
 
-def test_the_module_runs_as_a_program() -> None:
-    assert "run" in run_python("-m", "sweeps", "--help").stdout
-
-
 def test_what_a_killed_start_has_left_makes_way_for_the_sweep_that_is_run_again(
     working_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,9 +194,8 @@ def test_what_a_killed_start_has_left_makes_way_for_the_sweep_that_is_run_again(
     assert left.parent.exists()
 
 
-@pytest.mark.parametrize("content", ["", "import optuna\n\nstudy = optuna.create_study()\n"])
-def test_a_file_with_the_name_of_a_package_is_named(content: str, working_folder: Path) -> None:
-    (working_folder / "optuna.py").write_text(content)
+def test_a_file_with_the_name_of_a_package_is_named(working_folder: Path) -> None:
+    (working_folder / "optuna.py").write_text("import optuna\n\nstudy = optuna.create_study()\n")
     done = run_python("-m", "sweeps", "run", "conf=digits", "--dry-run", status=None)
     assert (done.returncode, done.stdout) == (2, "")
     assert f"{working_folder}/optuna.py: has the name of the package optuna" in done.stderr

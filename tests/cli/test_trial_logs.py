@@ -18,14 +18,15 @@ from web_server import WebServer, served
 import sweeps
 from sweeps.cli import run_command
 from sweeps.folders.trial_files import START_LINE, logs_folder
-from sweeps.runtime import worker_loop
+from sweeps.runtime import log_writer, worker_loop
 from sweeps.runtime.log_writer import BoundedFile
 from sweeps.texts.printable import printable
+from sweeps.tracking import trial_logs
 from sweeps.tracking.failed_attempts import FailedAttempt, from_text, to_text
 from sweeps.tracking.notes import TimedNote
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.recorder import Recorder
-from sweeps.tracking.trial_logs import AT_MOST, TrialLogs
+from sweeps.tracking.trial_logs import TrialLogs
 
 Captured = pytest.CaptureFixture[str]
 ERROR = "KeyError: 'x' (at users.py:3 in train: {}['x']); worker 1 on vm"
@@ -186,13 +187,13 @@ def test_follow_shows_what_comes_until_the_trial_has_ended(
     uri: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    monkeypatch.setattr("sweeps.cli.logs.POLL_EVERY_S", 0.2)
+    monkeypatch.setattr("sweeps.cli.logs.POLL_EVERY_S", 0.1)
     recorder = begin(uri)
     wait_until(lambda: [each.state for each in load_sweep(uri, "told").trials] == ["failed", "running"])
 
     def goes_on() -> None:
         for line in range(3):
-            time.sleep(0.4)
+            time.sleep(0.15)
             write("0004", 0, f"line {line}\n")
         write("0004", 0, "without an end")
         recorder.trials.end("0004", "finished", 9, 1)
@@ -205,36 +206,40 @@ def test_follow_shows_what_comes_until_the_trial_has_ended(
     assert text.splitlines()[1:] == ["hello of 0004/0", "line 0", "line 1", "line 2", "without an end"]
 
 
-def test_a_log_is_read_in_parts_and_goes_on_where_it_was_cut_meanwhile(ended: str) -> None:
+def test_a_log_is_read_in_parts_and_goes_on_where_it_was_cut_meanwhile(
+    ended: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, size in {"HEAD": 2**16, "TAIL": 2**16, "LARGEST": 4 * 2**16}.items():
+        monkeypatch.setattr(log_writer, name, size)
+    monkeypatch.setattr(trial_logs, "AT_MOST", 2**16)
     record = load_sweep(ended, "told")
     trial = next(each for each in record.trials if each.trial == "0004")
     file = BoundedFile(str(log_of("0004", 5)))
-    written, position, lines, count = 0, 0, list[str](), 0
-    while written < 60_000:
-        for _ in range(3_000):
+    end, written, position, lines = 4_000 * 99, 0, 0, list[str]()
+    while written < 4_000:
+        for _ in range(200):
             file.write(f"{written:098}\n".encode())
             written += 1
         part = TrialLogs(record, trial).read(5, position)
-        assert len(part.text) <= AT_MOST + 100
+        assert len(part.text) <= 2**16 + 100
         lines += part.text.splitlines()
         assert part.position > position
         position = part.position
-    while position < 60_000 * 99:
+    while position < end:
         part = TrialLogs(record, trial).read(5, position)
         lines += part.text.splitlines()
         position = part.position
-    assert position == 60_000 * 99
-    assert [int(line) for line in lines] == list(range(60_000))  # it kept up: nothing was left out of what it read
+    assert position == end
+    assert [int(line) for line in lines] == list(range(4_000))  # it kept up: nothing was left out of what it read
     again, position = list[str](), 0
-    while position < 60_000 * 99:
+    while position < end:
         part = TrialLogs(record, trial).read(5, position)
-        count += 1
-        assert part.more is (part.position < 60_000 * 99)
+        assert part.more is (part.position < end)
         again += part.text.splitlines()
         position = part.position
     assert sum("bytes are left out here]" in line for line in again) == 1
     assert again[0] == f"{0:098}"
-    assert again[-1] == f"{59_999:098}"
+    assert again[-1] == f"{3_999:098}"
     file.close()
 
 

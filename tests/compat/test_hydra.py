@@ -47,14 +47,16 @@ def test_a_composition_without_hydras_own_config_is_the_same_as_with_it(tmp_path
     (tmp_path / "net").mkdir()
     (tmp_path / "net" / "small.yaml").write_text("width: 2\n")
     (tmp_path / "net" / "large.yaml").write_text("width: 4\n")
-    (tmp_path / "a.yaml").write_text("defaults: [net: small, _self_]\nrate: 1\nhalf: ${net.width}\n")
+    (tmp_path / "of_small.yaml").write_text("kind: usual\n")
+    (tmp_path / "of_large.yaml").write_text("kind: huge\n")
+    (tmp_path / "a.yaml").write_text("defaults: [net: small, 'of_${net}', _self_]\nrate: 1\nhalf: ${net.width}\n")
     open_config_loader(Source, [tmp_path])
     overrides = ["net=large", "rate=3", "+more=[1,2]"]
     whole = hydra.compose("a", overrides=overrides, return_hydra_config=True)
     config, choices = compose_without_hydra("a", overrides)
     # Hydra's own part has the time of day, which may differ from one reading to the next.
     assert dict(config) == {name: whole[name] for name in whole if name != "hydra"}
-    assert choices == {"net": "large"}
+    assert (choices, config.kind) == ({"net": "large"}, "huge")
     assert choices.items() <= whole.hydra.runtime.choices.items()
     with pytest.raises(Exception, match="ratio"):
         compose_without_hydra("a", ["ratio=3"])

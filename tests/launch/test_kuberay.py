@@ -93,6 +93,8 @@ def test_a_sweep_becomes_a_ray_job_that_kuberays_schema_accepts(
     assert pod["containers"][0]["envFrom"] == [{"secretRef": {"name": "mlflow"}}]
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
     assert job["spec"]["activeDeadlineSeconds"] == 12 * 3600
+    assert job["spec"]["shutdownAfterJobFinishes"]
+    assert job["spec"].get("ttlSecondsAfterFinished", 0) == 0, "KubeRay keeps the pods, and their GPUs, for so long"
 
 
 def test_a_schedule_becomes_a_ray_cron_job_whose_attempts_share_a_name(
@@ -106,21 +108,15 @@ def test_a_schedule_becomes_a_ray_cron_job_whose_attempts_share_a_name(
     assert "--name=nightly-x7k2f" in printed
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_the_schema_refuses_what_kuberay_would(validators: dict[str, Draft202012Validator]) -> None:
+    job = manifests(submission())[-1]
+    for change in (
         {"entrypoint": 1},
         {"backoffLimit": "three"},
         {"entryPoint": "python"},
         {"rayClusterSpec": {"headGroupSpec": {"template": {"spec": {}}}}},
-    ],
-)
-def test_the_schema_refuses_what_kuberay_would(
-    change: dict[str, Any], validators: dict[str, Draft202012Validator]
-) -> None:
-    job = manifests(submission())[-1]
-    job["spec"] |= change
-    assert list(validators["RayJob"].iter_errors(job))
+    ):
+        assert list(validators["RayJob"].iter_errors({**job, "spec": {**job["spec"], **change}})), change
 
 
 def shell(line: str, **environment: str) -> list[str]:
@@ -282,19 +278,16 @@ def test_a_config_map_and_a_job_are_created_with_kubectl(kubectl: Path, capsys: 
     assert {each.name for each in kubectl.glob("* mine")} == {"configmap mine", "rayjob mine"}
 
 
-def test_a_job_of_another_sweep_with_the_same_name_is_left_alone(
+def test_a_job_of_another_sweep_with_the_same_name_is_left_alone_and_what_is_refused_leaves_nothing(
     kubectl: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (kubectl / "configmap mine").write_text("another's")
-    assert run_command(["submit", *BASE, "--to=kuberay", "--name=mine"])[0] == 2
-    assert "--name" in capsys.readouterr().err
-    assert not (kubectl / "rayjob mine").exists()
-
-
-def test_a_job_that_is_refused_leaves_no_config_map_in_the_way_of_the_next_try(kubectl: Path) -> None:
-    (kubectl / "rayjob mine").write_text("another's")
-    assert run_command(["submit", *BASE, "--to=kuberay", "--name=mine"])[0] == 2
-    assert not (kubectl / "configmap mine").exists()
+    config_map, job = kubectl / "configmap mine", kubectl / "rayjob mine"
+    for there, missing in ((config_map, job), (job, config_map)):
+        there.write_text("another's")
+        assert run_command(["submit", *BASE, "--to=kuberay", "--name=mine"])[0] == 2
+        assert "--name" in capsys.readouterr().err
+        assert not missing.exists(), "nothing is in the way of the next try"
+        there.unlink()
 
 
 def test_a_sweep_that_continues_is_a_job_of_its_own() -> None:
@@ -302,12 +295,6 @@ def test_a_sweep_that_continues_is_a_job_of_its_own() -> None:
     again = replace(first, arguments=["resume", "mine", "--json"])
     names = {manifests(each)[-1]["metadata"]["name"] for each in (first, again)}
     assert len(names) == 2, "KubeRay starts no RayJob twice"
-
-
-def test_pods_end_with_the_sweep() -> None:
-    job = manifests(submission())[-1]["spec"]
-    assert job["shutdownAfterJobFinishes"]
-    assert job.get("ttlSecondsAfterFinished", 0) == 0, "KubeRay keeps the pods, and their GPUs, for so long"
 
 
 def test_without_kubectl_the_message_says_what_to_do(

@@ -1,7 +1,6 @@
 """Sweeps on a real Slurm of two nodes: requeued at their time limit, after lost nodes and failures; several at once.
 
-``make test-slurm`` installs what they need and runs them all; the quick tests contain the first one, where it is
-installed.
+``make test-slurm`` installs what they need and runs them; neither ``make test`` nor ``make test-slow`` does.
 """
 
 from __future__ import annotations
@@ -136,7 +135,6 @@ def test_a_sweep_runs_as_a_job_and_the_next_commands_are_shown(sweeps: Sweeps) -
     assert sweeps.show("quick")["counts"]["finished"] == 2
 
 
-@pytest.mark.slow
 def test_a_sweep_on_two_nodes_is_requeued_at_its_time_limit_and_continues_by_itself(sweeps: Sweeps) -> None:
     length = ("search.num_trials=150", "train.max_steps=150", "train.eval_every=25")
     options = ("cluster.slurm.time_limit=1:00:00", "cluster.slurm.stop_before_limit_s=120")
@@ -163,7 +161,6 @@ def test_a_sweep_on_two_nodes_is_requeued_at_its_time_limit_and_continues_by_its
     assert sweeps.cluster.job(job)["Restarts"] == "1"
 
 
-@pytest.mark.slow
 def test_a_sweep_survives_a_node_that_is_lost(sweeps: Sweeps) -> None:
     job = sweeps.slow("lost", 30)
     sweeps.wait_for("trial 0000 started", "lost", 300)
@@ -192,7 +189,6 @@ def drivers(name: str) -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.slow
 def test_a_failure_is_retried_and_counted_and_a_mistake_is_not(sweeps: Sweeps) -> None:
     job = sweeps.slow("killed", 20, "cluster.slurm.max_failures=1")
     sweeps.wait_for("trial 0000 started", "killed", 300)
@@ -213,7 +209,6 @@ def test_a_failure_is_retried_and_counted_and_a_mistake_is_not(sweeps: Sweeps) -
     sweeps.wait_for(rf"job {number}-0: the sweep cannot run", "wrong", 120)
 
 
-@pytest.mark.slow
 def test_two_jobs_on_one_node_do_not_meet(sweeps: Sweeps) -> None:
     jobs = [sweeps.slow(name, 25, "cluster.slurm.options=['--nodelist=n1']") for name in ("left", "right")]
     for name in ("left", "right"):
@@ -226,7 +221,6 @@ def test_two_jobs_on_one_node_do_not_meet(sweeps: Sweeps) -> None:
     assert [path.name for job in jobs for path in Path("/tmp").glob(f"ray-{job}-*")] == []
 
 
-@pytest.mark.slow
 def test_jobs_of_one_name_wait_for_each_other_and_mails_are_sent(sweeps: Sweeps) -> None:
     own = ("cluster.slurm.singleton=true", "cluster.slurm.job_name=alone", "cluster.slurm.mail_to=me@example.org")
     first, second = (sweeps.slow(name, 3, *own) for name in ("one", "two"))
@@ -239,7 +233,6 @@ def test_jobs_of_one_name_wait_for_each_other_and_mails_are_sent(sweeps: Sweeps)
     assert "me@example.org" in mails
 
 
-@pytest.mark.slow
 def test_a_stopped_sweep_is_continued_by_another_job_and_in_place(sweeps: Sweeps) -> None:
     def steps() -> int:
         return sum(trial["steps"] or 0 for trial in sweeps.show("again")["trials"])
@@ -261,7 +254,6 @@ def test_a_stopped_sweep_is_continued_by_another_job_and_in_place(sweeps: Sweeps
     assert sweeps.steps(trial["run_id"], "reported") == list(range(1, 41))
 
 
-@pytest.mark.slow
 def test_inside_of_a_job_the_sweep_runs_in_place(sweeps: Sweeps) -> None:
     tokens = ("conf=digits", "search.num_trials=2", "train.max_steps=20", "tracking.report=false")
     done = sweeps.in_place("submit", *tokens, "--to=slurm", "--name=inside")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from fork_server import run_forked
+from waiting import wait_until
 
 from sweeps.cli import run_command
-from sweeps.launch.slurm import batch_script
+from sweeps.launch.slurm import batch_script, run_in_place
 from sweeps.launch.submission import new_submission
 
 
@@ -113,31 +115,36 @@ def test_in_salloc_on_the_login_node_the_first_node_is_the_head_and_unequal_node
 
 INTERRUPTED = """
 while [ ! -e "$stop" ]; do sleep 0.1; done
-sleep 2
+sleep 0.5
 touch saved
 echo 130 > "$status"
 """
 """A driver in a step of srun, and its reaction to Ctrl-C."""
 
 
-def test_ctrl_c_in_place_waits_until_the_trials_have_saved_their_state(here: Path) -> None:
+def submit_in_place(here: Path) -> None:
+    os.chdir(here)
+    os.setsid()
+    (here / "group").write_text(str(os.getpid()))
+    sys.exit(run_in_place(new_submission(["conf=digits"], [], "mine", "submit", "slurm")))
+
+
+def press_ctrl_c(here: Path) -> None:
+    wait_until((here / "started").exists)
+    os.killpg(int((here / "group").read_text()), signal.SIGINT)
+
+
+def test_ctrl_c_in_place_waits_until_the_trials_have_saved_their_state(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     programs = here / "bin"
     programs.mkdir()
     (programs / "srun").write_text(f"#!/bin/bash\ntouch started\n{INTERRUPTED}")
     (programs / "srun").chmod(0o755)
-    submit = (
-        "import sys; from sweeps.launch.slurm import run_in_place; "
-        "from sweeps.launch.submission import new_submission; "
-        "sys.exit(run_in_place(new_submission(['conf=digits'], [], 'mine', 'submit', 'slurm')))"
-    )
     job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_NODELIST": "n1", "SLURM_JOB_CPUS_PER_NODE": "2"}
-    environment = {**os.environ, **job, "PATH": f"{programs}:{os.environ['PATH']}"}
-    with subprocess.Popen([sys.executable, "-c", submit], env=environment, start_new_session=True) as process:
-        while not (here / "started").exists():
-            assert process.poll() is None
-            time.sleep(0.1)
-        os.killpg(process.pid, signal.SIGINT)
-        assert process.wait() == 130
+    for name, value in {**job, "PATH": f"{programs}:{os.environ['PATH']}"}.items():
+        monkeypatch.setenv(name, value)
+    assert run_forked([functools.partial(submit_in_place, here), functools.partial(press_ctrl_c, here)]) == [130, 0]
     assert (here / "saved").exists()
 
 
@@ -151,26 +158,16 @@ def test_the_driver_gets_the_overrides_as_they_were_typed() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("runtime", "words"),
-    [
-        ("pyxis", ["--container-image=/a.sif", "--container-mounts=/data:/data,{here}:{here}"]),
-        ("apptainer", ["apptainer exec --bind /data,{here} --pwd {here} /a.sif"]),
-    ],
-)
-def test_a_container_has_the_working_folder_and_the_mounts(here: Path, runtime: str, words: list[str]) -> None:
-    text = script(f"cluster.slurm.container={{runtime: {runtime}, image: /a.sif, mounts: [/data]}}")
-    assert all(word.format(here=here) in text for word in words)
-    assert "python=python3\n" in text
-
-
-def test_a_container_has_the_folders_of_configs_from_elsewhere(
+def test_a_container_has_the_working_folder_the_mounts_and_the_folders_of_configs_from_elsewhere(
     here: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
+    text = script("cluster.slurm.container={runtime: pyxis, image: /a.sif, mounts: [/data]}")
+    assert f"--container-image=/a.sif --container-mounts=/data:/data,{here}:{here}" in text
+    assert "python=python3\n" in text
     elsewhere = tmp_path_factory.mktemp("my_conf")
-    tokens = ["conf=digits", "cluster.slurm.container={runtime: apptainer, image: /a.sif}"]
+    tokens = ["conf=digits", "cluster.slurm.container={runtime: apptainer, image: /a.sif, mounts: [/data]}"]
     text = batch_script(new_submission(tokens, [elsewhere], "mine", "submit", "slurm"))
-    assert f"--bind {here},{elsewhere} " in text
+    assert f"apptainer exec --bind /data,{here},{elsewhere} --pwd {here} /a.sif" in text
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -239,46 +240,47 @@ def scratch(folder: Path, name: str) -> Path:
     return folder / name
 
 
+@cache
+def config_of(conf: str) -> Any:
+    return make_plan([f"conf={conf}"], [], None, "").config
+
+
 @pytest.mark.parametrize(
-    ("tokens", "is_trained", "refused"),
+    ("conf", "is_trained", "refused"),
     [
-        (["conf=ray_train_function"], False, True),
-        (["conf=ray_train_function"], True, False),
-        (["conf=huggingface_trainer"], False, False),
-        (["conf=command"], False, True),
-        (["conf=command"], True, False),
+        ("ray_train_function", False, True),
+        ("ray_train_function", True, False),
+        ("huggingface_trainer", False, False),
+        ("command", False, True),
+        ("command", True, False),
     ],
-    ids=str,
 )
 def test_what_a_users_own_training_saves_is_judged_by_its_files_where_there_are_some(
-    tokens: list[str], is_trained: bool, refused: bool
+    conf: str, is_trained: bool, refused: bool
 ) -> None:
-    config = make_plan(tokens, [], None, "").config
     with pytest.raises(UserError, match="use --no-register") if refused else nullcontext():
-        check_registration(config, "name", None, merged=True, is_trained=is_trained)
+        check_registration(config_of(conf), "name", None, merged=True, is_trained=is_trained)
 
 
 @pytest.mark.parametrize("name", ["shared ", " shared", "sha\u202ered", "sha\u200bred"])
 def test_no_models_name_looks_like_anothers(name: str) -> None:
     with pytest.raises(UserError, match="a model's name must"):
-        check_registration(make_plan(["conf=digits"], [], None, "").config, name, None, merged=False)
+        check_registration(config_of("digits"), name, None, merged=False)
 
 
 @pytest.mark.parametrize(
-    ("tokens", "asked", "conf", "expected"),
+    ("conf", "asked", "name", "expected"),
     [
-        (["conf=digits"], None, "digits", "digits"),
-        (["conf=digits"], None, "mine.v2 50%", "mine-v2 50-"),  # a name of a conf that no model may have
-        (["conf=digits"], "mine", "digits", "mine"),
-        (["conf=ray_train_function"], None, "ray_train_function", None),  # nobody else can load what it saves
-        (["conf=ray_train_function"], "mine", "ray_train_function", "mine"),
+        ("digits", None, "digits", "digits"),
+        ("digits", None, "mine.v2 50%", "mine-v2 50-"),  # a name of a conf that no model may have
+        ("digits", "mine", "digits", "mine"),
+        ("ray_train_function", None, "ray_train_function", None),  # nobody else can load what it saves
+        ("ray_train_function", "mine", "ray_train_function", "mine"),
     ],
-    ids=str,
 )
 def test_a_retraining_registers_under_a_name_that_mlflow_takes_or_not_at_all(
-    tokens: list[str], asked: str | None, conf: str, expected: str | None
+    conf: str, asked: str | None, name: str, expected: str | None
 ) -> None:
-    config = make_plan(tokens, [], None, "").config
-    assert retrained_model(config, asked, conf) == expected
+    assert retrained_model(config_of(conf), asked, name) == expected
     if asked is None and expected is not None:
-        check_registration(config, expected, None, merged=False)
+        check_registration(config_of(conf), expected, None, merged=False)

@@ -38,7 +38,7 @@ def table(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("target", "library"),
     [
-        ("xgboost.XGBClassifier", "xgboost"),
+        pytest.param("xgboost.XGBClassifier", "xgboost", marks=pytest.mark.slow),  # half of the time is its import
         ("lightgbm.LGBMClassifier", "lightgbm"),
         (f"{__name__}.OwnRegression", "sklearn"),
     ],

@@ -132,7 +132,7 @@ def test_the_verb_writes_where_it_is_told_and_says_where_and_the_sweeps_run_has_
 
 def test_a_sweep_with_several_objectives_has_its_front(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/mlflow.db"
-    record_sweep(uri, Objectives(("eval/loss", "speed"), ("min", "max")))
+    record_sweep(uri, Objectives(("eval/loss", "speed"), ("min", "max")), trials=8)
     record = load_sweep(uri, "s")
     page = make_report(record, tmp_path / "report")
     figures = Page(page.read_text(encoding="utf-8")).data["figures"]

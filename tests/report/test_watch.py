@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import io
 import os
 import signal
-import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
-from processes import outputs
+from fork_server import run_forked
 from recording import open_recorder
 from rich.console import Console
 from waiting import wait_until
 
-from sweeps.cli import run_command
+from sweeps.cli import main, run_command
 from sweeps.config.objectives import Objectives
 from sweeps.errors import TrackingUnreachable
 from sweeps.report import watch as watching
@@ -86,24 +87,27 @@ def test_without_a_terminal_there_is_a_line_for_each_change(running: Recorder, w
     ]
 
 
+def watch_it(folder: Path) -> None:
+    os.chdir(folder)
+    with Path("out").open("w", buffering=1) as out, Path("err").open("w") as err:
+        Path("process").write_text(str(os.getpid()))
+        sys.argv = ["sweeps", "show", "s", "--watch"]
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            main()
+
+
+def press_ctrl_c(folder: Path) -> None:
+    wait_until(lambda: (folder / "out").exists() and "trial 0000 finished" in (folder / "out").read_text())
+    os.kill(int((folder / "process").read_text()), signal.SIGINT)
+
+
 def test_ctrl_c_leaves_the_watch_and_not_the_sweep(
     running: Recorder, working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "sweeps", "show", "s", "--watch"],
-        cwd=working_folder,
-        env=dict(os.environ),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    first = process.stdout.readline()
-    assert "trial 0000 finished" in first
-    process.send_signal(signal.SIGINT)
-    out, err = outputs(process, 30)
-    assert (process.returncode, err) == (0, "")
-    assert "s running" in out
+    watched, interrupted = (functools.partial(each, working_folder) for each in (watch_it, press_ctrl_c))
+    assert run_forked([watched, interrupted]) == [0, 0]
+    assert Path("err").read_text() == ""
+    assert "s running" in Path("out").read_text()
     assert load(working_folder).status == "running"
     running.close("stopped")
     assert run_command(["show", "s", "--watch"]) == (0, None)

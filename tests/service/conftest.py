@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from chromium import chromium
+from chromium import WITHIN_MS, chromium
 from composed_once import composing_once
 from guarded_app import Stopped
 
@@ -29,8 +29,9 @@ def clock() -> Stopped:
 @pytest.fixture(scope="session")
 def _chromium() -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
     """The system's Chromium for all tests of this process, and the event loop of Playwright."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=WITHIN_MS)
     program = chromium()
     with sync_playwright() as play:
         started = play.chromium.launch(executable_path=program, args=["--no-sandbox"])

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from chromium import WITHIN_MS
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from searched_sweep import BEST, FAILED, record_searched_sweep
@@ -29,8 +30,6 @@ from sweeps.service.database.engine import writing  # noqa: E402
 from sweeps.service.queue import jobs  # noqa: E402
 from sweeps.service.queue.job_requests import Run  # noqa: E402
 
-WITHIN_MS = 60_000
-"""Until a figure or a preview has come on a busy machine."""
 WIDTHS = (1400, 390)
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 SWEEP = "/sweeps/searched"
@@ -140,9 +139,9 @@ def test_axe_finds_nothing_and_no_page_is_wider_than_the_screen(page: Page, path
     for figure in figures.all():
         figure.scroll_into_view_if_needed()
     if figures.count():  # some have nothing to draw yet
-        expect(figures.locator(".js-plotly-plot").first).to_be_attached(timeout=WITHIN_MS)
+        expect(figures.locator(".js-plotly-plot").first).to_be_attached()
     if path in WITH_PREVIEW:
-        expect(page.locator("#preview dl")).to_be_visible(timeout=WITHIN_MS)
+        expect(page.locator("#preview dl")).to_be_visible()
     if path == "/api/docs":
         page.locator("#operations-sweeps-plan_api_v1_plans_post .opblock-summary-control").click()
         page.get_by_role("button", name="Try it out").click()

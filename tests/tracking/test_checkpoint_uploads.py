@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -29,13 +28,15 @@ def make_checkpoint(folder: Path, *names: str) -> Path:
 
 
 def test_a_checkpoint_that_was_removed_meanwhile_is_warned_of_once(
-    uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(artifact_uploader, "UPLOAD_AFTER_S", 0.0)
     recorder = open_recorder(uri)
     recorder.trials.start("0", POINT, CONFIG, 1)
+    uploader = recorder._delivery._uploader
     for number in range(3):
         recorder.trials.record_checkpoint("0", str(tmp_path / f"gone{number}"), "last")
-        time.sleep(0.4)
+        wait_until(lambda: not uploader._queue and uploader._busy is None)
     recorder.close("finished")
     assert sum("gone" in message for message in caplog.messages) == 1
     assert load_sweep(uri, "digits-1").trials[0].checkpoint is None
@@ -71,6 +72,7 @@ def test_a_checkpoint_that_cannot_be_copied_does_not_keep_the_others_out(
     uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(artifact_uploader, "TURN_S", 0.2)
+    monkeypatch.setattr(artifact_uploader, "UPLOAD_AFTER_S", 0.2)
     recorder = open_recorder(uri)
     for trial in ("0", "1", "2"):
         recorder.trials.start(trial, POINT, CONFIG, 1)

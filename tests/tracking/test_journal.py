@@ -21,6 +21,7 @@ from recording import CONFIG, POINT, artifact_files, history, open_recorder, rec
 
 from sweeps import constants
 from sweeps.errors import StorageFailed, UserError
+from sweeps.tracking import outbox
 from sweeps.tracking.checkpoint_weights import Weights
 from sweeps.tracking.journal import (
     JOURNAL_FILE,
@@ -283,19 +284,20 @@ def test_what_was_measured_for_a_deleted_run_does_not_reach_the_one_that_replace
     assert [each.value for each in batches["1"].points] == [3.0, 2.0]
 
 
-def test_delivering_everything_once_more_changes_nothing(uri: str) -> None:
+def test_delivering_everything_once_more_changes_nothing(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "POINTS_PER_CALL", 100)  # so that it takes several calls
     recorder = open_recorder(uri)
     recorder.trials.start("0", POINT, CONFIG, 1)
-    for step in range(1, 1200):
+    for step in range(1, 120):
         recorder.trials.log("0", step, {"eval/loss": 1 / step, "odd": math.nan, "huge": math.inf}, 1000 + step)
-    recorder.trials.record_exploit("0", 1, 600, {"train.lr": 0.25})
-    for step in range(601, 900):
+    recorder.trials.record_exploit("0", 1, 60, {"train.lr": 0.25})
+    for step in range(61, 90):
         recorder.trials.log("0", step, {"eval/loss": 1 / step}, 9000 + step)
-    recorder.trials.end("0", "finished", 900, 1)
+    recorder.trials.end("0", "finished", 90, 1)
     recorder.update({"finished": 1}, [("0", (0.1,), POINT)], {"wall_s": 1.0})
     assert not recorder.close("finished")
     before = everything(uri)
-    assert len(before["0"]["metrics"]["eval/loss"]) == 1199 + 299
+    assert len(before["0"]["metrics"]["eval/loss"]) == 119 + 29
 
     Path("outputs/digits-1", POSITION_FILE).unlink()
     assert not open_recorder(uri, resume=True).close("finished")
@@ -311,7 +313,7 @@ def test_after_a_trial_went_back_a_resumed_driver_knows_which_steps_are_new(uri:
             recorder.trials.log("0", step, {"eval/loss": 1.0}, step)
         recorder.trials.record_exploit("0", 1, 2, {"train.lr": 0.5})
         recorder.trials.log("0", 3, {"eval/loss": 2.0}, 10)
-        import time; time.sleep(1.5)
+        assert recorder._delivery.flush()
         """,
     )
     recorder = open_recorder(uri, resume=True)
@@ -338,7 +340,7 @@ def test_what_a_trial_measures_that_has_lost_the_state_it_took_over_is_recorded_
         recorder.trials.log_account("0", 3, TimeAccount(training=1.0))
         recorder.trials.log("0", 4, {"eval/loss": 2.0}, 10)
         recorder.trials.log("0", 1, {"eval/loss": 3.0}, 11)
-        import time; time.sleep(1.5)
+        assert recorder._delivery.flush()
         """,
     )
     recorder = open_recorder(uri, resume=True)

@@ -33,8 +33,16 @@ def notes(uri: str, sweep: str = "digits-1") -> dict[str, str]:
 # --- descriptions ---------------------------------------------------------------------------------------------------
 
 
-def test_a_trial_says_how_it_ended_with_which_values_and_what_to_type(uri: str) -> None:
+def test_a_sweep_leads_to_its_trials_and_a_trial_says_how_it_ended_with_which_values_and_what_to_type(uri: str) -> None:
+    from mlflow import MlflowClient
+
     record_small_sweep(uri)
+    sweep = load_sweep(uri, "digits-1")
+    number, of_sweep = sweep.mlflow.experiment_id, sweep.tags["mlflow.note.content"]
+    assert f"({trials_page(number, 'digits-1', 'eval/loss', 'min')})" in of_sweep
+    assert f"({trials_page(number, 'digits-1', 'eval/loss', 'min', charts=True)})" in of_sweep
+    assert "Each sweep is a run" in MlflowClient(uri).get_experiment(number).tags["mlflow.note.content"]
+    assert run_page(sweep.mlflow).startswith(f"#/experiments/{number}/runs/{sweep.mlflow.run_id}?")
     told = notes(uri)
     assert "**finished** after" in told["0"]
     assert "the scheduler ended it early" in told["1"]
@@ -158,19 +166,6 @@ def test_the_installed_mlflow_reads_its_addresses_as_they_are_written() -> None:
     elsewhere = query.keys() - {*json.loads(facets)}
     assert elsewhere == {"workflowType", "compareRunsMode"}
     assert all(f'"{name}"' in text for name in elsewhere)
-
-
-def test_the_description_of_a_sweep_leads_to_its_trials(uri: str) -> None:
-    from mlflow import MlflowClient
-
-    record_small_sweep(uri)
-    sweep, client = load_sweep(uri, "digits-1"), MlflowClient(uri)
-    number = sweep.mlflow.experiment_id
-    told = sweep.tags["mlflow.note.content"]
-    assert f"({trials_page(number, 'digits-1', 'eval/loss', 'min')})" in told
-    assert f"({trials_page(number, 'digits-1', 'eval/loss', 'min', charts=True)})" in told
-    assert "Each sweep is a run" in client.get_experiment(number).tags["mlflow.note.content"]
-    assert run_page(sweep.mlflow).startswith(f"#/experiments/{number}/runs/{sweep.mlflow.run_id}?")
 
 
 @pytest.mark.slow

@@ -47,20 +47,14 @@ def test_the_second_store_on_a_machine_is_like_the_first(tmp_path: Path, monkeyp
     assert [each.name for each in (tmp_path / "second").iterdir()] == ["mlflow.db"]
 
 
-def test_a_damaged_copy_is_not_kept_from_a_store_with_runs(tmp_path: Path) -> None:
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    client = connect(uri)
-    kept = empty_store_copy(mlflow.__version__)
-    kept.unlink()
-    client.create_run("0")
-    connect(uri)
-    assert not kept.exists()
-
-
-def test_a_cache_that_cannot_be_written_leaves_the_work_to_mlflow(
+def test_no_copy_is_kept_of_a_store_that_exists_or_where_none_can_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setenv("SWEEPS_CACHE", str(tmp_path / "file"))
-    client = connect(f"sqlite:///{tmp_path}/mlflow.db")
-    assert [each.name for each in client.search_experiments()] == ["Default"]
+    with monkeypatch.context() as patch:
+        patch.setenv("SWEEPS_CACHE", str(tmp_path / "file"))
+        client = connect(f"sqlite:///{tmp_path}/mlflow.db")
+    assert [each.name for each in client.search_experiments()] == ["Default"]  # MLflow has made it by itself
+    client.create_run("0")
+    connect(f"sqlite:///{tmp_path}/mlflow.db")
+    assert not empty_store_copy(mlflow.__version__).exists()

@@ -8,38 +8,38 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from recording import CONFIG, POINT, Server, artifact_files, history, open_recorder, record_small_sweep
-from stores import make_store
+from recording import CONFIG, POINT, artifact_files, history, open_recorder, record_small_sweep
 from waiting import wait_until
+from web_server import mlflow_listening
 
 from sweeps.cli import app
+from sweeps.tracking import artifact_uploader
 from sweeps.tracking.mlflow_pages import experiment_page, trials_page
 from sweeps.tracking.reader import load_sweep
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("server")
-    make_store(folder / "mlflow.db")
-    server = Server(folder)
-    yield server
-    server.kill()
+def server_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("server")
+
+
+@pytest.fixture(scope="module")
+def server_uri(server_folder: Path) -> Iterator[str]:
+    with mlflow_listening(server_folder) as address:
+        yield address
 
 
 @pytest.fixture(params=["database", "server"])
 def store(request: pytest.FixtureRequest, uri: str) -> str:
-    if request.param == "database":
-        return uri
-    server: Server = request.getfixturevalue("server")
-    return server.uri
+    return uri if request.param == "database" else str(request.getfixturevalue("server_uri"))
 
 
 def test_a_server_shows_the_same_as_its_database_and_ui_prints_the_pages(
-    server: Server, capsys: pytest.CaptureFixture[str]
+    server_uri: str, server_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record_small_sweep(server.uri)
-    by_server = load_sweep(server.uri, "digits-1")
-    by_sql = load_sweep(f"sqlite:///{server.folder}/mlflow.db", "digits-1")
+    record_small_sweep(server_uri)
+    by_server = load_sweep(server_uri, "digits-1")
+    by_sql = load_sweep(f"sqlite:///{server_folder}/mlflow.db", "digits-1")
     assert by_server.trials == by_sql.trials
     assert by_server.tags == by_sql.tags
     assert by_server.as_json() | {"mlflow": None} == by_sql.as_json() | {"mlflow": None}
@@ -47,11 +47,11 @@ def test_a_server_shows_the_same_as_its_database_and_ui_prints_the_pages(
     number = by_server.mlflow.experiment_id
     which = number, "digits-1", "eval/loss", "min"
     for arguments in (["ui"], ["ui", "digits-1"]):
-        app.main([*arguments, f"--tracking-uri={server.uri}"], standalone_mode=False)
+        app.main([*arguments, f"--tracking-uri={server_uri}"], standalone_mode=False)
         printed = capsys.readouterr().err
-        assert f"digits-1, trials: {server.uri}/{trials_page(*which)}\n" in printed
-        assert f"{server.uri}/{trials_page(*which, charts=True)}\n" in printed
-        assert f"{server.uri}/{experiment_page(number)}\n" in printed
+        assert f"digits-1, trials: {server_uri}/{trials_page(*which)}\n" in printed
+        assert f"{server_uri}/{trials_page(*which, charts=True)}\n" in printed
+        assert f"{server_uri}/{experiment_page(number)}\n" in printed
 
 
 def test_values_that_are_no_numbers_stay_visible(store: str) -> None:
@@ -68,7 +68,11 @@ def test_values_that_are_no_numbers_stay_visible(store: str) -> None:
     assert sweep.as_json()["trials"][0]["value"] is None
 
 
-def test_a_newer_checkpoint_replaces_the_older_whole(store: str, tmp_path: Path) -> None:
+def test_a_newer_checkpoint_replaces_the_older_whole(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(artifact_uploader, "UPLOAD_AFTER_S", 0.1)
+
     def checkpoint(name: str, *files: str) -> str:
         for file in files:
             path = tmp_path / name / file

@@ -20,48 +20,41 @@ from sweeps.tracking.journal import Tags
 from sweeps.tracking.reader import list_sweeps, load_sweep
 
 
-def test_both_readers_see_the_same(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    record_small_sweep(uri)
-    record_small_sweep(uri, "o'brien-2")
-    by_sql = list_sweeps(uri), load_sweep(uri, "digits-1"), load_sweep(uri, "o'brien-2", "digits")
-    monkeypatch.setattr(store, "queryable_file", lambda uri: None)
-    monkeypatch.setattr(store, "PAGE", 3)
-    assert (list_sweeps(uri), load_sweep(uri, "digits-1"), load_sweep(uri, "o'brien-2", "digits")) == by_sql
-    assert [summary.sweep for summary in by_sql[0]] == ["o'brien-2", "digits-1"]
-    assert by_sql[0][1].best == 0.2
-
-
-def test_deleted_runs_are_left_out(uri: str) -> None:
+def test_both_readers_see_the_same_without_deleted_runs(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from mlflow import MlflowClient
 
     record_small_sweep(uri)
-    MlflowClient(uri).delete_run(load_sweep(uri, "digits-1").mlflow.run_id)
-    assert list_sweeps(uri) == []
+    record_small_sweep(uri, "o'brien-2")
+    by_sql = list_sweeps(uri), load_sweep(uri, "digits-1"), load_sweep(uri, "o'brien-2", "digits")
+    with monkeypatch.context() as by_mlflow:
+        by_mlflow.setattr(store, "queryable_file", lambda uri: None)
+        by_mlflow.setattr(store, "PAGE", 3)
+        assert (list_sweeps(uri), load_sweep(uri, "digits-1"), load_sweep(uri, "o'brien-2", "digits")) == by_sql
+    assert [summary.sweep for summary in by_sql[0]] == ["o'brien-2", "digits-1"]
+    assert by_sql[0][1].best == 0.2
+    with pytest.raises(UnknownName, match="did you mean digits-1"):
+        load_sweep(uri, "digit-1")
+    MlflowClient(uri).delete_run(by_sql[1].mlflow.run_id)
+    assert [each.sweep for each in list_sweeps(uri)] == ["o'brien-2"], "a deleted run is left out"
 
 
-@pytest.mark.parametrize("edited", ["{", "[1]", "7", '{"wall_s": [], "account": 3, "running": "x"}', "nan", "[x]"])
-def test_tags_that_somebody_has_edited_hide_no_sweep(uri: str, edited: str) -> None:
+def test_tags_that_somebody_has_edited_hide_no_sweep(uri: str) -> None:
     from mlflow import MlflowClient
 
     record_small_sweep(uri)
     client, whole = MlflowClient(uri), load_sweep(uri, "digits-1")
-    for run, tags in (
-        (
-            whole.mlflow.run_id,
-            (constants.TAG_COUNTS, constants.TAG_TIME, constants.TAG_PLANNED, constants.TAG_BEST_VALUE),
-        ),
-        (whole.trials[0].run_id, (constants.TAG_ACCOUNT, constants.TAG_STEPS, *constants.WEIGHTS_TAGS.values())),
-    ):
-        for tag in tags:
-            client.set_tag(run, tag, edited)
-    assert [each.sweep for each in list_sweeps(uri)] == ["digits-1"]
-    assert len(load_sweep(uri, "digits-1").trials) == len(whole.trials)
-
-
-def test_an_unknown_name_is_answered_with_the_nearest(uri: str) -> None:
-    record_small_sweep(uri)
-    with pytest.raises(UnknownName, match="did you mean digits-1"):
-        load_sweep(uri, "digit-1")
+    tags_of = {
+        whole.mlflow.run_id: [
+            *(constants.TAG_COUNTS, constants.TAG_TIME, constants.TAG_PLANNED, constants.TAG_BEST_VALUE)
+        ],
+        whole.trials[0].run_id: [constants.TAG_ACCOUNT, constants.TAG_STEPS, *constants.WEIGHTS_TAGS.values()],
+    }
+    for edited in ("{", "[1]", "7", '{"wall_s": [], "account": 3, "running": "x"}', "nan", "[x]"):
+        for run, tags in tags_of.items():
+            for tag in tags:
+                client.set_tag(run, tag, edited)
+        assert [each.sweep for each in list_sweeps(uri)] == ["digits-1"], edited
+        assert len(load_sweep(uri, "digits-1").trials) == len(whole.trials), edited
 
 
 def test_no_file_and_no_tables_mean_no_sweeps(tmp_path: Path) -> None:
@@ -94,20 +87,18 @@ def test_listing_the_default_store_imports_no_mlflow_and_is_quick(uri: str) -> N
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
 
 
-def test_reading_while_a_writer_holds_the_database(uri: str, tmp_path: Path) -> None:
+def test_reading_while_a_writer_holds_the_database_and_after_it_was_killed_within_a_transaction(
+    uri: str, tmp_path: Path
+) -> None:
     record_small_sweep(uri)
     with sqlite3.connect(tmp_path / "mlflow.db") as writer:
         writer.execute("BEGIN IMMEDIATE")
         assert len(list_sweeps(uri)) == 1
-
-
-def test_reading_after_a_writer_was_killed_within_a_transaction(uri: str, tmp_path: Path) -> None:
-    record_small_sweep(uri)
     code = (
         f"import os, signal, sqlite3; c = sqlite3.connect({str(tmp_path / 'mlflow.db')!r})\n"
         "c.execute('PRAGMA cache_size = 1'); c.execute('UPDATE tags SET value = value || hex(zeroblob(999))')\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
-    subprocess.run([sys.executable, "-c", code], check=False)
+    subprocess.run([sys.executable, "-S", "-c", code], check=False)
     assert (tmp_path / "mlflow.db-journal").exists()
     assert list_sweeps(uri)[0].status == "finished"

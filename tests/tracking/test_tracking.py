@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +23,6 @@ from recording import (
 )
 from rich.console import Console
 from stores import make_store
-from waiting import wait_until
 
 from sweeps import constants
 from sweeps.config.objectives import Objectives
@@ -36,6 +34,7 @@ from sweeps.report.terminal_tables import print_best, print_outcome, print_sweep
 from sweeps.report.trial_details import print_trial, trial_document
 from sweeps.report.watch import changes
 from sweeps.service.notify.message import of_sweep
+from sweeps.tracking import outbox
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.checkpoint_weights import Weights
 from sweeps.tracking.delivery import Delivery
@@ -51,16 +50,17 @@ from sweeps.warm_start.earlier_trials import config_lookup
 # --- what is recorded --------------------------------------------------------------------------------------------
 
 
-def test_every_metric_is_at_its_step_exactly_once(uri: str) -> None:
+def test_every_metric_is_at_its_step_exactly_once(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "POINTS_PER_CALL", 100)  # so that it takes several calls
     recorder = open_recorder(uri)
     recorder.trials.start("0", POINT, CONFIG, 1)
-    for step in range(1, 1501):
+    for step in range(1, 151):
         recorder.trials.log("0", step, {"eval/loss": 1 / step, "train/loss": float(step)}, step)
-    recorder.trials.end("0", "finished", 1500, 1)
+    recorder.trials.end("0", "finished", 150, 1)
     assert not recorder.close("finished")
     run_id = load_sweep(uri, "digits-1").trials[0].run_id
-    assert history(uri, run_id, "eval/loss") == [(step, 1 / step) for step in range(1, 1501)]
-    assert history(uri, run_id, "train/loss") == [(step, float(step)) for step in range(1, 1501)]
+    assert history(uri, run_id, "eval/loss") == [(step, 1 / step) for step in range(1, 151)]
+    assert history(uri, run_id, "train/loss") == [(step, float(step)) for step in range(1, 151)]
 
 
 def test_steps_that_a_retry_reports_again_are_left_out(uri: str) -> None:
@@ -203,22 +203,6 @@ def test_the_best_trial_is_known_after_its_run_is_deleted_in_mlflow(
     assert fetch_checkpoint(after, after.best, Path("found")).is_dir()
 
 
-def test_a_trial_whose_last_report_counts_is_trained_again_so_that_its_last_report_counts(uri: str) -> None:
-    config = "name: s\nsearch: {metric: eval/loss, mode: min, value: last, num_trials: 4}\ntracking: {uri: x}\n"
-    record_small_sweep(uri, config=config)
-    sweep = load_sweep(uri, "digits-1")
-    assert alone(sweep, sweep.trials[0])["search"]["value"] == "last"
-
-
-def test_an_exported_trial_has_its_texts_though_they_look_like_numbers_or_interpolations(uri: str) -> None:
-    texts = {"revision": "7e10", "other": "1E-5", "pattern": "\\${HOME}", "name": "e5"}
-    config = f"name: s\nsearch: {{metric: eval/loss, mode: min}}\ntracking: {{uri: x}}\ntask: {json.dumps(texts)}\n"
-    record_small_sweep(uri, config=config)
-    sweep = load_sweep(uri, "digits-1")
-    read = OmegaConf.create(exported(sweep, sweep.trials[0], Path("best.yaml")))
-    assert OmegaConf.to_container(read.task, resolve=True) == texts
-
-
 @pytest.mark.parametrize(
     ("store", "exported_as"),
     [
@@ -236,26 +220,28 @@ def test_an_export_names_a_store_of_ones_own_and_leaves_passwords_out(
     assert OmegaConf.create(exported(sweep, sweep.trials[0], Path("best.yaml"))).tracking.uri == exported_as
 
 
-def test_an_earlier_sweeps_own_value_is_found_though_its_name_has_dots(uri: str) -> None:
-    config = "name: s\nsearch: {metric: eval/loss, mode: min}\ntask: {arguments: {model.lr: 0.1, depth: 2}}\n"
-    record_small_sweep(uri, config=config)
-    lookup = config_lookup(uri, load_sweep(uri, "digits-1"))
-    assert [lookup(f"task.arguments.{name}") for name in ("model.lr", "depth", "model", "width")] == [
-        0.1,
-        2,
-        None,
-        None,
-    ]
-
-
-def test_a_trial_that_was_resumed_took_no_time_while_its_sweep_paused(uri: str) -> None:
-    record_small_sweep(uri)
+def test_what_a_sweeps_config_holds_is_read_back_from_mlflow(uri: str) -> None:
+    texts = {"revision": "7e10", "other": "1E-5", "pattern": "\\${HOME}", "name": "e5"}
+    task = json.dumps({**texts, "arguments": {"model.lr": 0.1, "depth": 2}})
+    search = "{metric: eval/loss, mode: min, value: last, num_trials: 4}"
+    record_small_sweep(uri, config=f"name: s\nsearch: {search}\ntracking: {{uri: x}}\ntask: {task}\n")
     sweep = load_sweep(uri, "digits-1")
+    assert alone(sweep, sweep.trials[0])["search"]["value"] == "last", "it is trained again so that its last one counts"
+
+    read = OmegaConf.create(exported(sweep, sweep.trials[0], Path("best.yaml")))
+    exported_texts = {
+        name: text for name, text in OmegaConf.to_container(read.task, resolve=True).items() if name in texts
+    }  # type: ignore[union-attr]
+    assert exported_texts == texts, "though they look like numbers or interpolations"
+
+    lookup, names = config_lookup(uri, sweep), ("model.lr", "depth", "model", "width")
+    assert [lookup(f"task.arguments.{name}") for name in names] == [0.1, 2, None, None], "though its name has dots"
+
     resumed = replace(sweep.trials[0], started=1005.0, ended=91005.0)
-    sweep = replace(sweep, time=replace(sweep.time, sessions=((1000.0, 1010.0), (91000.0, 91010.0))))
+    paused = replace(sweep, time=replace(sweep.time, sessions=((1000.0, 1010.0), (91000.0, 91010.0))))
     shown = Console(record=True, width=200, file=io.StringIO())
-    print_trial(trial_document(sweep, resumed), shown)
-    assert ", took 10s" in shown.export_text()
+    print_trial(trial_document(paused, resumed), shown)
+    assert ", took 10s" in shown.export_text(), "it took no time while its sweep paused"
 
 
 def test_where_the_saved_weights_are_not_those_of_the_best_value_everything_says_so(uri: str, tmp_path: Path) -> None:
@@ -387,12 +373,12 @@ def test_a_deleted_run_is_said_once_and_the_others_go_on(uri: str, caplog: pytes
     recorder = open_recorder(uri)
     for trial in ("0", "1"):
         recorder.trials.start(trial, POINT, CONFIG, 1)
-    wait_until(lambda: len(load_sweep(uri, "digits-1").trials) == 2)
+    assert recorder._delivery.flush()
     MlflowClient(uri).delete_run(load_sweep(uri, "digits-1").trials[0].run_id)
     for step in range(5):
         recorder.trials.log("0", step, {"eval/loss": 1.0})
         recorder.trials.log("1", step, {"eval/loss": 1.0})
-        time.sleep(0.4)
+        assert recorder._delivery.flush()
     assert not recorder.close("finished")
     sweep = load_sweep(uri, "digits-1")
     assert [trial.trial for trial in sweep.trials] == ["1"]

@@ -19,6 +19,8 @@ from sweeps.service.schedules.cron import CronLine, instant_of
 from sweeps.texts.suggestions import did_you_mean
 
 if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
     from sweeps.plan.plan import Plan, Where
     from sweeps.validate.config_checks import Approve
 
@@ -217,7 +219,6 @@ def load_definitions(
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
-    from sweeps.compat.hydra import compose_without_hydra
     from sweeps.compose.composition import first_line, resolve
     from sweeps.compose.schema_errors import read_as
     from sweeps.compose.search_path import ConfSearchPath
@@ -229,7 +230,7 @@ def load_definitions(
         file = f"{GROUP}/{option}.yaml"
         try:
             with search_path:
-                raw, _ = compose_without_hydra(f"{GROUP}/{option}", ())
+                raw = _composed(f"{GROUP}/{option}")
             schedule = read_as(Schedule, resolve(raw)[GROUP])
             if schedule.name in enable:
                 schedule = replace(schedule, enabled=True)
@@ -249,6 +250,18 @@ def load_definitions(
     for name in enable:
         find_definition(definitions, name)
     return definitions if only is None else {name: find_definition(definitions, name) for name in only}
+
+
+def _composed(config: str) -> DictConfig:
+    """Compose a schedule as ``hydra.compose`` does. That takes many times as long, and has the messages of mistakes."""
+    from hydra import compose
+
+    from sweeps.compat.hydra import compose_without_hydra
+
+    try:
+        return compose_without_hydra(config, [])[0]
+    except Exception:  # noqa: BLE001 - a mistake, or a change of Hydra's own config
+        return compose(config)
 
 
 def find_definition(definitions: dict[str, Definition], name: str) -> Definition:
