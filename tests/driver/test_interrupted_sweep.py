@@ -8,6 +8,7 @@ import math
 import signal
 import time
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 
 import psutil
@@ -48,6 +49,8 @@ class Interrupted(Done):
     """The processes that it had started."""
     forked: list[bool]
     """Whether each of its workers was a fork of its fork server."""
+    listening: list[str]
+    """Addresses at which any of them listened."""
 
 
 @pytest.fixture(scope="module", params=[DIGITS, pytest.param(LORA, marks=pytest.mark.slow)], ids=["digits", "lora"])
@@ -63,11 +66,17 @@ def interrupted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
                 for each in family
                 if each.cmdline()[:1] and each.cmdline()[0].startswith("ray::RayTrainWorker")
             ]
+            pids = {process.pid, *(each.pid for each in family)}
+            listening = [
+                each.laddr.ip
+                for each in psutil.net_connections("tcp")
+                if each.pid in pids and each.status == psutil.CONN_LISTEN
+            ]
             process.send_signal(signal.SIGINT)
             began = time.monotonic()
             out, err = outputs(process, 60)
             took_s = time.monotonic() - began
-            return Interrupted(folder, process.returncode, err, json.loads(out), took_s, family, forked)
+            return Interrupted(folder, process.returncode, err, json.loads(out), took_s, family, forked, listening)
         finally:
             process.kill()
 
@@ -105,6 +114,12 @@ def test_ctrl_c_stops_cleanly_and_loses_nothing(interrupted: Interrupted) -> Non
 def test_the_workers_of_a_sweep_are_forks_that_have_its_imports(interrupted: Interrupted) -> None:
     assert interrupted.forked
     assert all(interrupted.forked)
+
+
+def test_a_sweep_on_this_machine_listens_on_loopback_alone(interrupted: Interrupted) -> None:
+    assert len(interrupted.listening) >= 5, "the driver, a worker, the raylet and the GCS listen at least"
+    addresses = [ip_address(each.removeprefix("::ffff:")) for each in interrupted.listening]
+    assert all(each.is_loopback for each in addresses), addresses
 
 
 def is_alive(process: psutil.Process) -> bool:
