@@ -80,6 +80,8 @@ LENGTH = {"asha": 6, "hyperband": 6, "freeze_thaw": 6, "pbt": 4, "pb2": 4}
 QUICK = {"pb2": 61, "pbt": 11, "freeze_thaw": 17}
 SLOW = {"pb2": 5}
 """Number of writes between two deaths. PB2 and freeze-thaw fit models, which takes time."""
+
+
 def with_places(*slow: tuple[str, int]) -> pytest.MarkDecorator:
     """All schedulers with one place and with three; of these are slow tests."""
     cases = [(each, places) for each in SCHEDULERS for places in (1, 3)]
