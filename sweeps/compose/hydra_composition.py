@@ -12,6 +12,7 @@ from typing import Any
 from hydra import compose
 from hydra.conf import HydraConf
 from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from sweeps.compat.hydra import compose_options, set_values
@@ -229,8 +230,10 @@ def _composed(conf: str, arguments: list[str]) -> tuple[DictConfig, Mapping[str,
         config, choices, values = compose_options(conf, arguments)
     except SweepsError:
         raise
-    except Exception:  # noqa: BLE001 - a mistake, for which Hydra has the message; or a config changes Hydra's own
-        whole = compose(conf, overrides=arguments, return_hydra_config=True)
+    except Exception as error:
+        if isinstance(error, HydraException) and "hydra/" not in str(error):
+            raise  # a mistake; of one that OmegaConf found, Hydra makes a message
+        whole = compose(conf, overrides=arguments, return_hydra_config=True)  # its defaults may change Hydra's own
     else:
         set_values(config, values)
         return config, choices
