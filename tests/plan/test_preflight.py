@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ from sweeps.errors import ConfigError
 from sweeps.plan import preflight_process
 from sweeps.plan.plan import make_plan
 from sweeps.plan.preflight import Preflight, configs_to_check
-from sweeps.runtime.fork_server import TASK_MODULES
+from sweeps.runtime.cluster import Connection
+from sweeps.runtime.fork_server import ADDRESS, TASK_MODULES
 from sweeps.validate.config_checks import check_sweep
 from sweeps_train.config import TRAINING_CONFIG, TrainingConfig
 from sweeps_train.one_batch_check import examine
@@ -230,10 +232,17 @@ def test_a_text_file_is_looked_at_through_its_model(working_folder: Path) -> Non
         list(examine(training, num_workers=1))
 
 
-@pytest.mark.parametrize("more", [[], pytest.param(["--dry-run"], marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize(
+    "how", ["run on a cluster that is there", *(pytest.param(each, marks=pytest.mark.slow) for each in ("run", "plan"))]
+)
 def test_a_dry_run_looks_too_and_a_run_refuses_before_a_trial_starts(
-    more: list[str], working_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    how: str, working_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if how not in ("run", "plan"):
+        there = nullcontext(Connection([{"CPU": 4.0}], None))
+        monkeypatch.setattr("sweeps.driver.run.joined_cluster", lambda plan, forks: there)
+        monkeypatch.setenv(ADDRESS, "")  # no fork server, which prepares for trials
+    more = ["--dry-run"] if how == "plan" else []
     left = working_folder / "left"
     (working_folder / "library.py").write_text(
         "import pathlib, signal, sys\n"
