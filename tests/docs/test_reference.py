@@ -141,5 +141,5 @@ def test_every_page_has_a_place_in_the_navigation_and_links_to_the_reference_lea
     written, generated = build_site.hand_written(), build_site.generated()
     build_site._configuration({*written, *generated})
     linked = {target for text in written.values() for target in re.findall(r"\]\((reference/[^)#\s]+)", text)}
-    assert len(linked) > 10
+    assert linked
     assert linked - generated.keys() == set()
