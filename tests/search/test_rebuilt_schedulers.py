@@ -123,7 +123,7 @@ def decides(scheduler: str, decisions: list[tuple[str, dict[str, Any]]]) -> bool
 @pytest.mark.parametrize(
     "stride", [pytest.param(QUICK, id="some"), pytest.param(SLOW, id="all", marks=pytest.mark.slow)]
 )
-@with_places(("pb2", 3))
+@with_places(*PB2)
 def test_a_scheduler_whose_driver_dies_at_any_point_decides_as_if_it_had_not(
     undisturbed: Callable[[str, int], Disk], scheduler: str, places: int, stride: dict[str, int], tmp_path: Path
 ) -> None:
@@ -140,7 +140,7 @@ def test_a_scheduler_whose_driver_dies_at_any_point_decides_as_if_it_had_not(
         assert outcome(disk) == expected, f"it died before write {point}"
 
 
-@with_places(*PB2)
+@with_places(("pb2", 3))
 def test_a_scheduler_whose_driver_dies_again_and_again_decides_as_if_it_had_not(
     undisturbed: Callable[[str, int], Disk], scheduler: str, places: int, tmp_path: Path
 ) -> None:
