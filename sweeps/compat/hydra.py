@@ -90,7 +90,7 @@ class _Composed:
     """A config with options of its groups."""
 
     contents: _Contents
-    """Of all files that it depends on."""
+    """Files that it depends on."""
     pickled: bytes
     """The config and the options, which who gets them may change."""
 
