@@ -10,7 +10,8 @@ fails when the committed figure differs from the sources.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from html import escape
 from pathlib import Path
 
@@ -68,12 +69,21 @@ def imports() -> Graph:
 
 def _imported_boxes(path: Path) -> set[str]:
     names: list[str] = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in _statements(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             names += [f"{node.module}.{alias.name}" for alias in node.names]
     return {box for name in names if (box := _box(name)) is not None}
+
+
+def _statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """Yield every statement below a node: a small part of what ``ast.walk`` looks at."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt):
+            yield child
+        if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+            yield from _statements(child)
 
 
 def _box(module: str) -> str | None:
@@ -106,11 +116,12 @@ def levels(graph: Graph) -> dict[str, int]:
 def direct(graph: Graph) -> Graph:
     """Return the graph without imports that follow from others."""
 
-    def reachable(boxes: Iterable[str]) -> set[str]:
-        return set().union(*({each} | reachable(graph[each]) for each in boxes))
+    @cache
+    def reachable(box: str) -> set[str]:
+        return graph[box].union(*map(reachable, graph[box]))
 
     return {
-        box: {each for each in targets if each not in reachable(other for other in targets if other != each)}
+        box: {each for each in targets if not any(each in reachable(other) for other in targets)}
         for box, targets in graph.items()
     }
 

@@ -3,6 +3,7 @@ test runs it, or the reason why none does."""
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 from dataclasses import dataclass
@@ -98,6 +99,7 @@ def blocks() -> list[Block]:
     return [block for path in DOCUMENTS for block in blocks_of(path)]
 
 
+@functools.cache
 def blocks_of(path: Path) -> list[Block]:
     text = path.read_text(encoding="utf-8")
     found = []

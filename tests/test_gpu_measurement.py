@@ -82,6 +82,7 @@ def arm(title: str, tokens_per_second: float) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_a_part_that_exceeds_its_limit_is_ended_and_what_was_measured_is_kept(measure_sh: Run, tmp_path: Path) -> None:
     done = measure_sh("--tiny", "--parts", "snapshots", "--limit-factor", "0.0005")
     assert done.returncode == 1

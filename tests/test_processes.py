@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -43,7 +42,6 @@ def test_it_is_also_killed_when_the_time_of_the_test_is_over(monkeypatch: pytest
 
     def timed_out(*_: object, **__: object) -> tuple[str, str]:
         monkeypatch.undo()
-        time.sleep(1)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(process, "communicate", timed_out)

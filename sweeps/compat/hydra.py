@@ -1,37 +1,43 @@
-"""Private names of Hydra: its reader of YAML files, the registry of such readers, and the steps of a composition."""
+"""Private names of Hydra: its own source of YAML files, the registry of sources, and the steps of a composition."""
 
 from __future__ import annotations
 
 import copy
 import functools
+import pickle
+import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra._internal import defaults_list as hydra_defaults
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra._internal.defaults_list import Overrides, create_defaults_list
 from hydra._internal.hydra import Hydra
 from hydra._internal.sources_registry import SourcesRegistry
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf
 
 
 class FileSource(FileConfigSource):
-    """Base class for readers of YAML files in Hydra's search path; each subclass has its own ``scheme``."""
+    """Hydra's source of YAML files, to be extended. A subclass has its own ``scheme``."""
 
     def file(self, config_path: str) -> Path:
-        """Return the path of the YAML file of a config, by its name."""
+        """Path of the YAML file behind the name of a config."""
         return Path(self.path, self._normalize_file_name(config_path))
 
 
 def open_config_loader(source: type[FileSource], folders: Sequence[Path]) -> ConfigLoader:
-    """Return a loader that composes configs; a process can have only one at a time. Registers the source each time,
-    since other users of Hydra may have cleared its registry.
+    """Start a composition in this process, one at a time. Registers the source each time, as another user of Hydra may
+    have cleared its registry.
 
     Args:
         source: Class that reads the files.
@@ -44,6 +50,10 @@ def open_config_loader(source: type[FileSource], folders: Sequence[Path]) -> Con
     return Hydra.create_main_hydra2("sweeps", search_path).config_loader
 
 
+_Contents = list[tuple[str, list[bytes | None]]]
+"""Name of each config that a composition asks for, and the content of its file in each folder."""
+
+
 class _Files(CachingConfigRepository):
     """Cache of a composition's files, which are read once. Hydra's own cache also copies all sources and the configs of
     its store."""
@@ -51,19 +61,50 @@ class _Files(CachingConfigRepository):
     def __init__(self, delegate: ConfigRepository) -> None:
         self.delegate = copy.copy(delegate)  # ``hydra.searchpath`` replaces its sources
         self.cache = {}
+        self.asked: dict[str, None] = {}
+
+    def load_config(self, config_path: str) -> ConfigResult | None:
+        self.asked[config_path] = None
+        return super().load_config(config_path)
+
+    def config_exists(self, config_path: str) -> bool:
+        self.asked[config_path] = None
+        return super().config_exists(config_path)
+
+    def contents(self, names: Iterable[str]) -> _Contents | None:
+        """Return what is in the files of these configs; None if a composition depends on anything else."""
+        if any(self.get_schema_source().is_config(name) for name in names):
+            return None
+        folders = [source for source in self.get_sources() if isinstance(source, FileSource)]
+        found = [(name, [_content(folder.file(name)) for folder in folders]) for name in names]
+        # A choice in a defaults list may be an environment variable.
+        return None if any(_INTERPOLATED_ITEM.search(each or b"") for _, all_ in found for each in all_) else found
 
 
-_interpolation_map = hydra_defaults._create_interpolation_map
+def _content(file: Path) -> bytes | None:
+    """Return the content of a file; None if there is none."""
+    try:
+        return file.read_bytes()
+    except OSError:
+        return None
 
 
-def _needed_interpolation_map(overrides: Any, defaults: list[Any], self_added: bool) -> DictConfig | None:
-    """Return the choices to which interpolations in a defaults list refer; None if it has none. Hydra makes them for
-    each file, which takes a quarter of a composition."""
-    is_needed = any(not each.is_self() and each.is_interpolation() for each in defaults)
-    return _interpolation_map(overrides, defaults, self_added) if is_needed else None
+_INTERPOLATED_ITEM = re.compile(rb"^\s*-.*\$\{", re.MULTILINE)
+"""Pattern of an item of a list with an interpolation."""
 
 
-hydra_defaults._create_interpolation_map = _needed_interpolation_map  # type: ignore[assignment]
+@dataclass(frozen=True)
+class _Composed:
+    """A config with options of its groups."""
+
+    contents: _Contents
+    """Files that it depends on."""
+    pickled: bytes
+    """The config and the options, which who gets them may change."""
+
+
+_composed: dict[tuple[Any, ...], _Composed] = {}
+_MAX_COMPOSED = 64
 
 
 @functools.cache
@@ -72,19 +113,37 @@ def override_parser() -> OverridesParser:
     return OverridesParser.create()
 
 
-def compose_without_hydra(conf: str, overrides: Sequence[str]) -> tuple[DictConfig, Mapping[str, Any]]:
-    """Compose a config as ``hydra.compose`` does, but in half the time, since Hydra's own config is left out.
+def compose_options(conf: str, overrides: Sequence[str]) -> tuple[DictConfig, Mapping[str, Any], list[Override]]:
+    """Compose a config with options of its groups as ``hydra.compose`` does, without Hydra's own config, which takes
+    half of the time; while its files stay what they are, it is composed once.
 
     Returns:
-        The config, and the option that was chosen for each group.
+        The config, the option that was chosen for each group, and the overrides of values, for ``set_values``.
     """
     loader: Any = GlobalHydra.instance().config_loader()
     parsed, repository = override_parser().parse_overrides(list(overrides)), _Files(loader.repository)
+    values = Overrides(repository, parsed).config_overrides
+    sources = repository.get_sources()
+    options = [each.input_line for each in parsed if each not in values]
+    key = (conf, *options, *((each.scheme(), each.path) for each in sources))
+    known = _composed.get(key)
+    if known is not None and repository.contents([name for name, _ in known.contents]) == known.contents:
+        return *pickle.loads(known.pickled), values  # noqa: S301 - of this process
     loader._process_config_searchpath(conf, parsed, repository)
     with warnings.catch_warnings():  # about a behaviour that changed in Hydra 1.1
         warnings.filterwarnings("ignore", ".*Defaults list is missing `_self_`", UserWarning)
-        found = hydra_defaults.create_defaults_list(repository, conf, parsed, prepend_hydra=False, skip_missing=False)
+        found = create_defaults_list(repository, conf, parsed, prepend_hydra=False, skip_missing=False)
     config: DictConfig = loader._compose_config_from_defaults_list(defaults=found.defaults, repo=repository)
     OmegaConf.set_struct(config, value=True)
-    loader._apply_overrides_to_config(found.config_overrides, config)
-    return config, found.overrides.known_choices
+    choices = found.overrides.known_choices
+    contents = repository.contents(repository.asked)
+    if contents is not None and repository.get_sources() is sources:
+        if len(_composed) >= _MAX_COMPOSED:
+            _composed.pop(next(iter(_composed)))
+        _composed[key] = _Composed(contents, pickle.dumps((config, choices)))
+    return config, choices, values
+
+
+def set_values(config: DictConfig, overrides: Sequence[Override]) -> None:
+    """Set a composed config's values as ``hydra.compose`` does."""
+    ConfigLoaderImpl._apply_overrides_to_config(list(overrides), config)

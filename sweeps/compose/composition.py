@@ -62,9 +62,7 @@ class Composition:
         raw = self.variants[self.variant(parameters)]
         values = {path: value for path, value in parameters.items() if path not in self.searched_groups}
         plain = _with_plain_values(raw, values)
-        if plain is not None:
-            return plain
-        return resolve(_with_values(raw, values))
+        return resolve(_with_values(raw, values)) if plain is None else plain
 
     def trial(self, parameters: Mapping[str, Any]) -> SweepConfig:
         """Return the checked config of a trial.
@@ -180,6 +178,8 @@ def resolve(container: Mapping[str, Any] | DictConfig) -> dict[str, Any]:
     Raises:
         ConfigError: An interpolation cannot be resolved, or a required value (``???``) is missing.
     """
+    if not isinstance(container, DictConfig) and (plain := _with_plain_values(container, {})) is not None:
+        return plain
     register_calc()
     import_config_modules()
     config = container if isinstance(container, DictConfig) else OmegaConf.create(dict(container))

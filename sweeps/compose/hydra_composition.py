@@ -12,9 +12,10 @@ from typing import Any
 from hydra import compose
 from hydra.conf import HydraConf
 from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from sweeps.compat.hydra import compose_without_hydra
+from sweeps.compat.hydra import compose_options, set_values
 from sweeps.compose.composition import Composition, Variant, resolve
 from sweeps.compose.config_modules import import_config_modules
 from sweeps.compose.dotted import find, replace_at, set_name_with_dots
@@ -226,11 +227,16 @@ def _parsed(argument: str) -> tuple[str, Any]:
 
 def _composed(conf: str, arguments: list[str]) -> tuple[DictConfig, Mapping[str, Any]]:
     try:
-        return compose_without_hydra(conf, arguments)
+        config, choices, values = compose_options(conf, arguments)
     except SweepsError:
         raise
-    except Exception:  # noqa: BLE001 - a mistake, for which Hydra has the message; or a config changes Hydra's own
-        whole = compose(conf, overrides=arguments, return_hydra_config=True)
+    except Exception as error:
+        if isinstance(error, HydraException) and "hydra/" not in str(error):
+            raise  # a mistake; of one that OmegaConf found, Hydra makes a message
+        whole = compose(conf, overrides=arguments, return_hydra_config=True)  # its defaults may change Hydra's own
+    else:
+        set_values(config, values)
+        return config, choices
     chosen = dict(whole.hydra.runtime.choices)
     defaults = (each for each in HydraConf().defaults if isinstance(each, Mapping))
     usual = {f"hydra/{group}": option for each in defaults for group, option in each.items()}

@@ -87,7 +87,7 @@ def _with_boolean_texts(value: Any) -> Any:
     match value:
         case bool():
             return _BooleanText(value_text(value))
-        case Mapping():
+        case dict():
             return {key: _with_boolean_texts(each) for key, each in value.items()}
         case list():
             return [_with_boolean_texts(each) for each in value]

@@ -9,6 +9,7 @@ import inspect
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -154,9 +155,15 @@ def parsed_module(spec: ModuleSpec | None) -> ast.Module | None:
 def parsed_file(path: Path) -> ast.Module | None:
     """Return the syntax tree of a file; None if it cannot be read."""
     try:
-        return ast.parse(path.read_bytes())
+        return _parsed(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return None
+
+
+@lru_cache(maxsize=64)
+def _parsed(source: bytes) -> ast.Module:
+    """Parse a source once, of which the checks ask for one name after another."""
+    return ast.parse(source)
 
 
 def _bindings(tree: ast.Module, name: str) -> Iterator[ast.stmt]:
@@ -217,6 +224,7 @@ def _signature(arguments: ast.arguments, bound: int = 0) -> inspect.Signature:
     return inspect.Signature(parameters)
 
 
+@lru_cache(maxsize=64)
 def parents_of(tree: ast.AST) -> dict[ast.AST, ast.AST]:
     """Return the parent of each node."""
     return {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}

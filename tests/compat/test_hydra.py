@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import hydra
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 from hydra.plugins.config_source import ConfigSource
+from omegaconf import OmegaConf
 
-from sweeps.compat.hydra import FileSource, compose_without_hydra, open_config_loader
+from sweeps.compat.hydra import FileSource, compose_options, open_config_loader, set_values
 
 
 class Source(FileSource):
@@ -21,7 +23,9 @@ class Source(FileSource):
 
 
 @pytest.fixture(autouse=True)
-def _cleared() -> None:
+def _cleared() -> Iterator[None]:
+    GlobalHydra.instance().clear()
+    yield
     GlobalHydra.instance().clear()
 
 
@@ -47,16 +51,40 @@ def test_a_composition_without_hydras_own_config_is_the_same_as_with_it(tmp_path
     (tmp_path / "net").mkdir()
     (tmp_path / "net" / "small.yaml").write_text("width: 2\n")
     (tmp_path / "net" / "large.yaml").write_text("width: 4\n")
-    (tmp_path / "of_small.yaml").write_text("kind: usual\n")
-    (tmp_path / "of_large.yaml").write_text("kind: huge\n")
-    (tmp_path / "a.yaml").write_text("defaults: [net: small, 'of_${net}', _self_]\nrate: 1\nhalf: ${net.width}\n")
+    (tmp_path / "a.yaml").write_text("defaults: [net: small, _self_]\nrate: 1\nhalf: ${net.width}\n")
     open_config_loader(Source, [tmp_path])
     overrides = ["net=large", "rate=3", "+more=[1,2]"]
     whole = hydra.compose("a", overrides=overrides, return_hydra_config=True)
-    config, choices = compose_without_hydra("a", overrides)
-    # Hydra's own part has the time of day, which may differ from one reading to the next.
-    assert dict(config) == {name: whole[name] for name in whole if name != "hydra"}
-    assert (choices, config.kind) == ({"net": "large"}, "huge")
-    assert choices.items() <= whole.hydra.runtime.choices.items()
+    for _ in range(2):  # composed, and known
+        config, choices, values = compose_options("a", overrides)
+        set_values(config, values)
+        # Hydra's own part has the time of day, which may differ from one reading to the next.
+        assert dict(config) == {name: whole[name] for name in whole if name != "hydra"}
+        assert choices == {"net": "large"}
+        assert choices.items() <= whole.hydra.runtime.choices.items()
+    config, _, values = compose_options("a", ["ratio=3"])
     with pytest.raises(Exception, match="ratio"):
-        compose_without_hydra("a", ["ratio=3"])
+        set_values(config, values)
+
+
+def test_a_config_is_composed_anew_once_one_of_its_files_is_not_what_it_was(tmp_path: Path) -> None:
+    first, last = tmp_path / "first", tmp_path / "last"
+    for folder in (first / "net", last / "net"):
+        folder.mkdir(parents=True)
+    (last / "a.yaml").write_text("defaults: [net: small, optional net@more: wide, _self_]\n")
+    (last / "net" / "small.yaml").write_text("width: 2\n")
+
+    def composed() -> object:
+        GlobalHydra.instance().clear()
+        open_config_loader(Source, [first, last])
+        return OmegaConf.to_container(compose_options("a", [])[0])
+
+    assert composed() == composed() == {"net": {"width": 2}}
+    (last / "net" / "small.yaml").write_text("width: 3\n")  # changed
+    assert composed() == {"net": {"width": 3}}
+    (first / "net" / "small.yaml").write_text("width: 4\n")  # in a folder that comes first
+    assert composed() == {"net": {"width": 4}}
+    (last / "net" / "wide.yaml").write_text("width: 5\n")  # an option that need not be there
+    assert composed() == {"net": {"width": 4}, "more": {"width": 5}}
+    (first / "net" / "small.yaml").unlink()
+    assert composed() == {"net": {"width": 3}, "more": {"width": 5}}

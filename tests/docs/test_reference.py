@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "docs"))  # its generators are scripts beside the pages
 
+import build_site
 from reference import config_groups, config_keys, python_functions, routes, verbs
 from reference.conf_values import written_examples
 from reference.value_type import sections
@@ -133,3 +135,11 @@ def test_every_public_function_and_class_has_a_description(package: str) -> None
     assert [each.path for each in attributes if each.is_public and not each.docstring] == []
     page = python_functions.pages()[f"reference/python/{package.replace('.', '_')}.md"]
     assert [each.name for each in found if f"### `{each.name}`" not in page] == []
+
+
+def test_every_page_has_a_place_in_the_navigation_and_links_to_the_reference_lead_to_its_pages() -> None:
+    written, generated = build_site.hand_written(), build_site.generated()
+    build_site._configuration({*written, *generated})
+    linked = {target for text in written.values() for target in re.findall(r"\]\((reference/[^)#\s]+)", text)}
+    assert linked
+    assert linked - generated.keys() == set()

@@ -49,6 +49,7 @@ def test_a_node_is_slow_only_if_it_is_so_twice(second: list[float], expected: tu
     assert (findings[0].verdict, findings[0].where, findings[0].found) == expected
 
 
+@pytest.mark.slow
 def test_a_process_that_an_all_reduce_has_ended_is_started_again() -> None:
     """As NCCL ends it, if a node's network is broken: the node is then paired with another one."""
     ray.init(address="local", num_cpus=1, include_dashboard=False)

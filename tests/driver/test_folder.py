@@ -34,7 +34,7 @@ import sys, time
 from pathlib import Path
 from sweeps.folders import driver_lock as folder
 from sweeps.folders.driver_lock import only_driver
-folder.BEAT_S, folder.SILENCE_S = 0.3, 2.5
+folder.BEAT_S, folder.SILENCE_S = 0.15, 1.2
 with only_driver(Path(sys.argv[1]), "mine", machine=sys.argv[2] or None):
     print("holds", flush=True)
     time.sleep(60)
@@ -64,8 +64,8 @@ def other(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "SILENCE_S", 3.0)  # ten times that of a heartbeat
-    monkeypatch.setattr(driver, "BEAT_S", 0.3)
+    monkeypatch.setattr(driver, "SILENCE_S", 1.5)  # ten times that of a heartbeat
+    monkeypatch.setattr(driver, "BEAT_S", 0.15)
 
 
 def test_a_second_driver_is_refused_at_once(tmp_path: Path, other: subprocess.Popen[str]) -> None:
@@ -81,15 +81,20 @@ def test_a_second_driver_on_another_machine_is_refused_by_signs_of_life(
         pass
 
 
-def test_a_driver_with_patience_waits_for_the_end_of_another_one(
-    tmp_path: Path, other: subprocess.Popen[str], caplog: pytest.LogCaptureFixture
+def test_the_driver_of_a_job_that_was_put_back_into_the_queue_waits_for_the_end_of_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ending = threading.Timer(1.0, other.kill)
+    plan: Any = SimpleNamespace(folder=tmp_path, name="mine", store=None)
+    monkeypatch.setenv(driver.PATIENCE, "120")
+    other = hold(tmp_path)
+    ending = threading.Timer(0.5, other.kill)
     ending.start()
-    with only_driver(tmp_path, "mine", patience_s=120):
+    with held(plan):
         assert "mine is run by another process; waiting up to 120 s for its end" in caplog.text
         assert other.wait() == -signal.SIGKILL
     ending.join()
+    other.communicate()
+    assert driver.PATIENCE in BODY.read_text(encoding="utf-8")
 
 
 def test_a_driver_with_patience_waits_for_one_on_another_machine(tmp_path: Path, other: subprocess.Popen[str]) -> None:
@@ -102,19 +107,6 @@ def test_a_driver_with_patience_waits_for_one_on_another_machine(tmp_path: Path,
     ending.join()
 
 
-def test_a_driver_of_a_job_that_was_put_back_into_the_queue_has_patience(
-    tmp_path: Path, other: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan: Any = SimpleNamespace(folder=tmp_path, name="mine", store=None)
-    monkeypatch.setenv(driver.PATIENCE, "120")
-    ending = threading.Timer(1.0, other.kill)
-    ending.start()
-    with held(plan):
-        assert other.wait() == -signal.SIGKILL
-    ending.join()
-    assert driver.PATIENCE in BODY.read_text(encoding="utf-8")
-
-
 def test_a_lost_machines_sweep_is_taken_over_after_a_silence(tmp_path: Path, other: subprocess.Popen[str]) -> None:
     other.kill()
     other.wait()
@@ -125,21 +117,23 @@ def test_a_lost_machines_sweep_is_taken_over_after_a_silence(tmp_path: Path, oth
     assert not (tmp_path / DRIVER_FILE).exists()
 
 
-@pytest.mark.parametrize("content", ["", '{"id": "a", "mach', "[1]", '{"id": "a"}', "\0" * 40])
-def test_a_driver_whose_file_is_damaged_keeps_others_out_while_it_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
-) -> None:
-    monkeypatch.setattr(driver, "BEAT_S", 0.2)
-    monkeypatch.setattr(driver, "SILENCE_S", 1.0)
+def test_a_driver_whose_file_is_damaged_keeps_others_out_while_it_runs(tmp_path: Path) -> None:
+    damaged = ["", "[1]", '{"id": "a"}', "\0" * 40, '{"id": "a", "mach']  # the last as a power cut leaves it
+    for content in damaged:
+        (tmp_path / DRIVER_FILE).write_text(content)
+        last = driver._DriverFile(tmp_path).read()
+        assert last is not None
+        assert last["machine"] == "an unknown machine"
+    (tmp_path / DRIVER_FILE).unlink()
     with only_driver(tmp_path, "mine", machine="far/1"):
         blind(tmp_path)
-        (tmp_path / DRIVER_FILE).write_text(content)
+        (tmp_path / DRIVER_FILE).write_text(damaged[-1])
         with pytest.raises(UserError, match="process, on"), only_driver(tmp_path, "mine"):
             pass
-    (tmp_path / DRIVER_FILE).write_text(content)  # as a power cut leaves it
+    (tmp_path / DRIVER_FILE).write_text(damaged[-1])
     began = time.monotonic()
     with only_driver(tmp_path, "mine"):
-        assert time.monotonic() - began >= 1.0
+        assert time.monotonic() - began >= driver.SILENCE_S
 
 
 def test_who_was_killed_on_this_machine_is_known_to_be_dead_at_once(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from mlflow import artifacts
 from processes import outputs
-from running import SHORT, Done, run, start, verb
+from running import SHORT, Done, run, start
 
 from sweeps.cli import run_command
 from sweeps.tracking.reader import load_sweep
@@ -219,28 +219,27 @@ def test_progress_is_one_plain_line_an_event_and_nothing_else(digits: Done) -> N
 
 
 def test_list_show_and_best_read_the_sweep_from_mlflow(digits: Done, capsys: pytest.CaptureFixture[str]) -> None:
-    def out(*arguments: str) -> str:
-        process = start(digits.folder, *arguments)
-        printed, err = outputs(process, 60)
-        assert (process.returncode, err) == (0, "")
-        return printed
-
-    assert json.loads(out("show", "first", "--json")) == digits.document
-    assert json.loads(out("best", "first", "--json")) == digits.document["best"]
-    assert json.loads(out("list", "--json"))[0]["sweep"] == "first"
+    process = start(digits.folder, "show", "first", "--json")
+    printed, err = outputs(process, 60)
+    assert (process.returncode, err) == (0, "")
+    assert json.loads(printed) == digits.document
 
     def shown(*arguments: str) -> str:
         with contextlib.chdir(digits.folder):
             assert run_command([*arguments])[0] == 0
         return capsys.readouterr().out
 
+    assert json.loads(shown("best", "first", "--json")) == digits.document["best"]
+    assert json.loads(shown("list", "--json"))[0]["sweep"] == "first"
     assert "first" in shown("list")
     assert "pruned" in shown("show", "first")
     assert digits.document["best"]["run_id"] in shown("best", "first")
 
 
-def test_a_name_that_is_taken_is_refused(digits: Done) -> None:
-    err = verb(digits.folder, "run", "conf=digits", "--name=first", "output_dir=elsewhere", status=2, within_s=60).err
-    assert "a sweep named 'first' already exists" in err
-    assert "Ray" not in err  # has not been started
+def test_a_name_that_is_taken_is_refused(digits: Done, capsys: pytest.CaptureFixture[str]) -> None:
+    with contextlib.chdir(digits.folder):
+        status, message = run_command(["run", "conf=digits", "--name=first", "output_dir=elsewhere"])
+    assert status == 2
+    assert "a sweep named 'first' already exists" in str(message)
+    assert "Ray" not in capsys.readouterr().err  # has not been started
     assert not (digits.folder / "elsewhere" / "first").exists()

@@ -37,7 +37,7 @@ from sweeps.search.study_version import STUDY_FILE, check_study
 from sweeps.tracking.journal import JOURNAL_FILE, POSITION_FILE, Journal, is_delivered
 from sweeps.tracking.reader import load_sweep
 
-PLACES = 200
+PLACES = 60
 """Number of places in each file at which a bit is flipped."""
 LOG = f"trials/0001/{REPORT_LOG_FILE}"
 

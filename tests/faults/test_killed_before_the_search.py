@@ -14,7 +14,7 @@ from test_errors_of_the_driver import run
 
 from sweeps.driver.folder_access import make_folder
 from sweeps.errors import UserError
-from sweeps.folders.driver_lock import only_driver
+from sweeps.folders.driver_lock import DRIVER_FILE, only_driver
 from sweeps.plan.plan import make_plan
 from sweeps.tracking.journal import Journal
 
@@ -50,21 +50,14 @@ def left(uri: str, tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_name_of_a_sweep_that_was_never_recorded_is_free(left: Path) -> None:
-    plan = make_plan(["conf=digits"], [], "early", "run")
-    make_folder(plan)
-    assert list(left.iterdir()) == []
-
-
-def test_the_name_is_not_free_while_a_driver_holds_the_folder(left: Path) -> None:
-    with only_driver(left, "early"), pytest.raises(UserError, match="already exists"):
-        make_plan(["conf=digits"], [], "early", "run")
-
-
-def test_the_name_is_not_free_if_mlflow_has_the_sweep_or_the_search_has_begun(left: Path, uri: str) -> None:
+def test_the_name_is_free_only_if_no_driver_mlflow_and_study_has_the_sweep(left: Path, uri: str) -> None:
     from mlflow import MlflowClient
 
-    client = MlflowClient(uri)
+    client, driver = MlflowClient(uri), left / DRIVER_FILE
+    killed = driver.read_bytes()
+    with only_driver(left, "early"), pytest.raises(UserError, match="already exists"):
+        make_plan(["conf=digits"], [], "early", "run")
+    driver.write_bytes(killed)
     run_id = client.create_run("0", tags={"sweeps.sweep": "early", "sweeps.kind": "sweep"}).info.run_id
     plan = make_plan(["conf=digits"], [], "early", "run")
     with pytest.raises(UserError, match="a sweep named 'early' already exists"):
@@ -74,6 +67,9 @@ def test_the_name_is_not_free_if_mlflow_has_the_sweep_or_the_search_has_begun(le
     (left / "optuna.log").touch()
     with pytest.raises(UserError, match="already exists"):
         make_plan(["conf=digits"], [], "early", "run")
+    (left / "optuna.log").unlink()
+    make_folder(make_plan(["conf=digits"], [], "early", "run"))
+    assert list(left.iterdir()) == []
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ from sweeps.errors import ConfigError
 from sweeps.plan import preflight_process
 from sweeps.plan.plan import make_plan
 from sweeps.plan.preflight import Preflight, configs_to_check
-from sweeps.runtime.fork_server import TASK_MODULES
+from sweeps.runtime.cluster import Connection
+from sweeps.runtime.fork_server import ADDRESS, TASK_MODULES
 from sweeps.validate.config_checks import check_sweep
 from sweeps_train.config import TRAINING_CONFIG, TrainingConfig
 from sweeps_train.one_batch_check import examine
@@ -168,33 +170,26 @@ def test_data_that_cannot_be_read_are_found() -> None:
         examined("nothing")
 
 
-def test_what_only_a_value_of_the_space_makes_fail_is_a_warning() -> None:
-    (warning,) = look("model.arguments.features=choice(6, 7)")
-    assert warning.startswith("with model.arguments.features=7: model._target_=mine.Net: RuntimeError: mat1")
+def test_what_only_a_value_of_the_space_makes_fail_is_a_warning_and_so_is_a_look_that_dies() -> None:
+    fails, died = look("model.arguments.features=choice(6, 7)", "data.arguments.what=choice(good, dies)")
+    assert fails.startswith("with model.arguments.features=7: model._target_=mine.Net: RuntimeError: mat1")
+    assert re.search("the check of data and model ended with status -11; .* the sweep continues", died)
 
 
-@pytest.mark.parametrize(
-    ("tokens", "warning"),
-    [
-        (["data.arguments.what=dies"], "the check of data and model ended with status -11; .* the sweep continues"),
-        (
-            ["data.arguments.what=hangs", "preflight.timeout_s=4"],
-            "took longer than preflight.timeout_s=4; the sweep continues",
-        ),
-        pytest.param(
-            ["data.arguments.what='a GPU'"], "AssertionError .*torch.cuda.is_available", marks=pytest.mark.slow
-        ),
-    ],
-)
-def test_a_look_that_tells_nothing_of_the_training_does_not_stop_the_sweep(tokens: list[str], warning: str) -> None:
-    (said,) = look(*tokens)
-    assert re.search(warning, said)
+def test_a_look_that_takes_too_long_ends_by_itself_as_when_its_driver_has_died_and_the_sweep_continues() -> None:
+    plan = make_plan(("conf=mine.yaml", "data.arguments.what=hangs", "preflight.timeout_s=1"), [], None, "")
+    with Preflight(plan) as preflight:
+        assert preflight._process is not None
+        assert preflight._process.wait(60) == -signal.SIGALRM
+        (said,) = preflight.result()
+    assert said.endswith("took longer than preflight.timeout_s=1; the sweep continues")
 
 
 @pytest.mark.parametrize(
     ("what", "warning"),
     [
         ("cuda", "Found no NVIDIA driver"),
+        ("a GPU", "AssertionError .*torch.cuda.is_available"),
         ("a worker", "KeyError: 'LOCAL_RANK'"),
         ("a server", "Read timed out"),
     ],
@@ -203,25 +198,6 @@ def test_what_may_be_there_in_a_training_is_a_warning(what: str, warning: str) -
     ((kind, text),) = findings_of(what)
     assert kind == "warning"
     assert re.search(warning, text), text
-
-
-def test_the_process_ends_by_itself_after_its_time_as_when_its_driver_has_died() -> None:
-    plan = make_plan(("conf=mine.yaml", "data.arguments.what=hangs", "preflight.timeout_s=1"), [], None, "")
-    with Preflight(plan) as preflight:
-        assert preflight._process is not None
-        assert preflight._process.wait(60) == -signal.SIGALRM
-
-
-def test_imports_of_libraries_do_not_count_as_time_of_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    left = Path("left").absolute()
-    Path("library.py").write_text(
-        f"import pathlib, signal; pathlib.Path({str(left)!r}).write_text(str(signal.getitimer(signal.ITIMER_REAL)[0]))"
-    )
-    monkeypatch.syspath_prepend(str(Path.cwd()))
-    monkeypatch.setitem(TASK_MODULES, "image_classification", ("library",))
-    with pytest.raises(ConfigError, match="mat1 and mat2 shapes"):
-        look("model.arguments.features=7")
-    assert left.read_text() == "0.0"  # no time runs yet
 
 
 def test_secrets_in_a_users_error_are_hidden() -> None:
@@ -256,10 +232,24 @@ def test_a_text_file_is_looked_at_through_its_model(working_folder: Path) -> Non
         list(examine(training, num_workers=1))
 
 
-@pytest.mark.parametrize("more", [[], pytest.param(["--dry-run"], marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize(
+    "how", ["run on a cluster that is there", *(pytest.param(each, marks=pytest.mark.slow) for each in ("run", "plan"))]
+)
 def test_a_dry_run_looks_too_and_a_run_refuses_before_a_trial_starts(
-    more: list[str], working_folder: Path, capsys: pytest.CaptureFixture[str]
+    how: str, working_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if how not in ("run", "plan"):
+        there = nullcontext(Connection([{"CPU": 4.0}], None))
+        monkeypatch.setattr("sweeps.driver.run.joined_cluster", lambda plan, forks: there)
+        monkeypatch.setenv(ADDRESS, "")  # no fork server, which prepares for trials
+    more = ["--dry-run"] if how == "plan" else []
+    left = working_folder / "left"
+    (working_folder / "library.py").write_text(
+        "import pathlib, signal, sys\n"
+        "if 'preflight_process' in sys.argv[0]:  # and not in the fork server\n"
+        f"    pathlib.Path({str(left)!r}).write_text(str(signal.getitimer(signal.ITIMER_REAL)[0]))"
+    )
+    monkeypatch.setitem(TASK_MODULES, "image_classification", ("library",))
     make_store(working_folder / "mlflow.db")
     status, mistake = run_command(["run", "conf=mine.yaml", "model.arguments.features=7", "--name=refused", *more])
     first, last = str(mistake).splitlines()
@@ -271,6 +261,7 @@ def test_a_dry_run_looks_too_and_a_run_refuses_before_a_trial_starts(
     assert "preflight.timeout_s=0" in last
     assert "Traceback" not in capsys.readouterr().err
     assert not (working_folder / "outputs" / "refused").exists()
+    assert left.read_text() == "0.0"  # the time of the check does not run while libraries are imported
 
 
 @pytest.mark.parametrize(

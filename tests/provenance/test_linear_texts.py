@@ -52,7 +52,7 @@ def is_linear(do: Callable[[str], Any], unit: str, end: str = "", *, begin: str 
                 long = min(long, seconds(do, text(length)))
             else:
                 return False
-        length *= 2
+        length *= SHORTER
     return True
 
 

@@ -7,7 +7,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
@@ -27,37 +26,6 @@ def test_variables_for_ray_are_taken_back_and_those_that_are_set_stay(monkeypatc
         assert os.environ["RAY_CHDIR_TO_TRIAL_DIR"] == "0"
     assert os.environ["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"] == "1"
     assert "RAY_CHDIR_TO_TRIAL_DIR" not in os.environ
-
-
-LISTENING = """
-import os, sys
-import psutil
-from sweeps.runtime.cluster import connected
-from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.hydra_composition import compose_sweep
-
-with connected(compose_sweep("digits", ["cluster.num_cpus=1"], ConfSearchPath()).config):
-    import ray
-
-    @ray.remote
-    class Worker:
-        def pid(self):
-            return os.getpid()
-
-    worker = Worker.remote()
-    ours = {os.getpid(), ray.get(worker.pid.remote())}
-    ours |= {each.pid for each in psutil.Process().children(recursive=True)}
-    for connection in psutil.net_connections("tcp"):
-        if connection.pid in ours and connection.status == psutil.CONN_LISTEN:
-            print(connection.laddr.ip)
-"""
-
-
-def test_a_cluster_on_this_machine_listens_on_loopback_alone() -> None:
-    done = run_python("-c", LISTENING, within_s=120)
-    addresses = done.stdout.split()
-    assert len(addresses) >= 5, "the driver, a worker, the raylet and the GCS listen at least"
-    assert all(ip_address(each.removeprefix("::ffff:")).is_loopback for each in addresses), addresses
 
 
 WITH_TWO_HOMES = """

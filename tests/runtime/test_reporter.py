@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
+from local_actor import LOCAL_RAY, LocalActor, event_loop
 
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
+from sweeps.runtime import broker_sides, trial_reporter
 from sweeps.runtime.broker_sides import WorkersSide
-from sweeps.runtime.cluster import connected
 from sweeps.runtime.events import Log, Report, Started
 from sweeps.runtime.report_log import read_report_log
 from sweeps.runtime.trial_assignment import Assignment
@@ -23,13 +21,6 @@ from sweeps_train.reports.progress import Progress
 LATE_S = 0.3
 
 
-@pytest.fixture(scope="module")
-def local_ray() -> Iterator[None]:
-    with connected(compose_sweep("digits", ["cluster.num_cpus=1"], ConfSearchPath()).config):
-        yield
-
-
-@ray.remote(num_cpus=0)
 class LateBroker:
     """Begins with a call that has only logs later than with the next one, as an asynchronous actor may."""
 
@@ -56,13 +47,21 @@ class LateBroker:
         return self._steps
 
 
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    for module in (broker_sides, trial_reporter):
+        monkeypatch.setattr(module, "ray", LOCAL_RAY)
+    with event_loop() as loop:
+        yield LocalActor(LateBroker(), loop)
+
+
 @pytest.mark.parametrize("waits_for_decision", [False, True])
 def test_the_logs_before_a_report_reach_the_broker_before_it(
-    local_ray: None, tmp_path: Path, waits_for_decision: bool
+    broker: Any, tmp_path: Path, waits_for_decision: bool
 ) -> None:
-    broker, nothing = LateBroker.remote(), None  # type: ignore[attr-defined]
+    nothing: Any = None
     assignment = Assignment(
-        *("0003", 1, nothing, ("eval/loss",), ("min",), str(tmp_path), str(tmp_path), None, None),  # type: ignore[arg-type]
+        *("0003", 1, nothing, ("eval/loss",), ("min",), str(tmp_path), str(tmp_path), None, None),
         waits_for_decision=waits_for_decision,
         last_delivered=None,
         broker=WorkersSide(broker),
@@ -76,6 +75,6 @@ def test_the_logs_before_a_report_reach_the_broker_before_it(
             checkpoint = str(tmp_path / "step-8") if step == 8 else None
             reporter.report(Progress(step=step), {"eval/loss": 1.0}, checkpoint, step == 12)
     reporter.flush()
-    assert ray.get(broker.steps.remote()) == sorted([*range(1, 13), 4, 8, 12])
+    assert LOCAL_RAY.get(broker.steps.remote()) == sorted([*range(1, 13), 4, 8, 12])
     reports = [event for event in read_report_log(str(tmp_path)) if isinstance(event, Report)]
     assert [each.saved for each in reports] == [False, True, False]

@@ -80,14 +80,16 @@ LENGTH = {"asha": 6, "hyperband": 6, "freeze_thaw": 6, "pbt": 4, "pb2": 4}
 QUICK = {"pb2": 61, "pbt": 11, "freeze_thaw": 17}
 SLOW = {"pb2": 5}
 """Number of writes between two deaths. PB2 and freeze-thaw fit models, which takes time."""
-with_places = pytest.mark.parametrize(
-    ("scheduler", "places"),
-    [
-        pytest.param(each, places, marks=[pytest.mark.slow] if (each, places) == ("pb2", 3) else [])
-        for each in SCHEDULERS
-        for places in (1, 3)
-    ],
-)
+
+
+def with_places(*slow: tuple[str, int]) -> pytest.MarkDecorator:
+    """All schedulers with one place and with three; of these are slow tests."""
+    cases = [(each, places) for each in SCHEDULERS for places in (1, 3)]
+    marked = [pytest.param(*each, marks=[pytest.mark.slow] if each in slow else []) for each in cases]
+    return pytest.mark.parametrize(("scheduler", "places"), marked)
+
+
+PB2 = (("pb2", 1), ("pb2", 3))
 
 
 def driver(disk: Disk, scheduler: str, places: int) -> Driver:
@@ -121,7 +123,7 @@ def decides(scheduler: str, decisions: list[tuple[str, dict[str, Any]]]) -> bool
 @pytest.mark.parametrize(
     "stride", [pytest.param(QUICK, id="some"), pytest.param(SLOW, id="all", marks=pytest.mark.slow)]
 )
-@with_places
+@with_places(*PB2)
 def test_a_scheduler_whose_driver_dies_at_any_point_decides_as_if_it_had_not(
     undisturbed: Callable[[str, int], Disk], scheduler: str, places: int, stride: dict[str, int], tmp_path: Path
 ) -> None:
@@ -138,7 +140,7 @@ def test_a_scheduler_whose_driver_dies_at_any_point_decides_as_if_it_had_not(
         assert outcome(disk) == expected, f"it died before write {point}"
 
 
-@with_places
+@with_places(("pb2", 3))
 def test_a_scheduler_whose_driver_dies_again_and_again_decides_as_if_it_had_not(
     undisturbed: Callable[[str, int], Disk], scheduler: str, places: int, tmp_path: Path
 ) -> None:
@@ -230,7 +232,7 @@ def test_a_finished_trial_that_becomes_longer_waits_and_ends_like_any_other_wher
     assert scheduler.next(trials[1:], places, is_over=True).stopped == [trials[1]]
 
 
-@with_places
+@with_places(*PB2)
 def test_a_search_that_is_interrupted_after_any_report_decides_as_if_it_had_not_been(
     undisturbed: Callable[[str, int], Disk], scheduler: str, places: int, tmp_path: Path
 ) -> None:

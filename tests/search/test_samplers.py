@@ -98,7 +98,7 @@ def tried(search: OptunaSearcher, ids: range) -> list[dict[str, Any]]:
 
 @every_sampler
 def test_points_stay_in_the_space_with_its_conditions(name: str) -> None:
-    for point in tried(searcher(name), range(12 if name == "gp" else 25)):
+    for point in tried(searcher(name), range(8 if name == "gp" else 25)):
         for path, distribution in space_of(name).distributions.items():
             assert (path in point) == space_of(name).active(path, point, lambda path: None)
             assert path not in point or contains(distribution, point[path])

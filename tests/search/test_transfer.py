@@ -15,6 +15,7 @@ from hartmann import Hartmann
 from pydantic import TypeAdapter
 from recording import open_recorder
 from spaces import space_of
+from stores import make_store
 
 from sweeps.config.objectives import Objectives
 from sweeps.config.samplers import Sampler
@@ -40,7 +41,9 @@ Recorded = tuple[str, float, dict[str, Any]]
 @pytest.fixture(scope="module")
 def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Tracking URI of a store with sweeps that were recorded like real ones."""
-    uri = f"sqlite:///{tmp_path_factory.mktemp('record')}/mlflow.db"
+    store = tmp_path_factory.mktemp("record") / "mlflow.db"
+    make_store(store)
+    uri = f"sqlite:///{store}"
     record(
         uri,
         "week-1",

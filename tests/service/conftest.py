@@ -8,17 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from chromium import WITHIN_MS, chromium
-from composed_once import composing_once
 from guarded_app import Stopped
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _composing_once() -> Iterator[None]:
-    with composing_once():
-        yield
 
 
 @pytest.fixture

@@ -115,9 +115,8 @@ def test_a_webhook_is_sent_the_best_result_what_it_beats_and_where_to_look(
     assert lines[-1] == "<http://here/sweeps/digits-1|sweep>"
 
 
-def test_a_message_links_to_mlflows_pages_for_people_and_names_no_user(uri: str) -> None:
-    record_small_sweep(uri)
-    record = load_sweep(uri, "digits-1")
+def test_a_message_links_to_mlflows_pages_for_people_and_names_no_user(recorded: str) -> None:
+    record = load_sweep(recorded, "digits-1")
     ids = replace(record.mlflow, tracking_uri="https://bot:s3cret@mlflow.example.org/team/")
     record = replace(record, mlflow=ids)
     page = f"/#/experiments/{ids.experiment_id}/runs/{ids.run_id}"

@@ -93,22 +93,21 @@ def test_schedulers_end_trials_early_and_the_best_trains_to_its_end(table: Path,
     assert result.sweeps[0].improvements[-1].value == record.best.value
 
 
-@pytest.mark.parametrize("steps", [100, 300, 900])
-def test_rungs_follow_the_length_of_the_tables_curves_whatever_the_configs_is(table: Path, steps: int) -> None:
+def test_rungs_follow_the_length_of_the_tables_curves_whatever_the_configs_is(table: Path) -> None:
     own = ["search/scheduler=freeze_thaw", "search.scheduler.resource=steps", "search.scheduler.grace=25"]
-    sweeps = [
+    shorter, same, longer = (
         simulated(table, *own, f"train.max_steps={each}", "train.eval_every=25", workers=3).sweeps[0]
-        for each in (steps, STEPS[-1])
-    ]
-    assert sweeps[0].improvements == sweeps[1].improvements
-    assert sweeps[0].record.counts == sweeps[1].record.counts
+        for each in (100, STEPS[-1], 900)
+    )
+    assert shorter.improvements == same.improvements == longer.improvements
+    assert shorter.record.counts == same.record.counts == longer.record.counts
 
 
 def test_our_own_search_is_simulated_and_finishes_within_a_budget_of_time(table: Path) -> None:
-    overrides = ["search=sweeps", "search.num_trials=1000", f"search.stop.wall_hours={200 / 3600}"]
+    overrides = ["search=sweeps", "search.num_trials=1000", f"search.stop.wall_hours={120 / 3600}"]
     sweep = simulate(read_inputs(planned(*overrides), table), workers=3, between="nearest").sweeps[0]
     assert sweep.record.counts["finished"] > 2
-    assert sweep.record.time.wall_s == pytest.approx(200, abs=STEP_S)
+    assert sweep.record.time.wall_s == pytest.approx(120, abs=STEP_S)
     assert sweep.record.best is not None
     assert sweep.improvements[-1].regret < 0.1
 
@@ -198,7 +197,7 @@ def test_configurations_that_break_a_limit_are_neither_the_best_of_the_table_nor
     frame["system/memory_mib"] = 100.0 + 100 * ((last > last.median()) & (frame["step"] == STEPS[1]))
     frame.to_parquet(tmp_path / "limited.parquet")
     limits = "search.limits={system/memory_mib: {max: 150}}"
-    result = simulated(tmp_path / "limited.parquet", limits, "search/scheduler=none", seeds=3)
+    result = simulated(tmp_path / "limited.parquet", limits, "search/scheduler=none", seeds=2)
     kept = frame.groupby("config_id").filter(lambda rows: rows["system/memory_mib"].max() < 150)
     assert result.scale.best == kept["eval/accuracy"].max() < frame["eval/accuracy"].max()
     for sweep in result.sweeps:

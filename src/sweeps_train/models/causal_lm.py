@@ -89,12 +89,6 @@ class SharedBase:
             self._model = remove_lora(self._adapted)
             self._adapted = None
 
-    def take_apart(self) -> None:
-        """Free all weights at once, also where reference cycles keep the modules: Python would search all objects of a
-        worker for these cycles, which takes a third of a second and more. Copies keep the tensors that they share."""
-        for module in [*self._model.modules()]:
-            vars(module).clear()
-
 
 def _load(config: CausalLM, weights: Path | None, device: torch.device = CPU) -> Any:
     """Load the model without adapters: pretrained, or with the weights of a checkpoint."""

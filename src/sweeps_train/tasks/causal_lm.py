@@ -194,9 +194,7 @@ def shared_base(model: CausalLM, *, shards: bool) -> SharedBase:
         shards: Whether the strategy shards it.
     """
     bare = replace(model, lora=Lora())
-    return cached(
-        "base model", (bare, shards), lambda: SharedBase(bare, Workers.current().device), SharedBase.take_apart
-    )
+    return cached("base model", (bare, shards), lambda: SharedBase(bare, Workers.current().device))
 
 
 def repeats_its_passes(config: CausalLM, model: Any) -> bool:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_cache: dict[str, tuple[Any, Any, Callable[[Any], None] | None]] = {}
-"""Key and value of the object of each kind, and what frees its memory."""
+WITH_CYCLES = {"base model"}
+"""Kinds of large objects that reference cycles may keep in memory. Data sets are not among them: ours have no cycles,
+and cycles in a user's own data set are freed together with everything else that a trial leaves."""
+
+_cache: dict[str, tuple[Any, Any]] = {}
+"""Key and value of the object of each kind."""
 
 
-def cached(kind: str, key: Any, make: Callable[[], T], free: Callable[[T], None] | None = None) -> T:
+def cached(kind: str, key: Any, make: Callable[[], T]) -> T:
     """Return the cached object with this key, or create it with ``make``.
 
     One object of each kind is cached, and replaced when another key is asked for, so that memory does not grow with the
@@ -21,9 +26,6 @@ def cached(kind: str, key: Any, make: Callable[[], T], free: Callable[[T], None]
         kind: Kind of object, such as ``base model``.
         key: Everything that the object depends on; compared by equality.
         make: Loads or computes the object. It must not be changed later in a way that another trial could see.
-        free: Frees the memory of an object that reference cycles may keep, once nothing uses it. Data sets need none:
-            ours have no cycles, and those of a user's own data set are freed together with everything else that a trial
-            leaves.
 
     Example:
         >>> cached("primes", 5, lambda: [2, 3, 5]) is cached("primes", 5, lambda: [2, 3, 5])
@@ -36,7 +38,7 @@ def cached(kind: str, key: Any, make: Callable[[], T], free: Callable[[T], None]
     del entry
     evict(kind)  # freed before the next one is made: both may not fit into memory together
     made = make()
-    _cache[kind] = (key, made, free)
+    _cache[kind] = (key, made)
     return made
 
 
@@ -46,6 +48,6 @@ def evict(kind: str) -> None:
     Args:
         kind: Kind of object, such as ``base model``.
     """
-    _, value, free = _cache.pop(kind, (None, None, None))
-    if free is not None:
-        free(value)
+    if _cache.pop(kind, None) is not None and kind in WITH_CYCLES:
+        gc.unfreeze()  # objects that outlive a trial are frozen
+        gc.collect()  # which takes a third of a second and more

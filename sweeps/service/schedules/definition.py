@@ -256,10 +256,10 @@ def _composed(config: str) -> DictConfig:
     """Compose a schedule as ``hydra.compose`` does. That takes many times as long, and has the messages of mistakes."""
     from hydra import compose
 
-    from sweeps.compat.hydra import compose_without_hydra
+    from sweeps.compat.hydra import compose_options
 
     try:
-        return compose_without_hydra(config, [])[0]
+        return compose_options(config, [])[0]
     except Exception:  # noqa: BLE001 - a mistake, or a change of Hydra's own config
         return compose(config)
 
