@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from running import NO_PREFLIGHT, own_function, points, run
 from training_runs import Recorder
 
 from sweeps_train.config import Checkpoint as CheckpointConfig
+from sweeps_train.config import FunctionConfig, FunctionTask
 from sweeps_train.frameworks import ray_train
 from sweeps_train.frameworks.ray_train import TrialTrainFnUtils
 from sweeps_train.reports.reporter import Stop
@@ -204,3 +206,26 @@ def test_whatever_a_function_reports_is_recorded_or_fails_its_own_trial_alone(tm
     assert sorted(value for name, value in metrics.items() if name.startswith("recall")) == [1, 2]
     assert {point.step for point in done.client.get_metric_history(run_id, "loss")} == {10}
     assert "no number: note (str)" in done.err
+
+
+@pytest.mark.parametrize(
+    ("framework", "advice"),
+    [
+        ("ray_train", r"call ray\.train\.report\({'loss': \.\.\.}\) in it, on all workers"),
+        ("huggingface", "its Trainer was never evaluated: set eval_strategy"),
+        ("lightning", "its Trainer ended before its first validation"),
+        ("script", "print a line of JSON with 'loss'"),
+    ],
+)
+def test_a_training_without_a_report_says_how_one_of_its_framework_reports(
+    framework: Any, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_train, "TrialTrainFnUtils", Alone)
+    monkeypatch.setattr(ray_train, "replaced_train_fn_utils", contextlib.nullcontext)
+    monkeypatch.setattr(ray_train, "_function_of", lambda *_: lambda: None)
+    config = FunctionConfig(
+        task=FunctionTask(kind="function", framework=framework, _target_="users.training"),
+        checkpoint=CheckpointConfig(),
+    )
+    with pytest.raises(ValueError, match=f"task._target_=users.training returned without a report; {advice}"):
+        ray_train.run_function(config, reporter=None, checkpoint_folder=str(tmp_path), metric="loss", mode="min")
