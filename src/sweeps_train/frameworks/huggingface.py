@@ -154,7 +154,8 @@ class ChangedValues(TrainerCallback):
 
         def create_noting_values(*args: Any, **options: Any) -> Any:
             schedule = create(*args, **options)
-            self._now = configured_values(trainer.optimizer)  # not restored yet
+            if trainer.optimizer is not None:
+                self._now = configured_values(trainer.optimizer)  # not restored yet
             return schedule
 
         trainer.create_scheduler = create_noting_values  # type: ignore[method-assign] # no callback is called there
