@@ -16,6 +16,7 @@ from training_runs import Recorder
 
 from sweeps_train.config import Checkpoint as CheckpointConfig
 from sweeps_train.config import FunctionConfig, FunctionTask
+from sweeps_train.config.better import as_objectives
 from sweeps_train.frameworks import ray_train
 from sweeps_train.frameworks.ray_train import TrialTrainFnUtils
 from sweeps_train.reports.reporter import Stop
@@ -38,7 +39,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def worker(root: Path, needed: tuple[str, ...] = ()) -> tuple[Alone, Recorder]:
     recorder = Recorder()
-    return Alone(CheckpointConfig(), recorder, root, "loss", "min", {}, needed), recorder
+    return Alone(CheckpointConfig(), recorder, root, as_objectives("loss", "min"), {}, needed), recorder
 
 
 def steps(recorder: Recorder) -> list[tuple[int, float]]:
@@ -86,7 +87,7 @@ def test_a_node_whose_files_of_checkpoints_do_not_reach_the_store_says_so_once(
 ) -> None:
     decided = iter([(1, Stop.NO), Stop.NO, (2, Stop.NO), Stop.NO])
     monkeypatch.setattr(ray_train, "broadcast_in_report", lambda value: next(decided))
-    utils = OnAnotherNode(CheckpointConfig(), None, tmp_path / "trial", "loss", "min")
+    utils = OnAnotherNode(CheckpointConfig(), None, tmp_path / "trial", as_objectives("loss", "min"))
     for step in (1, 2):
         utils.report({"loss": 1.0}, checkpoint(tmp_path / f"{step}"))
     assert capsys.readouterr().err.count("this node's files of checkpoints are lost") == 1

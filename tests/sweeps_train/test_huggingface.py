@@ -192,8 +192,12 @@ class Own(Trainer):
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         if self.optimizer is None:
-            weights, rate = self.model.layer, 100 * self.args.learning_rate
-            groups = [{"params": [weights.weight]}, {"params": [weights.bias], "lr": rate / self.args.num_train_epochs}]
+            trained: Any = self.model
+            rate = 100 * self.args.learning_rate
+            groups: list[dict[str, Any]] = [
+                {"params": [trained.layer.weight]},
+                {"params": [trained.layer.bias], "lr": rate / self.args.num_train_epochs},
+            ]
             self.optimizer = torch.optim.AdamW(groups, lr=rate)
         assert self.optimizer is not None
         return self.optimizer

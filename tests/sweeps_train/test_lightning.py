@@ -206,7 +206,8 @@ def test_a_metric_of_a_training_epoch_is_reported_at_the_end_of_this_epoch(
         reported.append((metrics["step"], metrics.get("epoch_end"), metrics.get("seen")))
 
     reported: list[tuple[int, Any, Any]] = []
-    steps = {"max_epochs": 2, "limit_train_batches": 2, "limit_val_batches": 1, "num_sanity_val_steps": 1}
+    steps: dict[str, Any] = {"max_epochs": 2, "limit_train_batches": 2, "limit_val_batches": 1}
+    steps["num_sanity_val_steps"] = 1
     fit(Counting(1e-3, 8), tmp_path, monkeypatch, report, searched, val_check_interval=interval, **steps)
     assert reported == expected
 
