@@ -38,6 +38,13 @@ def test_each_example_plans_where_its_program_is_installed(
     assert "\ntask.arguments." in printed
 
 
+def test_values_of_beta_are_not_compared_by_the_loss_that_contains_it() -> None:
+    conf = yaml.safe_load(CONFS["trl_dpo"].read_text())
+    assert "task.arguments.beta" in conf["space"]
+    assert (conf["search"]["metric"], conf["search"]["mode"]) == ("eval/accuracy", "max")
+    assert conf["task"]["rename"]["eval_rewards/accuracies"] == "eval/accuracy"
+
+
 def written_file(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The config file that the program of a trial gets."""
     monkeypatch.chdir(ROOT)
@@ -158,6 +165,8 @@ def test_trls_own_command_line_is_searched_with_pruning_and_checkpoints(name: st
         "task.arguments.use_cpu=true",
         "task.arguments.max_steps=8",
         "task.arguments.eval_steps=2",
+        "search.metric=eval/loss",  # also of DPO, whose accuracy on eight rows is often the same
+        "search.mode=min",
         "search.num_trials=3",
         within_s=800,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,8 @@ from running import NO_PREFLIGHT, own_function, points, run
 from training_runs import Recorder
 
 from sweeps_train.config import Checkpoint as CheckpointConfig
+from sweeps_train.config import FunctionConfig, FunctionTask
+from sweeps_train.config.better import as_objectives
 from sweeps_train.frameworks import ray_train
 from sweeps_train.frameworks.ray_train import TrialTrainFnUtils
 from sweeps_train.reports.reporter import Stop
@@ -36,7 +39,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def worker(root: Path, needed: tuple[str, ...] = ()) -> tuple[Alone, Recorder]:
     recorder = Recorder()
-    return Alone(CheckpointConfig(), recorder, root, "loss", "min", {}, needed), recorder
+    return Alone(CheckpointConfig(), recorder, root, as_objectives("loss", "min"), {}, needed), recorder
 
 
 def steps(recorder: Recorder) -> list[tuple[int, float]]:
@@ -84,7 +87,7 @@ def test_a_node_whose_files_of_checkpoints_do_not_reach_the_store_says_so_once(
 ) -> None:
     decided = iter([(1, Stop.NO), Stop.NO, (2, Stop.NO), Stop.NO])
     monkeypatch.setattr(ray_train, "broadcast_in_report", lambda value: next(decided))
-    utils = OnAnotherNode(CheckpointConfig(), None, tmp_path / "trial", "loss", "min")
+    utils = OnAnotherNode(CheckpointConfig(), None, tmp_path / "trial", as_objectives("loss", "min"))
     for step in (1, 2):
         utils.report({"loss": 1.0}, checkpoint(tmp_path / f"{step}"))
     assert capsys.readouterr().err.count("this node's files of checkpoints are lost") == 1
@@ -204,3 +207,26 @@ def test_whatever_a_function_reports_is_recorded_or_fails_its_own_trial_alone(tm
     assert sorted(value for name, value in metrics.items() if name.startswith("recall")) == [1, 2]
     assert {point.step for point in done.client.get_metric_history(run_id, "loss")} == {10}
     assert "no number: note (str)" in done.err
+
+
+@pytest.mark.parametrize(
+    ("framework", "advice"),
+    [
+        ("ray_train", r"call ray\.train\.report\({'loss': \.\.\.}\) in it, on all workers"),
+        ("huggingface", "its Trainer was never evaluated: set eval_strategy"),
+        ("lightning", "its Trainer ended before its first validation"),
+        ("script", "print a line of JSON with 'loss'"),
+    ],
+)
+def test_a_training_without_a_report_says_how_one_of_its_framework_reports(
+    framework: Any, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_train, "TrialTrainFnUtils", Alone)
+    monkeypatch.setattr(ray_train, "replaced_train_fn_utils", contextlib.nullcontext)
+    monkeypatch.setattr(ray_train, "_function_of", lambda *_: lambda: None)
+    config = FunctionConfig(
+        task=FunctionTask(kind="function", framework=framework, _target_="users.training"),
+        checkpoint=CheckpointConfig(),
+    )
+    with pytest.raises(ValueError, match=f"task._target_=users.training returned without a report; {advice}"):
+        ray_train.run_function(config, reporter=None, checkpoint_folder=str(tmp_path), metric="loss", mode="min")

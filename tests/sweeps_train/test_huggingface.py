@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 import torch
 from running import Done, points, run
 from torch import nn
-from transformers import TrainerCallback, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from sweeps_train.config import FunctionTask
 from sweeps_train.frameworks.bound_function import bind_function
@@ -135,15 +136,15 @@ def trained(
     held_out: Any = ROWS,
 ) -> None:
     """Train the model of two weights as a trial does."""
-    from transformers import Trainer
-
     from sweeps_train.frameworks.huggingface import ReportCallback, keep_best_by_the_trial
 
     patch.setattr("ray.train.report", report)
     patch.setattr("sweeps_train.frameworks.huggingface.log_step", lambda *_: None)
+    patch.setattr("sweeps_train.frameworks.huggingface.searched_metrics", lambda: ("eval_loss",))
     keep_best_by_the_trial(arguments)
     trainer = Trainer(Line(), arguments, train_dataset=ROWS, eval_dataset=held_out)
     for callback in (*callbacks, ReportCallback(trainer)):
+        vars(callback)["trainer"] = trainer
         trainer.add_callback(callback)
     trainer.train()
 
@@ -166,8 +167,6 @@ def test_evaluations_of_several_datasets_are_one_report(
 
 @pytest.mark.parametrize("schedule", ["linear", pytest.param("constant", marks=pytest.mark.slow)])
 def test_a_trainer_that_continues_trains_with_its_changed_values(schedule: str, tmp_path: Path) -> None:
-    from transformers import Trainer
-
     from sweeps_train.frameworks.huggingface import ChangedValues
 
     def last_group(lr: float, stop_at: int, resume: str | None = None) -> dict[str, Any]:
@@ -188,8 +187,73 @@ def test_a_trainer_that_continues_trains_with_its_changed_values(schedule: str, 
     assert changed["weight_decay"] == 0.02
 
 
+class Own(Trainer):
+    """A Trainer whose optimizer does not have the learning rate of its arguments."""
+
+    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
+        if self.optimizer is None:
+            trained: Any = self.model
+            rate = 100 * self.args.learning_rate
+            groups: list[dict[str, Any]] = [
+                {"params": [trained.layer.weight]},
+                {"params": [trained.layer.bias], "lr": rate / self.args.num_train_epochs},
+            ]
+            self.optimizer = torch.optim.AdamW(groups, lr=rate)
+        assert self.optimizer is not None
+        return self.optimizer
+
+
+@pytest.mark.parametrize(
+    ("of", "before", "now", "expected"),
+    [
+        pytest.param(
+            Own,
+            {"num_train_epochs": 1},
+            {},
+            {"lr": [0.0025] * 2, "weight_decay": [0.01] * 2},
+            id="of its own, as before",
+        ),
+        pytest.param(
+            Own,
+            {"num_train_epochs": 4, "learning_rate": 1e-4},
+            {"learning_rate": 2e-4},
+            {"lr": [0.005, 0.00125]},
+            id="several rates",
+        ),
+        pytest.param(
+            Trainer, {"weight_decay": 0.0}, {"weight_decay": 0.1}, {"weight_decay": [0.1, 0.0]}, id="from zero"
+        ),
+    ],
+)
+def test_a_trainer_that_continues_has_the_values_that_its_optimizer_is_created_with(
+    of: type[Trainer], before: dict[str, Any], now: dict[str, Any], expected: dict[str, list[float]], tmp_path: Path
+) -> None:
+    from sweeps_train.frameworks.huggingface import ChangedValues
+
+    def groups(stop_at: int, resume: str | None = None, **values: Any) -> list[dict[str, Any]]:
+        arguments = line_arguments(tmp_path, max_steps=4, save_steps=2, **{"learning_rate": 1e-4, **values})
+        trainer = of(Line(), arguments, train_dataset=ROWS)
+        trainer.add_callback(ChangedValues(trainer))
+        trainer.add_callback(Stops(stop_at))
+        trainer.train(resume_from_checkpoint=resume)
+        assert trainer.optimizer is not None
+        return trainer.optimizer.param_groups
+
+    groups(2, **before)
+    resumed = groups(3, str(tmp_path / "checkpoint-2"), **before | now)
+    assert {name: [group[name] for group in resumed] for name in expected} == {
+        name: pytest.approx(values) for name, values in expected.items()
+    }
+
+
 def no_trainer(config: dict[str, Any]) -> Path:
     return Path()
+
+
+def trained_trainer(config: dict[str, Any]) -> Trainer:
+    trainer = Trainer(Line(), line_arguments(Path("unused")), train_dataset=ROWS)
+    trainer.state.global_step = 3
+    return trainer
 
 
 def takes_none() -> None: ...
@@ -200,6 +264,9 @@ def test_an_object_that_is_no_trainer_is_refused() -> None:
     with pytest.raises(
         ValueError, match=r"returned a \w+Path; task.framework=huggingface needs an untrained transformers.Trainer"
     ):
+        bind_function(task)()
+    task = FunctionTask(kind="function", framework="huggingface", _target_=f"{__name__}.trained_trainer")
+    with pytest.raises(ValueError, match="returned a Trainer that it has trained; Sweeps calls `train`: remove"):
         bind_function(task)()
     task = FunctionTask(kind="function", framework="huggingface", _target_=f"{__name__}.takes_none")
     with pytest.raises(ValueError, match="takes no arguments; give it one, `config`"):
@@ -243,3 +310,39 @@ def test_a_trainers_own_early_stopping_ends_the_trial(tmp_path: Path, monkeypatc
     arguments = line_arguments(tmp_path, max_steps=9, learning_rate=0.0, eval_strategy="steps", eval_steps=1, **best)
     trained(arguments, monkeypatch, report, EarlyStoppingCallback(1))
     assert reported == [1, 2]
+
+
+def test_a_checkpoint_that_is_saved_just_before_its_evaluation_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Trainer saves the last step of an epoch as a step, before the evaluation at the end of this epoch."""
+
+    def report(metrics: dict[str, float], checkpoint: Any) -> None:
+        saved = checkpoint is not None and (Path(checkpoint.path) / "optimizer.pt").exists()
+        reported.append((metrics["step"], saved))
+
+    reported: list[tuple[float, bool]] = []
+    epochs: dict[str, Any] = {"num_train_epochs": 3, "eval_strategy": "epoch", "per_device_train_batch_size": 4}
+    trained(line_arguments(tmp_path, save_steps=3, **epochs), monkeypatch, report)
+    assert reported == [(2, False), (4, False), (6, True)]
+
+
+class EvaluatesOnTraining(TrainerCallback):
+    """Evaluates a Trainer on its training data after each epoch."""
+
+    trainer: Trainer
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+        planned = copy.deepcopy(control)
+        self.trainer.evaluate(ROWS, metric_key_prefix="train")
+        return planned  # `evaluate` has changed the other
+
+
+def test_an_evaluation_of_the_users_own_is_no_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def report(metrics: dict[str, float], checkpoint: Any) -> None:
+        reported.append((metrics["step"], "eval_loss" in metrics))
+
+    reported: list[tuple[float, bool]] = []
+    epochs: dict[str, Any] = {"num_train_epochs": 2, "eval_strategy": "epoch", "save_strategy": "no"}
+    trained(line_arguments(tmp_path, **epochs), monkeypatch, report, EvaluatesOnTraining())
+    assert reported == [(1, True), (2, True)]

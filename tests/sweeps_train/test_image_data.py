@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import Dataset, random_split
 
 from sweeps_train.config import CustomData
 from sweeps_train.data.images import ImageSamples, ImageShape, build_image_samples, image_shape
@@ -33,6 +34,7 @@ def built(monkeypatch: pytest.MonkeyPatch, train: list[Any], held_out: list[Any]
         ({"image": Picture(), "label": 1}, r"is a mapping of image, label; return pairs \(input, label\)"),
         (torch.zeros(3), r"is a Tensor; return pairs \(input, label\)"),
         ((Picture(), 1), r"has a Picture as its input; return a tensor, as torchvision's ToTensor makes it"),
+        (({"ids": torch.zeros(3), "mask": torch.ones(3)}, 1), r"has a dict as its input; return a tensor"),
         ((torch.zeros(3), "cat"), r"has the label 'cat'; return the number of its class, from 0"),
         ((torch.zeros(3), None), r"has the label None; return the number"),
         ((torch.zeros(3), torch.tensor([1])), r"has a label of shape \(1,\); return one number"),
@@ -81,3 +83,20 @@ def test_images_of_different_sizes_say_so(monkeypatch: pytest.MonkeyPatch) -> No
     samples = built(monkeypatch, [PAIR, (torch.zeros(1, 9, 8), 1)], [PAIR])
     with pytest.raises(ValueError, match=r"data: samples cannot be stacked into a batch .*return tensors of one shape"):
         samples.batch([0, 1])
+
+
+class Named(Dataset[Any]):
+    """Images in folders by class, which take long to read."""
+
+    classes = ("cat", "dog", "hare")
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        pytest.fail("an image is read")
+
+
+def test_a_random_split_has_the_classes_of_the_whole_data_set() -> None:
+    samples = ImageSamples(random_split(Named(), [3, 1])[0])
+    assert (samples.num_classes(), samples.class_names) == (3, Named.classes)

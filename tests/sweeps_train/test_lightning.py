@@ -97,7 +97,13 @@ def test_lightning_reads_a_modules_checkpoint(sweep: Done) -> None:
 
 
 def fit(
-    module: Any, folder: Path, patch: pytest.MonkeyPatch, report: Any, searched: str = "loss", **options: Any
+    module: Any,
+    folder: Path,
+    patch: pytest.MonkeyPatch,
+    report: Any,
+    searched: str = "loss",
+    resume: Path | None = None,
+    **options: Any,
 ) -> None:
     """Train a module as a trial does, with options of the Trainer of its own."""
     from lightning.pytorch import Trainer
@@ -109,7 +115,7 @@ def fit(
     patch.setattr("sweeps_train.frameworks.lightning.searched_metrics", lambda: (searched,))
     trainer = Trainer(**{"logger": False, **QUIET, **options}, default_root_dir=folder)
     trainer.callbacks = _callbacks(trainer)  # type: ignore[attr-defined]
-    trainer.fit(module, Digits(64))
+    trainer.fit(module, Digits(64), ckpt_path=resume, weights_only=False)
 
 
 @pytest.mark.parametrize(
@@ -117,6 +123,11 @@ def fit(
     [
         pytest.param({}, [(1, True), (2, True), (3, True), (4, True)], id="validated twice an epoch"),
         pytest.param({"limit_val_batches": 0}, [(2, True), (4, True)], id="never validated"),
+        pytest.param(
+            {"val_check_interval": 1.0, "check_val_every_n_epoch": 2, "num_sanity_val_steps": 0},
+            [(4, True)],
+            id="first validated in the second epoch",
+        ),
         pytest.param({"enable_checkpointing": False}, [(1, False), (2, False), (3, False), (4, False)], id="unsaved"),
     ],
 )
@@ -195,9 +206,56 @@ def test_a_metric_of_a_training_epoch_is_reported_at_the_end_of_this_epoch(
         reported.append((metrics["step"], metrics.get("epoch_end"), metrics.get("seen")))
 
     reported: list[tuple[int, Any, Any]] = []
-    steps = {"max_epochs": 2, "limit_train_batches": 2, "limit_val_batches": 1, "num_sanity_val_steps": 1}
+    steps: dict[str, Any] = {"max_epochs": 2, "limit_train_batches": 2, "limit_val_batches": 1}
+    steps["num_sanity_val_steps"] = 1
     fit(Counting(1e-3, 8), tmp_path, monkeypatch, report, searched, val_check_interval=interval, **steps)
     assert reported == expected
+
+
+@pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before the epoch ended")
+def test_a_resumed_module_is_validated_at_the_steps_of_one_that_was_not_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    from sweeps_train.examples.lightning_digits import Classifier
+
+    def report(metrics: dict[str, Any], checkpoint: Any) -> None:
+        reported.append(metrics["step"])
+        if metrics["step"] == 6 and not (tmp_path / "saved").exists():
+            shutil.copytree(checkpoint.path, tmp_path / "saved")
+
+    reported: list[int] = []
+    steps: dict[str, Any] = {"max_steps": 10, "limit_train_batches": 4, "limit_val_batches": 1}
+    steps |= {"val_check_interval": 3, "check_val_every_n_epoch": None}
+    fit(Classifier(1e-3, 8), tmp_path, monkeypatch, report, **steps)
+    fit(Classifier(1e-3, 8), tmp_path, monkeypatch, report, resume=tmp_path / "saved" / "checkpoint.ckpt", **steps)
+    assert reported == [3, 6, 9, 9]
+
+
+def test_workers_report_together_when_only_the_first_one_has_logged_the_metric(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second worker of a module that calls ``self.log(..., rank_zero_only=True)``."""
+    from sweeps_train.frameworks.lightning import ReportCallback
+
+    reported: list[Any] = []
+    monkeypatch.setattr("ray.train.report", lambda metrics, checkpoint: reported.append(metrics))
+    monkeypatch.setattr("sweeps_train.frameworks.lightning.searched_metrics", lambda: ("loss",))
+    trainer: Any = SimpleNamespace(
+        callback_metrics={},
+        current_epoch=0,
+        global_step=3,
+        is_last_batch=False,
+        sanity_checking=False,
+        is_global_zero=False,
+        local_rank=1,
+        strategy=SimpleNamespace(broadcast={False: True, "": str(tmp_path)}.get),
+    )
+    callback = ReportCallback(saves=False)
+    callback.on_validation_end(trainer, None)  # type: ignore[arg-type]
+    callback.on_train_batch_start(trainer, None, None, 0)  # type: ignore[arg-type]
+    assert reported == [{"epoch": 0, "step": 3}]
 
 
 @pytest.mark.parametrize(("rank", "local_rank", "expected"), [(0, 0, ["shard-0"]), (2, 0, ["shard-2"]), (3, 1, None)])
@@ -228,6 +286,7 @@ def test_the_shards_of_every_node_are_reported_by_one_of_its_workers(
         current_epoch=0,
         global_step=3,
         num_val_batches=[1],
+        is_last_batch=True,
         sanity_checking=False,
         is_global_zero=rank == 0,
         local_rank=local_rank,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset, TensorDataset, default_collate
+from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from sweeps_train.config import CustomData, DigitsData
 from sweeps_train.data.digits import load_digits, split_by_class
@@ -29,7 +29,7 @@ class ImageSamples:
             class_names: Names in the order of the labels; default: the data set's ``classes``, as in torchvision.
         """
         self.pairs = pairs
-        self.class_names = class_names or tuple(map(str, getattr(pairs, "classes", None) or ()))
+        self.class_names = class_names or tuple(map(str, _classes(pairs) or ()))
         self.knows_labels = False
         """Whether ``units`` leaves out ignored labels; if not, they are known only from batches."""
         self._counted: torch.Tensor | None = None
@@ -52,7 +52,7 @@ class ImageSamples:
     def num_classes(self) -> int:
         """Return the number of classes: of the data set's ``classes`` if it has them, as in torchvision, otherwise of
         its labels."""
-        classes = getattr(self.pairs, "classes", None)
+        classes = _classes(self.pairs)
         return len(classes) if classes is not None else 1 + max(int(self.pairs[i][1]) for i in range(len(self)))
 
     def batch(self, indices: Sequence[int]) -> Batch:
@@ -76,6 +76,13 @@ class ImageSamples:
 
     def size(self, indices: Sequence[int]) -> int:
         return len(indices)
+
+
+def _classes(pairs: Any) -> Sequence[Any] | None:
+    """Return the names of a data set's classes, if it has any; those of the whole set for a part of one."""
+    while isinstance(pairs, Subset):  # as of random_split
+        pairs = pairs.dataset
+    return getattr(pairs, "classes", None)
 
 
 def num_ignored(batch: Batch) -> int:
@@ -163,11 +170,13 @@ def _check_item(what: str, item: Any) -> None:
         of = f" of {len(item)}" if isinstance(item, tuple | list) else ""
         raise ValueError(f"{what} is a {type(item).__name__}{of}; return pairs (input, label)")
     try:
-        default_collate([item[0]])
+        is_tensor = isinstance(default_collate([item[0]]), torch.Tensor)  # unlike a mapping of several
     except TypeError:  # such as an image of PIL
+        is_tensor = False
+    if not is_tensor:
         raise ValueError(
             f"{what} has a {type(item[0]).__name__} as its input; return a tensor, as torchvision's ToTensor makes it"
-        ) from None
+        )
     if isinstance(item[1], str | Mapping) or item[1] is None:
         raise ValueError(f"{what} has the label {item[1]!r}; return the number of its class, from 0")
     if shape := tuple(getattr(item[1], "shape", ())):

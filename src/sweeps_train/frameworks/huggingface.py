@@ -14,8 +14,11 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 
 from sweeps_train.frameworks.optimizer_values import Values, apply_changes, configured_values
-from sweeps_train.frameworks.step_log import log_step
+from sweeps_train.frameworks.step_log import log_step, searched_metrics
 from sweeps_train.workers.distributed import Workers
+
+SAVED_BEFORE = "saved"
+"""Beginning of the names of folders with checkpoints that no evaluation has followed yet."""
 
 
 def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Callable[[dict[str, Any]], None]:
@@ -39,6 +42,10 @@ def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Ca
             raise ValueError(  # noqa: TRY004 - a mistake in the config
                 f"task._target_={target} returned a {type(trainer).__name__}; "
                 "task.framework=huggingface needs an untrained transformers.Trainer"
+            )
+        if trainer.state.global_step > 0:
+            raise ValueError(
+                f"task._target_={target} returned a Trainer that it has trained; Sweeps calls `train`: remove that call"
             )
         if trainer.args.world_size != workers.size:
             raise ValueError(
@@ -74,6 +81,11 @@ def keep_best_by_the_trial(args: TrainingArguments) -> None:
         args.save_strategy, args.save_steps = SaveStrategy(args.eval_strategy), args.eval_steps or args.save_steps
 
 
+def _saved_before(args: TrainingArguments, state: TrainerState) -> Path:
+    """Return the folder of this step's checkpoint if it was saved before the evaluation."""
+    return Path(str(args.output_dir)) / f"{SAVED_BEFORE}-{state.global_step}"
+
+
 class ReportCallback(TrainerCallback):
     """Reports each evaluation, with the checkpoint of the same step if there is one.
 
@@ -95,12 +107,14 @@ class ReportCallback(TrainerCallback):
         metrics: Mapping[str, float] | None = None,
         **_: Any,
     ) -> None:
+        if not any(name.startswith("eval_") or name in searched_metrics() for name in metrics or {}):
+            return  # of the user's own call of `evaluate`; it is logged, as any other metrics
         now = [entry for entry in state.log_history[-3:] if entry.get("step") == state.global_step]
         logged = {name: value for entry in now for name, value in entry.items()}
         self._evaluated = {**(self._evaluated or {}), **logged, **(metrics or {}), "step": state.global_step}
         self._num_evaluated += 1
         if not control.should_save and self._num_evaluated >= self._num_datasets:
-            self._report(None)
+            self._report(_saved_before(args, state))
 
     def on_log(
         self,
@@ -117,21 +131,34 @@ class ReportCallback(TrainerCallback):
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         # Each worker has written its part of the checkpoint into its own folder.
         folder = Path(str(args.output_dir)) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
+        for earlier in folder.parent.glob(f"{SAVED_BEFORE}-*"):
+            shutil.rmtree(earlier, ignore_errors=True)
         if self._evaluated is not None:
             self._report(folder)
-        shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
+        elif folder.is_dir():
+            # The evaluation of this step may follow, at the end of the epoch. The Trainer shall not find the folder.
+            folder.rename(_saved_before(args, state))
 
-    def _report(self, folder: Path | None) -> None:
-        has_checkpoint = folder is not None and folder.is_dir()
+    def _report(self, folder: Path) -> None:
         metrics, self._evaluated, self._num_evaluated = self._evaluated, None, 0
-        ray.train.report(metrics or {}, checkpoint=ray.train.Checkpoint(str(folder)) if has_checkpoint else None)
+        ray.train.report(metrics or {}, checkpoint=ray.train.Checkpoint(str(folder)) if folder.is_dir() else None)
 
 
 class ChangedValues(TrainerCallback):
-    """Callback that gives a resumed ``Trainer`` the trial's current learning rate and weight decay."""
+    """Callback that sets a resumed ``Trainer``'s optimizer to the values with which this run creates it."""
 
     def __init__(self, trainer: Trainer) -> None:
-        self._own: Values | None = None if trainer.optimizer is None else configured_values(trainer.optimizer)
+        self._now: Values | None = None
+        create = trainer.create_scheduler
+
+        def create_noting_values(*args: Any, **options: Any) -> Any:
+            schedule = create(*args, **options)
+            if trainer.optimizer is not None:
+                self._now = configured_values(trainer.optimizer)  # not restored yet
+            return schedule
+
+        trainer.create_scheduler = create_noting_values  # type: ignore[method-assign] # no callback is called there
 
     def on_train_begin(
         self,
@@ -142,13 +169,7 @@ class ChangedValues(TrainerCallback):
         lr_scheduler: Any = None,
         **_: Any,
     ) -> None:
-        before = configured_values(optimizer)
-        if state.global_step == 0 or len({values["lr"] for values in before}) > 1:
-            return  # nothing was restored, or only the user knows which rate belongs to which weights
-        of_trainer = {"lr": args.learning_rate, "weight_decay": args.weight_decay}
-        now = self._own or [
-            {name: of_trainer.get(name, value) if value else value for name, value in values.items()}
-            for values in before
-        ]
+        if state.global_step == 0 or self._now is None:
+            return  # nothing was restored
         schedule = getattr(lr_scheduler, "scheduler", lr_scheduler)  # accelerate's wrapper has the one that it wraps
-        apply_changes(optimizer, [schedule], before, now)
+        apply_changes(optimizer, [schedule], configured_values(optimizer), self._now)

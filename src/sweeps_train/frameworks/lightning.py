@@ -123,8 +123,8 @@ class ReportCallback(Checkpoint):
     """Reports each validation, or each epoch if there is no validation, with a checkpoint.
 
     The metrics of a training epoch are complete only after the validation at its end, and after the module's own
-    ``on_train_epoch_end``; Lightning calls checkpoint callbacks, such as this one, last. So a validation is reported at
-    the end of its epoch, or before the next batch.
+    ``on_train_epoch_end``; Lightning calls checkpoint callbacks, such as this one, last. So a validation within an
+    epoch is reported at once, and any other at the end of its epoch.
     """
 
     def __init__(self, *, saves: bool) -> None:
@@ -135,27 +135,24 @@ class ReportCallback(Checkpoint):
         """Metrics that were logged at the end of the first epoch; None until then."""
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not trainer.sanity_checking:
-            self._is_due = True
-            self._note_names(trainer)
-
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        if not self._is_due:
+        if trainer.sanity_checking:
             return
-        self._note_names(trainer)
-        of_epoch = self._of_epoch or set()  # metrics of the previous epoch are still there
-        new = {name: value for name, value in trainer.callback_metrics.items() if name not in of_epoch}
-        if new.keys() >= {*searched_metrics()} - {"epoch", "step"}:  # otherwise they come at the end of the epoch
-            self._report(trainer, new)
-
-    def _note_names(self, trainer: Trainer) -> None:
+        self._is_due = True
         if self._of_epoch is None:
             self._seen |= trainer.callback_metrics.keys()
+        if trainer.is_last_batch:
+            return
+        of_epoch = self._of_epoch or set()  # metrics of the previous epoch are still there
+        new = {name: value for name, value in trainer.callback_metrics.items() if name not in of_epoch}
+        # Otherwise they come at the end of the epoch. The first worker decides: only it may have logged a metric.
+        is_complete = new.keys() >= {*searched_metrics()} - {"epoch", "step"}
+        if trainer.strategy.broadcast(is_complete):
+            self._report(trainer, new)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._of_epoch is None:
             self._of_epoch = trainer.callback_metrics.keys() - self._seen
-        if self._is_due or not any(trainer.num_val_batches):
+        if self._is_due or not _validates(trainer):
             self._report(trainer, trainer.callback_metrics)
 
     def _report(self, trainer: Trainer, metrics: Mapping[str, Any]) -> None:
@@ -171,6 +168,12 @@ class ReportCallback(Checkpoint):
         ray.train.report({**metrics, **position}, checkpoint=checkpoint)
         if trainer.local_rank == 0:
             shutil.rmtree(saved, ignore_errors=True)
+
+
+def _validates(trainer: Trainer) -> bool:
+    """Whether a trainer has validation data. Until they are loaded, which may be for a later epoch, their number of
+    batches is unknown."""
+    return trainer.enable_validation if trainer.val_dataloaders is None else any(trainer.num_val_batches)
 
 
 class ChangedValues(Callback):

@@ -60,6 +60,14 @@ PROGRESS_FILE = "progress.json"
 STEP_METRICS = ("step", "training_iteration")
 """Metrics in which a function may report its number of steps; otherwise its reports are counted."""
 
+HOW_TO_REPORT = {
+    "ray_train": "call ray.train.report({{{metric}: ...}}) in it, on all workers",
+    "huggingface": "its Trainer was never evaluated: set eval_strategy, and a number of steps that it reaches",
+    "lightning": "its Trainer ended before its first validation: lower val_check_interval, or raise max_steps",
+    "script": "print a line of JSON with {metric} on the first worker",
+}
+"""What to do if a training of each framework has not reported anything."""
+
 
 def run_function(
     config: ReportingConfig,
@@ -108,10 +116,9 @@ def run_function(
         except StopRequested:
             return
         if not utils.has_reported:
-            raise ValueError(
-                f"task._target_={config.task.target} returned without a report; "
-                f"call ray.train.report({{{objectives[0].metric!r}: ...}}) in it, on all workers"
-            )
+            framework = config.task.framework if isinstance(config, FunctionConfig) else "ray_train"
+            to_do = HOW_TO_REPORT[framework].format(metric=repr(objectives[0].metric))
+            raise ValueError(f"task._target_={config.task.target} returned without a report; {to_do}")
         utils.end()
 
 
