@@ -21,14 +21,16 @@ from sweeps.config.space import (
     IntDistribution,
     OrdinalDistribution,
 )
-from sweeps.constants import NUMBER
+from sweeps.constants import NUMBER, STEP
 from sweeps.errors import ConfigError
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, pin, take_over
 from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog, is_paused, is_running
 from sweeps.search.schedulers.hyperband import Hyperband
 from sweeps.search.schedulers.mutation import Mutation
+from sweeps.search.schedulers.pbt import PopulationBasedTraining, SavedStates
+from sweeps.search.schedulers.places import Places
 from sweeps.search.schedulers.rung_positions import Rungs
-from sweeps.search.schedulers.scheduler import Verdict
+from sweeps.search.schedulers.scheduler import Exploit, Verdict
 from sweeps.search.schedulers.trial_length import hyperband_range
 from sweeps.space.distributions import contains
 from sweeps.space.space import Space
@@ -246,6 +248,32 @@ def test_the_same_occasion_changes_the_same_whatever_was_changed_before() -> Non
         second.near(POINT, f"0000/{each}") for each in range(9)
     ]
     assert len({str(first.near(POINT, f"0000/{each}")) for each in range(9)}) > 2
+
+
+class KeptStates(SavedStates):
+    """Every trial's state is kept, and can be copied."""
+
+    def keep(self, trial: str, num_exploits: int, step: int) -> bool:
+        return True
+
+    def take_over(self, trial: str, origin: Origin) -> bool:
+        return True
+
+
+def test_no_trial_of_a_population_continues_from_the_state_of_one_that_diverged() -> None:
+    options: dict[str, Any] = {"objectives": LOSS, "population": lambda: 8, "states": KeptStates()}
+    scheduler, places = PopulationBasedTraining("steps", 1, 0.25, mutation([]), **options), Places(8)
+    trials = [CurveTrial(f"{number:04}", []) for number in range(8)]
+    for trial in trials:
+        scheduler.add(trial, places)
+    donors = set()
+    for step in range(1, 9):
+        for trial in trials:
+            loss = 0.5 if trial.id == "0003" else math.nan
+            verdict = scheduler.report(trial, {"steps": step, STEP: step, "loss": loss}, places)
+            if isinstance(verdict, Exploit):
+                donors.add(verdict.origin.trial)
+    assert donors == {"0003"}
 
 
 def test_a_point_that_cannot_be_run_is_not_chosen() -> None:
