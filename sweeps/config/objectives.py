@@ -43,7 +43,7 @@ class Objectives:
 
     def values(self, metrics: Mapping[str, float]) -> Values | None:
         """Return the values of all objectives in a report; None if one is missing or not finite."""
-        values = tuple(metrics.get(name, math.nan) for name in self.metrics)
+        values = tuple(float(metrics.get(name, math.nan)) for name in self.metrics)  # NumPy's are no JSON
         return values if all(math.isfinite(value) for value in values) else None
 
     def improves(self, new: Values, old: Values | None) -> bool:
@@ -78,7 +78,7 @@ class Objectives:
         excesses: dict[str, float] = {}
         for bound in self._bounds():
             if (value := metrics.get(bound.metric)) is not None:
-                excess = bound.sign * (value - bound.value) / (abs(bound.value) or 1.0)
+                excess = bound.sign * (float(value) - bound.value) / (abs(bound.value) or 1.0)
                 excesses[bound.name] = max(0.0, excess) if math.isfinite(excess) else NOT_FINITE_EXCESS
         return excesses
 
