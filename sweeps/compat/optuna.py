@@ -12,6 +12,7 @@ import optuna
 from optuna.storages import JournalStorage
 from optuna.storages.journal import BaseJournalBackend
 from optuna.storages.journal._storage import JournalOperation, JournalStorageReplayResult
+from optuna.study._constrained_optimization import _CONSTRAINTS_KEY
 from optuna.trial import FrozenTrial, TrialState
 
 FIXED_PARAMS = "fixed_params"
@@ -42,6 +43,12 @@ def enqueued_values(trial: FrozenTrial) -> Mapping[str, Any] | None:
 def set_enqueued_values(trial: FrozenTrial, values: Mapping[str, Any]) -> None:
     """Replace the values that a waiting trial was enqueued with."""
     trial.system_attrs[FIXED_PARAMS] = dict(values)
+
+
+def remove_constraints(trial: FrozenTrial) -> None:
+    """Remove the violations of constraints from a trial that is not in a study: Optuna sets each only once."""
+    for name in trial.constraints:
+        trial.system_attrs.pop(f"{_CONSTRAINTS_KEY}:{name}", None)
 
 
 def copy_system_attributes(study: optuna.Study, to: optuna.Study) -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 from sweeps.config.search import Limit, Mode, Search
 from sweeps_train.config.better import Objective, as_objectives
 from sweeps_train.config.better import as_loss as as_loss  # noqa: PLC0414 - for those who may not import the library
+from sweeps_train.config.better import as_objectives as as_objectives  # noqa: PLC0414 - likewise
 
 Key = TypeVar("Key", bound=Hashable)
 Values = tuple[float, ...]
@@ -44,7 +45,7 @@ class Objectives:
 
     def values(self, metrics: Mapping[str, float]) -> Values | None:
         """Return the values of all objectives in a report; None if one is missing or not finite."""
-        values = tuple(metrics.get(name, math.nan) for name in self.metrics)
+        values = tuple(float(metrics.get(name, math.nan)) for name in self.metrics)  # NumPy's are no JSON
         return values if all(math.isfinite(value) for value in values) else None
 
     def improves(self, new: Values, old: Values | None) -> bool:
@@ -84,7 +85,7 @@ class Objectives:
         excesses: dict[str, float] = {}
         for bound in self._bounds():
             if (value := metrics.get(bound.metric)) is not None:
-                excess = bound.sign * (value - bound.value) / (abs(bound.value) or 1.0)
+                excess = bound.sign * (float(value) - bound.value) / (abs(bound.value) or 1.0)
                 excesses[bound.name] = max(0.0, excess) if math.isfinite(excess) else NOT_FINITE_EXCESS
         return excesses
 

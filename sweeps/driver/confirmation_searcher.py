@@ -49,8 +49,9 @@ class RepeatSearcher(NotPickled, Searcher):
             self.ended_because = "the ends of repeats are unknown"
         with state.lock:
             self._record()
-            if self.ended_because is None and self._confirmer.is_over():
-                self.ended_because = "the winner is known"
+            if self.ended_because is None:
+                known = "the winner is known" if self._confirmer.is_over() else None
+                self.ended_because = state.shutdown.budget_spent or known
             next_ones = [] if self.ended_because else self._confirmer.missing()
             next_ones = [each for each in next_ones if each.trial not in self._suggested]
             chosen = next((config for each in next_ones if (config := self._config(trial_id, each)) is not None), None)

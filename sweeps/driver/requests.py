@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sweeps.driver.session import Session
 from sweeps.driver.signals import ShutdownSignals
-from sweeps.errors import UserError
+from sweeps.errors import DoesNotFit, UserError
 from sweeps.plan.extend import check_running, describe_search
 from sweeps.plan.plan import Plan
 from sweeps.plan.saved_sweep import reopened, save
@@ -56,12 +56,16 @@ class RequestHandler:
         extended = reopened(load_sweep(self.plan.config.tracking.uri, self.plan.name), changes)
         save(extended)
         self.plan = extended
-        self._capacity.refit(extended)
         state = self._session.state
+        try:
+            self._capacity.refit(extended)
+            now = f"{state.concurrent} at once"
+        except DoesNotFit as error:  # nodes are away: the sweep is extended all the same
+            now = f"no trial can be placed now ({error})"
         state.extend(extended.composition, extended.num_trials)
         self._session.recorder.record_config(
             extended.composition.as_yaml(), extended.num_trials, extended.points.num_points
         )
         if state.stage is None:
             cast("StudySearch", self._limiter.searcher).num_trials = extended.config.search.num_trials
-        return f"{self.plan.name} continues: {describe_search(extended.config.search)}; {state.concurrent} at once"
+        return f"{self.plan.name} continues: {describe_search(extended.config.search)}; {now}"

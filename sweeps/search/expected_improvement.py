@@ -22,13 +22,15 @@ from optuna.trial import FrozenTrial, TrialState
 from sweeps.config.search import Mode
 from sweeps.constants import NUMBER
 from sweeps.search.curve_model.hyperparameters import Hyperparameters
-from sweeps.search.curve_model.observations import Array, Observations, most_telling
+from sweeps.search.curve_model.observations import Array, Observations, most_telling, with_worst
+from sweeps.search.reported_values import violates_limit
 from sweeps.search.samplers.candidates import Allows, CandidateSource
 from sweeps.search.unit_cube import UnitCube
 from sweeps.space.space import Lookup, Space
 
 MIN_FINISHED = 10
-"""Minimum number of finished trials to fit the process; it also needs one more than there are dimensions."""
+"""Minimum number of finished trials within all limits to fit the process; it also needs one more than there are
+dimensions."""
 MOST_KNOWN = 200
 """Maximum number of trials for the process: the time grows with their cube."""
 RANDOM_POINTS, NEAR_POINTS, NUM_BEST = 500, 500, 5
@@ -77,7 +79,8 @@ class ExpectedImprovement:
 
         trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         finished = [trial for trial in trials if NUMBER in trial.user_attrs]
-        if len(finished) < max(MIN_FINISHED, len(self._cube.columns) + 1):
+        good = len(finished) - sum(map(violates_limit, finished))
+        if good < max(MIN_FINISHED, len(self._cube.columns) + 1):
             return None
         if self._computed[0] != len(finished):
             finished.sort(key=lambda trial: (trial.datetime_complete, trial.number))
@@ -119,7 +122,9 @@ class ExpectedImprovement:
         return Observations(vectors, rows, np.zeros_like(rows), (losses - mean) / scale)
 
     def _losses(self, trials: Sequence[FrozenTrial]) -> Array:
-        return np.array([self._sign * trial.values[0] for trial in trials])
+        """Return the trials' values as losses; those that violated a limit count as the worst."""
+        losses = np.array([self._sign * trial.values[0] for trial in trials])
+        return with_worst(losses[None, :, None], np.array([*map(violates_limit, trials)]))[0, :, 0]
 
 
 def _mean_and_scale(losses: Array) -> tuple[float, float]:

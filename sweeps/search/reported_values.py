@@ -85,6 +85,12 @@ class ReportedValues:
             self.trial.set_constraint(name, violation)
 
 
+def violates_limit(trial: optuna.trial.FrozenTrial) -> bool:
+    """Whether a trial of the study has violated a limit, also while it runs."""
+    excesses = trial.constraints or trial.user_attrs.get(VIOLATIONS, {})  # Optuna's are set when a trial ends
+    return any(excess > 0 for excess in excesses.values())
+
+
 def reported_values(trial: optuna.trial.FrozenTrial) -> dict[int, Values]:
     """Return the objectives that a trial of the study has reported, by step."""
     if trial.intermediate_values:  # of one objective

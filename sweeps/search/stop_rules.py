@@ -10,6 +10,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sweeps.config.search import Mode, Stop
 from sweeps.constants import NUMBER
 from sweeps.search.expected_improvement import ExpectedImprovement
+from sweeps.search.reported_values import violates_limit
 
 ENDED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
@@ -68,7 +69,7 @@ def _since_improvement(trials: Sequence[FrozenTrial], losses: Sequence[float | N
 
 def _loss(trial: FrozenTrial, sign: int, *, last_counts: bool) -> float | None:
     """Return the value of a trial as a loss; None if it failed, violated a limit, or has none yet."""
-    if trial.state == TrialState.FAIL or any(excess > 0 for excess in trial.constraints.values()):
+    if trial.state == TrialState.FAIL or violates_limit(trial):
         return None
     if trial.state == TrialState.COMPLETE:
         values = [trial.value]

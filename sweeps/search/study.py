@@ -10,7 +10,7 @@ import optuna
 from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, TrialState
 
-from sweeps.compat.optuna import copy_system_attributes, enqueued_values, set_enqueued_values
+from sweeps.compat.optuna import copy_system_attributes, enqueued_values, remove_constraints, set_enqueued_values
 from sweeps.config.objectives import Objectives, Values
 from sweeps.config.space import OrdinalDistribution
 from sweeps.constants import COST_MODEL, CURVE_MODELS, NUMBER, ORIGIN_PREFIX, REASON
@@ -159,6 +159,7 @@ def _in_space(trial: FrozenTrial, before: Space, after: Space, lookup: Lookup, *
     if reopen and trial.state == TrialState.COMPLETE:
         trial.state, trial.values, trial.datetime_complete = TrialState.RUNNING, None, None
         trial.user_attrs = decisions_if_longer(trial.user_attrs)
+        remove_constraints(trial)
     return trial
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import optuna
@@ -11,6 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.config.warm_start import OptunaStudy
 from sweeps.errors import UserError
+from sweeps.search.reported_values import violates_limit
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.client import check_port, first_cause
@@ -96,9 +98,11 @@ def _open(key: str, text: str) -> BaseStorage:
 
 def _trial(trial: FrozenTrial, objective: int, *, minimizes: bool) -> OtherTrial:
     unusable = None if trial.state in USED else f"state {trial.state.name}"
+    if unusable is None and violates_limit(trial):
+        unusable = "it violates a constraint"
     if trial.state is TrialState.COMPLETE:
         values = [trial.values[objective]]
     else:
-        values = list(trial.intermediate_values.values())
+        values = [value for value in trial.intermediate_values.values() if not math.isnan(value)]
     best = (min(values) if minimizes else max(values)) if values else None
     return OtherTrial(trial.params, best, unusable)

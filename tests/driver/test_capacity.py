@@ -16,8 +16,9 @@ import pytest
 from sweeps.constants import TAG_LANES
 from sweeps.doctor.finding import Finding
 from sweeps.driver import changing_capacity as capacity
-from sweeps.driver import leaving_nodes
+from sweeps.driver import leaving_nodes, requests
 from sweeps.driver.changing_capacity import Capacity
+from sweeps.driver.requests import RequestHandler
 from sweeps.plan.plan import make_plan
 from sweeps.runtime.node_resources import NODE_ID_LABEL, label
 from sweeps.runtime.trials_at_once import fit
@@ -95,6 +96,24 @@ def test_the_limit_on_trials_follows_the_nodes(cluster: Cluster) -> None:
         cluster.nodes = [node("small", 1)]
         cluster.hears("1 node joined and 1 node left: no trial can be placed now", "scaling.num_workers=2")
         assert cluster.places.max_concurrent == 1, "the trials that run are not ended"
+
+
+def test_a_sweep_is_extended_also_while_all_nodes_are_away(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = cluster.capacity._plan
+    longer = replace(plan, composition=plan.composition.changed({"search.num_trials": 200}))
+    monkeypatch.setattr(requests, "load_sweep", lambda *_: None)
+    monkeypatch.setattr(requests, "reopened", lambda *_: longer)
+    monkeypatch.setattr(requests, "save", lambda *_: None)
+    recorder: Any = SimpleNamespace(record_config=lambda *_: None)
+    cluster.state.stage, cluster.state.extend = None, lambda *_: None
+    searcher = SimpleNamespace(num_trials=100)
+    session: Any = SimpleNamespace(state=cluster.state, recorder=recorder)
+    limiter, nothing = SimpleNamespace(searcher=searcher), None
+    handler = RequestHandler(plan, session, limiter, cluster.capacity, nothing)  # type: ignore[arg-type]
+    cluster.nodes = []
+    answer = handler.handle({"verb": "extend", "changes": {"search.num_trials": 200}})
+    assert "up to 200 trials; no trial can be placed now" in answer
+    assert searcher.num_trials == 200
 
 
 def test_a_node_whose_end_is_announced_is_left_out_once(cluster: Cluster) -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
+from sweeps.constants import TRIAL
+from sweeps.driver.confirmation_searcher import RepeatSearcher
 from sweeps.driver.confirmer import Confirmer, begin_confirmation
 from sweeps.driver.early_end import Shutdown
 from sweeps.driver.sweep_state import SweepState, _status_of
@@ -185,3 +187,16 @@ def test_one_trial_alone_is_not_confirmed(state: SweepState) -> None:
     confirmer = Confirmer(state, 3)
     assert confirmer.is_over()
     assert "different parameters are needed, and there is 1" in confirmer.result().describe()
+
+
+def test_a_budget_that_is_used_up_ends_the_confirmation_when_its_last_repeat_has_stopped(state: SweepState) -> None:
+    session: Any = SimpleNamespace(state=state, recorder=MagicMock(), wait_for_ends=lambda: True)
+    searcher = RepeatSearcher(session, Confirmer(state, 2))
+    first = searcher.suggest("first")
+    assert first is not None
+    assert first[TRIAL] == "0001r1"
+    state.shutdown.budget_spent = "search.stop.wall_hours=1 is used up"
+    assert searcher.suggest("second") is None
+    repeat(state, "0001r1", None, "stopped")
+    searcher.on_trial_complete("first")
+    assert searcher.suggest("third") == RepeatSearcher.FINISHED

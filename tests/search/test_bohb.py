@@ -56,6 +56,16 @@ def test_trials_that_report_at_steps_of_their_own_are_compared_at_the_last_that_
     assert rungs.shown(sampler) == {0: 0.4, 1: 0.3}
 
 
+def test_a_trial_whose_first_values_come_after_the_rung_is_not_compared_there() -> None:
+    """Its first reports may have been NaN, or it evaluates more rarely than others."""
+    rungs, sampler = Rungs(), RungSampler(optuna.samplers.RandomSampler(), enough=2)
+    rungs.trial({1: 0.5}, TrialState.PRUNED)
+    rungs.trial({1: 0.6}, TrialState.PRUNED)
+    rungs.trial({2: 0.1}, TrialState.COMPLETE)
+    rungs.trial({3: 0.2})
+    assert rungs.shown(sampler) == {0: 0.5, 1: 0.6, 3: None}
+
+
 def tpe(seed: int) -> BaseSampler:
     return optuna.samplers.TPESampler(seed=seed, n_startup_trials=8)
 

@@ -156,6 +156,13 @@ def test_a_space_in_which_all_fails_is_still_searched() -> None:
     assert search.refused == 0
 
 
+def test_one_training_that_is_repeated_may_fail_sometimes() -> None:
+    search = Search(advise=False)
+    for number in range(6):
+        search.end(search.study.ask(), number, "RuntimeError: boom" if number % 2 else None)
+    assert FailureAdvisor(space_of({})).refuse(search.study, {}) is None
+
+
 @pytest.mark.slow
 def test_failures_by_chance_cost_no_good_part_of_the_space() -> None:
     search = Search(advise=True)

@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
-from scheduling import LOSS
+from scheduling import LOSS, CurveTrial
 
 from sweeps.config.objectives import Objectives
 from sweeps.config.search import Limit
 from sweeps.config.space import CategoricalDistribution, FloatDistribution
-from sweeps.constants import DECISION_PREFIX, NUMBER
+from sweeps.constants import COMPLETED, DECISION_PREFIX, NUMBER
 from sweeps.search import CurveSampler
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.freeze_thaw import FreezeThaw
+from sweeps.search.schedulers.places import Places
 from sweeps.search.study_search import StudySearch
 from sweeps.search.unit_cube import UnitCube
 from sweeps.simulate.curve_source import Report
@@ -314,6 +315,18 @@ class Opposed:
             return {"loss": point["end"] + 1 / step, "seconds": (1 - point["end"]) ** 2 + 1 / step}
 
         return [Report(step, float(step), losses(step)) for step in RUNGS]
+
+
+def test_a_trial_whose_last_report_lacks_an_objective_has_not_diverged() -> None:
+    objectives = Objectives(("loss", "seconds"), ("min", "min"))
+    study, places, trial = optuna.create_study(directions=["minimize", "minimize"]), Places(1), CurveTrial("0000", [])
+    study.ask().set_user_attr(NUMBER, 0)
+    scheduler = FreezeThaw("steps", 1, 27, 3, SPACE, objectives, DecisionLog(study))
+    scheduler.add(trial, places)
+    scheduler.report(trial, {"steps": 1, "loss": 0.5, "seconds": 2.0}, places)
+    scheduler.complete(trial, {"steps": 27, "loss": 0.3, COMPLETED: True}, places)
+    events = [event["event"] for _, event in DecisionLog(study).events]
+    assert events == ["added", "arrived", "left"]
 
 
 def test_with_several_objectives_trials_that_are_good_in_any_of_them_go_on() -> None:

@@ -21,14 +21,16 @@ from sweeps.config.space import (
     IntDistribution,
     OrdinalDistribution,
 )
-from sweeps.constants import NUMBER
+from sweeps.constants import NUMBER, STEP
 from sweeps.errors import ConfigError
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, pin, take_over
 from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog, is_paused, is_running
 from sweeps.search.schedulers.hyperband import Hyperband
 from sweeps.search.schedulers.mutation import Mutation
+from sweeps.search.schedulers.pbt import PopulationBasedTraining, SavedStates
+from sweeps.search.schedulers.places import Places
 from sweeps.search.schedulers.rung_positions import Rungs
-from sweeps.search.schedulers.scheduler import Verdict
+from sweeps.search.schedulers.scheduler import Exploit, Verdict
 from sweeps.search.schedulers.trial_length import hyperband_range
 from sweeps.space.distributions import contains
 from sweeps.space.space import Space
@@ -77,7 +79,7 @@ def test_hyperband_gives_every_trial_what_its_rungs_give_it_in_any_order(
         chance = random.Random(seed)
         curves = random_curves(count, length, seed, stride)
         curves["01"] = [(time, math.nan) for time, _ in curves["01"]]
-        controller = Controller(Hyperband("steps", stride, stride * length, eta, BY_LOSS), "steps", places=places)
+        controller = Controller(Hyperband("steps", stride, stride * length, eta, LOSS), "steps", places=places)
         controller.run(curves, chance.choice)  # type: ignore[arg-type]
         came_to = {trial.id: trial.curve[trial.position - 1][0] for trial in controller.trials}
         assert came_to == hyperband_truth(curves, stride, stride * length, eta)
@@ -87,7 +89,7 @@ def test_hyperband_gives_every_trial_what_its_rungs_give_it_in_any_order(
 
 def test_hyperband_compares_trials_at_the_rung_itself_also_where_a_negative_power_is_above_it() -> None:
     assert 729 * 3.0**-5 > 3
-    controller = Controller(Hyperband("steps", 3, 729, 3.0, BY_LOSS), "steps", places=1)
+    controller = Controller(Hyperband("steps", 3, 729, 3.0, LOSS), "steps", places=1)
     assert controller.report(controller.add("0", [(3, 0.5), (4, 0.5)])) == PAUSE
 
 
@@ -119,7 +121,7 @@ def test_a_trial_that_hyperband_pauses_is_known_as_paused_until_it_goes_on() -> 
     controller.resume()
     assert is_running(study.trials[0])
     assert is_paused(study.trials[1])
-    again = Hyperband("steps", 1, 3, 3, BY_LOSS)
+    again = Hyperband("steps", 1, 3, 3, LOSS)
     decided = [(event, again.repeat(name, event)) for name, event in DecisionLog(study).events]
     assert all(repeated == (event.get(STOPS) or event.get(PAUSES) or False) for event, repeated in decided)
 
@@ -135,7 +137,7 @@ def test_hyperband_looks_at_its_paused_trials_again_only_when_something_has_chan
         return look(*arguments, **named)
 
     monkeypatch.setattr(Hyperband, "ready", ready)
-    controller = Controller(Hyperband("steps", 2, 6, 3, BY_LOSS), "steps", places=1)
+    controller = Controller(Hyperband("steps", 2, 6, 3, LOSS), "steps", places=1)
 
     def looks_after(event: str) -> bool:
         looked.clear()
@@ -155,7 +157,7 @@ def test_hyperband_looks_at_its_paused_trials_again_only_when_something_has_chan
 
 
 def test_hyperband_gives_a_paused_trials_place_to_another_and_resumes_before_it_starts_new_ones() -> None:
-    controller = Controller(Hyperband("steps", 1, 9, 3, BY_LOSS), "steps", places=1)
+    controller = Controller(Hyperband("steps", 1, 9, 3, LOSS), "steps", places=1)
     curves = {f"{number}": [(float(step), float(number)) for step in range(1, 10)] for number in range(17)}
     controller.run(curves, lambda running: running[0])
     # Nine report once each, the best three of them go on to 3, the best of those to its end, and only then number 9.
@@ -165,7 +167,7 @@ def test_hyperband_gives_a_paused_trials_place_to_another_and_resumes_before_it_
 
 
 def three_of_a_bracket(*losses: float) -> tuple[Controller, list[CurveTrial]]:
-    controller = Controller(Hyperband("steps", 1, 3, 3, BY_LOSS), "steps", places=3)
+    controller = Controller(Hyperband("steps", 1, 3, 3, LOSS), "steps", places=3)
     trials = [controller.add(name, [(1, loss), (2, loss), (3, loss)]) for name, loss in zip("abc", losses, strict=True)]
     assert [controller.report(trial) for trial in trials[:2]] == [PAUSE, PAUSE]
     return controller, trials
@@ -246,6 +248,32 @@ def test_the_same_occasion_changes_the_same_whatever_was_changed_before() -> Non
         second.near(POINT, f"0000/{each}") for each in range(9)
     ]
     assert len({str(first.near(POINT, f"0000/{each}")) for each in range(9)}) > 2
+
+
+class KeptStates(SavedStates):
+    """Every trial's state is kept, and can be copied."""
+
+    def keep(self, trial: str, num_exploits: int, step: int) -> bool:
+        return True
+
+    def take_over(self, trial: str, origin: Origin) -> bool:
+        return True
+
+
+def test_no_trial_of_a_population_continues_from_the_state_of_one_that_diverged() -> None:
+    options: dict[str, Any] = {"objectives": LOSS, "population": lambda: 8, "states": KeptStates()}
+    scheduler, places = PopulationBasedTraining("steps", 1, 0.25, mutation([]), **options), Places(8)
+    trials = [CurveTrial(f"{number:04}", []) for number in range(8)]
+    for trial in trials:
+        scheduler.add(trial, places)
+    donors = set()
+    for step in range(1, 9):
+        for trial in trials:
+            loss = 0.5 if trial.id == "0003" else math.nan
+            verdict = scheduler.report(trial, {"steps": step, STEP: step, "loss": loss}, places)
+            if isinstance(verdict, Exploit):
+                donors.add(verdict.origin.trial)
+    assert donors == {"0003"}
 
 
 def test_a_point_that_cannot_be_run_is_not_chosen() -> None:

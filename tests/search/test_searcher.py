@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
 import pytest
 from optuna.storages import JournalStorage
@@ -334,6 +335,16 @@ def test_a_trial_that_broke_a_limit_is_not_the_best(tmp_path: Path) -> None:
 
 
 # --- points ----------------------------------------------------------------------------------------------------
+
+
+def test_a_trainable_may_report_numbers_of_numpy(tmp_path: Path) -> None:
+    limits = {"memory": Limit(max=1)}
+    search = stored(tmp_path, metric=["loss", "speed"], mode=["min", "max"], limits=limits)
+    search.suggest("t")
+    reported = {"loss": np.float32(0.5), "speed": np.float32(2), "memory": np.float32(3)}
+    search.on_trial_complete("t", {**reported, "training_iteration": 1, COMPLETED: True})
+    (trial,) = search.study.get_trials()
+    assert (trial.values, trial.constraints) == ([0.5, 2.0], {"memory <= 1": 2.0})
 
 
 def test_points_come_first_and_what_they_leave_out_is_sampled() -> None:

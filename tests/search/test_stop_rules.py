@@ -11,13 +11,15 @@ import optuna
 import pytest
 from spaces import space_of
 
-from sweeps.config.search import Cost, Plateau, Stop
-from sweeps.constants import NUMBER
+from sweeps.config.objectives import Objectives
+from sweeps.config.search import Cost, Limit, Plateau, Stop
+from sweeps.constants import NUMBER, STEP
 from sweeps.search.budget import Usage, exhausted_budget
 from sweeps.search.curve_model import fit as curve_fit
 from sweeps.search.curve_model.hyperparameters import Hyperparameters
 from sweeps.search.curve_model.observations import Observations
 from sweeps.search.expected_improvement import MIN_FINISHED, ExpectedImprovement
+from sweeps.search.reported_values import ReportedValues
 from sweeps.search.stop_rules import stop_reason
 
 FINISHED, PRUNED, FAILED = (
@@ -95,6 +97,18 @@ def test_a_failed_trial_and_one_beyond_a_limit_reach_no_target() -> None:
     assert stop_reason(Stop(target=0.3), "min", study) is None
 
 
+def test_a_running_trial_that_has_violated_a_limit_reaches_no_target() -> None:
+    study = study_of((None, [0.1]))
+    trial = study.ask()
+    trial.set_user_attr(NUMBER, 1)
+    reported = ReportedValues(trial, Objectives(("loss",), ("min",), {"memory": Limit(max=1)}))
+    reported.add({"loss": 0.1, "memory": 2.0, STEP: 1})
+    stop = Stop(target=0.05)
+    assert stop_reason(stop, "min", study) is None
+    reported.add({"loss": 0.01, "memory": 0.5, STEP: 2})
+    assert stop_reason(stop, "min", study) is None
+
+
 def test_a_plateau_is_counted_from_the_last_improvement() -> None:
     plateau = Stop(plateau=Plateau(trials=3))
     flat = [(FINISHED, [1.0]), (PRUNED, [1.5]), (FAILED, [])]
@@ -165,6 +179,24 @@ def test_the_expected_improvement_is_the_same_for_the_mirrored_objective() -> No
     low = ExpectedImprovement(SPACE, lambda path: None, "min").largest(tried(bowl, 20))
     high = ExpectedImprovement(SPACE, lambda path: None, "max").largest(tried(lambda p: -bowl(p), 20, "max"))
     assert low == pytest.approx(high)
+
+
+def test_improvement_is_over_the_best_trial_within_all_limits() -> None:
+    space = space_of({"x": {"type": "float", "low": 0.0, "high": 1.0}})
+
+    def gain(beyond: float, excess: float) -> float | None:
+        study = optuna.create_study()
+        for number, x in enumerate([*(index / 50 for index in range(MIN_FINISHED)), 1.0]):
+            study.enqueue_trial({"x": x})
+            trial = study.ask()
+            space.sample(trial, lambda path: None)
+            trial.set_user_attr(NUMBER, number)
+            trial.set_constraint("memory <= 1", excess if x == 1 else 0.0)
+            study.tell(trial, beyond if x == 1 else 1 - x)
+        return ExpectedImprovement(space, lambda path: None, "min").largest(study)
+
+    assert gain(0.0, excess=0.5) == gain(1.0, excess=0.0)  # it counts as the worst, as for the sampler curves
+    assert gain(0.0, excess=0.5) != gain(0.0, excess=0.0)
 
 
 def test_with_few_trials_nothing_is_said_of_further_ones() -> None:

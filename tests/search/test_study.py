@@ -12,6 +12,7 @@ from optuna.samplers import RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.config.objectives import Objectives
+from sweeps.config.search import Limit
 from sweeps.config.space import CategoricalDistribution, FloatDistribution, OrdinalDistribution
 from sweeps.constants import CURVE_MODELS, NUMBER
 from sweeps.driver.optuna_searcher import OptunaSearcher
@@ -204,6 +205,18 @@ def test_finished_trials_that_become_longer_are_the_first_to_go_on(tmp_path: Pat
     opened.on_trial_complete("again", result(0.2, 4, sweeps_completed=True))
     trial = next(trial for trial in trials(tmp_path) if trial.user_attrs.get(NUMBER) == 0)
     assert (trial.state, trial.value, list(trial.intermediate_values)) == (TrialState.COMPLETE, 0.1, [1, 2, 3, 4])
+
+
+def test_a_trial_that_becomes_longer_may_violate_a_limit_later(tmp_path: Path) -> None:
+    limits = {"memory": Limit(max=1)}
+    opened = searcher(tmp_path, limits=limits)
+    opened.suggest("t0")
+    opened.on_trial_complete("t0", {**result(0.5, 1, sweeps_completed=True), "memory": 0.5})
+    rewrite_in_space(tmp_path, "s", SPACE, SPACE, lookup, reopen=True)
+    longer = searcher(tmp_path, limits=limits)
+    longer.suggest("t0")
+    longer.on_trial_complete("t0", {**result(0.4, 2, sweeps_completed=True), "memory": 3.0})
+    assert trials(tmp_path)[0].constraints == {"memory <= 1": 2.0}
 
 
 def test_a_study_is_written_anew_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

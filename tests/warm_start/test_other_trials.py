@@ -136,6 +136,25 @@ def test_a_study_of_the_other_direction_is_turned_round(folder: Path) -> None:
     assert "searches for a min" in earlier.note
 
 
+def test_of_a_study_with_constraints_only_trials_that_keep_them_are_used_and_of_reports_those_with_a_number(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "study.log"
+    study = optuna.create_study(study_name="theirs", storage=JournalStorage(JournalFileBackend(str(file))))
+    for lr, loss, excess in ((1e-2, 0.1, 3.0), (2e-2, 0.2, -1.0)):
+        params = {"lr": lr, "optimizer": "sgd", "batch": 16}
+        trial = optuna.create_trial(value=loss, params=params, distributions=DISTRIBUTIONS)
+        trial.set_constraint("memory", excess)
+        study.add_trial(trial)
+    pruned = as_optuna(TRIALS[2])
+    pruned.intermediate_values[0] = float("nan")
+    pruned.intermediate_values = dict(sorted(pruned.intermediate_values.items()))
+    study.add_trial(pruned)
+    earlier = load(OptunaStudy, storage=str(file))
+    assert found(earlier) == ([0.2, 0.9], [2e-2, 3e-2])
+    assert "left out: 1: it violates a constraint" in earlier.note
+
+
 @pytest.mark.parametrize("name", ["trials.csv", "trials.parquet", "trials.jsonl"])
 def test_rows_of_a_table_are_trials_and_a_column_of_states_tells_which_failed(folder: Path, name: str) -> None:
     earlier = load(TrialTable, path=f"{folder}/{name}", metric="loss")

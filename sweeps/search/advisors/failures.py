@@ -134,6 +134,8 @@ class FailureAdvisor(Advisor):
         )
 
     def _likely_to_fail(self, point: Mapping[str, Any]) -> str | None:
+        if not self._unit.columns:  # nothing is searched
+            return None
         number = len(self._ended) - len(self._ended) % max(1, len(self._ended) // REFIT_SHARE)
         if self._forest is None or number != self._forest.num_trials:
             known = [self._ended[trial] for trial in sorted(self._ended)[:number]]

@@ -76,13 +76,13 @@ class RungSampler(StudyViewSampler):
         return last_step
 
     def _as_of(self, rung: int, trial: FrozenTrial) -> FrozenTrial | None:
-        """Return a trial with its value at the rung; None if it ended before the rung."""
+        """Return a trial with its value at the rung; None if it has none and has ended."""
         if trial.number in self._at_rung:
             return self._at_rung[trial.number]
         last_step = self._last_step(trial)
-        if last_step is not None and last_step >= rung:
-            step = rung if rung in trial.intermediate_values else max(s for s in trial.intermediate_values if s <= rung)
-            self._at_rung[trial.number] = completed(trial, trial.intermediate_values[step])
+        has_passed = last_step is not None and last_step >= rung
+        if has_passed and (steps := [step for step in trial.intermediate_values if step <= rung]):
+            self._at_rung[trial.number] = completed(trial, trial.intermediate_values[max(steps)])
             return self._at_rung[trial.number]
         return trial if trial.state is TrialState.RUNNING else None
 

@@ -15,9 +15,9 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.config.objectives import Values
-from sweeps.constants import REASON, VIOLATIONS
+from sweeps.constants import REASON
 from sweeps.search.curve_model.observations import Array
-from sweeps.search.reported_values import reported_values
+from sweeps.search.reported_values import reported_values, violates_limit
 from sweeps.search.samplers.study_view import told_steps
 
 MOST_RUNGS = 7
@@ -144,8 +144,7 @@ def is_bad(trial: FrozenTrial) -> bool:
     """Whether a trial violated a limit, or ended with a value that is not finite."""
     if trial.state is TrialState.FAIL:
         return str(trial.user_attrs.get(REASON, "")).endswith(("=nan", "=inf", "=-inf"))
-    excesses = trial.constraints or trial.user_attrs.get(VIOLATIONS, {})  # Optuna's are set when a trial ends
-    return any(excess > 0 for excess in excesses.values())
+    return violates_limit(trial)
 
 
 def _has_values(trial: FrozenTrial, reports: Mapping[int, Values]) -> bool:

@@ -249,10 +249,14 @@ class FreezeThaw(PausingScheduler):
     def _new_rung(self, name: str, result: Result) -> float | None:
         """Return the rung that a report of its trial reaches first; None if there is none, or objectives are
         missing."""
-        if self._resource not in result or not {self._objective, *self._further} <= result.keys():
+        if not self._has_values(result):
             return None
         rung = self._positions.furthest(result[self._resource])
         return None if rung in self._model.curves.by_trial[name] else rung
+
+    def _has_values(self, result: Result) -> bool:
+        """Whether a report has all objectives, and the resource at which they were measured."""
+        return {self._resource, self._objective, *self._further} <= result.keys()
 
     def _why_bad(self, result: Result, rung: float | None) -> str | None:
         """Return the reason why a trial can no longer be the best; None if it can."""
@@ -288,7 +292,7 @@ class FreezeThaw(PausingScheduler):
 
     def complete(self, trial: ScheduledTrial, result: Result, places: Places) -> None:
         name = trial.id
-        if result.get(COMPLETED) and self._resource in result and not self._is_done(name):
+        if result.get(COMPLETED) and self._has_values(result) and not self._is_done(name):
             end = self._given_longest or result[self._resource]
             if name not in self._model.bad and (reason := self._why_bad(result, end)) is not None:
                 self._decide(name, {"event": "bad", "reason": reason, STOPS: False})  # it has ended by itself

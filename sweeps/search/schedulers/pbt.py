@@ -183,7 +183,8 @@ class PopulationBasedTraining(PausingScheduler):
         }
         ranked = [self._members[number] for number in sorted(scores, key=lambda number: scores[number])]
         count = min(math.ceil(len(ranked) * self._quantile), len(ranked) // 2)
-        return ranked[:count], ranked[len(ranked) - count :]
+        # A trial that diverged or violated a limit is no model for others, however few have not.
+        return ranked[:count], [each for each in ranked[len(ranked) - count :] if each.score != -math.inf]
 
     def _choose_or_exploit(self, trial: ScheduledTrial, result: Result) -> Exploit | None:
         """Choose one of the best trials to keep its state, or let one of the worst continue from a kept state.
