@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from sweeps.config.objectives import Objectives, as_objectives
+from sweeps.config.objectives import Objectives
 from sweeps.runtime.checkpoint_layout import Origin, is_pinned, pin, release, take_over
 from sweeps.search.schedulers.pbt import SavedStates
 from sweeps.storage.object_store import ObjectStore

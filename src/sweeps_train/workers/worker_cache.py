@@ -51,3 +51,4 @@ def evict(kind: str) -> None:
     if _cache.pop(kind, None) is not None and kind in WITH_CYCLES:
         gc.unfreeze()  # objects that outlive a trial are frozen
         gc.collect()  # which takes a third of a second and more
+        gc.freeze()  # else every later collection would search all objects of the libraries, too
