@@ -1,4 +1,4 @@
-"""What the tests of processes for plans let them do, in a module of its own: each process imports it."""
+"""Work of the processes in the tests of plans, in a module of its own, which each process imports."""
 
 from __future__ import annotations
 
