@@ -154,10 +154,3 @@ def test_a_file_with_a_comma_in_its_name_is_not_searched_as_two(working_folder: 
     assert """'data.path="a,b.csv"' for the file""" in str(raised.value)
     assert "'data.path=choice(a,b.csv)' for the search" in str(raised.value)
     parse_overrides(["data.path=a,c.csv", 'data.path="a,b.csv"', "data.path=choice(a,b.csv)"])
-
-
-def test_a_name_that_no_folder_can_have_is_refused() -> None:
-    for name in ("模" * 67, "a" * 121, "a/b", "", "a\u200db"):
-        with pytest.raises(ConfigError, match="at most 120"):
-            sweeps.dry_run("digits", name=name)
-    assert sweeps.dry_run("digits", name="模" * 66).name == "模" * 66

@@ -270,7 +270,7 @@ def test_an_empty_store_is_told_by_its_place(capsys: pytest.CaptureFixture[str])
 # --- names, options, folders ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["", " ", "a/b", "..", "-x", ".hidden", "a b", "x" * 121, "模" * 100, "a\nb"])
+@pytest.mark.parametrize("name", ["", "a/b", "..", "-x", ".hidden", "a b", "x" * 121, "模" * 67, "a\u200db", "a\nb"])
 def test_a_name_that_a_folder_or_a_command_cannot_have_is_refused(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -281,7 +281,8 @@ def test_a_name_that_a_folder_or_a_command_cannot_have_is_refused(
 
 
 def test_a_name_may_have_letters_of_any_language() -> None:
-    assert sweeps.dry_run("digits", name="größe-模型").name == "größe-模型"
+    for name in ("größe-模型", "模" * 66):
+        assert sweeps.dry_run("digits", name=name).name == name
     assert sweeps.dry_run("digits", {"name": "größe-模型"}).name.startswith("größe-模型-")
 
 
