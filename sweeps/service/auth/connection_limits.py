@@ -91,8 +91,8 @@ class LimitedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _make_room(self) -> None:
-        """If there are too many connections, close the one that has been idle longest, or this one if none is idle:
-        nobody can keep others out by opening connections."""
+        """Close the connection that has been idle longest if there are too many, or this one if none is idle: nobody
+        can keep others out by opening connections."""
         candidates = self.open_connections.over_limit(self.host, self.most, self.most_per_address)
         if candidates is None:
             return
