@@ -10,7 +10,6 @@ from typing import NamedTuple, TypeVar
 from sweeps.config.search import Limit, Mode, Search
 from sweeps_train.config.better import Objective, as_objectives
 from sweeps_train.config.better import as_loss as as_loss  # noqa: PLC0414 - for those who may not import the library
-from sweeps_train.config.better import as_objectives as as_objectives  # noqa: PLC0414 - likewise
 
 Key = TypeVar("Key", bound=Hashable)
 Values = tuple[float, ...]
