@@ -31,7 +31,7 @@ from sweeps_train.workers.worker_cache import evict
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_thread() -> Iterator[None]:
-    """On a busy machine, threads that wait for each other take minutes for seconds' work."""
+    """One thread for all libraries: on a busy machine, several wait minutes for each other."""
     with threadpool_limits(1):
         yield
 

@@ -63,7 +63,7 @@ print(json.dumps([name for name in slow if name in sys.modules]))
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Any], Path]:
-    """What the program has printed, and the folder of its checkpoints."""
+    """Lines that the program has printed, and the folder of its checkpoints."""
     folder = tmp_path_factory.mktemp("new-process")
     done = run_python("-c", PROGRAM, str(folder), within_s=200)
     return [json.loads(line) for line in done.stdout.splitlines()], folder
