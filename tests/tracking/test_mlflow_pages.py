@@ -107,7 +107,7 @@ def test_the_description_costs_no_call_of_its_own(uri: str, monkeypatch: pytest.
     import mlflow
 
     calls: list[str] = []
-    for name in ("create_run", "log_batch", "set_tag", "set_terminated", "update_run"):
+    for name in ("search_runs", "create_run", "log_batch", "set_tag", "set_terminated", "update_run"):
         plain = getattr(mlflow.MlflowClient, name)
 
         def counted(self: Any, *args: Any, _plain: Any = plain, _name: str = name, **options: Any) -> Any:
@@ -119,7 +119,7 @@ def test_the_description_costs_no_call_of_its_own(uri: str, monkeypatch: pytest.
     calls.clear()
     recorder.trials.start("0000", POINT, "", 1)
     assert recorder._delivery.flush()
-    # The run is created with it; its parameters are the batch.
+    # Nobody looks for the run of a new sweep. It is created with the description; its parameters are the batch.
     assert calls == ["create_run", "log_batch"]
     calls.clear()
     recorder.trials.end("0000", "finished", 30, 1)
