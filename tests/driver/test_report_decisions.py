@@ -226,4 +226,4 @@ def test_a_metric_with_the_name_of_something_else_is_refused(metric: str) -> Non
     report = Report("0000", 1, 10, {metric: 5.0}, 0, progress={"steps": 10, "seconds": 1.0})
     scene.decisions.report(scene.status, report)
     (answer,) = scene.answers()
-    assert f"search.metric={metric} is a name that Sweeps or Ray Tune has" in str(answer.error)
+    assert f"search.metric={metric} is a name that Sweeps or Ray Tune reserves" in str(answer.error)
