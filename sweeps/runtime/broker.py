@@ -406,7 +406,7 @@ class Broker(SharedSlots):
         self._move_from(nodes)
 
     async def check_nodes(self) -> None:
-        """From now on, have nodes checked that may have caused a failure: the trial's next attempt waits for the check,
+        """Have nodes checked that may have caused a failure, from now on: the trial's next attempt waits for the check,
         and workers of other trials are placed elsewhere if there is room."""
         self._checks_nodes = True
 

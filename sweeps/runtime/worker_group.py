@@ -240,7 +240,7 @@ class _SlotHooks(ControllerHooks):
             keep_spares(self._broker, self._slot, [worker.actor for worker in workers], always=always)
 
     def before_worker_group_shutdown(self, worker_group: Any) -> None:
-        """If workers lost the connection to one of them, find out which one died while the others are still alive."""
+        """Find the worker that died while the others are still alive, if these lost the connection to it."""
         with contextlib.suppress(ray.exceptions.RayError):  # without the broker nothing needs to be known
             if self._broker.group_ends(self._slot):
                 for error in dead_workers(worker_processes(worker_group)):

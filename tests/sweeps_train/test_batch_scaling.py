@@ -112,7 +112,7 @@ def test_the_smallest_batch_within_the_share_is_chosen(
                 "train": {"max_communication_share": 0.1, "max_global_batch_size": 800},
                 "strategy": {"compression": "powersgd"},
             },
-            "use none, fp16 or bf16",
+            "to none, fp16 or bf16",
         ),
     ],
 )

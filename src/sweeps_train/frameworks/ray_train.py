@@ -66,7 +66,7 @@ HOW_TO_REPORT = {
     "lightning": "its Trainer ended before its first validation: lower val_check_interval, or raise max_steps",
     "script": "print a line of JSON with {metric} on the first worker",
 }
-"""What to do if a training of each framework has not reported anything."""
+"""Advice for a training of each framework that has not reported anything."""
 
 
 def run_function(
