@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import pickle
-import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -62,23 +61,26 @@ class _Files(CachingConfigRepository):
         self.delegate = copy.copy(delegate)  # ``hydra.searchpath`` replaces its sources
         self.cache = {}
         self.asked: dict[str, None] = {}
+        self.has_fixed_defaults = True
+        """Whether no choice in a defaults list so far is an interpolation, such as of an environment variable."""
 
     def load_config(self, config_path: str) -> ConfigResult | None:
         self.asked[config_path] = None
-        return super().load_config(config_path)
+        loaded = super().load_config(config_path)
+        if loaded is not None and any("${" in str(vars(each)) for each in loaded.defaults_list or ()):
+            self.has_fixed_defaults = False
+        return loaded
 
     def config_exists(self, config_path: str) -> bool:
         self.asked[config_path] = None
         return super().config_exists(config_path)
 
     def contents(self, names: Iterable[str]) -> _Contents | None:
-        """Return what is in the files of these configs; None if a composition depends on anything else."""
+        """Return what is in the files of these configs; None if one of them is not in a file alone."""
         if any(self.get_schema_source().is_config(name) for name in names):
             return None
         folders = [source for source in self.get_sources() if isinstance(source, FileSource)]
-        found = [(name, [_content(folder.file(name)) for folder in folders]) for name in names]
-        # A choice in a defaults list may be an environment variable.
-        return None if any(_INTERPOLATED_ITEM.search(each or b"") for _, all_ in found for each in all_) else found
+        return [(name, [_content(folder.file(name)) for folder in folders]) for name in names]
 
 
 def _content(file: Path) -> bytes | None:
@@ -87,10 +89,6 @@ def _content(file: Path) -> bytes | None:
         return file.read_bytes()
     except OSError:
         return None
-
-
-_INTERPOLATED_ITEM = re.compile(rb"^\s*-.*\$\{", re.MULTILINE)
-"""Pattern of an item of a list with an interpolation."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,7 @@ def compose_options(conf: str, overrides: Sequence[str]) -> tuple[DictConfig, Ma
     config: DictConfig = loader._compose_config_from_defaults_list(defaults=found.defaults, repo=repository)
     OmegaConf.set_struct(config, value=True)
     choices = found.overrides.known_choices
-    contents = repository.contents(repository.asked)
+    contents = repository.contents(repository.asked) if repository.has_fixed_defaults else None
     if contents is not None and repository.get_sources() is sources:
         if len(_composed) >= _MAX_COMPOSED:
             _composed.pop(next(iter(_composed)))

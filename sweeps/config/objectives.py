@@ -30,7 +30,7 @@ class _Bound(NamedTuple):
 
 @dataclass(frozen=True)
 class Objectives:
-    """Optimised metrics; schedulers use the first one, and so does the best checkpoint, unless it is equal."""
+    """Optimised metrics. Schedulers use the first one; of checkpoints that are equal in it, the next one decides."""
 
     metrics: tuple[str, ...]
     modes: tuple[Mode, ...]

@@ -88,3 +88,16 @@ def test_a_config_is_composed_anew_once_one_of_its_files_is_not_what_it_was(tmp_
     assert composed() == {"net": {"width": 4}, "more": {"width": 5}}
     (first / "net" / "small.yaml").unlink()
     assert composed() == {"net": {"width": 3}, "more": {"width": 5}}
+
+
+def test_a_config_is_composed_anew_if_an_environment_variable_chooses_an_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "small.yaml").write_text("width: 2\n")
+    (tmp_path / "net" / "large.yaml").write_text("width: 4\n")
+    (tmp_path / "a.yaml").write_text("defaults: [{net: '${oc.env:NET}'}, _self_]\n")
+    open_config_loader(Source, [tmp_path])
+    for option, width in (("small", 2), ("large", 4)):
+        monkeypatch.setenv("NET", option)
+        assert compose_options("a", [])[0].net.width == width

@@ -21,7 +21,7 @@ from sweeps_train.checkpoints.integrity import find_damage, finish, quarantine
 from sweeps_train.checkpoints.training_state import STATE_FILE, TENSORS_FILE, load_state, own_tensors, write_state
 from sweeps_train.compat.safetensors import checksummed_safetensors
 from sweeps_train.config import TRAINING_CONFIG, CausalLM, TableData, TrainingConfig
-from sweeps_train.config.better import as_losses, as_objectives
+from sweeps_train.config.better import Objective, as_losses, as_objectives
 from sweeps_train.estimators.model import ESTIMATOR_FILE, load_estimator
 from sweeps_train.files.atomic_write import UNFINISHED, unfinished
 from sweeps_train.files.tensor_file import write
@@ -228,10 +228,14 @@ def best_checkpoint(root: str | Path, metric: str | Sequence[str], mode: str | S
         >>> best_checkpoint(root, "eval/loss", "min").name
         'step-00000020'
     """
-    objectives = as_objectives(metric, mode)
+    return best_by(Path(root), as_objectives(metric, mode))
+
+
+def best_by(root: Path, objectives: Sequence[Objective]) -> Path | None:
+    """Find the checkpoint that is best by several objectives; see ``best_checkpoint``."""
     best: Path | None = None
     least: tuple[float, ...] = (math.inf,)
-    for path in complete_checkpoints(Path(root)):
+    for path in complete_checkpoints(root):
         metrics = read_metrics(path)
         if metrics:
             if objectives[0].metric not in metrics:

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from sweeps_train.checkpoints.checkpoint import best_checkpoint, complete_checkpoints
+from sweeps_train.checkpoints.checkpoint import best_by, complete_checkpoints
 from sweeps_train.config.better import Objective
 from sweeps_train.files.atomic_write import unfinished
 
@@ -25,8 +25,7 @@ def remove_superseded(
         needed: Checkpoints to keep for another reason.
     """
     checkpoints = complete_checkpoints(root)
-    metrics, modes = zip(*objectives, strict=True)
-    best = best_checkpoint(root, metrics, modes) if "best" in keep else None
+    best = best_by(root, objectives) if "best" in keep else None
     kept = {best} if finished and "last" not in keep and best is not None else {best, checkpoints[-1]}
     for path in checkpoints:
         if path not in kept and path not in needed:

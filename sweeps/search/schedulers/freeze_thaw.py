@@ -142,7 +142,7 @@ class FreezeThaw(PausingScheduler):
         if not arrived.get("new_fits", True):
             if STOPS in arrived:
                 return "no new trial could end within the budget"
-            told = "another one was more promising" if halts else "this one was the most promising"
+            told = "another one was more promising" if arrived[PAUSES] else "this one was the most promising"
             return f"no new trial could end within the budget, and of those that had begun {told}"
         if "worth" not in arrived:
             return f"there were too few values to predict its end, and the best 1/{self._eta:g} continued"
