@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 
 from sweeps.config.cluster import Cluster
 from sweeps.config.scaling import Scaling, WorkerRange
-from sweeps.config.schedulers import AshaScheduler
+from sweeps.config.schedulers import FreezeThawScheduler
 from sweeps.config.search import Search
 from sweeps.config.space import Distribution
 from sweeps.config.sweep_name import SweepName
@@ -215,7 +215,7 @@ class SweepConfig:
 
     def without_pauses(self) -> SweepConfig:
         """Return the config of a trial that the scheduler may stop but never pauses."""
-        return replace(self, search=replace(self.search, scheduler=AshaScheduler(kind="asha")))
+        return replace(self, search=replace(self.search, scheduler=FreezeThawScheduler(kind="freeze_thaw", pauses=False)))
 
     def with_workers(self, number: int) -> SweepConfig:
         """Return the config of a trial with a fixed number of workers."""

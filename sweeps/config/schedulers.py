@@ -8,7 +8,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from sweeps_train.config import STRICT, PositiveFloat, PositiveInt
-from sweeps_train.config.reach import Text
+from sweeps_train.config.reach import Flag, Text
 
 Resource = Literal["evaluations", "steps", "epochs", "samples", "tokens", "seconds"]
 """Unit in which a scheduler counts a trial's progress; ``seconds`` are seconds of training."""
@@ -73,12 +73,14 @@ class FreezeThawScheduler:
     eta: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 3
     """Distance between rungs, which are at grace, grace * eta, ...; while later values cannot be predicted yet, one
     in eta trials continues."""
+    pauses: Flag = True
+    """Whether trials that do not continue are paused. If not, they are stopped, and need no checkpoints."""
 
 
 @dataclass(config=STRICT, kw_only=True)
 class AutomaticScheduler:
-    """``freeze_thaw``. If no trial of the config can be paused it is ``asha``, and if measurements of the first trials
-    show that pauses cost much, trials are stopped instead of paused."""
+    """``freeze_thaw``. Trials are stopped instead of paused if none of the config can be paused, or if measurements of
+    the first trials show that pauses cost much."""
 
     kind: Literal["auto"]
     resource: Resource = "evaluations"
@@ -88,8 +90,7 @@ class AutomaticScheduler:
     longest: PositiveFloat | None = None
     """Length of a whole trial; default: computed from the config if possible, else that of the first finished one."""
     eta: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 3
-    """Distance between rungs, which are at grace, grace * eta, ...; if trials are stopped instead of paused, one in eta
-    continues."""
+    """Distance between rungs, as in ``freeze_thaw``."""
 
 
 @dataclass(config=STRICT, kw_only=True)

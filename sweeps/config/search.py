@@ -8,7 +8,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from sweeps.config.samplers import Sampler
-from sweeps.config.schedulers import Scheduler
+from sweeps.config.schedulers import FreezeThawScheduler, Scheduler
 from sweeps.config.space import Finite
 from sweeps.config.stages import Stage
 from sweeps.config.warm_start import OtherTrials, WarmStart
@@ -143,7 +143,9 @@ class Search:
     @property
     def must_pause(self) -> bool:
         """Whether the scheduler needs to pause trials and continue them later."""
-        return self.scheduler.kind in ("hyperband", "freeze_thaw", "pbt", "pb2")
+        if isinstance(self.scheduler, FreezeThawScheduler):
+            return self.scheduler.pauses
+        return self.scheduler.kind in ("hyperband", "pbt", "pb2")
 
     @property
     def pauses_trials(self) -> bool:
@@ -153,7 +155,9 @@ class Search:
     @property
     def judges_trials(self) -> bool:
         """Whether the scheduler may stop a trial at a report without pausing it."""
-        return self.scheduler.kind in ("auto", "asha", "median")
+        return self.scheduler.kind in ("auto", "asha", "median") or (
+            self.scheduler.kind == "freeze_thaw" and not self.must_pause
+        )
 
     @property
     def copies_trials(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from sweeps.compose import Composition
 from sweeps.config import SweepConfig
-from sweeps.config.schedulers import AshaScheduler, AutomaticScheduler
+from sweeps.config.schedulers import AutomaticScheduler, FreezeThawScheduler
 from sweeps.errors import ConfigError
 from sweeps.search.schedulers.trial_length import LENGTH_PATHS, longest_trial
 from sweeps.space.space import Space
@@ -21,7 +21,8 @@ DECIDING_PATHS = LENGTH_PATHS | {"checkpoint", "checkpoint.every"}
 
 
 def with_chosen_scheduler(composition: Composition) -> tuple[Composition, str | None]:
-    """Replace the scheduler ``auto`` by ``asha`` if the config shows that no trial can be, or would be, paused.
+    """Replace the scheduler ``auto`` by ``freeze_thaw`` without pauses if the config shows that no trial can be, or
+    would be, paused.
 
     Returns:
         The sweep, and the reason if its scheduler was replaced. Otherwise the first trials decide.
@@ -34,8 +35,8 @@ def with_chosen_scheduler(composition: Composition) -> tuple[Composition, str | 
         reason = _why_not_paused(composition, automatic)
     if reason is None:
         return composition, None
-    asha = AshaScheduler(kind="asha", resource=automatic.resource, grace=automatic.grace, eta=automatic.eta)
-    return composition.with_scheduler(asha), reason
+    settings = {name: value for name, value in vars(automatic).items() if name != "kind"}
+    return composition.with_scheduler(FreezeThawScheduler(kind="freeze_thaw", pauses=False, **settings)), reason
 
 
 def _why_not_paused(composition: Composition, automatic: AutomaticScheduler) -> str | None:

@@ -92,7 +92,7 @@ def _freeze_thaw(
     arguments = config.resource, config.grace, longest, config.eta, plan.space, objectives, decisions
     named: dict[str, Any] = {"lookup": plan.points.lookup, "remaining_s": remaining_s}
     if isinstance(config, FreezeThawScheduler):
-        return FreezeThaw(*arguments, **named)
+        return FreezeThaw(*arguments, pauses=config.pauses, **named)
     in_evaluations = config.resource == "evaluations"
     evaluations = longest if in_evaluations else longest_trial(*given, "evaluations", plan.points.lookup)
     return Automatic(*arguments, evaluations=evaluations, announce=announce, **named)

@@ -139,6 +139,8 @@ class Plan:
         summary = f"sampler {search.sampler.kind}, scheduler {search.scheduler.kind}"
         if search.scheduler.kind == "auto":
             return f"{summary}, which pauses trials unless the first ones show that this costs much"
+        if search.scheduler.kind == "freeze_thaw" and not search.must_pause:
+            summary += " without pauses"
         return summary if self.scheduler_reason is None else f"{summary}, since {self.scheduler_reason}"
 
     @property

@@ -144,10 +144,19 @@ def test_where_the_config_tells_that_no_trial_can_pause_trials_are_stopped(
     conf: str, overrides: list[str], reason: str
 ) -> None:
     plan = planned(*overrides, conf=conf)
-    assert plan.config.search.scheduler.kind == "asha"
-    assert reason in plan.search_summary
+    assert f"scheduler freeze_thaw without pauses, since {reason}" in plan.search_summary
     trial = plan.composition.trial(plan.points.default()[0])
     assert not trial.search.pauses_trials
+
+
+def test_trials_that_cannot_pause_are_stopped_if_new_ones_promise_more() -> None:
+    search = searched(planned("checkpoint.every=198", "train.eval_every=22", "search.num_trials=24", *ONE_LR))
+    judged = [event for event in search.events if "worth" in event]
+    assert {event["stops"] for event in judged} == {False, True}
+    assert not [event for event in judged if event["worth"] >= event["new"] and event["stops"]]
+    assert not search.have("pauses")
+    assert search.count(TrialState.PRUNED) >= 1
+    assert search.count(TrialState.COMPLETE) >= 1
 
 
 def test_trials_that_report_little_time_for_a_pause_are_paused_and_one_line_says_so() -> None:

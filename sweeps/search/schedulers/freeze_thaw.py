@@ -33,8 +33,8 @@ class FreezeThaw(PausingScheduler):
     At a rung a trial continues if it is worth at least as much as starting a new one, and pauses otherwise. It
     continues later if it turns out to be worth it after all, before any new trial is started. The most promising one
     continues in any case while less than two thirds of all steps were spent on resumed trials. As long as there are too
-    few values for the model, the best 1/eta of a rung continue, as in asynchronous successive halving. Where trials
-    cannot pause (``Automatic``), those that would are stopped.
+    few values for the model, the best 1/eta of a rung continue, as in asynchronous successive halving. Without pauses,
+    trials that would pause are stopped.
 
     Towards the end of a budget of time, only trials that can be trained to their end count: no other new trial is
     started, and the best paused ones that can be finished are finished. When all trials were started, the paused ones
@@ -54,6 +54,7 @@ class FreezeThaw(PausingScheduler):
         *,
         lookup: Lookup = lambda path: None,
         remaining_s: Callable[[], float] = lambda: math.inf,
+        pauses: bool = True,
     ):
         """
         Args:
@@ -66,6 +67,7 @@ class FreezeThaw(PausingScheduler):
             decisions: As in ``Scheduler``.
             lookup: Returns the config's own value at a path.
             remaining_s: Returns the seconds that are left of the search's budget.
+            pauses: Whether trials pause; otherwise they are stopped.
         """
         super().__init__(objectives, decisions)
         self._resource, self._eta, self._remaining_s = resource, eta, remaining_s
@@ -74,8 +76,7 @@ class FreezeThaw(PausingScheduler):
         self._further = {metric: 1.0 if mode == "max" else -1.0 for metric, mode in further}
         self._model = TrialModel(space, lookup, self._positions, longest, 1 + len(self._further))
         self._live: set[str] = set()
-        self._pauses = True
-        """Whether trials pause; otherwise they are stopped."""
+        self._pauses = pauses
         self._left_s = math.inf
         """Remaining seconds of the budget when the last decision was made."""
         for name, event in self._decisions.events:
