@@ -215,7 +215,8 @@ class SweepConfig:
 
     def without_pauses(self) -> SweepConfig:
         """Return the config of a trial that the scheduler may stop but never pauses."""
-        return replace(self, search=replace(self.search, scheduler=FreezeThawScheduler(kind="freeze_thaw", pauses=False)))
+        stopping = FreezeThawScheduler(kind="freeze_thaw", pauses=False)
+        return replace(self, search=replace(self.search, scheduler=stopping))
 
     def with_workers(self, number: int) -> SweepConfig:
         """Return the config of a trial with a fixed number of workers."""
