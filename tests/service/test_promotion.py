@@ -390,7 +390,7 @@ def test_a_night_that_is_worse_is_told_promotes_nobody_and_is_in_its_report(engi
     recorded = json.loads(str(read_text(uri, run, NIGHTS_ARTIFACT)))
     assert [each["verdict"] for each in recorded["nights"]] == ["kept", "regression"]
     report = str(read_text(uri, run, "report/report.html"))
-    assert "What the nights of nightly have brought" in report
+    assert "The nights of nightly: each night" in report
     assert "report/nights.png" in [each.path for each in MlflowClient(uri).list_artifacts(run, "report")]
 
 
