@@ -144,8 +144,8 @@ class Slot:
         self._is_closing = True
         if self._thread.is_alive():
             with contextlib.suppress(ray.exceptions.RayError):
-                if self._attempt is not None and self._ends_within_s:
-                    self._stop_attempt()  # a program would outlive its worker for a while, and keep its GPU
+                if self._attempt is not None:
+                    self._stop_attempt()  # a program would outlive its worker, and a function leave its files behind
             with contextlib.suppress(ray.exceptions.RayError):
                 self._broker.close_slot(self._name)
             self._wait_for_start()
