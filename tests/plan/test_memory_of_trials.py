@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 import ray
+from composing import planned
 
 from sweeps.plan import planned_memory as plan_memory
-from sweeps.plan.plan import Plan, make_plan
+from sweeps.plan.plan import Plan
 from sweeps.plan.planned_memory import (
     GIB,
     MemoryReport,
@@ -31,7 +32,7 @@ GPU = ("cluster.num_gpus=2", "cluster.num_cpus=8")
 
 @cache
 def plan(*tokens: str) -> Plan:
-    return make_plan(tokens, [], None, "")
+    return planned(*tokens)
 
 
 @pytest.fixture

@@ -170,18 +170,6 @@ def test_what_the_hints_say_to_write_is_taken(overrides: list[str]) -> None:
 # --- stores ------------------------------------------------------------------------------------------------------
 
 
-def _text(file: Path) -> None:
-    file.write_text("hello\n", encoding="utf-8")
-
-
-def _noise(file: Path) -> None:
-    file.write_bytes(bytes(range(256)) * 20)
-
-
-def _folder(file: Path) -> None:
-    file.mkdir()
-
-
 def _tables(*statements: str) -> Callable[[Path], None]:
     def make(file: Path) -> None:
         database = sqlite3.connect(file)
@@ -202,10 +190,10 @@ def _truncated(file: Path) -> None:
 
 
 MLFLOW = ("experiments", "runs", "tags", "params")
-STORES = {
-    "text": (_text, "damaged"),
-    "noise": (_noise, "damaged"),
-    "folder": (_folder, "is a folder"),
+STORES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "text": (lambda file: file.write_text("hello\n"), "damaged"),
+    "noise": (lambda file: file.write_bytes(bytes(range(256)) * 20), "damaged"),
+    "folder": (Path.mkdir, "is a folder"),
     "truncated": (_truncated, "damaged"),
     "of something else": (_tables("CREATE TABLE dogs (a)"), "its tables are dogs"),
     "of Optuna": (_tables("CREATE TABLE studies (a)", "CREATE TABLE alembic_version (a)"), "its tables are"),

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from composing import planned
 
 from sweeps.config import SweepConfig
 from sweeps.config.objectives import Objectives
 from sweeps.errors import ConfigError
-from sweeps.plan.plan import Plan, make_plan
+from sweeps.plan.plan import Plan
 from sweeps.plan.preflight import Preflight, configs_to_check
 
 OTHER = ["~task.arguments", "~space"]
@@ -19,7 +20,7 @@ OTHER = ["~task.arguments", "~space"]
 
 
 def plan(*tokens: str) -> Plan:
-    return make_plan(["conf=estimator", *tokens], [], None, "")
+    return planned("conf=estimator", *tokens)
 
 
 @pytest.fixture(autouse=True)

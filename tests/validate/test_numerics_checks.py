@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from composing import checked
 
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import ConfigError
-from sweeps.validate.config_checks import check_sweep
 
 
 @pytest.mark.parametrize(
@@ -34,9 +32,9 @@ def test_a_contradiction_is_named_with_the_fix(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match=message):
-        check_sweep(compose_sweep("digits", tokens, ConfSearchPath()))
+        checked("digits", *tokens)
 
 
 def test_switches_that_fit_pass() -> None:
     switches = ["train.tf32=true", "train.deterministic=true", "train.expandable_segments=true"]
-    check_sweep(compose_sweep("digits", switches, ConfSearchPath()))
+    checked("digits", *switches)

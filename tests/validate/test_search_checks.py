@@ -6,9 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+from composing import composed, mistakes, planned
 
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import ConfigError
 from sweeps.folders.conf_folders import conf_folder
 from sweeps.plan.plan import make_plan
@@ -22,15 +21,6 @@ from sweeps.validate.search_checks import SYSTEM_METRICS, search_notes
 NO_SPACE = ("space=none",)
 POPULATION = ("search=pbt", "space=none", "train.lr=interval(0.001, 0.1)")
 TWO = ("search.metric=[eval/accuracy,eval/loss]", "search.mode=[max,min]", "search/scheduler=none")
-
-
-def mistakes(*tokens: str, conf: str = "digits") -> list[str]:
-    composition = compose_sweep(conf, tokens, ConfSearchPath())
-    try:
-        check_sweep(composition)
-    except ConfigError as error:
-        return str(error).split("\n")
-    return []
 
 
 @pytest.mark.parametrize(
@@ -106,7 +96,7 @@ def test_a_mistake_in_the_search_names_key_value_and_fix(tokens: tuple[str, ...]
 
 def test_a_point_that_cannot_train_is_no_mistake_in_a_sweep_of_an_earlier_release() -> None:
     points = ("train.global_batch_size=interval(2, 64)", "search.points=[{train.global_batch_size: 3}]")
-    composition = compose_sweep("digits", [*NO_SPACE, *points], ConfSearchPath())
+    composition = composed("digits", *NO_SPACE, *points)
     with pytest.raises(ConfigError, match=r"search\.points\.0"):
         check_sweep(composition)
     check_sweep(composition, is_new=False)
@@ -168,7 +158,7 @@ def test_what_goes_together_passes(tokens: tuple[str, ...]) -> None:
     ],
 )  # fmt: skip
 def test_what_may_not_be_meant_is_noted(tokens: tuple[str, ...], words: list[str]) -> None:
-    composition = compose_sweep("digits", tokens, ConfSearchPath())
+    composition = composed("digits", *tokens)
     notes = list(search_notes(composition, check_sweep(composition), lookup_in(composition)))
     assert any(all(word in note for word in words) for note in notes), notes
 
@@ -201,7 +191,7 @@ def test_a_users_own_function_tells_neither_its_length_nor_what_may_change(
 def test_learning_rates_of_the_small_model_are_noted_for_models_of_the_hub(
     tokens: tuple[str, ...], words: list[str]
 ) -> None:
-    composition = compose_sweep("llm_lora", tokens, ConfSearchPath())
+    composition = composed("llm_lora", *tokens)
     notes = list(search_notes(composition, check_sweep(composition), lookup_in(composition)))
     assert any(all(word in note for word in words) for note in notes), notes
 
@@ -215,7 +205,7 @@ def test_a_value_that_is_trained_again_and_a_tiny_model_of_ones_own_get_no_advic
         ["model=qwen2.5_0.5b", "space=none", "train.lr=0.0257", "search.num_trials=1"],
         ["model.path=mine"],
     ):
-        composition = compose_sweep("llm_lora", tokens, ConfSearchPath())
+        composition = composed("llm_lora", *tokens)
         assert not [
             note
             for note in search_notes(composition, Space(composition.config.space), lookup_in(composition))
@@ -229,13 +219,13 @@ HUB_MODELS = ("qwen2.5_0.5b", "llama3.2_1b", "smollm2_1.7b", "qwen3_4b", "llama3
 @pytest.mark.parametrize("model", HUB_MODELS)
 def test_models_of_the_hub_are_searched_at_rates_at_which_they_learn_with_alpha_tied_to_the_rank(model: str) -> None:
     tokens = [f"model={model}", *(["model.path=a/b"] if model == "huggingface" else [])]
-    composition = compose_sweep("llm_lora_hub", tokens, ConfSearchPath())
+    composition = composed("llm_lora_hub", *tokens)
     rates = composition.config.space["train.lr"]
     assert (rates.type, rates.low, rates.high, rates.log) == ("float", 2e-5, 5e-4, True)
     for rank in (8, 64):
         lora = composition.trial({"model.lora.r": rank}).model.lora
         assert (lora.r, lora.alpha) == (rank, 2 * rank)
-    whole = compose_sweep("llm_full", tokens, ConfSearchPath()).config
+    whole = composed("llm_full", *tokens).config
     assert (whole.space["train.lr"].high, whole.train.lr, whole.model.lora) == (1e-4, 1e-5, None)
 
 
@@ -247,13 +237,13 @@ def test_every_model_of_the_hub_that_ships_is_looked_at() -> None:
 
 def test_a_sweep_that_ships_has_no_notes() -> None:
     for conf in ("digits", "llm_lora", "llm_lora_hub", "llm_full"):
-        composition = compose_sweep(conf, [], ConfSearchPath())
+        composition = composed(conf)
         assert list(search_notes(composition, check_sweep(composition), lookup_in(composition))) == []
 
 
 def test_the_length_of_a_trial_is_that_of_the_longest_that_can_be_sampled() -> None:
     tokens = ["space=none", "train.max_steps=range(50, 201, 50)", "train.eval_every=20"]
-    composition = compose_sweep("digits", tokens, ConfSearchPath())
+    composition = composed("digits", *tokens)
     space, lookup = check_sweep(composition), lookup_in(composition)
     assert longest_trial(composition, space, "steps", lookup) == 200
     assert longest_trial(composition, space, "evaluations", lookup) == 10
@@ -264,7 +254,7 @@ def test_the_length_of_a_trial_is_that_of_the_longest_that_can_be_sampled() -> N
 
 
 def test_a_population_mutates_what_can_change_and_is_not_conditional() -> None:
-    composition = compose_sweep("digits", ["search=pbt"], ConfSearchPath())
+    composition = composed("digits", "search=pbt")
     space = check_sweep(composition)
     scheduler = composition.config.search.scheduler
     assert mutated_paths(scheduler, space) == ["model.dropout", "train.lr"]  # type: ignore[arg-type]
@@ -281,7 +271,7 @@ def test_the_workers_metrics_are_known_to_the_driver() -> None:
 @pytest.mark.parametrize("metric", ["system/memory_mib", "system/gpu_memory_mib", "train/samples_per_second"])
 def test_memory_and_speed_can_be_objectives_of_a_built_in_task(metric: str) -> None:
     tokens = ["conf=digits", f"search.metric=[eval/accuracy, {metric}]", "search.mode=[max, min]"]
-    assert make_plan([*tokens, "search/scheduler=none"], [], None, "").config.search.metrics[1] == metric
+    assert planned(*tokens, "search/scheduler=none").config.search.metrics[1] == metric
 
 
 @pytest.mark.parametrize(
@@ -295,7 +285,7 @@ def test_memory_and_speed_can_be_objectives_of_a_built_in_task(metric: str) -> N
     ids=str,
 )
 def test_a_plan_says_that_each_trial_of_a_function_starts_new_processes(tokens: list[str], is_noted: bool) -> None:
-    notes = make_plan(tokens, [], None, "").notes
+    notes = planned(*tokens).notes
     assert any("scaling.isolation=auto: each trial" in note for note in notes) is is_noted
 
 
@@ -321,7 +311,7 @@ def test_a_value_that_no_allowed_combination_makes_valid_is_a_mistake_under_cons
 
 def test_the_configs_of_a_checked_space_are_those_of_allowed_points() -> None:
     tokens = (*HEADS, "model.heads=choice(3,4)", "model.width=choice(30,32)")
-    composition = compose_sweep("digits", tokens, ConfSearchPath())
+    composition = composed("digits", *tokens)
     lookup = lookup_in(composition)
     points = [point for point, _ in configs_of_trials(composition, check_sweep(composition), lookup)]
     assert {"model.heads": 3, "model.width": 30} in points

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from composing import checked
 
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import ConfigError
-from sweeps.validate.config_checks import check_sweep
 from sweeps_train.config import Train, check_batch_split
 
 
@@ -44,14 +42,14 @@ from sweeps_train.config import Train, check_batch_split
 def test_what_cannot_be_cut_is_refused_with_what_would_fit(conf: str, overrides: list[str], message: str) -> None:
     model = ["~space", "model=conv_net"] if conf == "digits" else ["~space"]
     with pytest.raises(ConfigError, match=message):
-        check_sweep(compose_sweep(conf, [*model, *overrides], ConfSearchPath([])))
+        checked(conf, *model, *overrides)
 
 
 @pytest.mark.parametrize(
     "strategy", ["ddp", "fsdp", "tensor_parallel", "fsdp_tensor_parallel", "context_parallel", "pipeline"]
 )
 def test_every_strategy_that_ships_fits_a_language_model_on_two_workers(strategy: str) -> None:
-    check_sweep(compose_sweep("llm_lora", [f"strategy={strategy}"], ConfSearchPath([])))
+    checked("llm_lora", f"strategy={strategy}")
 
 
 @pytest.mark.parametrize(
@@ -65,16 +63,16 @@ def test_a_pipeline_has_four_micro_batches_a_stage_as_far_as_its_batch_allows(
 
 @pytest.mark.parametrize("conf", ["digits", "llm_lora"])
 def test_a_pipeline_needs_no_other_option_with_the_sweeps_that_ship(conf: str) -> None:
-    check_sweep(compose_sweep(conf, ["strategy=pipeline"], ConfSearchPath([])))
+    checked(conf, "strategy=pipeline")
 
 
 def test_a_strategy_can_be_searched() -> None:
     overrides = ["strategy=choice(ddp, fsdp, tensor_parallel)"]
-    space = check_sweep(compose_sweep("llm_lora", overrides, ConfSearchPath([])))
+    space = checked("llm_lora", *overrides)
     assert "strategy" in space
 
 
 def test_a_searched_strategy_that_cannot_work_is_refused() -> None:
     overrides = ["~space", "model=conv_net", "strategy=choice(ddp, tensor_parallel)"]
     with pytest.raises(ConfigError, match=r"strategy reaches 'tensor_parallel': .* cannot be split within its layers"):
-        check_sweep(compose_sweep("digits", overrides, ConfSearchPath([])))
+        checked("digits", *overrides)
