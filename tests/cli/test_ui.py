@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from recording import record_small_sweep
+from recording import free_port, record_small_sweep
 from stores import make_store
 
 from sweeps.cli import ui
 from sweeps.tracking.mlflow_pages import trials_page
 from sweeps.tracking.reader import load_sweep
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-    return port
 
 
 class Healthy(BaseHTTPRequestHandler):
