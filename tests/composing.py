@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from sweeps.compose import Composition
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.errors import ConfigError
+from sweeps.errors import ConfigError, UserError
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.validate.config_checks import check_sweep
 
@@ -31,6 +33,13 @@ def mistakes(*tokens: str, conf: str = "digits") -> list[str]:
     except ConfigError as error:
         return str(error).split("\n")
     return []
+
+
+def refusal(conf: str, *tokens: str, folders: Sequence[Path] = ()) -> str:
+    """Message with which a sweep is refused as its user's mistake."""
+    with pytest.raises(UserError) as raised:
+        checked(conf, *tokens, folders=folders)
+    return str(raised.value)
 
 
 def planned(*tokens: str, folders: Sequence[Path] = ()) -> Plan:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from composing import checked, composed
+from composing import checked, composed, refusal
 
 from sweeps.cli.output import print_json
 from sweeps.compose import Composition
@@ -369,10 +369,9 @@ def test_words_that_yaml_reads_as_booleans_are_refused_among_others(
 ) -> None:
     space = f"space:\n  task.arguments.x:\n    choices: {choices}\n    type: categorical\n"
     (tmp_path / "words.yaml").write_text(f"defaults: [ray_train_function, _self_]\n{space}")
-    with pytest.raises(ConfigError) as raised:
-        checked("words", folders=(tmp_path,))
+    message = refusal("words", folders=(tmp_path,))
     for word in words:
-        assert word in str(raised.value)
+        assert word in message
 
 
 @pytest.mark.parametrize(
@@ -385,9 +384,7 @@ def test_words_that_yaml_reads_as_booleans_are_refused_among_others(
 )
 def test_a_text_that_yaml_reads_as_a_number_in_base_60_is_refused(line: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text(f"defaults: [digits, _self_]\n{line}\n")
-    with pytest.raises(ConfigError) as raised:
-        checked("base", folders=(tmp_path,))
-    assert message in str(raised.value)
+    assert message in refusal("base", folders=(tmp_path,))
 
 
 def test_a_text_with_colons_is_a_text_and_a_time_of_a_schedule_may_be_unquoted(tmp_path: Path) -> None:
@@ -439,15 +436,11 @@ def test_the_kind_of_a_distribution_can_be_changed_on_the_command_line() -> None
 )
 def test_a_key_that_yaml_does_not_take_for_a_text_is_named(line: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "keys.yaml").write_text(f"defaults: [ray_train_function, _self_]\ntask:\n arguments:\n  {line}\n")
-    with pytest.raises(ConfigError) as raised:
-        checked("keys", folders=(tmp_path,))
-    assert message in str(raised.value)
+    assert message in refusal("keys", folders=(tmp_path,))
 
 
 def test_a_wrong_value_that_is_called_like_its_key_is_not_taken_for_one() -> None:
-    with pytest.raises(ConfigError) as raised:
-        checked("digits", "train.precision=precision")
-    assert "name of a key" not in str(raised.value)
+    assert "name of a key" not in refusal("digits", "train.precision=precision")
 
 
 def test_the_space_of_an_option_is_searched_in_the_trials_that_have_the_option(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from composing import planned
 
 from sweeps.errors import ConfigError
 
-MODEL = ["conf=digits", "space=none", "model=custom", "model._target_=net.A"]
+CUSTOM = ["conf=digits", "space=none", "model=custom"]
+MODEL = [*CUSTOM, "model._target_=net.A"]
 DATA = ["conf=digits", "space=none", "data=custom", "data._target_=net.A"]
 FUNCTION = ["conf=ray_train_function", "~space", "task._target_=net.A"]
 OPTIMIZER = ["conf=digits", "space=none", "train.optimizer={_target_: net.A}"]
@@ -48,7 +49,7 @@ def test_a_package_whose_own_code_fails_is_named() -> None:
     Path("broken").mkdir()
     Path("broken/__init__.py").write_text("1 / 0\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"^broken\.net: its package cannot be imported \(ZeroDivisionError"):
-        planned("conf=digits", "space=none", "model=custom", "model._target_=broken.net.A")
+        planned(*CUSTOM, "model._target_=broken.net.A")
 
 
 def test_a_method_is_no_name_of_its_module() -> None:
@@ -56,21 +57,21 @@ def test_a_method_is_no_name_of_its_module() -> None:
     text += "def load():\n    global C\n    C = B\n"
     Path("net.py").write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=r"^model\._target_=net\.forward: the module net has no 'forward'"):
-        planned("conf=digits", "space=none", "model=custom", "model._target_=net.forward")
+        planned(*CUSTOM, "model._target_=net.forward")
     for name in "BC":
-        assert planned("conf=digits", "space=none", "model=custom", f"model._target_=net.{name}")
+        assert planned(*CUSTOM, f"model._target_=net.{name}")
 
 
 def test_a_name_that_a_module_finds_by_getattr_is_not_refused() -> None:
     Path("lazy.py").write_text("def __getattr__(name): ...\n", encoding="utf-8")
-    assert planned("conf=digits", "space=none", "model=custom", "model._target_=lazy.Net")
+    assert planned(*CUSTOM, "model._target_=lazy.Net")
 
 
 def test_a_value_that_must_be_given_is_given_by_its_choices() -> None:
-    plan = planned("conf=digits", "space=none", "model=custom", "model._target_=choice(net.A, net.Another)")
+    plan = planned(*CUSTOM, "model._target_=choice(net.A, net.Another)")
     assert plan.first_points() == [{"model._target_": "net.A"}]
     with pytest.raises(ConfigError, match=r"^model\._target_=net\.B: the module net has no 'B'"):
-        planned("conf=digits", "space=none", "model=custom", "model._target_=choice(net.A, net.B)")
+        planned(*CUSTOM, "model._target_=choice(net.A, net.B)")
 
 
 def test_choices_that_exist_pass() -> None:

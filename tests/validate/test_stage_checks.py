@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from composing import checked, composed
+from composing import checked, composed, refusal
 
 from sweeps.compose.composition import Composition
-from sweeps.errors import SweepsError
 from sweeps.plan.stage import planned_stages
 from sweeps.validate.config_checks import check_sweep, lookup_in
 from sweeps.validate.search_checks import search_notes
@@ -17,12 +16,6 @@ SPACE = ("space=none", "train.lr=interval(0.001, 0.1)")
 def stages(*overrides: str, num_trials: int = 6, keep: int = 3) -> str:
     listed = ", ".join(f"'{each}'" for each in overrides)
     return f"search.stages=[{{overrides: [{listed}], num_trials: {num_trials}, keep: {keep}}}]"
-
-
-def mistake(*tokens: str) -> str:
-    with pytest.raises(SweepsError) as caught:
-        checked("digits", *tokens)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +64,7 @@ def mistake(*tokens: str) -> str:
     ],
 )
 def test_a_mistake_in_a_stage_is_named_with_its_fix(tokens: tuple[str, ...], words: list[str]) -> None:
-    message = mistake(*SPACE, *tokens)
+    message = refusal("digits", *SPACE, *tokens)
     for word in words:
         assert word in message, message
 
@@ -81,7 +74,7 @@ def test_a_stage_that_keeps_more_than_the_next_one_trains_is_refused() -> None:
         "search.stages=[{overrides: ['train.max_steps=20'], num_trials: 8, keep: 4}, "
         "{overrides: ['train.max_steps=30'], num_trials: 3, keep: 2}]"
     )
-    assert "search.stages.0.keep=4: is more than search.stages.1.num_trials=3" in mistake(*SPACE, text)
+    assert "search.stages.0.keep=4: is more than search.stages.1.num_trials=3" in refusal("digits", *SPACE, text)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +100,7 @@ def test_a_stage_that_keeps_more_than_the_next_one_trains_is_refused() -> None:
 def test_a_value_that_cannot_be_rescaled_is_named(override: str, rule: str, words: list[str]) -> None:
     more = ("train.optimizer=choice(sgd, adamw)", "train.momentum=interval(0.5, 0.9)")
     stage = f"search.stages=[{{overrides: ['{override}'], num_trials: 6, rescale: {{{rule}}}}}]"
-    message = mistake(*SPACE, *more, stage)
+    message = refusal("digits", *SPACE, *more, stage)
     for word in words:
         assert word in message, message
 
@@ -121,7 +114,7 @@ def test_by_default_a_stage_keeps_at_most_as_many_points_as_there_are_trials() -
 
 def test_mistakes_in_keep_and_in_rescale_are_told_at_once() -> None:
     text = "search.stages=[{overrides: ['train.max_steps=40'], num_trials: 4, keep: 9, rescale: {train.lrr: 0.5}}]"
-    first, second = mistake(*SPACE, text).split("\n")
+    first, second = refusal("digits", *SPACE, text).split("\n")
     assert first.startswith("search.stages.0.keep=9")
     assert second.startswith("search.stages.0.rescale.train.lrr=0.5")
 
