@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -95,11 +94,9 @@ def test_help_lists_plans_and_mistakes_import_nothing_heavy() -> None:
         "    status, _ = run_command(arguments)\n"
         f"    print(status, [name for name in {HEAVY} if name in sys.modules], file=sys.stderr)\n"
     )
-    began = time.monotonic()
     done = run_python("-c", code)
     found = [line for line in done.stderr.splitlines() if line.endswith("]") and line[1:3] == " ["]
     assert found == [f"{status} []" for status in (0, 0, 0, 0, 2, 2)], done.stderr
-    assert time.monotonic() - began < 20  # a second or two on an idle machine; this only catches a hang
 
 
 def test_a_dry_run_prints_the_plan_and_starts_nothing(typed: Typed) -> None:

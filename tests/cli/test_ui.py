@@ -30,7 +30,7 @@ def test_addresses_are_printed_when_they_answer(capsys: pytest.CaptureFixture[st
     port = free_port()
     teller = threading.Thread(target=ui._say_once_it_answers, args=(f"http://127.0.0.1:{port}", ["here"], os.getppid()))
     teller.start()
-    time.sleep(1)
+    time.sleep(0.3)  # more than from one question to the next
     assert capsys.readouterr().err == ""
     with HTTPServer(("127.0.0.1", port), Healthy) as server:
         threading.Thread(target=server.handle_request).start()

@@ -159,7 +159,7 @@ def in_a_shell(command: list[str], lines: list[str], wanted: str, environment: d
                 shown += os.read(terminal, 65536)
 
     try:
-        read_until("never", 1)
+        read_until(environment["PS1"], 1)  # fish has a prompt of its own
         for line in lines[:-1]:
             os.write(terminal, f"{line}; echo re''ady\n".encode())
             read_until("ready", 30)
