@@ -142,6 +142,21 @@ def digits(shared_folder: Path) -> Done:
 
 
 @pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Function that runs ``python -m sweeps ...`` in this process; its exit status, stdout and stderr."""
+    from sweeps.cli import main
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["sweeps", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    return run
+
+
+@pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[RayNodes]:
     """A Ray cluster without nodes yet."""
     from ray_nodes import RayNodes

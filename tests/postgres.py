@@ -8,7 +8,6 @@ import subprocess
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 from filelock import FileLock
 
@@ -67,7 +66,6 @@ class Postgres:
             if is_new := not (folder / "port").exists():
                 _start(folder)
             port = (folder / "port").read_text()
-            self._folder = folder
             self._server = f"//sweeps:{PASSWORD}@127.0.0.1:{port}"
             self.uri = f"postgresql:{self._server}/postgres"
             if is_new:
@@ -78,19 +76,6 @@ class Postgres:
         name = f"test{time.time_ns()}_{os.getpid()}"
         self._create(name, template)
         return self._address(name)
-
-    def processes(self) -> list[psutil.Process]:
-        """The server and the processes of its connections."""
-        first = (self._folder / "data" / "postmaster.pid").read_text(encoding="ascii").split()[0]
-        return [psutil.Process(int(first)), *psutil.Process(int(first)).children()]
-
-    def stop(self) -> None:
-        """End it at once, without a word to those who use it: the next start recovers from its log."""
-        run_program("pg_ctl", "-D", str(self._folder / "data"), "-m", "immediate", "stop")
-
-    def start(self) -> None:
-        """Start it again."""
-        _serve(self._folder, int((self._folder / "port").read_text(encoding="ascii")))
 
     def _make_template(self) -> None:
         from sweeps.service.database.engine import open_database
@@ -124,13 +109,9 @@ def _start(folder: Path) -> None:
     run_program(
         "initdb", *where, "-U", "sweeps", "-A", "scram-sha-256", "--no-sync", "--pwfile", str(folder / "password")
     )
-    _serve(folder, port)
-    (folder / "port").write_text(str(port))
-
-
-def _serve(folder: Path, port: int) -> None:
     settings = f"-p {port} -c listen_addresses=127.0.0.1 -k {folder} -c fsync=off"
-    run_program("pg_ctl", "-D", str(folder / "data"), "-o", settings, "-l", str(folder / "log"), "-w", "start")
+    run_program("pg_ctl", *where, "-o", settings, "-l", str(folder / "log"), "-w", "start")
+    (folder / "port").write_text(str(port))
 
 
 def as_nobody() -> list[str]:

@@ -15,27 +15,31 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
+def run(checkout: Path, *arguments: str) -> str:
+    """Output of a script of benchmarks/."""
+    environment = os.environ | {"PYTHONPATH": str(checkout / "src")}
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=checkout / "benchmarks",
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
 def measured(checkout: Path, folder: Path, *arguments: str) -> dict[str, Any]:
     file = folder / "numbers.json"
-    environment = os.environ | {"PYTHONPATH": str(checkout / "src")}
-    command = [sys.executable, *arguments, "--json", str(file)]
-    subprocess.run(command, cwd=checkout / "benchmarks", env=environment, check=True)
+    run(checkout, *arguments, "--json", str(file))
     numbers: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["numbers"]
     return numbers
 
 
 def test_benchmarks_call_only_what_the_product_has(checkout: Path) -> None:
     environment = os.environ | {"MYPYPATH": os.pathsep.join(map(str, (checkout, checkout / "src", checkout / "tests")))}
-    command = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--config-file",
-        checkout / "pyproject.toml",
-        "--exclude",
-        "lines_of_code/",
-        ".",
-    ]
+    options = ["--config-file", checkout / "pyproject.toml", "--exclude", "lines_of_code/"]
+    command = [sys.executable, "-m", "mypy", *options, "."]
     done = subprocess.run(
         command, check=False, cwd=checkout / "benchmarks", env=environment, capture_output=True, text=True
     )
@@ -80,12 +84,8 @@ def test_saving_is_measured_beside_a_plain_copy_and_the_ways_of_torch(checkout: 
 
 
 def test_the_model_of_goodput_agrees_with_its_simulation(checkout: Path) -> None:
-    command = [sys.executable, "goodput.py", "--simulate"]
-    environment = os.environ | {"PYTHONPATH": str(checkout / "src")}
-    done = subprocess.run(
-        command, cwd=checkout / "benchmarks", env=environment, capture_output=True, text=True, check=True
-    )
-    rows = [line.split("|")[1:-1] for line in done.stdout.splitlines() if line.startswith("| 1")]
+    printed = run(checkout, "goodput.py", "--simulate")
+    rows = [line.split("|")[1:-1] for line in printed.splitlines() if line.startswith("| 1")]
     assert len(rows) == 5
     for *_, ours, ours_simulated, epochs, epochs_simulated in rows:
         for expected, simulated in ((ours, ours_simulated), (epochs, epochs_simulated)):
@@ -96,9 +96,7 @@ def tables(checkout: Path, folder: Path, names: list[str], *arguments: str) -> l
     """Rows of the tables that a benchmark writes between marks of a document."""
     document = folder / "document.md"
     document.write_text("".join(f"<!-- measured: {name} -->\n<!-- end of measured -->\n" for name in names))
-    command = [sys.executable, *arguments, "--write", str(document)]
-    environment = os.environ | {"PYTHONPATH": str(checkout / "src")}
-    subprocess.run(command, cwd=checkout / "benchmarks", env=environment, check=True)
+    run(checkout, *arguments, "--write", str(document))
     written = re.findall(r"-->\n(.*?)\n<!-- end", document.read_text(encoding="utf-8"), re.S)
     return [
         [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")][2:]

@@ -4,7 +4,6 @@ release wrote."""
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from running import verb
 
-from sweeps.cli import main
 from sweeps.files.checksums import parsed
 from sweeps.files.versions import Format, NewerVersion, release
 from sweeps.folders.sweep_folder import COPY_FILE, SWEEP_FILE
@@ -31,19 +29,6 @@ from sweeps.tracking.journal import JOURNAL_FILE, JOURNAL_VERSION, Journal, Poin
 def folder(uri: str, tmp_path: Path) -> Path:
     """The sweep's; where it was started is the working folder."""
     return unpacked(tmp_path)
-
-
-@pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    def run(*arguments: str) -> tuple[int, str, str]:
-        """Exit status, stdout and stderr of ``python -m sweeps ...``."""
-        monkeypatch.setattr(sys, "argv", ["sweeps", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
-
-    return run
 
 
 def contents(folder: Path) -> dict[str, bytes]:

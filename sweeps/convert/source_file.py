@@ -104,13 +104,13 @@ class SourceFile:
             raise self.mistake(f"{dotted(path)} is missing", *path)
         return value
 
-    def number(self, *path: str | int, default: float | None = None) -> float | None:
+    def number(self, *path: str | int) -> float | None:
         """Return a number, even one written as text (``"0.1"``, or ``1e-3``, which YAML 1.1 reads as text).
 
         Raises:
             UserError: The value is not a number.
         """
-        value = self.get(object, *path) if default is None else self.get(object, *path) or default
+        value = self.get(object, *path)
         if value is None:
             return None
         number = as_number(value)

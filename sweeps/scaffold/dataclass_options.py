@@ -39,7 +39,7 @@ def read_options(tree: ast.Module) -> tuple[list[Option], list[str]]:
     notes: list[str] = []
     for name, is_tyro in _parsed(tree):
         if name in classes:
-            options += _of_class(classes[name], classes, constants, is_tyro=is_tyro)
+            options += options_of_class(classes[name], classes, constants, is_tyro=is_tyro)
         elif name in functions and is_tyro:
             options += _of_function(functions[name], constants)
         elif name.endswith(HUGGINGFACE_CLASSES):
@@ -48,13 +48,6 @@ def read_options(tree: ast.Module) -> tuple[list[Option], list[str]]:
         elif name:
             notes.append(f"{name} is defined elsewhere: its options are not read")
     return options, notes
-
-
-def options_of_class(
-    node: ast.ClassDef, classes: Mapping[str, ast.ClassDef], constants: Mapping[str, Any]
-) -> list[Option]:
-    """Return the options of a dataclass: its fields and those of its bases, nested ones with dots."""
-    return _of_class(node, classes, constants, is_tyro=False)
 
 
 def _parsed(tree: ast.Module) -> Iterator[tuple[str, bool]]:
@@ -77,20 +70,20 @@ def _parsed(tree: ast.Module) -> Iterator[tuple[str, bool]]:
                     yield name_of(node.args.args[0].annotation), True
 
 
-def _of_class(
+def options_of_class(
     node: ast.ClassDef,
     classes: Mapping[str, ast.ClassDef],
     constants: Mapping[str, Any],
     prefix: str = "",
     *,
-    is_tyro: bool,
+    is_tyro: bool = False,
 ) -> list[Option]:
-    """Return the options of a dataclass, those of its bases first."""
+    """Return the options of a dataclass: those of its bases first, nested ones with dots."""
     options: dict[str, Option] = {}
     for base in node.bases:
         name = name_of(base)
         if name in classes and name != node.name:
-            inherited = _of_class(classes[name], classes, constants, prefix, is_tyro=is_tyro)
+            inherited = options_of_class(classes[name], classes, constants, prefix, is_tyro=is_tyro)
             options |= {option.name: option for option in inherited}
         elif name.endswith(HUGGINGFACE_CLASSES):
             options |= {option.name: option for option in HUGGINGFACE}
@@ -100,7 +93,7 @@ def _of_class(
         name = prefix + statement.target.id
         nested = name_of(statement.annotation)
         if nested in classes and nested != node.name and prefix.count(".") < 4:
-            for option in _of_class(classes[nested], classes, constants, f"{name}.", is_tyro=is_tyro):
+            for option in options_of_class(classes[nested], classes, constants, f"{name}.", is_tyro=is_tyro):
                 options[option.name] = option
         elif nested != "ClassVar":
             options[name] = _option(name, statement.annotation, statement.value, constants, is_tyro=is_tyro)

@@ -101,10 +101,9 @@ def argument_mistakes(config: SweepConfig, signature: Signature, space: Collecti
         yield from mistakes_of_call("train.optimizer", optimizer.target, called, signature(optimizer.target), space)
     sampler = config.search.sampler
     if isinstance(sampler, CustomSampler):
-        arguments = {"seed": config.seed, **sampler.arguments} if _takes(signature(sampler.target), "seed") else None
-        yield from mistakes_of_call(
-            "search.sampler", sampler.target, arguments or sampler.arguments, signature(sampler.target), space
-        )
+        found = signature(sampler.target)
+        seed = {"seed": config.seed} if _takes(found, "seed") else {}
+        yield from mistakes_of_call("search.sampler", sampler.target, {**seed, **sampler.arguments}, found, space)
     if isinstance(config.task, EstimatorTask):
         yield from estimator_mistakes(config.task, space)
     if isinstance(config.task, FunctionTask):
@@ -182,8 +181,9 @@ def _mistakes_of_function(task: FunctionTask, found: inspect.Signature, space: C
 
 def _unused_arguments(task: FunctionTask, keys: set[str] | None, space: Collection[str]) -> Iterator[str]:
     """Report searched arguments that the function does not read, and fixed ones that look like a misspelt key."""
-    for name, value in task.arguments.items() if keys is not None else ():
-        assert keys is not None
+    if keys is None:
+        return
+    for name, value in task.arguments.items():
         path = f"task.arguments.{name}"
         if name in keys:
             continue

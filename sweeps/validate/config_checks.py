@@ -56,13 +56,10 @@ def check_sweep(composition: Composition, approve: Approve | None = None, *, is_
         mistakes.collect(_check_paths, composition, space, mistakes, is_new)
         points = InitialPoints(composition, space, Constraints(composition), lookup)
         mistakes.collect(_check_values, points, mistakes)
-        for line in search_mistakes(composition, space, lookup):
-            mistakes.add(line)
-        for line in (*_rescaling(composition, space), *storage_mistakes(composition)):
-            mistakes.add(line)
+        mistakes.add(*search_mistakes(composition, space, lookup))
+        mistakes.add(*_rescaling(composition, space), *storage_mistakes(composition))
         if not mistakes.lines:  # constraints are computed on valid trials only
-            for line in (*lane_mistakes(composition, space, lookup), *points.mistakes()):
-                mistakes.add(line)
+            mistakes.add(*lane_mistakes(composition, space, lookup), *points.mistakes())
             if is_new:
                 _check_points(composition, points, mistakes)
         if not mistakes.lines:  # every stage would repeat them
@@ -155,8 +152,9 @@ class _Mistakes:
             self.add(str(error))
             return None
 
-    def add(self, text: str) -> None:
-        self.lines.extend(line for line in text.split("\n") if line not in self.lines)
+    def add(self, *texts: str) -> None:
+        lines = (line for text in texts for line in text.split("\n"))
+        self.lines.extend(line for line in lines if line not in self.lines)
 
 
 def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes, is_new: bool) -> None:

@@ -31,9 +31,9 @@ def dataset_mistakes(task: FunctionTask) -> Iterator[str]:
             f"task.datasets.{name}: task._target_={task.target} reads it with {GET_SHARD}({name!r}); name the function "
             f"that makes it, as in task.datasets.{name}._target_=module.make"
         )
-    read = names_read(task.target) if task.datasets else None
-    for name in task.datasets if read is not None else ():
-        assert read is not None
+    if not task.datasets or (read := names_read(task.target)) is None:
+        return
+    for name in task.datasets:
         if name not in read:
             reads = f"reads {', '.join(sorted(read))}" if read else f"does not call {GET_SHARD}"
             yield (

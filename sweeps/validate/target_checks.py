@@ -11,7 +11,7 @@ from typing import Any
 from sweeps.compose import Composition
 from sweeps.config import SweepConfig
 from sweeps.config.samplers import CustomSampler
-from sweeps.errors import ConfigError, raise_mistakes
+from sweeps.errors import ConfigError, mistakes_of, raise_mistakes
 from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.validate.estimator_checks import check_installed
@@ -32,13 +32,11 @@ def check_all_targets(composition: Composition, space: Space, lookup: Lookup) ->
     points: list[Mapping[str, Any]] = [dict(variant) for variant in composition.variants]
     points += [corner for path, _, corner in space.corners(lookup) if path.endswith(SEARCHED)]
     points += [point for point in composition.config.search.points if any(path.endswith(SEARCHED) for path in point)]
-    mistakes: list[str] = []
-    for point in points:
-        try:
-            check_targets(composition.trial(point))
-        except ConfigError as error:
-            mistakes.append(str(error))
-    raise_mistakes(mistakes)
+    raise_mistakes(line for point in points for line in mistakes_of(_check_trial, composition, point))
+
+
+def _check_trial(composition: Composition, point: Mapping[str, Any]) -> None:
+    check_targets(composition.trial(point))
 
 
 def check_targets(config: SweepConfig) -> None:

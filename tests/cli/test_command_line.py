@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import importlib
 import json
-import socket
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from processes import run_python
+from recording import free_port
 
-from sweeps.cli import main
 from sweeps.folders.shadowing_file import shadowing_file
 
 HEAVY = ("ray", "torch", "mlflow", "optuna", "transformers")
 
 
-def typed(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """Exit status of ``python -m sweeps ...``, in this process."""
-    monkeypatch.setattr(sys, "argv", ["sweeps", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return int(ended.value.code or 0)
+Typed = Callable[..., tuple[int, str, str]]
 
 
 @pytest.mark.parametrize(
@@ -39,20 +33,14 @@ def typed(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
         (["submit", "conf=digits", "--to=slum"], ["slum", "slurm"]),
         (["submit", "--resume=nothing", "--to=slurm"], ["nothing"]),
         (["run", "conf=digits", "scaling.num_workers=8", "cluster.num_cpus=2"], ["num_workers=8", "cluster.num_cpus"]),
-        (
-            ["run", "conf=digits", "scaling.resources_per_worker={TPU: 4}"],
-            ["scaling.num_workers=2", "0 workers", "0 TPU"],
-        ),
+        (["run", "conf=digits", "scaling.resources_per_worker={TPU: 4}"],
+         ["scaling.num_workers=2", "0 workers", "0 TPU"]),
         (["run", "conf=digits", "scaling.use_gpu=true", "cluster.num_gpus=0"], ["GPU", "scaling.num_workers"]),
         (["run", "conf=llm_lora", "data=text", "data.path=./no.jsonl"], ["data.path=./no.jsonl", "no such file"]),
-        (
-            ["run", "conf=digits", "space=none", "model=custom", "model._target_=nowhere.Net"],
-            ["model._target_=nowhere.Net", "no module"],
-        ),
-        (
-            ["run", "conf=digits", "space=none", "model=custom", "model._target_=collections.OrderedDic"],
-            ["collections", "OrderedDic"],
-        ),
+        (["run", "conf=digits", "space=none", "model=custom", "model._target_=nowhere.Net"],
+         ["model._target_=nowhere.Net", "no module"]),
+        (["run", "conf=digits", "space=none", "model=custom", "model._target_=collections.OrderedDic"],
+         ["collections", "OrderedDic"]),
         (["run", "conf=digits", "--config-dir=nowhere"], ["--config-dir=nowhere", "no such folder"]),
         (["conf", "modle"], ["modle", "model"]),
         (["schedule", "lst"], ["lst", "did you mean list"]),
@@ -60,13 +48,12 @@ def typed(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
         (["schedule", "list", "service=team"], ["service=team", "no such option"]),
         (["show", "nothing"], ["nothing"]),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_exits_2_with_one_message_and_no_traceback(
-    arguments: list[str], words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], words: list[str], typed: Typed
 ) -> None:
-    assert typed(monkeypatch, *arguments) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
+    status, out, err = typed(*arguments)
+    assert (status, out) == (2, "")
     assert err.startswith("sweeps: ")
     assert "Traceback" not in err
     for word in words:
@@ -74,36 +61,17 @@ def test_a_mistake_exits_2_with_one_message_and_no_traceback(
     assert list(Path().iterdir()) == []
 
 
-def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert typed(monkeypatch, "run", "conf=digit", "--debug") == 2
-    assert "Traceback" in capsys.readouterr().err
-
-
-def test_a_folder_that_cannot_be_written_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path("file").write_text("in the way", encoding="utf-8")
-    assert typed(monkeypatch, "run", "conf=digits", "output_dir=file/below") == 2
-    assert "output_dir" in capsys.readouterr().err
-
-
-def test_a_folder_that_exists_already_is_not_written_over(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_exists_already_is_not_written_over(typed: Typed) -> None:
     Path("outputs/mine").mkdir(parents=True)
     Path("outputs/mine/notes.txt").touch()
-    assert typed(monkeypatch, "run", "conf=digits", "--name=mine") == 2
-    assert "--name" in capsys.readouterr().err
+    status, _, err = typed("run", "conf=digits", "--name=mine")
+    assert (status, "--name" in err) == (2, True)
 
 
-def test_an_unreachable_tracking_server_is_named_and_nothing_is_started(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        uri = f"http://127.0.0.1:{free.getsockname()[1]}"
-    assert typed(monkeypatch, "run", "conf=digits", f"tracking.uri={uri}", "--name=a") == 2
-    err = capsys.readouterr().err
+def test_an_unreachable_tracking_server_is_named_and_nothing_is_started(typed: Typed) -> None:
+    uri = f"http://127.0.0.1:{free_port()}"
+    status, _, err = typed("run", "conf=digits", f"tracking.uri={uri}", "--name=a")
+    assert status == 2
     assert f"tracking.uri={uri}" in err
     assert "Traceback" not in err
     assert not Path("outputs/a").exists()
@@ -126,71 +94,62 @@ def test_help_lists_plans_and_mistakes_import_nothing_heavy() -> None:
         "    status, _ = run_command(arguments)\n"
         f"    print(status, [name for name in {HEAVY} if name in sys.modules], file=sys.stderr)\n"
     )
-    began = time.monotonic()
     done = run_python("-c", code)
     found = [line for line in done.stderr.splitlines() if line.endswith("]") and line[1:3] == " ["]
     assert found == [f"{status} []" for status in (0, 0, 0, 0, 2, 2)], done.stderr
-    assert time.monotonic() - began < 20  # a second or two on an idle machine; this only catches a hang
 
 
-def test_a_dry_run_prints_the_plan_and_starts_nothing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert typed(monkeypatch, "run", "conf=digits", "--dry-run", "--name=p", "cluster.num_cpus=4") == 0
-    out = capsys.readouterr().out
+def test_a_dry_run_prints_the_plan_and_starts_nothing(typed: Typed) -> None:
+    status, out, _ = typed("run", "conf=digits", "--dry-run", "--name=p", "cluster.num_cpus=4")
+    assert status == 0
     for word in ("train.lr", "0.0001 to 0.1, log", "2 workers of 1 CPU; 2 at once", "16 trials", "Nothing was started"):
         assert word in out
     assert list(Path().iterdir()) == []
 
 
-def test_a_huge_cluster_and_workers_without_resources_are_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert typed(monkeypatch, "run", "conf=digits", "--dry-run", "--name=p", "cluster.num_cpus=1000000000000") == 0
-    assert typed(monkeypatch, "run", "conf=digits", "--dry-run", "scaling.resources_per_worker.CPU=0") == 2
+def test_a_huge_cluster_and_workers_without_resources_are_answered_at_once(typed: Typed) -> None:
+    assert typed("run", "conf=digits", "--dry-run", "--name=p", "cluster.num_cpus=1000000000000")[0] == 0
+    assert typed("run", "conf=digits", "--dry-run", "scaling.resources_per_worker.CPU=0")[0] == 2
 
 
-def test_a_dry_run_with_json_is_one_document(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert typed(monkeypatch, "run", "conf=digits", "--dry-run", "--json", "train.lr=0.01") == 0
-    document = json.loads(capsys.readouterr().out)
+def test_a_dry_run_with_json_is_one_document(typed: Typed) -> None:
+    status, out, _ = typed("run", "conf=digits", "--dry-run", "--json", "train.lr=0.01")
+    assert status == 0
+    document = json.loads(out)
     assert document["config"]["train"]["lr"] == 0.01
     assert document["fixed"] == ["train.lr"]
 
 
-def test_conf_lists_every_sweep_and_option_with_a_line_on_each(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert typed(monkeypatch, "conf", "--json") == 0
-    document = json.loads(capsys.readouterr().out)
+def test_conf_lists_every_sweep_and_option_with_a_line_on_each(typed: Typed) -> None:
+    status, out, _ = typed("conf", "--json")
+    assert status == 0
+    document = json.loads(out)
     assert {"digits", "llm_lora"} <= set(document["conf"])
     assert {"optuna_asha", "optuna", "asha", "random", "grid"} <= set(document["search"])
     assert all(line for options in document.values() for line in options.values())
 
 
-def test_a_module_beside_the_working_folder_can_be_a_target(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_module_beside_the_working_folder_can_be_a_target(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("my_nets.py").write_text("from torch import nn\n\ndef Net():\n    return nn.Flatten()\n", encoding="utf-8")
     monkeypatch.setattr(sys, "path", [str(Path.cwd()), *sys.path])
     tokens = ["space=none", "model=custom", "model._target_=my_nets.Net", "--dry-run"]
-    assert typed(monkeypatch, "run", "conf=digits", *tokens) == 0
-    capsys.readouterr()
+    assert typed("run", "conf=digits", *tokens)[0] == 0
 
 
 def test_what_a_killed_start_has_left_makes_way_for_the_sweep_that_is_run_again(
-    working_folder: Path, monkeypatch: pytest.MonkeyPatch
+    working_folder: Path, typed: Typed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = working_folder / "outputs" / "mine" / "driver.lock"
     left.parent.mkdir(parents=True)
     left.touch()
     monkeypatch.setattr("sweeps.driver.run.run", lambda plan, _: sys.exit(41 if plan.folder.exists() else 42))
     again = ("run", "conf=digits", "--name=mine", "--resume")
-    assert typed(monkeypatch, *again, "--dry-run") == 0
+    assert typed(*again, "--dry-run")[0] == 0
     assert left.exists()  # a dry run changes nothing
-    assert typed(monkeypatch, *again) == 42
+    assert typed(*again)[0] == 42
     left.parent.mkdir()
     (left.parent / "study.db").touch()
-    assert typed(monkeypatch, *again) == 2  # a search that has begun is never removed
+    assert typed(*again)[0] == 2  # a search that has begun is never removed
     assert left.parent.exists()
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from composing import composed
 from mailboxes import webhook
 from promises import listed, printed_json, unnamed
 from recording import record_small_sweep
@@ -17,8 +18,6 @@ from waiting import wait_until
 from web_server import WebServer, served
 
 from sweeps.cli import run_command
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config.nights import Nights
 from sweeps.errors import TrackingUnreachable, UnknownName, UserError
 from sweeps.operations.remote import Remote
@@ -33,7 +32,7 @@ Run = pytest.CaptureFixture[str]
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedStore:
     def record(uri: str) -> None:
-        config = compose_sweep("digits", [], ConfSearchPath()).as_yaml()
+        config = composed("digits").as_yaml()
         for name, status in (("digits-1", "finished"), ("modèle-1", "finished"), ("digits-3", "interrupted")):
             record_small_sweep(uri, name, config, status)
 

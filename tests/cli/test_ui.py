@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from recording import record_small_sweep
+from recording import free_port, record_small_sweep
 from stores import make_store
 
 from sweeps.cli import ui
 from sweeps.tracking.mlflow_pages import trials_page
 from sweeps.tracking.reader import load_sweep
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-    return port
 
 
 class Healthy(BaseHTTPRequestHandler):
@@ -37,7 +30,7 @@ def test_addresses_are_printed_when_they_answer(capsys: pytest.CaptureFixture[st
     port = free_port()
     teller = threading.Thread(target=ui._say_once_it_answers, args=(f"http://127.0.0.1:{port}", ["here"], os.getppid()))
     teller.start()
-    time.sleep(1)
+    time.sleep(0.3)  # more than from one question to the next
     assert capsys.readouterr().err == ""
     with HTTPServer(("127.0.0.1", port), Healthy) as server:
         threading.Thread(target=server.handle_request).start()

@@ -14,14 +14,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from composing import composed
 from processes import run_python
 from recording import record_small_sweep
 
 from sweeps.cli import app, completion
 from sweeps.completion import sweep_names
 from sweeps.completion.conf_names import ConfNames
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
 
 NOT_LOADED = ("ray", "torch", "mlflow", "transformers", "optuna", "hydra", "pandas")
 Ask = Callable[..., list[str]]
@@ -160,7 +159,7 @@ def in_a_shell(command: list[str], lines: list[str], wanted: str, environment: d
                 shown += os.read(terminal, 65536)
 
     try:
-        read_until("never", 1)
+        read_until(environment["PS1"], 1)  # fish has a prompt of its own
         for line in lines[:-1]:
             os.write(terminal, f"{line}; echo re''ady\n".encode())
             read_until("ready", 30)
@@ -200,12 +199,9 @@ def test_tab_completes_in_a_real_shell(shell: str, program: str, tmp_path: Path)
         pytest.skip(f"needs {shell}: apt-get install -y {shell}")
     programs = tmp_path / "bin"
     programs.mkdir()
-    (programs / "python").symlink_to(sys.executable)
-    (programs / "sweeps").write_text(f'#!/bin/sh\nexec {sys.executable} -m sweeps "$@"\n')
-    (programs / "sweeps").chmod(0o755)
-    (programs / "python").unlink()
-    (programs / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    (programs / "python").chmod(0o755)
+    for name, arguments in (("sweeps", " -m sweeps"), ("python", "")):
+        (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable}{arguments} "$@"\n')
+        (programs / name).chmod(0o755)
     environment = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(tmp_path), "TERM": "xterm", "PS1": "$ "}
     loading = LOAD[shell].format(f"{program} completion {shell}")
     shown = in_a_shell(
@@ -223,7 +219,7 @@ def test_the_scripts_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_options_that_a_conf_chooses_are_known_without_composing_it(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("defaults: [digits, {override model: tiny_llama}, _self_]\nname: mine\n")
     chosen = ConfNames([tmp_path]).chosen("digits")
-    composed = compose_sweep("digits", [], ConfSearchPath()).options
-    assert {group: composed[group] for group in chosen} == chosen
+    options = composed("digits").options
+    assert {group: options[group] for group in chosen} == chosen
     assert {"search/sampler", "search/scheduler", "task"} <= set(chosen)
     assert ConfNames([tmp_path]).chosen("mine") == {**chosen, "model": "tiny_llama"}

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from composing import composed
 
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
 from sweeps.doctor import doctor, probes
 from sweeps.doctor.finding import Finding
 from sweeps.doctor.probes import Node
@@ -47,6 +46,6 @@ def test_each_unfit_node_has_its_first_finding_and_the_check_of_some_ends_when_a
 
     monkeypatch.setattr(probes, "cluster_nodes", lambda: [Node(each, f"host {each}", "", 0) for each in "abc"])
     monkeypatch.setattr(doctor, "_examine_nodes", examined)
-    config = compose_sweep("digits", [], ConfSearchPath([])).config
+    config = composed("digits").config
     assert doctor.unfit_nodes(config, str(tmp_path), only) == expected
     assert looked == looks_at

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from checker import Verdict, check
 from disk import Disk
 from fault_kinds import RESTING, RUNNING, NothingToHit
-from postgres import Postgres, name_folder, program, remove_server
+from postgres import program
 from recording import Server
 from stores import SHARED, make_store
 from victim import SEARCHES, TRIALS, Record, Victim
@@ -140,11 +140,10 @@ def servers(folder: Path) -> Iterator[list[Record]]:
         database = f"sqlite:///{folder}/server/mlflow.db"
         records = [Record.on_server(start("server", database), database)]
         if HAS_POSTGRES:
-            name_folder()
-            running.callback(remove_server)
-            postgres = Postgres()
-            database = postgres.database()
-            records.append(Record.on_server(start("server-postgresql", database), database, postgres))
+            from postgres_cluster import Cluster
+
+            postgres = running.enter_context(Cluster())
+            records.append(Record.on_server(start("server-postgresql", postgres.url), postgres.url, postgres))
         yield records
 
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
+from operator import attrgetter, methodcaller
 from pathlib import Path
 from typing import TypeVar
 
@@ -39,6 +40,20 @@ PROCESSES = {
 
 class NothingToHit(Exception):
     """The sweep has no such process or file at this moment."""
+
+
+def passing(
+    find: Callable[[Victim], object],
+    begin: Callable[[object], object],
+    end: Callable[[object], object],
+    victim: Victim,
+    _: random.Random,
+) -> None:
+    """Do something to what is around the sweep, and undo it after seconds."""
+    thing = _there(find(victim))
+    begin(thing)
+    time.sleep(SECONDS)
+    end(thing)
 
 
 # --- processes -------------------------------------------------------------------------------------------------------
@@ -69,14 +84,6 @@ def driver_gets(number: int, victim: Victim, _: random.Random) -> None:
     victim.process.send_signal(number)
 
 
-def driver_paused(victim: Victim, _: random.Random) -> None:
-    """Stop the driver for seconds."""
-    assert victim.process is not None
-    victim.process.send_signal(signal.SIGSTOP)
-    time.sleep(SECONDS)
-    victim.process.send_signal(signal.SIGCONT)
-
-
 def group_gets(number: int, victim: Victim, _: random.Random) -> None:
     """Send a signal to the driver's whole process group, as a terminal that is closed does."""
     assert victim.process is not None
@@ -88,41 +95,7 @@ def everything_killed(victim: Victim, _: random.Random) -> None:
     victim.kill()
 
 
-# --- MLflow ----------------------------------------------------------------------------------------------------------
-
-
-def server_killed(victim: Victim, _: random.Random) -> None:
-    """Kill MLflow's server, and start it again after seconds."""
-    server = _there(victim.record.server)
-    server.kill()
-    time.sleep(SECONDS)
-    server.start()
-
-
-def server_paused(victim: Victim, _: random.Random) -> None:
-    """Stop MLflow's server for seconds."""
-    server = _there(victim.record.server)
-    server.signal(signal.SIGSTOP)
-    time.sleep(SECONDS)
-    server.signal(signal.SIGCONT)
-
-
-def postgres_killed(victim: Victim, _: random.Random) -> None:
-    """Stop the PostgreSQL of MLflow's server at once, and start it again after seconds."""
-    postgres = _there(victim.record.postgres)
-    postgres.stop()
-    time.sleep(SECONDS)
-    postgres.start()
-
-
-def postgres_paused(victim: Victim, _: random.Random) -> None:
-    """Stop all processes of the PostgreSQL of MLflow's server for seconds."""
-    processes = _there(victim.record.postgres).processes()
-    for each in processes:
-        _signal(each, signal.SIGSTOP)
-    time.sleep(SECONDS)
-    for each in processes:
-        _signal(each, signal.SIGCONT)
+# --- MLflow, disks and clocks -----------------------------------------------------------------------------------------
 
 
 def database_locked(victim: Victim, _: random.Random) -> None:
@@ -137,31 +110,12 @@ def database_locked(victim: Victim, _: random.Random) -> None:
         database.execute("ROLLBACK")
 
 
-# --- disks and clocks ------------------------------------------------------------------------------------------------
-
-
-def disk_full(victim: Victim, _: random.Random) -> None:
-    """Fill the disk of the sweep's folder for seconds."""
-    disk = _there(victim.disk)
-    disk.fill()
-    time.sleep(SECONDS)
-    disk.free()
-
-
 def disk_full_until_the_end(victim: Victim, _: random.Random) -> None:
     """Fill the disk of the sweep's folder until the driver has ended."""
     disk = _there(victim.disk)
     disk.fill()
     victim.wait(60)
     disk.free()
-
-
-def disk_slow(victim: Victim, _: random.Random) -> None:
-    """Let the disk of the sweep's folder answer no write for seconds."""
-    disk = _there(victim.disk)
-    disk.freeze()
-    time.sleep(SECONDS)
-    disk.thaw()
 
 
 def disk_read_only(victim: Victim, _: random.Random) -> None:
@@ -261,6 +215,8 @@ def _chosen(victim: Victim, pattern: str, chance: random.Random) -> tuple[Path, 
 JUMPS = {"an hour on": 3600.0, "an hour back": -3600.0, "a year on": 3.15e7}
 JOURNAL, STUDY, REPORTS = "tracking.jsonl", "optuna.log", "trials/*/reports.jsonl"
 CHECKPOINTS = "trials/*/step-*/*"
+PAUSE = (signal.SIGSTOP, signal.SIGCONT)
+DRIVER, DISK, SERVER, POSTGRES = map(attrgetter, ("process", "disk", "record.server", "record.postgres"))
 RUNNING: dict[str, Fault] = {
     **{f"{kind} killed": partial(one, kind, signal.SIGKILL) for kind in PROCESSES},
     **{f"{kind} paused": partial(paused, kind) for kind in PROCESSES},
@@ -271,18 +227,18 @@ RUNNING: dict[str, Fault] = {
     "driver interrupted": partial(driver_gets, signal.SIGINT),
     "driver terminated": partial(driver_gets, signal.SIGTERM),
     "driver hung up": partial(driver_gets, signal.SIGHUP),
-    "driver paused": driver_paused,
+    "driver paused": partial(passing, DRIVER, *(methodcaller("send_signal", each) for each in PAUSE)),
     "process group terminated": partial(group_gets, signal.SIGTERM),
     "process group interrupted": partial(group_gets, signal.SIGINT),
     "everything killed": everything_killed,
-    "server killed": server_killed,
-    "server paused": server_paused,
-    "PostgreSQL killed": postgres_killed,
-    "PostgreSQL paused": postgres_paused,
+    "server killed": partial(passing, SERVER, methodcaller("kill"), methodcaller("start")),
+    "server paused": partial(passing, SERVER, *(methodcaller("signal", each) for each in PAUSE)),
+    "PostgreSQL killed": partial(passing, POSTGRES, methodcaller("kill"), methodcaller("start")),
+    "PostgreSQL paused": partial(passing, POSTGRES, methodcaller("hang"), methodcaller("go_on")),
     "database locked": database_locked,
-    "disk full": disk_full,
+    "disk full": partial(passing, DISK, methodcaller("fill"), methodcaller("free")),
     "disk full until the end": disk_full_until_the_end,
-    "disk slow": disk_slow,
+    "disk slow": partial(passing, DISK, methodcaller("freeze"), methodcaller("thaw")),
     "disk read-only": disk_read_only,
     **{f"clock jumps {name}": partial(clock_jumps, seconds) for name, seconds in JUMPS.items()},
 }

@@ -13,12 +13,11 @@ from typing import Any
 
 import optuna
 import pytest
+from composing import composed
 from earlier_sweep import unpacked
 from recording import CONFIG, POINT, history, open_recorder
 from stores import make_store
 
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
 from sweeps.driver.early_end import Shutdown
 from sweeps.driver.report_decisions import Decisions
 from sweeps.driver.sweep_state import SweepState
@@ -216,7 +215,7 @@ def test_what_a_damaged_journal_had_of_ended_trials_is_recorded_from_their_repor
     assert resumed.lost_entries
     nothing: Any = None
     earlier = load_sweep(uri, "digits-1")
-    composition = compose_sweep("digits", ["search.metric=eval/loss", "search.mode=min"], ConfSearchPath())
+    composition = composed("digits", "search.metric=eval/loss", "search.mode=min")
     state = SweepState("digits-1", composition, nothing, 1, Shutdown(nothing), folder=folder, earlier=earlier)
     WorkerEvents(state, resumed, Decisions(state.objectives, nothing, nothing)).record_again()
     resumed.close("finished")

@@ -10,13 +10,16 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 from disk import Disk
 from lost_broker import NET, SLOW_NET
-from postgres import Postgres
 from recording import Server
 from running import NO_PREFLIGHT
+
+if TYPE_CHECKING:
+    from postgres_cluster import Cluster
 
 TRIALS = 6
 SEARCHES: dict[str, tuple[str, ...]] = {
@@ -45,14 +48,14 @@ class Record:
     database: str
     """Address of MLflow's database."""
     server: Server | None = None
-    postgres: Postgres | None = None
+    postgres: Cluster | None = None
 
     @classmethod
     def in_file(cls, file: Path) -> Record:
         return cls(f"sqlite:///{file}", f"sqlite:///{file}")
 
     @classmethod
-    def on_server(cls, server: Server, database: str, postgres: Postgres | None = None) -> Record:
+    def on_server(cls, server: Server, database: str, postgres: Cluster | None = None) -> Record:
         return cls(server.uri, database, server, postgres)
 
 

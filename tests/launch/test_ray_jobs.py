@@ -11,8 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -24,6 +23,7 @@ from ray_nodes import RayNodes
 from recording import Server, free_port
 from s3_server import BUCKET, s3_server
 from stores import make_store
+from waiting import wait_until
 
 from sweeps.cli import run_command
 
@@ -179,7 +179,7 @@ class Machines:
         self.cluster.start(num_cpus=1, environment=environment, before=hiding(*own), options=options)
         self.cluster.start(num_cpus=1, environment=environment, before=hiding(*own, self.temporary), options=[agent])
         self.environment = {**os.environ, **self.cluster.environment, **variables}
-        wait(lambda: answers(dashboard), 120, "dashboard")
+        wait_until(lambda: answers(dashboard))
 
     def sweeps(self, machine: Path, *arguments: str, before: Sequence[str] = (), **variables: str) -> Any:
         """The document of a verb that succeeds."""
@@ -209,13 +209,6 @@ def hiding(*folders: Path) -> list[str]:
 def answers(port: int) -> bool:
     with socket.socket() as connection:
         return connection.connect_ex(("127.0.0.1", port)) == 0
-
-
-def wait(is_so: Callable[[], bool], within_s: float, what: str) -> None:
-    deadline = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < deadline, f"no {what} within {within_s} s"
-        time.sleep(1)
 
 
 OWN = (
@@ -263,12 +256,12 @@ def submit_and_go_on(running: Machines, output_dir: str, store: str) -> None:
     def steps() -> int:
         return sum(trial["steps"] or 0 for trial in shown()["trials"])
 
-    wait(lambda: steps() > 0, 240, "report")
+    wait_until(lambda: steps() > 0, 240, every_s=1)
     assert ask("stop", "travelled")["status"] == "stopped"
     before = steps()
     again = ask("submit", "--resume=travelled", "--to=ray")
     assert again["address"] == running.dashboard  # as the sweep's record has it
-    wait(lambda: steps() > before, 240, "further report")
+    wait_until(lambda: steps() > before, 240, every_s=1)
     assert ask("stop", "travelled")["status"] == "stopped"
     # As on a node that has not run the jobs: Ray has unpacked no code there.
     unpacked = hiding(*running.temporary.glob("session_*/runtime_resources"))

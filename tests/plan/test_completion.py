@@ -28,7 +28,7 @@ from sweeps.report.report_data import ReportData
 from sweeps.report.terminal_tables import took
 from sweeps.tracking.driver_sessions import MOST_SESSIONS, elapsed, with_session
 from sweeps.tracking.reader import list_sweeps, load_sweep
-from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.record import SweepRecord, SweepTime
 
 RESUME = """
 import json, sys
@@ -193,16 +193,10 @@ def test_a_trial_that_runs_has_taken_the_time_until_now() -> None:
     now = time.time()
     record: Any = SweepRecord.__new__(SweepRecord)
     record.__dict__.update(
-        status="running", started=now - 700, time=sweeps_time(((now - 700, now - 650), (now - 50, now - 20)))
+        status="running", started=now - 700, time=SweepTime(sessions=((now - 700, now - 650), (now - 50, now - 20)))
     )
     trial: Any = type("Trial", (), {"started": now - 660, "ended": None})()
     assert record.took(trial) == pytest.approx(60, abs=1)  # what its driver last wrote is 20 s old
-
-
-def sweeps_time(sessions: tuple[tuple[float, float], ...]) -> Any:
-    from sweeps.tracking.record import SweepTime
-
-    return SweepTime(sessions=sessions)
 
 
 def test_the_sessions_of_a_sweep_that_was_resumed_very_often_fit_a_tag() -> None:

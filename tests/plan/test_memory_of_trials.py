@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 import ray
+from composing import planned
 
 from sweeps.plan import planned_memory as plan_memory
-from sweeps.plan.plan import Plan, make_plan
+from sweeps.plan.plan import Plan
 from sweeps.plan.planned_memory import (
     GIB,
     MemoryReport,
@@ -31,7 +32,7 @@ GPU = ("cluster.num_gpus=2", "cluster.num_cpus=8")
 
 @cache
 def plan(*tokens: str) -> Plan:
-    return make_plan(tokens, [], None, "")
+    return planned(*tokens)
 
 
 @pytest.fixture
@@ -105,14 +106,8 @@ def test_a_model_of_which_nothing_is_on_this_machine_is_named_without_starting_a
 
 def report(room: float | None, *needs: tuple[dict[str, Any], float, float]) -> MemoryReport:
     asked = [plan_memory.MemoryQuestion(values, plan("conf=llm_lora").config) for values, *_ in needs]
-    parts = {
-        "weights": 2 * GIB,
-        "gradients": GIB,
-        "optimizer": GIB,
-        "activations": GIB,
-        "logits": GIB // 2,
-        "in_machine": 0,
-    }
+    parts = dict.fromkeys(("gradients", "optimizer", "activations"), GIB)
+    parts |= {"weights": 2 * GIB, "logits": GIB // 2, "in_machine": 0}
     answers = [{"parts": parts, "total": total * GIB, "of_one": of_one * GIB} for _, total, of_one in needs]
     return memory_report(asked, answers, None if room is None else room * GIB)
 

@@ -10,18 +10,15 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from composing import checked, planned
 from stores import make_store
 
 from sweeps.cli import run_command
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import ConfigError
 from sweeps.plan import preflight_process
-from sweeps.plan.plan import make_plan
 from sweeps.plan.preflight import Preflight, configs_to_check
 from sweeps.runtime.cluster import Connection
 from sweeps.runtime.fork_server import ADDRESS, TASK_MODULES
-from sweeps.validate.config_checks import check_sweep
 from sweeps_train.config import TRAINING_CONFIG, TrainingConfig
 from sweeps_train.one_batch_check import examine
 
@@ -152,13 +149,13 @@ def test_a_model_too_large_for_a_look_is_not_built() -> None:
 
 def findings_of(what: str) -> list[tuple[str, str]]:
     """Findings of the preflight's process, in this one, on data of the user's function."""
-    plan = make_plan(("conf=mine.yaml", f"data.arguments.what='{what}'"), [], None, "")
+    plan = planned("conf=mine.yaml", f"data.arguments.what='{what}'")
     ((_, config),) = configs_to_check(plan)
     return [(found.kind, found.text) for found in preflight_process._findings(config, list(plan.space))]
 
 
 def look(*tokens: str) -> list[str]:
-    with Preflight(make_plan(("conf=mine.yaml", *tokens), [], None, "")) as preflight:
+    with Preflight(planned("conf=mine.yaml", *tokens)) as preflight:
         return preflight.result()
 
 
@@ -177,7 +174,7 @@ def test_what_only_a_value_of_the_space_makes_fail_is_a_warning_and_so_is_a_look
 
 
 def test_a_look_that_takes_too_long_ends_by_itself_as_when_its_driver_has_died_and_the_sweep_continues() -> None:
-    plan = make_plan(("conf=mine.yaml", "data.arguments.what=hangs", "preflight.timeout_s=1"), [], None, "")
+    plan = planned("conf=mine.yaml", "data.arguments.what=hangs", "preflight.timeout_s=1")
     with Preflight(plan) as preflight:
         assert preflight._process is not None
         assert preflight._process.wait(60) == -signal.SIGALRM
@@ -217,14 +214,14 @@ def test_no_process_is_started_for_what_ships_or_when_it_is_left_out() -> None:
         ["conf=ray_train_function"],
         ["conf=mine.yaml", "preflight.timeout_s=0"],
     ):
-        with Preflight(make_plan(tokens, [], None, "")) as preflight:
+        with Preflight(planned(*tokens)) as preflight:
             assert preflight._process is None
             assert preflight.result() == []
 
 
 def test_a_text_file_is_looked_at_through_its_model(working_folder: Path) -> None:
     (working_folder / "texts.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in ("a document", None)))
-    plan = make_plan(("conf=llm_lora", "data=text", "data.path=texts.jsonl", "data.sequence_length=8"), [], None, "")
+    plan = planned("conf=llm_lora", "data=text", "data.path=texts.jsonl", "data.sequence_length=8")
     assert [config.data for _, config in configs_to_check(plan)] == [plan.config.data]
     training = plan.config.training()
     assert isinstance(training, TrainingConfig)
@@ -281,4 +278,4 @@ def test_a_model_that_cannot_take_the_data_is_refused_without_a_look(
     conf: str, tokens: list[str], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        check_sweep(compose_sweep(conf, tokens, ConfSearchPath()))
+        checked(conf, *tokens)

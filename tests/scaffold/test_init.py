@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from composing import planned
 from documents import blocks_of
 from processes import outputs, run_python
 from running import run
 
 from sweeps.cli import run_command
-from sweeps.plan.plan import make_plan
 from sweeps.scaffold.kinds import KINDS
 
 
@@ -36,7 +36,7 @@ def test_a_project_of_each_kind_makes_a_plan_as_it_is_written(
         "python -m sweeps run conf=mine --config-dir conf",
     ]
     monkeypatch.chdir(working_folder / "mine")
-    plan = make_plan(["conf=mine"], [Path("conf")], None, "")
+    plan = planned("conf=mine", folders=[Path("conf")])
     assert plan.space
     told = ["scaling.isolation=auto"] if kind in ("function", "huggingface", "lightning", "script") else []
     assert [note.partition(":")[0] for note in plan.notes] == told

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import yaml
+from composing import planned
 from processes import run_python
 from running import run
 
 from sweeps.cli import run_command
-from sweeps.plan.plan import make_plan
 from sweeps.scaffold.option import Option
 from sweeps.scaffold.proposals import propose
 from sweeps.scaffold.script_options import read_script
@@ -132,7 +132,7 @@ def test_a_space_is_proposed_for_the_options_of_argparse(capsys: pytest.CaptureF
         captured.out.splitlines()[1]
         == "python -m sweeps run conf=train --config-dir conf task.arguments.data-dir=value"
     )
-    assert make_plan(["conf=train", "task.arguments.data-dir=x"], [Path("conf")], None, "").space
+    assert planned("conf=train", "task.arguments.data-dir=x", folders=[Path("conf")]).space
 
 
 def test_a_default_that_names_a_file_of_the_start_folder_is_given_since_trials_work_in_their_own() -> None:
@@ -155,7 +155,7 @@ def test_a_default_that_names_a_folder_with_data_is_given_and_one_that_trials_wr
     options = "".join(f"parser.add_argument('--{name}', default='{default}')\n" for name, default in added)
     Path("train.py").write_text(ARGPARSE.replace("metrics = ", f"{options}metrics = ", 1))
     assert run_command(["init", "--from=train.py"]) == (0, None)
-    plan = make_plan(["conf=train", "task.arguments.data-dir=x"], [Path("conf")], None, "")
+    plan = planned("conf=train", "task.arguments.data-dir=x", folders=[Path("conf")])
     assert plan.config.task.arguments["rows-data"] == str(working_folder / "rows")
     assert "output-dir" not in plan.config.task.arguments
 
@@ -174,7 +174,7 @@ def test_nested_dataclasses_of_tyro_get_a_launcher_that_gives_dotted_options() -
         f"task.arguments.{name}"
         for name in ("batch_size", "optimizer.lr", "optimizer.weight_decay", "optimizer.schedule", "width")
     }
-    assert make_plan(["conf=train"], [Path("conf")], None, "").space
+    assert planned("conf=train", folders=[Path("conf")]).space
     Path("train.py").write_text("import json, sys; print(json.dumps(sys.argv[1:]))")
     given = ['--optimizer={"lr": 0.1, "schedule": "linear"}', "--width=8", "--name=a b"]
     Path("folder_of_trial").mkdir()
@@ -189,7 +189,7 @@ def test_the_usual_options_of_training_arguments_are_proposed() -> None:
     assert conf["task"]["arguments"]["model_name"] == "???"
     assert conf["space"]["task.arguments.learning_rate"] == {"type": "float", "low": 5e-6, "high": 5e-4, "log": True}
     assert conf["space"]["task.arguments.lora_rank"] == {"type": "ordinal", "choices": [4, 8, 16]}
-    assert make_plan(["conf=llm", "task.arguments.model_name=x"], [Path("conf")], None, "").space
+    assert planned("conf=llm", "task.arguments.model_name=x", folders=[Path("conf")]).space
 
 
 @pytest.mark.slow
@@ -225,7 +225,7 @@ def test_the_config_of_a_hydra_application_is_read_and_ours_stays_apart_from_it(
         "task.arguments.model.dropout",
         "task.arguments.lr",
     }
-    assert make_plan(["conf=app"], [Path("sweep_conf")], None, "").space
+    assert planned("conf=app", folders=[Path("sweep_conf")]).space
     assert conf["defaults"][0] == {"task": "command"}
     assert conf["task"]["command"][:3] == ["python", "app.py", 'hydra.run.dir="{trial.folder}/hydra"']
     assert "model.hidden={model.hidden}" in conf["task"]["command"]
@@ -286,7 +286,7 @@ def test_entries_of_hydras_config_store_are_read_from_the_source() -> None:
     text = Path("sweep_conf/app.yaml").read_text()
     assert "# optimizer: default adam, one of adam, sgd;" in text
     assert "# steps: default 20" in text
-    assert make_plan(["conf=app"], [Path("sweep_conf")], None, "").space
+    assert planned("conf=app", folders=[Path("sweep_conf")]).space
 
 
 def test_groups_of_hydra_are_read_at_their_packages() -> None:
@@ -376,7 +376,7 @@ def test_a_project_of_the_lightning_hydra_template_becomes_a_command() -> None:
     assert conf["task"]["read"] == [{"kind": "csv", "path": "{trial.folder}/hydra/csv/version_0/metrics.csv"}]
     assert (conf["search"]["metric"], conf["search"]["mode"]) == ("val/acc", "max")
     assert "hydra.run" not in Path("sweep_conf/train.yaml").read_text().partition("kept as")[2]
-    assert make_plan(["conf=train"], [Path("sweep_conf")], None, "").space
+    assert planned("conf=train", folders=[Path("sweep_conf")]).space
 
 
 def test_a_script_whose_own_values_are_its_options_becomes_a_command() -> None:
@@ -395,7 +395,7 @@ def test_a_script_whose_own_values_are_its_options_becomes_a_command() -> None:
     assert found is not None
     assert found.groupdict() == {"step": "20", "train_loss": "4.2500", "val_loss": "4.3125"}
     assert (conf["search"]["metric"], conf["search"]["mode"]) == ("val_loss", "min")
-    assert make_plan(["conf=train"], [Path("conf")], None, "").space
+    assert planned("conf=train", folders=[Path("conf")]).space
     assert run_command(["init", "my 50% project", "--from=train.py"]) == (0, None)
     task = conf_of("my 50% project/conf/train.yaml")["task"]
     assert (task["command"][:2], task["working_folder"]) == (["python", "train.py"], "..")

@@ -85,11 +85,13 @@ class Soak:
             "driver killed": lambda: self.signal_driver(signal.SIGKILL),
             "driver ended": lambda: self.signal_driver(signal.SIGTERM),
             "table locked": self.lock_table,
-            "database stopped": self.stop_database,
-            "database killed": self.kill_database,
-            "clock jumped": self.jump,
-            "MLflow killed": self.kill_mlflow,
-            "MLflow stopped": self.stop_mlflow,
+            "database stopped": lambda: self.for_a_while(self.cluster.hang, self.cluster.go_on, most=8),
+            "database killed": lambda: self.for_a_while(self.cluster.kill, self.cluster.start, 0, 4),
+            "clock jumped": lambda: self.for_a_while(self.jump, lambda: self.set_clock(0)),
+            "MLflow killed": lambda: self.for_a_while(self.mlflow.kill, self.mlflow.start),
+            "MLflow stopped": lambda: self.for_a_while(
+                lambda: self.mlflow.signal(signal.SIGSTOP), lambda: self.mlflow.signal(signal.SIGCONT)
+            ),
         }
 
     def restart(self, number: signal.Signals) -> None:
@@ -113,31 +115,19 @@ class Soak:
             time.sleep(self.chance.uniform(1, 6))
             other.rollback()
 
-    def stop_database(self) -> None:
-        self.cluster.hang()
-        time.sleep(self.chance.uniform(1, 8))
-        self.cluster.go_on()
-
-    def kill_database(self) -> None:
-        self.cluster.kill()
-        time.sleep(self.chance.uniform(0, 4))
-        self.cluster.start()
-
     def jump(self) -> None:
-        file = self.folder / "clock"
-        file.write_text(str(self.chance.choice((-1, 1)) * self.chance.choice((60, 3600, 30 * 86400))))
-        time.sleep(self.chance.uniform(1, 6))
-        file.write_text("0")
+        self.set_clock(self.chance.choice((-1, 1)) * self.chance.choice((60, 3600, 30 * 86400)))
 
-    def kill_mlflow(self) -> None:
-        self.mlflow.kill()
-        time.sleep(self.chance.uniform(1, 6))
-        self.mlflow.start()
+    def set_clock(self, seconds: int) -> None:
+        (self.folder / "clock").write_text(str(seconds))
 
-    def stop_mlflow(self) -> None:
-        self.mlflow.signal(signal.SIGSTOP)
-        time.sleep(self.chance.uniform(1, 6))
-        self.mlflow.signal(signal.SIGCONT)
+    def for_a_while(
+        self, begin: Callable[[], object], end: Callable[[], object], least: float = 1, most: float = 6
+    ) -> None:
+        """Do something, and undo it after seconds."""
+        begin()
+        time.sleep(self.chance.uniform(least, most))
+        end()
 
 
 @dataclass

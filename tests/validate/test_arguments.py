@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from composing import planned
 
 from sweeps.errors import ConfigError
 from sweeps.plan.plan import make_plan
@@ -215,7 +216,7 @@ def test_an_argument_that_is_not_taken_is_refused_by_name(tokens: tuple[str, ...
 
 def test_a_function_may_have_defaults_for_what_it_reads_from_its_mapping() -> None:
     tokens = ("conf=ray_train_function", "~space", "~task.arguments", "task._target_=own_nets.with_defaults")
-    plan = make_plan([*tokens, "task.arguments.lr=interval(0, 1)"], [Path("groups")], None, "")
+    plan = planned(*tokens, "task.arguments.lr=interval(0, 1)", folders=[Path("groups")])
     assert [*plan.space] == ["task.arguments.lr"]
 
 
@@ -229,7 +230,7 @@ def test_the_parameters_of_an_inherited_example_that_a_function_does_not_read_ar
 
 def test_a_misspelt_argument_of_a_function_is_refused_and_an_inherited_one_is_borne() -> None:
     tokens = ("conf=mine.yaml", "~space.task.arguments.batch_size")
-    assert make_plan(tokens, [], None, "").config.space.keys() == {"task.arguments.lr", "task.arguments.hidden"}
+    assert planned(*tokens).config.space.keys() == {"task.arguments.lr", "task.arguments.hidden"}
     assert mistakes(*tokens, "task.arguments.wdd=0.1") == [
         "task.arguments.wdd=0.1: task._target_=own_nets.train does not read 'wdd'; did you mean wd?"
     ]
@@ -242,9 +243,9 @@ def test_a_misspelt_argument_is_refused_also_where_the_right_one_has_a_value() -
 
 
 def test_an_argument_that_only_the_space_gives_a_value_is_not_missing() -> None:
-    assert make_plan((*MODEL, "model.arguments.width=choice(2, 4)"), [], None, "").config.space.keys()
+    assert planned(*MODEL, "model.arguments.width=choice(2, 4)").config.space.keys()
     when = "space.model.arguments.width={type: int, low: 1, high: 2, when: {model: own}}"
-    make_plan(("conf=digits", "space=none", "model=choice(conv_net, own)", when), [Path("groups")], None, "")
+    planned("conf=digits", "space=none", "model=choice(conv_net, own)", when, folders=[Path("groups")])
 
 
 def test_a_searched_section_that_a_function_ignores_is_refused_by_name() -> None:

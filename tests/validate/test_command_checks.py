@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
+from composing import planned
 
 from sweeps.config import COMMAND_TASK
 from sweeps.errors import ConfigError
-from sweeps.plan.plan import make_plan
 from sweeps_train.command.command_line import command_line
 
 DEFAULTS = ["task: command", "search: random", "scaling: single_worker", "checkpoint: last", "tracking: mlflow"]
@@ -33,7 +33,7 @@ def plan(task: dict[str, Any], **sections: Any) -> list[str]:
         **sections,
     }
     Path("mine.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
-    return make_plan(["conf=mine.yaml"], [], None, "").notes
+    return planned("conf=mine.yaml").notes
 
 
 def pattern(text: str) -> dict[str, Any]:

@@ -6,15 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+from composing import composed
 
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import ConfigError
 from sweeps.validate.data_checks import check_data
 
 
 def check(data: str, *tokens: str) -> None:
-    check_data(compose_sweep("llm_lora", [f"data={data}", *tokens], ConfSearchPath()).config)
+    check_data(composed("llm_lora", f"data={data}", *tokens).config)
 
 
 @pytest.fixture

@@ -6,9 +6,8 @@ import importlib.util
 from importlib.machinery import ModuleSpec
 
 import pytest
+from composing import composed
 
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import ConfigError
 from sweeps.validate.argument_checks import check_arguments
 from sweeps.validate.config_checks import check_sweep, lookup_in
@@ -16,7 +15,7 @@ from sweeps.validate.target_checks import check_targets
 
 
 def check(*overrides: str) -> None:
-    composition = compose_sweep("llm_lora", ["cluster=local", *overrides], ConfSearchPath([]))
+    composition = composed("llm_lora", "cluster=local", *overrides)
     space = check_sweep(composition)
     check_targets(composition.config)
     check_arguments(composition, space, lookup_in(composition))

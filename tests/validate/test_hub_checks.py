@@ -8,10 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from composing import composed
 from processes import run_python
 
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import ConfigError
 from sweeps.validate import hub_checks as hub
 from sweeps.validate.hub_checks import HubName, check_hub, hub_names
@@ -117,7 +116,7 @@ def test_names_on_the_hub_are_those_that_are_no_files(working_folder: Path) -> N
     (working_folder / "here").mkdir()
 
     def names(*tokens: str) -> list[tuple[str, str]]:
-        config = compose_sweep("llm_lora", [*tokens], ConfSearchPath()).config
+        config = composed("llm_lora", *tokens).config
         return [(each.key, each.name) for each in hub_names([config, config])]
 
     assert names() == []

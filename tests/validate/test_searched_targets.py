@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from composing import planned
 
 from sweeps.errors import ConfigError
-from sweeps.plan.plan import make_plan
 
-MODEL = ["conf=digits", "space=none", "model=custom", "model._target_=net.A"]
+CUSTOM = ["conf=digits", "space=none", "model=custom"]
+MODEL = [*CUSTOM, "model._target_=net.A"]
 DATA = ["conf=digits", "space=none", "data=custom", "data._target_=net.A"]
 FUNCTION = ["conf=ray_train_function", "~space", "task._target_=net.A"]
 OPTIMIZER = ["conf=digits", "space=none", "train.optimizer={_target_: net.A}"]
@@ -39,16 +40,16 @@ def test_a_choice_that_does_not_exist_is_refused_before_anything_starts(
     tokens: list[str], path: str, wrong: str, words: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"^{path}={wrong}: {words}"):
-        make_plan([*tokens, f"{path}=choice(net.A, {wrong})"], [], None, "")
+        planned(*tokens, f"{path}=choice(net.A, {wrong})")
     with pytest.raises(ConfigError, match=f"{path}={wrong}: {words}"):
-        make_plan([*tokens, f"space.{path}={{type: categorical, choices: [net.A, {wrong}]}}"], [], None, "")
+        planned(*tokens, f"space.{path}={{type: categorical, choices: [net.A, {wrong}]}}")
 
 
 def test_a_package_whose_own_code_fails_is_named() -> None:
     Path("broken").mkdir()
     Path("broken/__init__.py").write_text("1 / 0\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"^broken\.net: its package cannot be imported \(ZeroDivisionError"):
-        make_plan(["conf=digits", "space=none", "model=custom", "model._target_=broken.net.A"], [], None, "")
+        planned(*CUSTOM, "model._target_=broken.net.A")
 
 
 def test_a_method_is_no_name_of_its_module() -> None:
@@ -56,38 +57,36 @@ def test_a_method_is_no_name_of_its_module() -> None:
     text += "def load():\n    global C\n    C = B\n"
     Path("net.py").write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=r"^model\._target_=net\.forward: the module net has no 'forward'"):
-        make_plan(["conf=digits", "space=none", "model=custom", "model._target_=net.forward"], [], None, "")
+        planned(*CUSTOM, "model._target_=net.forward")
     for name in "BC":
-        assert make_plan(["conf=digits", "space=none", "model=custom", f"model._target_=net.{name}"], [], None, "")
+        assert planned(*CUSTOM, f"model._target_=net.{name}")
 
 
 def test_a_name_that_a_module_finds_by_getattr_is_not_refused() -> None:
     Path("lazy.py").write_text("def __getattr__(name): ...\n", encoding="utf-8")
-    assert make_plan(["conf=digits", "space=none", "model=custom", "model._target_=lazy.Net"], [], None, "")
+    assert planned(*CUSTOM, "model._target_=lazy.Net")
 
 
 def test_a_value_that_must_be_given_is_given_by_its_choices() -> None:
-    plan = make_plan(
-        ["conf=digits", "space=none", "model=custom", "model._target_=choice(net.A, net.Another)"], [], None, ""
-    )
+    plan = planned(*CUSTOM, "model._target_=choice(net.A, net.Another)")
     assert plan.first_points() == [{"model._target_": "net.A"}]
     with pytest.raises(ConfigError, match=r"^model\._target_=net\.B: the module net has no 'B'"):
-        make_plan(["conf=digits", "space=none", "model=custom", "model._target_=choice(net.A, net.B)"], [], None, "")
+        planned(*CUSTOM, "model._target_=choice(net.A, net.B)")
 
 
 def test_choices_that_exist_pass() -> None:
-    assert len(make_plan([*MODEL, "model._target_=choice(net.A, net.Another)"], [], None, "").space) == 1
+    assert len(planned(*MODEL, "model._target_=choice(net.A, net.Another)").space) == 1
 
 
 def test_a_plain_value_is_no_target() -> None:
     Path("net.py").write_text("x = 3\nA = make = lambda config: None\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"^task._target_=net.x: is a plain value in \S+net.py; give the path of a"):
-        make_plan([*FUNCTION, "task._target_=net.x"], [], None, "")
-    make_plan(FUNCTION, [], None, "")
+        planned(*FUNCTION, "task._target_=net.x")
+    planned(*FUNCTION)
 
 
 def test_a_function_without_arguments_is_one_mistake_for_all_values_of_the_space() -> None:
     Path("net.py").write_text("def A(): ...\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"^task._target_=net.A: takes no arguments.*") as caught:
-        make_plan([*FUNCTION, "task.arguments.lr=choice(0.1, 0.2, 0.3)"], [], None, "")
+        planned(*FUNCTION, "task.arguments.lr=choice(0.1, 0.2, 0.3)")
     assert "\n" not in str(caught.value)

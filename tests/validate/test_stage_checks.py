@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from composing import checked, composed, refusal
 
 from sweeps.compose.composition import Composition
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
-from sweeps.errors import SweepsError
 from sweeps.plan.stage import planned_stages
 from sweeps.validate.config_checks import check_sweep, lookup_in
 from sweeps.validate.search_checks import search_notes
@@ -18,16 +16,6 @@ SPACE = ("space=none", "train.lr=interval(0.001, 0.1)")
 def stages(*overrides: str, num_trials: int = 6, keep: int = 3) -> str:
     listed = ", ".join(f"'{each}'" for each in overrides)
     return f"search.stages=[{{overrides: [{listed}], num_trials: {num_trials}, keep: {keep}}}]"
-
-
-def composed(*tokens: str) -> Composition:
-    return compose_sweep("digits", tokens, ConfSearchPath())
-
-
-def mistake(*tokens: str) -> str:
-    with pytest.raises(SweepsError) as caught:
-        check_sweep(composed(*tokens))
-    return str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +64,7 @@ def mistake(*tokens: str) -> str:
     ],
 )
 def test_a_mistake_in_a_stage_is_named_with_its_fix(tokens: tuple[str, ...], words: list[str]) -> None:
-    message = mistake(*SPACE, *tokens)
+    message = refusal("digits", *SPACE, *tokens)
     for word in words:
         assert word in message, message
 
@@ -86,7 +74,7 @@ def test_a_stage_that_keeps_more_than_the_next_one_trains_is_refused() -> None:
         "search.stages=[{overrides: ['train.max_steps=20'], num_trials: 8, keep: 4}, "
         "{overrides: ['train.max_steps=30'], num_trials: 3, keep: 2}]"
     )
-    assert "search.stages.0.keep=4: is more than search.stages.1.num_trials=3" in mistake(*SPACE, text)
+    assert "search.stages.0.keep=4: is more than search.stages.1.num_trials=3" in refusal("digits", *SPACE, text)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +100,7 @@ def test_a_stage_that_keeps_more_than_the_next_one_trains_is_refused() -> None:
 def test_a_value_that_cannot_be_rescaled_is_named(override: str, rule: str, words: list[str]) -> None:
     more = ("train.optimizer=choice(sgd, adamw)", "train.momentum=interval(0.5, 0.9)")
     stage = f"search.stages=[{{overrides: ['{override}'], num_trials: 6, rescale: {{{rule}}}}}]"
-    message = mistake(*SPACE, *more, stage)
+    message = refusal("digits", *SPACE, *more, stage)
     for word in words:
         assert word in message, message
 
@@ -120,21 +108,19 @@ def test_a_value_that_cannot_be_rescaled_is_named(override: str, rule: str, word
 def test_by_default_a_stage_keeps_at_most_as_many_points_as_there_are_trials() -> None:
     few = "search.stages=[{overrides: ['train.max_steps=40'], num_trials: 4}]"
     for tokens, kept in (((few,), 4), ((few, "search.num_trials=3"), 3), ((few.replace("4}", "9}"),), 5)):
-        composition = composed(*SPACE, *tokens)
-        check_sweep(composition)
+        composition = checked("digits", *SPACE, *tokens)
         assert [stage.keep for stage in planned_stages(composition)] == [kept]
 
 
 def test_mistakes_in_keep_and_in_rescale_are_told_at_once() -> None:
     text = "search.stages=[{overrides: ['train.max_steps=40'], num_trials: 4, keep: 9, rescale: {train.lrr: 0.5}}]"
-    first, second = mistake(*SPACE, text).split("\n")
+    first, second = refusal("digits", *SPACE, text).split("\n")
     assert first.startswith("search.stages.0.keep=9")
     assert second.startswith("search.stages.0.rescale.train.lrr=0.5")
 
 
 def test_a_stage_has_the_sweeps_space_and_its_own_values() -> None:
-    composition = composed(*SPACE, stages("train.max_steps=20", "model.channels=8", num_trials=5))
-    check_sweep(composition)
+    composition = checked("digits", *SPACE, stages("train.max_steps=20", "model.channels=8", num_trials=5))
     staged = composition.in_stage(1)
     assert staged.config.space == composition.config.space
     assert (staged.config.search.num_trials, staged.config.search.stages) == (5, [])
@@ -146,8 +132,7 @@ def test_a_stage_has_the_sweeps_space_and_its_own_values() -> None:
 
 
 def test_a_stage_may_have_another_option_of_a_group() -> None:
-    composition = composed(*SPACE, stages("model=vision_transformer"))
-    check_sweep(composition)
+    composition = checked("digits", *SPACE, stages("model=vision_transformer"))
     assert composition.config.model != composition.in_stage(1).config.model
     assert composition.in_stage(1).config.model.kind == "vision_transformer"  # type: ignore[union-attr]
     assert composition.in_stage(1).trial({"train.lr": 0.05}).train.lr == 0.05  # type: ignore[union-attr]
@@ -155,17 +140,17 @@ def test_a_stage_may_have_another_option_of_a_group() -> None:
 
 def test_values_that_follow_from_a_stages_values_are_computed_anew() -> None:
     derived = ("train.eval_every=${train.max_steps}", "train.max_steps=40")
-    composition = composed(*SPACE, *derived, "search/scheduler=none", stages("train.max_steps=20"))
+    composition = composed("digits", *SPACE, *derived, "search/scheduler=none", stages("train.max_steps=20"))
     assert composition.in_stage(1).config.loop.eval_every == 20  # type: ignore[union-attr]
 
 
 def test_the_composition_is_the_same_after_it_was_saved() -> None:
-    composition = composed(*SPACE, stages("train.max_steps=20"))
+    composition = composed("digits", *SPACE, stages("train.max_steps=20"))
     assert Composition.from_json(composition.as_json()) == composition
 
 
 def test_a_sampler_that_does_not_learn_from_stages_is_noted() -> None:
-    composition = composed(*SPACE, "search=random", stages("train.max_steps=20"))
+    composition = composed("digits", *SPACE, "search=random", stages("train.max_steps=20"))
     space = check_sweep(composition)
     notes = [*search_notes(composition, space, lookup_in(composition))]
     assert any("search.sampler.kind=random does not learn from search.stages" in note for note in notes)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_search_checks import mistakes
+from composing import composed, mistakes
 
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config.service import Service
 from sweeps.errors import UserError
 from sweeps.plan.plan import make_plan
@@ -23,9 +21,9 @@ def test_a_key_in_the_address_is_a_mistake_that_is_named_without_it() -> None:
 
 def test_the_credentials_that_nodes_need_are_noted() -> None:
     given = ["output_dir=s3://bucket/sweeps", "cluster=auto"]
-    (note,) = storage_notes(compose_sweep("digits", given, ConfSearchPath()).config)
+    (note,) = storage_notes(composed("digits", *given).config)
     assert "cluster.env" in note
-    assert not [*storage_notes(compose_sweep("digits", [*given, "cluster.env=['AWS_*']"], ConfSearchPath()).config)]
+    assert not [*storage_notes(composed("digits", *given, "cluster.env=['AWS_*']").config)]
 
 
 def test_a_service_needs_a_folder() -> None:

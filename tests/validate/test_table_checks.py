@@ -5,16 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from composing import composed, planned
 
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import ConfigError
-from sweeps.plan.plan import make_plan
 from sweeps.validate.data_checks import check_data
 
 
 def check(*tokens: str) -> None:
-    config = compose_sweep("tabular", ["data.path=rows.csv", "data.target=label", *tokens], ConfSearchPath()).config
+    config = composed("tabular", "data.path=rows.csv", "data.target=label", *tokens).config
     check_data(config)
 
 
@@ -80,7 +78,7 @@ def test_a_mistake_in_the_table_names_key_value_and_fix(tokens: list[str], messa
 )
 def test_values_that_exclude_each_other_are_refused(tokens: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        make_plan(["conf=tabular", "data.path=rows.csv", "data.target=label", *tokens], [], None, "")
+        planned("conf=tabular", "data.path=rows.csv", "data.target=label", *tokens)
 
 
 def test_tables_that_are_right_or_cannot_be_seen_from_here_pass() -> None:

@@ -7,12 +7,10 @@ import logging
 from pathlib import Path
 
 import pytest
+from composing import composed, mistakes
 from records import sweep_record
-from test_search_checks import mistakes
 
 from sweeps.compose import Composition
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
 from sweeps.folders.sweep_folder import SWEEP_FILE
 from sweeps.plan.plan import make_plan
 from sweeps.plan.saved_sweep import reopened, save
@@ -42,7 +40,7 @@ def test_a_mistake_names_key_value_and_fix(tokens: tuple[str, ...], words: list[
 
 
 def test_what_a_reference_needs_is_noted() -> None:
-    config = compose_sweep("digits", ["tracking.checkpoints=reference"], ConfSearchPath()).config
+    config = composed("digits", "tracking.checkpoints=reference").config
     (note,) = storage_notes(config)
     assert "output_dir=outputs" in note
 
