@@ -33,14 +33,20 @@ Typed = Callable[..., tuple[int, str, str]]
         (["submit", "conf=digits", "--to=slum"], ["slum", "slurm"]),
         (["submit", "--resume=nothing", "--to=slurm"], ["nothing"]),
         (["run", "conf=digits", "scaling.num_workers=8", "cluster.num_cpus=2"], ["num_workers=8", "cluster.num_cpus"]),
-        (["run", "conf=digits", "scaling.resources_per_worker={TPU: 4}"],
-         ["scaling.num_workers=2", "0 workers", "0 TPU"]),
+        (
+            ["run", "conf=digits", "scaling.resources_per_worker={TPU: 4}"],
+            ["scaling.num_workers=2", "0 workers", "0 TPU"],
+        ),
         (["run", "conf=digits", "scaling.use_gpu=true", "cluster.num_gpus=0"], ["GPU", "scaling.num_workers"]),
         (["run", "conf=llm_lora", "data=text", "data.path=./no.jsonl"], ["data.path=./no.jsonl", "no such file"]),
-        (["run", "conf=digits", "space=none", "model=custom", "model._target_=nowhere.Net"],
-         ["model._target_=nowhere.Net", "no module"]),
-        (["run", "conf=digits", "space=none", "model=custom", "model._target_=collections.OrderedDic"],
-         ["collections", "OrderedDic"]),
+        (
+            ["run", "conf=digits", "space=none", "model=custom", "model._target_=nowhere.Net"],
+            ["model._target_=nowhere.Net", "no module"],
+        ),
+        (
+            ["run", "conf=digits", "space=none", "model=custom", "model._target_=collections.OrderedDic"],
+            ["collections", "OrderedDic"],
+        ),
         (["run", "conf=digits", "--config-dir=nowhere"], ["--config-dir=nowhere", "no such folder"]),
         (["conf", "modle"], ["modle", "model"]),
         (["schedule", "lst"], ["lst", "did you mean list"]),
@@ -48,7 +54,7 @@ Typed = Callable[..., tuple[int, str, str]]
         (["schedule", "list", "service=team"], ["service=team", "no such option"]),
         (["show", "nothing"], ["nothing"]),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_exits_2_with_one_message_and_no_traceback(
     arguments: list[str], words: list[str], typed: Typed
 ) -> None:

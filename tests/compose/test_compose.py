@@ -310,17 +310,21 @@ RESCALED = "search.stages.0.rescale.train.lr"
     ("token", "message"),
     [
         (STAGE.replace("RULE", "{train.max_steps: abc}"), f"{RESCALED}.train.max_steps='abc': must be a valid number"),
-        (STAGE.replace("RULE", "{train.max_steps: 9}"),
-         f"{RESCALED}.train.max_steps=9: must be less than or equal to 4"),
+        (
+            STAGE.replace("RULE", "{train.max_steps: 9}"),
+            f"{RESCALED}.train.max_steps=9: must be less than or equal to 4",
+        ),
         ("checkpoint.every=never", "checkpoint.every='never': must be a valid integer or 'auto'"),
         ("search.metric=[]", "search.metric=[]: must have at least 1 item"),
         ("search.metric={a: 1}", "search.metric={'a': 1}: must be a valid string"),
         ("search.mode=[min, mix]", "search.mode.1='mix': must be 'min' or 'max'"),
         ("scaling.use_gpu=3", "scaling.use_gpu=3: must be a valid boolean or 'auto'"),
-        ("search/sampler=nosuch",
-         "search/sampler=nosuch: there is no such option; use one of bohb, brute_force, cmaes"),
+        (
+            "search/sampler=nosuch",
+            "search/sampler=nosuch: there is no such option; use one of bohb, brute_force, cmaes",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_value_of_no_form_that_its_key_may_have_is_told_in_one_line(token: str, message: str) -> None:
     with pytest.raises((ConfigError, UnknownName)) as caught:
         composed("digits", token)

@@ -378,21 +378,27 @@ def test_no_file_is_overwritten() -> None:
         ("method: random\nparameters:\n  a:\n    min: 1\n", ["line 3", "parameters.a", "min and max"]),
         ("method: random\nparameters:\n  a: {min: 2, max: 1}\n", ["line 3", "min=2 is above max=1"]),
         ("method: random\nparameters:\n  a: {min: x, max: 1}\n", ["line 3", "parameters.a.min='x'", "number"]),
-        ("method: random\nparameters:\n  a: {distribution: uniformly, min: 0, max: 1}\n",
-         ["line 3", "did you mean uniform"]),
+        (
+            "method: random\nparameters:\n  a: {distribution: uniformly, min: 0, max: 1}\n",
+            ["line 3", "did you mean uniform"],
+        ),
         ("method: random\nparameters:\n  a: 3\n", ["line 3", "must be a mapping"]),
         ("method: random\nparameters:\n  a: {value: 3}\n", ["searches nothing"]),
-        ("method: random\nmetric: {goal: min}\nparameters:\n  a: {values: [1, 2]}\n",
-         ["line 2", "metric.name is missing"]),
-        ("method: random\nparameters:\n  a: {distribution: log_uniform_values, min: 0, max: 1}\n",
-         ["line 3", "min=0 has no logarithm"]),
+        (
+            "method: random\nmetric: {goal: min}\nparameters:\n  a: {values: [1, 2]}\n",
+            ["line 2", "metric.name is missing"],
+        ),
+        (
+            "method: random\nparameters:\n  a: {distribution: log_uniform_values, min: 0, max: 1}\n",
+            ["line 3", "min=0 has no logarithm"],
+        ),
         (HYDRA.replace("choice(adam, sgd)", "choice(adam"), ["line 19", "solver=choice(adam"]),
         (HYDRA.replace("[minimize, maximize]", "up"), ["line 8", "hydra.sweeper.direction=up"]),
         ("a: &a\n  b: *a\n", ["nested too deeply"]),
         (f"method: random\nparameters:\n  a: {{min: 0, max: {10**400}}}\n", ["line 3", "parameters.a.max", "number"]),
         ("a: \x01\n", ["source.yaml"]),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_is_one_message_with_its_line_and_status_2(text: str, words: list[str]) -> None:
     Path("source.yaml").write_text(text)
     status, message = run_command(["convert", "source.yaml", "--output=conf"])

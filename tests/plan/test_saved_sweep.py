@@ -48,10 +48,14 @@ def test_a_target_ends_the_search_at_the_trial_that_reaches_it(short: Done) -> N
     ("change", "words"),
     [
         ("search.num_trials=3", ["search.num_trials=3", "already has 4", "larger"]),
-        ("search.num_trials=4",
-         ["search.num_trials=4: already has this value", "first has ended with 4 trials", "larger number"]),
-        ("search.metric=eval/loss",
-         ["choices of space.PATH; for other changes run a new sweep with search.warm_start"]),
+        (
+            "search.num_trials=4",
+            ["search.num_trials=4: already has this value", "first has ended with 4 trials", "larger number"],
+        ),
+        (
+            "search.metric=eval/loss",
+            ["choices of space.PATH; for other changes run a new sweep with search.warm_start"],
+        ),
         ("search.num_trial=9", ["search.num_trial=9", "did you mean search.num_trials"]),
         ("train.lr=1", ["train.lr=1", "search.num_trials", "warm_start"]),
         ("search.num_trials=many", ["search.num_trials=", "many"]),
@@ -63,7 +67,7 @@ def test_a_target_ends_the_search_at_the_trial_that_reaches_it(short: Done) -> N
         ("space.train.rl.high=1", ["train.rl is not searched", "train.lr"]),
         ("space.model.dropout.high=2", ["model.dropout", "2"]),
     ],
-)  # fmt: skip
+)
 def test_what_extend_cannot_change_is_refused_before_anything_starts(
     digits: Done, change: str, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

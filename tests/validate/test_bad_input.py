@@ -60,20 +60,30 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 2
         (WITH_DIGITS.encode() + b"train: [1, 2]\n", ["conf=mine: train=[1, 2]: must have keys of its own"]),
         (WITH_DIGITS.encode() + b"space: [train.lr]\n", ["conf=mine: space=['train.lr']: must have keys of its own"]),
         (WITH_DIGITS.encode() + b"checkpoint: {keep: {a: 1}}\n", ["checkpoint.keep={'a': 1}: must be a list"]),
-        (WITH_DIGITS.encode() + b"data: {loader: {path: x}}\n",
-         ["data.loader.path='x': there is no such key; use one of data.loader.num_workers"]),
-        (WITH_DIGITS.encode() + b"search: {objectives: [a, b]}\n",
-         ["did you mean search.metric?", "search.metric=[A,B]"]),
-        (WITH_DIGITS.encode() + b"search: {sampler: {kind: random}}\n",
-         ["search.sampler.startup_trials=8: there is no such key in kind=random, only in", "search/sampler=OPTION"]),
-        (WITH_DIGITS.encode() + b"train: {lr: '${oc.env:NOT_SET}'}\n",
-         ["train.lr=${oc.env:NOT_SET}: the environment has no NOT_SET; set it", "${oc.env:NOT_SET,VALUE}"]),
+        (
+            WITH_DIGITS.encode() + b"data: {loader: {path: x}}\n",
+            ["data.loader.path='x': there is no such key; use one of data.loader.num_workers"],
+        ),
+        (
+            WITH_DIGITS.encode() + b"search: {objectives: [a, b]}\n",
+            ["did you mean search.metric?", "search.metric=[A,B]"],
+        ),
+        (
+            WITH_DIGITS.encode() + b"search: {sampler: {kind: random}}\n",
+            ["search.sampler.startup_trials=8: there is no such key in kind=random, only in", "search/sampler=OPTION"],
+        ),
+        (
+            WITH_DIGITS.encode() + b"train: {lr: '${oc.env:NOT_SET}'}\n",
+            ["train.lr=${oc.env:NOT_SET}: the environment has no NOT_SET; set it", "${oc.env:NOT_SET,VALUE}"],
+        ),
         (WITH_DIGITS.encode() + b"space: {train.lr: {type: loguniform}}\n", ["loguniform", "log: true"]),
-        (WITH_DIGITS.encode() + b"space: {train.lr: {min: 1, max: 2}}\n",
-         ["train.lr.min", "did you mean space.train.lr.low"]),
+        (
+            WITH_DIGITS.encode() + b"space: {train.lr: {min: 1, max: 2}}\n",
+            ["train.lr.min", "did you mean space.train.lr.low"],
+        ),
         (WITH_DIGITS.encode() + b"space: {train.lr: 'tune.uniform(1, 2)'}\n", ["{type: float, low: 1, high: 2}"]),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_in_a_yaml_file_is_told_with_its_file_and_line(
     content: bytes, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -75,17 +75,23 @@ def planned(*tokens: str) -> Plan:
         (["+task.datasets.train._target_=users.rowz"], ["task.datasets.train._target_=users.rowz", "mean rows?"]),
         (["+task.datasets.train._target_=nowhere.rows"], ["there is no module 'nowhere'"]),
         ([TRAIN, "+task.datasets.train.arguments.sead=1"], ["task.datasets.train.arguments.sead=1", "mean seed?"]),
-        ([TRAIN, "+task.datasets.extra={_target_: users.rows, arguments: {count: 1}}"],
-         ["task.datasets.extra: task._target_=users.train reads checks, held_out, train", "~task.datasets.extra"]),
-        ([TRAIN, "task._target_=plain.train"],
-         ["task.datasets.train: task._target_=plain.train does not call get_dataset_shard"]),
-        ([TRAIN, "+task.dataset_config.datasets_to_split=[trian]"],
-         ["task.dataset_config.datasets_to_split=['trian']", "mean train?"]),
+        (
+            [TRAIN, "+task.datasets.extra={_target_: users.rows, arguments: {count: 1}}"],
+            ["task.datasets.extra: task._target_=users.train reads checks, held_out, train", "~task.datasets.extra"],
+        ),
+        (
+            [TRAIN, "task._target_=plain.train"],
+            ["task.datasets.train: task._target_=plain.train does not call get_dataset_shard"],
+        ),
+        (
+            [TRAIN, "+task.dataset_config.datasets_to_split=[trian]"],
+            ["task.dataset_config.datasets_to_split=['trian']", "mean train?"],
+        ),
         ([TRAIN, "scaling.num_workers=2"], ["num_cpus=1", "raise cluster.num_cpus to 3"]),
         ([TRAIN, "+task.framework=script", "task._target_=users"], ["task: datasets=", "remove datasets"]),
         (["+task.datasets.train={_target_: users.rows, count: 8}"], ["train.count=8", "task.datasets.train.arguments"]),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_is_named_with_the_key_and_the_fix(tokens: list[str], words: list[str]) -> None:
     with pytest.raises(UserError) as raised:
         planned(*tokens)

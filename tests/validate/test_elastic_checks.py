@@ -20,18 +20,26 @@ TWO_TO_EIGHT = "scaling.num_workers={min: 2, max: 8}"
         (["scaling.num_workers={min: 2, max: 4, step: 2}"], r"scaling.num_workers.step=2: there is no such key"),
         (["scaling.num_workers=two"], r"scaling.num_workers='two': must be a valid integer"),
         ([TWO_TO_EIGHT, "+scaling.placement=STRICT_PACK"], r"placement=STRICT_PACK: .* use PACK, or one number"),
-        ([TWO_TO_EIGHT, "+scaling.pools={a: {labels: {x: y}}}"],
-         r"num_workers: a range cannot be combined with pools; give one number, or remove pools"),
-        (["scaling.num_workers={min: 2, max: 3}", "~space", "train.global_batch_size=64"],
-         r"no number from 3 to 3 divides train.global_batch_size=64 .* use a multiple of 4"),
-        ([TWO_TO_EIGHT, "strategy=tensor_parallel", "model=vision_transformer"],
-         r"strategy.size: strategy.kind=tensor_parallel divides the model over all workers.*set strategy.size"),
+        (
+            [TWO_TO_EIGHT, "+scaling.pools={a: {labels: {x: y}}}"],
+            r"num_workers: a range cannot be combined with pools; give one number, or remove pools",
+        ),
+        (
+            ["scaling.num_workers={min: 2, max: 3}", "~space", "train.global_batch_size=64"],
+            r"no number from 3 to 3 divides train.global_batch_size=64 .* use a multiple of 4",
+        ),
+        (
+            [TWO_TO_EIGHT, "strategy=tensor_parallel", "model=vision_transformer"],
+            r"strategy.size: strategy.kind=tensor_parallel divides the model over all workers.*set strategy.size",
+        ),
         ([TWO_TO_EIGHT, "strategy=pipeline"], r"strategy.stages: strategy.kind=pipeline divides the model"),
         ([TWO_TO_EIGHT, "+strategy.compression=powersgd"], r"strategy.compression=powersgd: .* use fp16, bf16 or none"),
-        ([TWO_TO_EIGHT, "+space.scaling={type: categorical, choices: [single_worker, two_workers]}"],
-         r"space.scaling: with .* the sweep decides on the workers"),
+        (
+            [TWO_TO_EIGHT, "+space.scaling={type: categorical, choices: [single_worker, two_workers]}"],
+            r"space.scaling: with .* the sweep decides on the workers",
+        ),
     ],
-)  # fmt: skip
+)
 def test_each_mistake_is_named_with_its_fix(tokens: list[str], expected: str) -> None:
     with pytest.raises(UserError, match=expected):
         checked("digits", *tokens)

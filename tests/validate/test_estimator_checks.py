@@ -33,17 +33,23 @@ def files(working_folder: Path) -> None:
     [
         (["task._target_=xgboost.XGBClasifier"], "has no 'XGBClasifier'; did you mean XGBClassifier"),
         (["task._target_=catboost.CatBoostClassifier"], "there is no module 'catboost'"),
-        (["task._target_=sklearn.cluster.KMeans", *OTHER],
-         "is a clusterer, whose result no target column can judge; use a Ray Train function"),
+        (
+            ["task._target_=sklearn.cluster.KMeans", *OTHER],
+            "is a clusterer, whose result no target column can judge; use a Ray Train function",
+        ),
         (["task._target_=sklearn.datasets.load_wine", *OTHER], "is not an estimator: task=estimator needs a class"),
         (["task._target_=sklearn.svm.SVC", *OTHER, "+task.arguments.c=2"], "takes no argument 'c'; it takes C, kernel"),
         (["task.arguments.early_stopping_rounds=5"], "cannot be set in a trial: .* task.patience ends one"),
         (["data.path=rows.csv", "data.target=labl"], "data.target=labl: .* did you mean label"),
         (["data.path=rows.csv", "data.target=price"], "data.target=price: has numbers with decimals"),
-        (["data.path=rows.csv", "data.target=label", "task._target_=xgboost.XGBRegressor"],
-         "data.target=label: is of type string, and a regression needs numbers"),
-        (["data.path=rows.csv", "data.target=price", "task._target_=xgboost.XGBRegressor", "task.positive_class=1"],
-         "task.positive_class=1: numbers are predicted, not classes; remove it"),
+        (
+            ["data.path=rows.csv", "data.target=label", "task._target_=xgboost.XGBRegressor"],
+            "data.target=label: is of type string, and a regression needs numbers",
+        ),
+        (
+            ["data.path=rows.csv", "data.target=price", "task._target_=xgboost.XGBRegressor", "task.positive_class=1"],
+            "task.positive_class=1: numbers are predicted, not classes; remove it",
+        ),
         (["search.metric=eval/auc"], "the task estimator does not report it; it reports .*eval/roc_auc"),
         (["task._target_=xgboost.XGBRegressor", "search.metric=eval/f1"], "it reports eval/loss, eval/mae"),
         (["scaling.num_workers=2"], "scaling.num_workers=2: an estimator is fitted by one worker"),
@@ -52,12 +58,14 @@ def files(working_folder: Path) -> None:
         (["task.folds=5", "search.value=best"], "search.value=best: with task.folds=5"),
         (["task.folds=5", "task.patience=2"], "patience=2: with folds=5 each fold is one report"),
         (["task.folds=1"], "task.folds=1"),
-        (["task.folds=3", "data.path=rows.csv", "data.eval_path=rows.csv"],
-         "data.eval_path=rows.csv is not read; remove one"),
+        (
+            ["task.folds=3", "data.path=rows.csv", "data.eval_path=rows.csv"],
+            "data.eval_path=rows.csv is not read; remove one",
+        ),
         (["checkpoint.every=2"], "checkpoint.every=2: an estimator saves whenever it reports"),
         (["search.scheduler.resource=epochs"], "search.scheduler.resource=epochs: the task estimator does not count"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_names_key_value_and_fix(tokens: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         plan(*tokens)

@@ -12,20 +12,38 @@ from sweeps.errors import ConfigError
     ("tokens", "variables", "message"),
     [
         (["train.tf32=true", "scaling.use_gpu=false"], {}, "train.tf32=true: is for GPUs, and scaling.use_gpu=false"),
-        (["train.expandable_segments=true", "scaling.use_gpu=false"], {},
-         "train.expandable_segments=true: is for GPUs"),
-        (["train.deterministic=true", "train.max_communication_share=0.1", "train.max_global_batch_size=512"], {},
-         "train.deterministic=true: train.max_communication_share=0.1 chooses the batch by measured times"),
-        (["train.on_divergence=restore", "checkpoint.every=40", "train.eval_every=20"], {},
-         "train.on_divergence=restore: with checkpoint.every=40 the training would go back to before its last"),
-        (["train.on_divergence=skip", "train.max_grad_norm=null"], {},
-         "on_divergence=skip needs the norm of the gradients; set max_grad_norm"),
-        (["train.deterministic=choice(true, false)"], {"CUBLAS_WORKSPACE_CONFIG": ":0:0"},
-         "train.deterministic=true: cuBLAS is not deterministic with the variable CUBLAS_WORKSPACE_CONFIG=:0:0"),
-        (["train.expandable_segments=true"], {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False"},
-         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False turns them off; remove that setting"),
+        (
+            ["train.expandable_segments=true", "scaling.use_gpu=false"],
+            {},
+            "train.expandable_segments=true: is for GPUs",
+        ),
+        (
+            ["train.deterministic=true", "train.max_communication_share=0.1", "train.max_global_batch_size=512"],
+            {},
+            "train.deterministic=true: train.max_communication_share=0.1 chooses the batch by measured times",
+        ),
+        (
+            ["train.on_divergence=restore", "checkpoint.every=40", "train.eval_every=20"],
+            {},
+            "train.on_divergence=restore: with checkpoint.every=40 the training would go back to before its last",
+        ),
+        (
+            ["train.on_divergence=skip", "train.max_grad_norm=null"],
+            {},
+            "on_divergence=skip needs the norm of the gradients; set max_grad_norm",
+        ),
+        (
+            ["train.deterministic=choice(true, false)"],
+            {"CUBLAS_WORKSPACE_CONFIG": ":0:0"},
+            "train.deterministic=true: cuBLAS is not deterministic with the variable CUBLAS_WORKSPACE_CONFIG=:0:0",
+        ),
+        (
+            ["train.expandable_segments=true"],
+            {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False"},
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False turns them off; remove that setting",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_contradiction_is_named_with_the_fix(
     tokens: list[str], variables: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,10 +27,14 @@ TWO = ("search.metric=[eval/accuracy,eval/loss]", "search.mode=[max,min]", "sear
     ("tokens", "words"),
     [
         (("search/sampler=brute_force",), ["space.model.dropout", "needs a step", "space.model.dropout.step="]),
-        (("search=grid", "space.train.lr.when={train.optimizer: sgd}"),
-         ["space.train.lr: a grid", "'space.train.lr.log=false' 'space.train.lr.step=0.024975'"]),
-        (('search.constraints=["train.optimizer > 3 or train.lr < 0.01"]',),
-         ["search.constraints.0=", "'>' not supported between instances of 'str' and 'int'", "correct the"]),
+        (
+            ("search=grid", "space.train.lr.when={train.optimizer: sgd}"),
+            ["space.train.lr: a grid", "'space.train.lr.log=false' 'space.train.lr.step=0.024975'"],
+        ),
+        (
+            ('search.constraints=["train.optimizer > 3 or train.lr < 0.01"]',),
+            ["search.constraints.0=", "'>' not supported between instances of 'str' and 'int'", "correct the"],
+        ),
         (('search.constraints=["1/0 > train.lr"]',), ["search.constraints.0=", "division by zero, with train.lr="]),
         (("search.confirm=1",), ["search.confirm=1", "compared", "set 2 or more"]),
         (("search.confirm=20",), ["search.confirm=20", "search.num_trials=16"]),
@@ -38,53 +42,86 @@ TWO = ("search.metric=[eval/accuracy,eval/loss]", "search.mode=[max,min]", "sear
         ((*POPULATION, "search.confirm=2"), ["search.confirm=2", "search.scheduler.kind=pbt", "search/scheduler=asha"]),
         (("seed=choice(1,2,3)", "search.confirm=2"), ["search.confirm=2", "remove space.seed"]),
         ((*POPULATION, "search.scheduler.mutate=[train.l]"), ["mutate.0=train.l", "no such path", "train.lr"]),
-        ((*POPULATION, "train.max_steps=choice(50, 100)", "search.scheduler.mutate=[train.max_steps]"),
-         ["mutate.0=train.max_steps", "cannot change", "train.lr"]),
-        (("search=pbt", "search.scheduler.mutate=[train.momentum]"),
-         ["mutate.0=train.momentum", "condition", "remove it"]),
-        ((*POPULATION, "space.train.lr={type: constant, value: 0.1}", "search.scheduler.mutate=[train.lr]"),
-         ["mutate.0=train.lr", "constant"]),
-        (("search=pbt", "search/scheduler=pb2", "train.lr=choice(0.1, 0.2)", "search.scheduler.mutate=[train.lr]"),
-         ["mutate.0=train.lr", "categorical", "pb2"]),
-        (("search=pbt", *NO_SPACE, "train.max_steps=choice(50, 100)"),
-         ["search.scheduler.kind=pbt", "no parameter that can change", "train.lr"]),
+        (
+            (*POPULATION, "train.max_steps=choice(50, 100)", "search.scheduler.mutate=[train.max_steps]"),
+            ["mutate.0=train.max_steps", "cannot change", "train.lr"],
+        ),
+        (
+            ("search=pbt", "search.scheduler.mutate=[train.momentum]"),
+            ["mutate.0=train.momentum", "condition", "remove it"],
+        ),
+        (
+            (*POPULATION, "space.train.lr={type: constant, value: 0.1}", "search.scheduler.mutate=[train.lr]"),
+            ["mutate.0=train.lr", "constant"],
+        ),
+        (
+            ("search=pbt", "search/scheduler=pb2", "train.lr=choice(0.1, 0.2)", "search.scheduler.mutate=[train.lr]"),
+            ["mutate.0=train.lr", "categorical", "pb2"],
+        ),
+        (
+            ("search=pbt", *NO_SPACE, "train.max_steps=choice(50, 100)"),
+            ["search.scheduler.kind=pbt", "no parameter that can change", "train.lr"],
+        ),
         ((*POPULATION, "search/sampler=tpe"), ["search.sampler.kind=tpe", "pbt", "search/sampler=random"]),
         ((*POPULATION, "search.num_trials=1"), ["search.num_trials=1", "population", "2 or more"]),
         ((*POPULATION, "search.scheduler.interval=10"), ["search.scheduler.interval=10", "9 evaluations", "lower it"]),
-        (("search/scheduler=hyperband", "search.scheduler.resource=seconds"),
-         ["search.scheduler.longest", "seconds", "search.scheduler.longest=81"]),
-        (("search/scheduler=hyperband", "train.max_steps=null", "train.epochs=3"),
-         ["search.scheduler.longest", "evaluations"]),
+        (
+            ("search/scheduler=hyperband", "search.scheduler.resource=seconds"),
+            ["search.scheduler.longest", "seconds", "search.scheduler.longest=81"],
+        ),
+        (
+            ("search/scheduler=hyperband", "train.max_steps=null", "train.epochs=3"),
+            ["search.scheduler.longest", "evaluations"],
+        ),
         (("search/scheduler=hyperband", "search.scheduler.longest=2"), ["search.scheduler.eta=3", "longest of 2"]),
         (("search.scheduler.grace=10",), ["search.scheduler.grace=10", "9 evaluations", "lower it"]),
-        ((*("train.max_steps=null", "train.epochs=2", "search.scheduler.resource=epochs"), "search.scheduler.grace=3"),
-         ["search.scheduler.grace=3", "2 epochs"]),
-        (("search.scheduler.resource=tokens",),
-         ["search.scheduler.resource=tokens", "image_classification", "samples"]),
+        (
+            (
+                *("train.max_steps=null", "train.epochs=2", "search.scheduler.resource=epochs"),
+                "search.scheduler.grace=3",
+            ),
+            ["search.scheduler.grace=3", "2 epochs"],
+        ),
+        (
+            ("search.scheduler.resource=tokens",),
+            ["search.scheduler.resource=tokens", "image_classification", "samples"],
+        ),
         (("search.limits={eval/los: {max: 1}}",), ["search.limits.eval/los", "eval/loss"]),
-        (("search.limits={eval/loss: {min: 0.9, max: 0.1}}",),
-         ["limits.eval/loss", "min=0.9 is above max=0.1", "swap"]),
+        (
+            ("search.limits={eval/loss: {min: 0.9, max: 0.1}}",),
+            ["limits.eval/loss", "min=0.9 is above max=0.1", "swap"],
+        ),
         ((*TWO, "search/sampler=cmaes"), ["search.sampler.kind=cmaes", "eval/accuracy and eval/loss", "nsga2"]),
         ((*TWO, "search.stop.target=0.9"), ["search.stop.target", "one objective", "remove it"]),
         ((*TWO, "search.stop.expected_improvement=0.9"), ["search.stop.expected_improvement", "one objective"]),
         (("search.stop.cost.limit=5",), ["search.stop.cost", "price", "per_gpu_hour"]),
         (("scaling.use_gpu=false", "search.stop.gpu_hours=5"), ["search.stop.gpu_hours=5", "no GPU", "wall_hours"]),
-        (("cluster.num_gpus=0", "search.stop.cost={limit: 5, per_gpu_hour: 2}"),
-         ["search.stop.cost.per_gpu_hour=2", "no GPU", "per_cpu_hour"]),
-        (('search.points=[{train.lr: "0.01"}]',),
-         ["search.points.0.train.lr='0.01': is a text; without quotes it must be a number between 0.0001 and 0.1"]),
+        (
+            ("cluster.num_gpus=0", "search.stop.cost={limit: 5, per_gpu_hour: 2}"),
+            ["search.stop.cost.per_gpu_hour=2", "no GPU", "per_cpu_hour"],
+        ),
+        (
+            ('search.points=[{train.lr: "0.01"}]',),
+            ["search.points.0.train.lr='0.01': is a text; without quotes it must be a number between 0.0001 and 0.1"],
+        ),
         (("search.warm_start=[a b]",), ["search.warm_start.0='a b'", "sweeps list"]),
         (("space.train.lr.prior={value: 5}",), ["space.train.lr.prior.value=5", "between 0.0001 and 0.1"]),
-        ((*NO_SPACE, "train.lr=choice(0.1, 0.2)", "search.points=[{train.lr: 0.1}, {train.lr: 0.1}]"),
-         ["search.points.1", "same as search.points.0", "search.duplicates=true"]),
-        ((*NO_SPACE, "train.global_batch_size=interval(2, 64)", "search.points=[{train.global_batch_size: 3}]"),
-         ["search.points.0: train.global_batch_size=3 cannot be split over 2 workers", "use 2 or 4"]),
-        (("search.points=[{train.optimizer: adamw, train.momentum: 0.9}]",),
-         ["search.points.0.train.momentum=0.9", "only while train.optimizer is 'sgd'"]),
+        (
+            (*NO_SPACE, "train.lr=choice(0.1, 0.2)", "search.points=[{train.lr: 0.1}, {train.lr: 0.1}]"),
+            ["search.points.1", "same as search.points.0", "search.duplicates=true"],
+        ),
+        (
+            (*NO_SPACE, "train.global_batch_size=interval(2, 64)", "search.points=[{train.global_batch_size: 3}]"),
+            ["search.points.0: train.global_batch_size=3 cannot be split over 2 workers", "use 2 or 4"],
+        ),
+        (
+            ("search.points=[{train.optimizer: adamw, train.momentum: 0.9}]",),
+            ["search.points.0.train.momentum=0.9", "only while train.optimizer is 'sgd'"],
+        ),
         (("search/sampler=choice(tpe, gp)",), ["space.search/sampler", "belongs to the sweep", "remove it"]),
         (("space.model={type: int, low: 0, high: 1}",), ["space.model.type=int", "ordinal"]),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_in_the_search_names_key_value_and_fix(tokens: tuple[str, ...], words: list[str]) -> None:
     found = mistakes(*tokens)
     assert any(all(word in line for word in words) for line in found), found
@@ -144,15 +181,19 @@ def test_what_goes_together_passes(tokens: tuple[str, ...]) -> None:
         (("search/sampler=bohb", "search/scheduler=none"), ["kind=bohb", "tpe"]),
         (("search/sampler=predicted",), ["kind=predicted: curves is used instead"]),
         (("search/scheduler=median",), ["kind=median: asha with eta=2 is used instead"]),
-        (("search/scheduler=asha", "search.metric=[eval/accuracy, eval/loss]", "search.mode=[max, min]"),
-         ["the scheduler asha judges trials only by eval/accuracy", "good in eval/loss", "search/scheduler=none"]),
+        (
+            ("search/scheduler=asha", "search.metric=[eval/accuracy, eval/loss]", "search.mode=[max, min]"),
+            ["the scheduler asha judges trials only by eval/accuracy", "good in eval/loss", "search/scheduler=none"],
+        ),
         (("space.model.dropout.step=5",), ["space.model.dropout.step=5", "range from 0 to 0.3", "only 0 can occur"]),
         (("space.model.choices=[conv_net]",), ["model.depth is never searched"]),
-        (("space.train.lr.when={train.max_steps: 5}",),
-         ["train.lr is never searched", "occur with train.max_steps=198"]),
+        (
+            ("space.train.lr.when={train.max_steps: 5}",),
+            ["train.lr is never searched", "occur with train.max_steps=198"],
+        ),
         (("search.metric=eval/accuracy", "search.mode=min"), ["mode=min", "lowest eval/accuracy", "search.mode=max"]),
     ],
-)  # fmt: skip
+)
 def test_what_may_not_be_meant_is_noted(tokens: tuple[str, ...], words: list[str]) -> None:
     composition = composed("digits", *tokens)
     notes = list(search_notes(composition, check_sweep(composition), lookup_in(composition)))

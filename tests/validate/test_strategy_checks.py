@@ -13,32 +13,59 @@ from sweeps_train.config import Train, check_batch_split
     ("conf", "overrides", "message"),
     [
         ("digits", ["scaling.num_workers=4", "strategy=fsdp", "+strategy.shard_size=3"], r"use one of \[1, 2, 4\]"),
-        ("digits", ["strategy=tensor_parallel"],
-         "cannot be split within its layers; use strategy=ddp, fsdp or pipeline"),
+        (
+            "digits",
+            ["strategy=tensor_parallel"],
+            "cannot be split within its layers; use strategy=ddp, fsdp or pipeline",
+        ),
         ("digits", ["strategy=fsdp", "train.precision=fp16"], "use bf16, fp32, or strategy=ddp"),
-        ("digits", ["strategy=fsdp", "+train.max_communication_share=0.1", "+train.max_global_batch_size=128"],
-         "is for strategy=ddp"),
-        ("digits", ["strategy=pipeline", "+train.micro_batch_size=64"],
-         r"train\.micro_batch_size to one of \[1, 2, 4, 8, 16, 32\]"),
-        ("digits", ["strategy=pipeline", "scaling.num_workers=4", "train.global_batch_size=2"],
-         r"global_batch_size=2: with 2 micro batches for 4 stages .* set train\.global_batch_size to at least 4"),
+        (
+            "digits",
+            ["strategy=fsdp", "+train.max_communication_share=0.1", "+train.max_global_batch_size=128"],
+            "is for strategy=ddp",
+        ),
+        (
+            "digits",
+            ["strategy=pipeline", "+train.micro_batch_size=64"],
+            r"train\.micro_batch_size to one of \[1, 2, 4, 8, 16, 32\]",
+        ),
+        (
+            "digits",
+            ["strategy=pipeline", "scaling.num_workers=4", "train.global_batch_size=2"],
+            r"global_batch_size=2: with 2 micro batches for 4 stages .* set train\.global_batch_size to at least 4",
+        ),
         ("digits", ["strategy=pipeline", "+train.micro_batch_size=auto"], "micro_batch_size=auto: .* set it to null"),
-        ("digits", ["strategy=pipeline", "scaling.num_workers=6", "+train.micro_batch_size=1"],
-         r"the model has 5 parts that can be stages, fewer than 6; set it to at most 5"),
-        ("llm_lora", ["strategy=tensor_parallel", "scaling.num_workers=8"],
-         r"8 workers cannot share the 4 heads .* one of \[1, 2, 4\]"),
-        ("llm_lora", ["strategy=pipeline", "scaling.num_workers=4", "+train.micro_batch_size=1"],
-         "has 3 parts that can be stages, fewer than 4"),
-        ("llm_lora", ["strategy=context_parallel", "scaling.num_workers=8"],
-         r"strategy\.size: 8 workers cannot share the 4 heads .* one of \[1, 2, 4\]"),
-        ("llm_lora", ["strategy=context_parallel", "scaling.num_workers=4", "+strategy.shard_size=3"],
-         r"strategy\.shard_size=3 does not divide .* one of \[1, 2, 4\]"),
+        (
+            "digits",
+            ["strategy=pipeline", "scaling.num_workers=6", "+train.micro_batch_size=1"],
+            r"the model has 5 parts that can be stages, fewer than 6; set it to at most 5",
+        ),
+        (
+            "llm_lora",
+            ["strategy=tensor_parallel", "scaling.num_workers=8"],
+            r"8 workers cannot share the 4 heads .* one of \[1, 2, 4\]",
+        ),
+        (
+            "llm_lora",
+            ["strategy=pipeline", "scaling.num_workers=4", "+train.micro_batch_size=1"],
+            "has 3 parts that can be stages, fewer than 4",
+        ),
+        (
+            "llm_lora",
+            ["strategy=context_parallel", "scaling.num_workers=8"],
+            r"strategy\.size: 8 workers cannot share the 4 heads .* one of \[1, 2, 4\]",
+        ),
+        (
+            "llm_lora",
+            ["strategy=context_parallel", "scaling.num_workers=4", "+strategy.shard_size=3"],
+            r"strategy\.shard_size=3 does not divide .* one of \[1, 2, 4\]",
+        ),
         ("llm_lora", ["strategy=context_parallel", "+model.attention=eager"], "use sdpa, flash_attention_2 or flex"),
         ("digits", ["strategy=context_parallel"], "only a model.kind=causal_lm has sequences that can be split"),
         ("llm_lora", ["strategy=fsdp_tensor_parallel", "scaling.num_workers=3"], "tensor_size=2 does not divide"),
         ("digits", ["scaling.num_workers=5", "strategy=fsdp"], "cannot be split over 5 workers"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_cut_is_refused_with_what_would_fit(conf: str, overrides: list[str], message: str) -> None:
     model = ["~space", "model=conv_net"] if conf == "digits" else ["~space"]
     with pytest.raises(ConfigError, match=message):
