@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from sweeps.tracking.values import NOT_OURS
+from sweeps.tracking.values import read_tag
 
 LEVEL = 0.8
 """Probability that an interval contains the true number."""
@@ -77,7 +76,4 @@ class Forecast:
 
 def from_text(text: str | None) -> Forecast | None:
     """Return the forecast in a tag; None if there is none, or the tag has other content."""
-    try:
-        return Forecast.from_json(json.loads(text)) if text else None
-    except NOT_OURS:
-        return None
+    return read_tag(text, Forecast.from_json, None)
