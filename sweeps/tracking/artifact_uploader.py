@@ -9,6 +9,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -110,7 +111,8 @@ class ArtifactUploader:
         return len(self._queue) + (self._busy is not None)
 
     def _run(self) -> None:
-        try:
+        # The driver reports a full disk; artifacts that still wait are in the journal.
+        with suppress(GaveUp, StorageFailed):
             while True:
                 with self._condition:
                     while not self._closing and (pause := self._pause()) != 0:
@@ -124,18 +126,14 @@ class ArtifactUploader:
                 self._upload(artifact)
                 self._busy = None
                 self._release(artifact)
-        except GaveUp:
-            pass
-        except StorageFailed:  # reported by the driver; what waits is in the journal
-            pass
 
     def _release(self, artifact: Artifact | None) -> None:
         """Remove the held copy of an artifact, unless another upload still needs it."""
         if artifact is None or artifact.folder is None or not is_held(artifact.folder):
             return
         with self._condition:
-            needed = [*self._queue.values(), *([self._busy] if self._busy is not None else [])]
-            if any(each.folder == artifact.folder for each in needed):
+            needed = [*self._queue.values(), self._busy]
+            if any(each is not None and each.folder == artifact.folder for each in needed):
                 return
         release(artifact.folder)
 

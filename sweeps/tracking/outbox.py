@@ -106,10 +106,10 @@ class Outbox:
         """Start the thread."""
         self._thread.start()
 
-    def adopt(self, key: str, run_id: str) -> None:
-        """Set MLflow's id of an existing run."""
+    def adopt(self, run_ids: Mapping[str, str]) -> None:
+        """Set MLflow's ids of existing runs, by key."""
         with self._condition:
-            self._run_ids[key] = run_id
+            self._run_ids.update(run_ids)
 
     def put(self, entry: Entry) -> None:
         """Write an entry to the journal; it is delivered soon.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sweeps.texts.uri_passwords import redact_uri
@@ -140,11 +140,7 @@ class MlflowIds:
 
     def as_json(self) -> dict[str, str]:
         """Return the ids in the form of ``--json``, without a password in the URI."""
-        return {
-            "tracking_uri": redact_uri(self.tracking_uri),
-            "experiment_id": self.experiment_id,
-            "run_id": self.run_id,
-        }
+        return asdict(self) | {"tracking_uri": redact_uri(self.tracking_uri)}
 
 
 @dataclass(frozen=True, kw_only=True)
