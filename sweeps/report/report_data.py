@@ -1,4 +1,5 @@
-"""Data of a report: a sweep's record, its learning curves, and its parameters with their ranges."""
+"""Data of a report: a sweep's record, its learning curves, and its parameters with their ranges. Functions that read
+from MLflow raise ``TrackingUnreachable`` if it does not answer."""
 
 from __future__ import annotations
 
@@ -109,11 +110,7 @@ class ReportData:
 
 
 def gather(record: SweepRecord) -> ReportData:
-    """Read a sweep's config and learning curves from MLflow.
-
-    Raises:
-        TrackingUnreachable: The server does not answer.
-    """
+    """Read a sweep's config and learning curves from MLflow."""
     record = record.settled()
     with request_limits(ANSWER_WITHIN_S):
         config = read_text(record.mlflow.tracking_uri, record.mlflow.run_id, CONFIG_ARTIFACT) or ""
@@ -135,9 +132,6 @@ def fetch_curves(
         points: Largest number of points of a trial.
         metric: Name of the metric; default: the first objective.
         always: Trials whose curves are read in addition.
-
-    Raises:
-        TrackingUnreachable: The server does not answer.
     """
     record, selected = data.record, {trial.trial for trial in chosen_for_curves(data, most)} | set(always)
     chosen = [trial for trial in record.all_trials if trial.trial in selected]

@@ -1,5 +1,5 @@
 """Names and histories of the metrics of many runs, read by one SQL query of an SQLite store, otherwise by one call per
-run."""
+run. Both functions raise ``TrackingUnreachable`` if the store does not answer."""
 
 from __future__ import annotations
 
@@ -40,9 +40,6 @@ def fetch_histories(uri: str, runs: Sequence[str], metric: str) -> dict[str, lis
         uri: Tracking URI.
         runs: Ids of the runs.
         metric: Name of the metric, as it was reported.
-
-    Raises:
-        TrackingUnreachable: The server does not answer.
     """
     path, name = queryable_file(uri), to_name(metric)
     runs = [run for run in runs if run]  # MLflow may have removed one
@@ -64,9 +61,6 @@ def fetch_metric_names(uri: str, runs: Sequence[str]) -> set[str]:
     Args:
         uri: Tracking URI.
         runs: Ids of the runs.
-
-    Raises:
-        TrackingUnreachable: The server does not answer.
     """
     path = queryable_file(uri)
     if path is None:

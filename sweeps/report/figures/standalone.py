@@ -1,4 +1,5 @@
-"""Figures of a report outside of its page: each with a title and a size, by name."""
+"""Figures of a report outside of its page: each with a title and a size, by name. Both functions raise
+``TrackingUnreachable`` if the store does not answer."""
 
 from __future__ import annotations
 
@@ -58,9 +59,6 @@ def sweep_figures(record: SweepRecord) -> dict[str, go.Figure]:
     Returns:
         The figures by name, such as ``learning_curves``. If there are several figures of one kind, their names include
         their labels: ``slices, train.lr``.
-
-    Raises:
-        TrackingUnreachable: The server does not answer.
     """
     return {
         name: figure for kind, make in _makers(record).items() for name, figure in _figures_of(kind, make()).items()
@@ -76,7 +74,6 @@ def sweep_figure(record: SweepRecord, name: str) -> go.Figure:
 
     Raises:
         UnknownName: There is no such figure, or the sweep has no data for it.
-        TrackingUnreachable: The server does not answer.
     """
     kind, makers = name.partition(",")[0], _makers(record)
     if makers and kind not in makers:
