@@ -71,14 +71,13 @@ class Cleaning:
 
 
 def clean_by(uri: str, names: Sequence[str], *, dry_run: bool, **options: Unpack[CleanOptions]) -> Cleaning:
-    """Remove the checkpoints that the options of ``clean`` select (see ``read_policy``); return the removals that were
-    made.
+    """Remove the checkpoints that the options of ``clean`` select; return the removals that were made.
 
     Args:
         uri: MLflow store.
         names: Names of sweeps; none: all.
         dry_run: Remove nothing, and return the removals that would be made.
-        **options: See ``read_policy``.
+        **options: See ``CleanOptions``.
     """
     cleaning = plan_cleaning(uri, names, read_policy(names, **options))
     return cleaning if dry_run else replace(cleaning, removals=clean(uri, cleaning))
