@@ -11,7 +11,8 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,15 @@ def open_recorder(
         description="Digits.",
     )
     return Recorder.open(uri, experiment, info, **more)
+
+
+@contextmanager
+def one_trial(uri: str, sweep: str = "digits-1", **options: Any) -> Iterator[Recorder]:
+    """Recorder of a sweep whose trial ``0`` has started; at the end of the block the sweep is recorded whole."""
+    recorder = open_recorder(uri, sweep, **options)
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    yield recorder
+    assert not recorder.close("finished")
 
 
 def record_small_sweep(uri: str, sweep: str = "digits-1", config: str = CONFIG, status: str = "finished") -> None:

@@ -130,13 +130,8 @@ def test_a_copy_in_the_store_is_complete_or_absent(bucket: str, checkpoint: Path
 
 def test_a_trial_takes_over_a_checkpoint_that_another_one_has_pinned_in_the_store(bucket: str, tmp_path: Path) -> None:
     trials = ObjectStore(f"{bucket}/sweeps/population/trials")
-    for trial, step, loss in (
-        ("0007", 20, 0.2),
-        ("0007", 40, 0.3),
-        ("0003", 20, 0.1),
-        ("0003", 30, 0.9),
-        ("0003", 40, 5),
-    ):
+    losses = {("0007", 20): 0.2, ("0007", 40): 0.3, ("0003", 20): 0.1, ("0003", 30): 0.9, ("0003", 40): 5}
+    for (trial, step), loss in losses.items():
         folder = tmp_path / f"{trial}-{step}"
         folder.mkdir()
         (folder / "metrics.json").write_text(f'{{"loss": {loss}}}')
