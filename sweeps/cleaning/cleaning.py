@@ -48,11 +48,7 @@ class Cleaning:
         return sum(each.size for each in self.removals)
 
     def as_json(self, *, done: bool) -> dict[str, Any]:
-        """Return the document of ``clean --json``.
-
-        Args:
-            done: Whether the removals were made.
-        """
+        """Return the document of ``clean --json``, which also tells whether the removals were made."""
         return {
             "done": done,
             "size": self.size,
@@ -71,14 +67,8 @@ class Cleaning:
 
 
 def clean_by(uri: str, names: Sequence[str], *, dry_run: bool, **options: Unpack[CleanOptions]) -> Cleaning:
-    """Remove the checkpoints that the options of ``clean`` select; return the removals that were made.
-
-    Args:
-        uri: MLflow store.
-        names: Names of sweeps; none: all.
-        dry_run: Remove nothing, and return the removals that would be made.
-        **options: See ``CleanOptions``.
-    """
+    """Remove the checkpoints that the options of ``clean`` select, of some sweeps or, without names, of all; return the
+    removals that were made. A dry run removes nothing, and returns those that would be made."""
     cleaning = plan_cleaning(uri, names, read_policy(names, **options))
     return cleaning if dry_run else replace(cleaning, removals=clean(uri, cleaning))
 
@@ -109,12 +99,8 @@ def plan_cleaning(uri: str, names: Sequence[str], policy: Policy) -> Cleaning:
 
 
 def clean(uri: str, cleaning: Cleaning) -> list[Removal]:
-    """Remove what the cleaning selected. Each sweep is locked and read again first: trials of a sweep that now runs,
-    and trials that are now among the best, are left out.
-
-    Returns:
-        The removals that were made.
-    """
+    """Remove what the cleaning selected, and return the removals that were made. Each sweep is locked and read again
+    first: trials of a sweep that now runs, and trials that are now among the best, are left out."""
     client = connect(uri)
     storage = CheckpointStorage(client)
     done: list[Removal] = []

@@ -46,11 +46,7 @@ class CleanOptions(TypedDict):
 
 
 def read_policy(names: Sequence[str], **options: Unpack[CleanOptions]) -> Policy:
-    """Return the policy for the options of ``clean``.
-
-    Args:
-        names: Names of sweeps.
-        **options: See ``CleanOptions``.
+    """Return the policy for the sweeps' names and the options of ``clean``.
 
     Raises:
         ConfigError: An age or a size cannot be read, or no option limits what is removed.

@@ -78,12 +78,7 @@ def save_model(
 
 
 def write_model(checkpoint: Path, folder: Path, *, merged: bool) -> None:
-    """Write the model of a checkpoint into an empty folder.
-
-    Args:
-        checkpoint: Folder of the checkpoint.
-        folder: Empty folder.
-        merged: Merge LoRA adapters into their base.
+    """Write the model of a checkpoint into an empty folder, with LoRA adapters merged into their base if that is asked.
 
     Raises:
         ValueError: The model cannot be loaded.

@@ -173,11 +173,7 @@ class Comparison:
 def compare_sweeps(
     records: Sequence[SweepRecord], config_text: Callable[[SweepRecord], str | None] | None = None
 ) -> Comparison:
-    """Compare sweeps of the same metric.
-
-    Args:
-        records: The sweeps.
-        config_text: Reads a sweep's config; default: from MLflow.
+    """Compare sweeps of the same metric. Their configs are read by ``config_text``, by default from MLflow.
 
     Raises:
         UserError: There is only one sweep, or the sweeps do not have the same (first) metric.

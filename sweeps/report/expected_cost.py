@@ -150,23 +150,15 @@ def past_of(record: SweepRecord) -> PastSweep | None:
 def past_sweeps(
     summaries: Iterable[SweepSummary], conf: str, read: Callable[[SweepSummary], PastSweep | None]
 ) -> list[PastSweep]:
-    """Return the work of the newest ended sweeps of a config.
-
-    Args:
-        summaries: All sweeps, the newest first.
-        conf: Name of the config.
-        read: Returns the work of a sweep; None if no trial of it has ended.
-    """
+    """Return the work of the newest ended sweeps of a config. The summaries are of all sweeps, the newest first;
+    ``read`` returns the work of one, or None if no trial of it has ended."""
     ended = (each for each in summaries if each.conf == conf and each.status in USED)
     return [*islice(filter(None, map(read, ended)), MOST)]
 
 
 def cost_by_earlier_sweeps(plan: Plan) -> tuple[ExpectedCost | None, str]:
-    """Estimate what a planned sweep costs from earlier sweeps in its tracking store.
-
-    Returns:
-        The estimate and its description; without an estimate, the description says what is missing.
-    """
+    """Estimate what a planned sweep costs from earlier sweeps in its tracking store, and describe the estimate. Without
+    an estimate, the description says what is missing."""
     uri = plan.config.tracking.uri
     try:
         past = past_sweeps(list_sweeps(uri), plan.composition.conf, lambda each: past_of(load_sweep(uri, each.sweep)))

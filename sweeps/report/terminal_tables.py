@@ -26,13 +26,7 @@ from sweeps.tracking.values import short
 
 
 def print_sweeps(sweeps: Sequence[SweepSummary], console: Console, where: str) -> None:
-    """Print a row for each sweep.
-
-    Args:
-        sweeps: The sweeps, the newest first.
-        console: The terminal.
-        where: Address of the store or service.
-    """
+    """Print a row for each sweep of a store or service, whose address is ``where``."""
     if not sweeps:
         console.print(f"There are no sweeps in {where}. Start one: python -m sweeps run conf=digits", soft_wrap=True)
         return
@@ -127,13 +121,8 @@ def trial_cells(record: SweepRecord, trial: TrialRecord) -> list[str | Text]:
 
 
 def print_best(record: SweepRecord, console: Console, *, label: str | None = None) -> None:
-    """Print the best trial and its checkpoint, or every trial of the Pareto front.
-
-    Args:
-        record: The sweep.
-        console: The terminal.
-        label: Noun for a trial; default: the best trial, or one on the Pareto front.
-    """
+    """Print the best trial and its checkpoint, or every trial of the Pareto front. A label replaces the words for a
+    trial."""
     record = record.settled()
     if not record.front:
         print_lines(console, describe_no_best(record))
@@ -160,13 +149,7 @@ def _print_trial(record: SweepRecord, best: TrialRecord, console: Console, label
 
 
 def print_outcome(record: SweepRecord, console: Console, *, debug: bool = False) -> None:
-    """Print the result of a sweep, and useful commands.
-
-    Args:
-        record: The sweep.
-        console: The terminal.
-        debug: Whether to print the tracebacks of failed trials.
-    """
+    """Print the result of a sweep, and useful commands; with ``debug``, also the tracebacks of failed trials."""
     record = record.settled()
     _print_headline(record, console)
     print_best(record, console)

@@ -74,13 +74,7 @@ def _checkpoints(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def print_trial(document: Mapping[str, Any], console: Console, *, debug: bool = False) -> None:
-    """Print a trial.
-
-    Args:
-        document: Document of ``trial_document``.
-        console: The terminal.
-        debug: Whether to print the whole traceback.
-    """
+    """Print the document of ``trial_document``; with ``debug``, the whole traceback."""
     print_facts(_facts(document), console)
     _print_reasons(document, console)
     _print_failures(document, console)

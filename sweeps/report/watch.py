@@ -32,15 +32,8 @@ Load = Callable[[], SweepRecord]
 
 
 def watch(load: Load, console: Console) -> SweepRecord:
-    """Show a sweep until it has ended or the user presses Ctrl-C.
-
-    Args:
-        load: Reads the sweep.
-        console: A terminal gets a live table, anything else a line for each change.
-
-    Returns:
-        The latest record.
-    """
+    """Show a sweep until it has ended or the user presses Ctrl-C: on a terminal a live table, anywhere else a line for
+    each change. Return the latest record."""
     record = load()
     if not console.is_terminal:
         return _in_lines(record, load, console)

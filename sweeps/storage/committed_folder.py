@@ -24,12 +24,7 @@ FILES_AT_ONCE = 4
 
 
 def commit(store: ObjectStore, folder: Path) -> None:
-    """Upload a sealed folder. After an error, nothing is committed.
-
-    Args:
-        store: The folder's own place in the store.
-        folder: The local folder.
-    """
+    """Upload a sealed folder to its own place in the store. After an error, nothing is committed."""
     seal = json.loads((folder / SEAL_FILE).read_text(encoding="utf-8"))
     store.remove(SEAL_FILE)  # of a folder that this one replaces
     with ThreadPoolExecutor(FILES_AT_ONCE) as threads:
@@ -38,11 +33,8 @@ def commit(store: ObjectStore, folder: Path) -> None:
 
 
 def fetch(store: ObjectStore, folder: Path) -> None:
-    """Download a committed folder, completely or not at all.
-
-    Args:
-        store: The folder's own place in the store.
-        folder: The local folder, which is replaced.
+    """Download a committed folder from its own place in the store, completely or not at all; a local folder is
+    replaced.
 
     Raises:
         FileNotFoundError: The folder is not committed.
@@ -68,12 +60,8 @@ def is_same(store: ObjectStore, folder: Path) -> bool:
 
 
 def copy(source: ObjectStore, target: ObjectStore, replaced: Mapping[str, bytes] = MappingProxyType({})) -> None:
-    """Copy a committed folder to another place in the same store. After an error, nothing is committed there.
-
-    Args:
-        source: The folder's own place in the store.
-        target: Place of the copy.
-        replaced: Files that get another content there.
+    """Copy a committed folder to another place in the same store, where some files get another content. After an error,
+    nothing is committed there.
 
     Raises:
         FileNotFoundError: The folder is not committed.

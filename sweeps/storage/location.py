@@ -38,11 +38,7 @@ def plain(uri: str) -> str:
 
 
 def working_copy(location: str) -> Path:
-    """Return the local folder in which the driver of a sweep in an object store works.
-
-    Args:
-        location: URI of the sweep's folder.
-    """
+    """Return the local folder in which the driver works, for the URI of the sweep's folder in an object store."""
     parent, _, name = plain(location).rpartition("/")
     return cache_folder().absolute() / COPIES / "driver" / _slug(parent) / name
 
@@ -58,11 +54,7 @@ def node_copy(location: str, node: str) -> Path:
 
 
 def record_copy(location: str) -> Path:
-    """Return the local folder with a record of the sweeps in an object store.
-
-    Args:
-        location: URI of the folder of all sweeps.
-    """
+    """Return the local folder with a record of all sweeps in a folder of an object store."""
     return cache_folder().absolute() / COPIES / "records" / _slug(plain(location).rstrip("/"))
 
 

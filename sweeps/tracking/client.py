@@ -197,11 +197,8 @@ def artifact_location(uri: str, experiment: str) -> str | None:
 
 
 def check_port(uri: str) -> None:
-    """Check that a database server accepts connections; without this check, its driver and MLflow may retry for
-    minutes.
-
-    Args:
-        uri: Tracking URI; other stores are not checked.
+    """Check that a database server accepts connections, if a tracking URI is of one; without this check, its driver and
+    MLflow may retry for minutes.
 
     Raises:
         OSError: The server does not accept a connection.

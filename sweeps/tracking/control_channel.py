@@ -34,10 +34,8 @@ logger = logging.getLogger(__name__)
 
 
 def send_request(record: SweepRecord, request: Request) -> str | None:
-    """Send a request to the driver of a running sweep, and wait for the answer.
-
-    Returns:
-        The text of the answer, or None if the sweep ends before answering.
+    """Send a request to the driver of a running sweep, and return the text of its answer; None if the sweep ends before
+    answering.
 
     Raises:
         UserError: The driver refuses the request, or does not answer.

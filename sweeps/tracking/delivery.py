@@ -110,12 +110,7 @@ class Delivery:
         self._outbox.start()
 
     def give_up_after(self, patience_s: float, total_s: float) -> None:
-        """Limit the time of all further calls.
-
-        Args:
-            patience_s: Maximum seconds without a successful call.
-            total_s: Maximum seconds in total.
-        """
+        """Limit the time of all further calls: the seconds without a successful call, and those in total."""
         self.retrier.give_up_after(patience_s, total_s)
         self.upload_retrier.give_up_after(patience_s, total_s)
 
@@ -128,11 +123,8 @@ class Delivery:
         return self._outbox.flush()
 
     def close(self, artifacts: int) -> Remaining:
-        """End the thread of the outbox, and close the journal if nothing remains.
-
-        Args:
-            artifacts: Number of artifacts that could not be uploaded.
-        """
+        """End the thread of the outbox, and close the journal if nothing remains; ``artifacts`` is the number of those
+        that could not be uploaded."""
         points = self._outbox.close()
         remaining = Remaining(points, artifacts, entries=self.journal.position < self.journal.end)
         if not remaining:  # otherwise a thread may still be reading it

@@ -48,11 +48,7 @@ class Forecast:
     """Number of the stage that is forecast; None: the search after its stages, to the end of the sweep."""
 
     def after(self, seconds: float) -> Forecast:
-        """Return the forecast for a later moment, with less time left.
-
-        Args:
-            seconds: Seconds for which the sweep has run since the forecast was made.
-        """
+        """Return the forecast for the moment at which the sweep has run for some more seconds: less time is left."""
         if self.wall_s is None or seconds <= 0:
             return self
         return replace(self, wall_s=Interval(*(max(0.0, each - seconds) for each in self.wall_s)))

@@ -56,12 +56,7 @@ def fetch_histories(uri: str, runs: Sequence[str], metric: str) -> dict[str, lis
 
 def fetch_metric_names(uri: str, runs: Sequence[str]) -> set[str]:
     """Return the names of all metrics that runs have reported, except the best values; names that are too long for
-    MLflow stay truncated.
-
-    Args:
-        uri: Tracking URI.
-        runs: Ids of the runs.
-    """
+    MLflow stay truncated."""
     path = queryable_file(uri)
     if path is None:
         client = connect(uri)

@@ -125,14 +125,7 @@ class Outbox:
                     self._condition.notify_all()
 
     def wait_for_run(self, key: str, timeout_s: float) -> str | None:
-        """Wait until a run is created.
-
-        Args:
-            key: The run.
-            timeout_s: Maximum seconds to wait.
-
-        Returns:
-            MLflow's id of the run, or None after the timeout.
+        """Wait until a run is created, and return MLflow's id of it; None after the timeout.
 
         Raises:
             Refused: MLflow has refused the run.

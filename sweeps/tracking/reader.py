@@ -70,13 +70,7 @@ def fetch_sweep(uri: str, name: str) -> tuple[RawRun, list[RawRun]]:
 
 
 def record_of(uri: str, parent: RawRun, runs: Iterable[RawRun]) -> SweepRecord:
-    """Return a sweep's record.
-
-    Args:
-        uri: Tracking URI of the sweep's store.
-        parent: Run of the sweep itself.
-        runs: The runs of its trials.
-    """
+    """Return a sweep's record, given its own run and those of its trials."""
     tags, now = parent.tags, time.time()
     all_trials = _trials(runs)
     trials = [trial for trial in all_trials if trial.repeat_of is None and trial.stage is None]

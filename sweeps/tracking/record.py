@@ -332,11 +332,8 @@ class SweepRecord:
         return elapsed(sessions, moment)
 
     def took(self, trial: TrialRecord) -> float | None:
-        """Return a trial's duration in seconds, until now while it runs, excluding the pauses between drivers.
-
-        Returns:
-            The duration, or None if the trial's start is not recorded.
-        """
+        """Return a trial's duration in seconds, until now while it runs, excluding the pauses between drivers; None if
+        its start is not recorded."""
         if trial.started is None:
             return None
         return max(0.0, self.elapsed(trial.ended or time.time()) - self.elapsed(trial.started))

@@ -192,12 +192,8 @@ class Recorder:
         return remaining
 
     def restore(self, parent: RawRun, stored: Sequence[RawRun]) -> None:
-        """Continue the record of earlier drivers.
-
-        Args:
-            parent: The sweep's own run in MLflow.
-            stored: The runs of its trials in MLflow, which may lack entries of the journal.
-        """
+        """Continue the record of earlier drivers, given the sweep's own run and those of its trials, which may lack
+        entries of the journal."""
         fold, uploads = self._replay(parent, stored)
         self.earlier = record = record_of(self.ids.tracking_uri, fold.parent, fold.trials.values())
         self.earlier_metrics = fold.metrics

@@ -58,11 +58,7 @@ class StageResult:
     latter has not begun."""
 
     def describe(self, last: int) -> str:
-        """Return the result in a sentence.
-
-        Args:
-            last: Number of the last stage.
-        """
+        """Return the result in a sentence, given the number of the last stage."""
         text = (
             f"stage {self.stage}: {self.ended} of {counted(self.num_trials, 'trial')} with {', '.join(self.overrides)}"
         )

@@ -160,11 +160,8 @@ def _experiments(client: MlflowClient) -> dict[str, str]:
 
 
 def all_pages(ask: Callable[[str | None], PagedList[T]]) -> list[T]:
-    """Return the items of all pages of an MLflow query.
-
-    Args:
-        ask: Returns the page of a token; None for the first page.
-    """
+    """Return the items of all pages of an MLflow query, which is asked for the page of a token; None is that of the
+    first page."""
     page = ask(None)
     found = list(page)
     while page.token:

@@ -64,12 +64,8 @@ class TrialLogs:
         return sorted(int(found[1]) for name in self._names() if (found := _NAME.fullmatch(name)))
 
     def read(self, worker: int, position: int = 0) -> LogPart:
-        """Return the next complete lines of a worker's output. A last line without a line end is returned only after
-        the trial has ended.
-
-        Args:
-            worker: Rank of the worker.
-            position: 0, or ``LogPart.position`` of the previous part.
+        """Return the next complete lines of a worker's output, from 0 or the position of the previous part on. A last
+        line without a line end is returned only after the trial has ended.
 
         Raises:
             UnknownName: The worker has no log.

@@ -18,14 +18,7 @@ MOST_PARAMETERS = 25
 
 
 def trial_note(sweep: str, trial_id: str, trial: TrialProgress, objectives: Objectives) -> str:
-    """Return the description of a trial's run.
-
-    Args:
-        sweep: Name of its sweep.
-        trial_id: Id of the trial.
-        trial: Parameters and progress of the trial.
-        objectives: The sweep's objectives.
-    """
+    """Return the description of a trial's run."""
     parts = [
         f"Trial {trial_id} of `{sweep}`: **{trial.state}**{_how(trial)}",
         *_details(trial, objectives),

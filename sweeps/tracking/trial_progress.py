@@ -52,12 +52,7 @@ class TrialProgress:
 
     @classmethod
     def of(cls, trial: TrialRecord, replayed: TrialProgress | None) -> TrialProgress:
-        """Return the progress of a recorded trial.
-
-        Args:
-            trial: Record of the trial.
-            replayed: Progress from its metrics in the journal.
-        """
+        """Return the progress of a recorded trial, with what its metrics in the journal tell."""
         replayed = replayed or cls({})
         return cls(
             params=trial.params,

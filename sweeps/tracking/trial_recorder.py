@@ -144,12 +144,7 @@ class TrialRecorder:
             self.attach(trial_id, constants.CONFIG_ARTIFACT, config_yaml)
 
     def record_attempt(self, trial_id: str, attempt: int) -> None:
-        """Record that another attempt at a started trial begins.
-
-        Args:
-            trial_id: Id of the trial.
-            attempt: Number of the attempt, from 1.
-        """
+        """Record that another attempt at a started trial begins; attempts count from 1."""
         with self._lock:
             self._trials[trial_id].attempts = attempt
             self._delivery.put(Tags(trial_id, {constants.TAG_ATTEMPT: str(attempt), **self._description(trial_id)}))
@@ -238,13 +233,8 @@ class TrialRecorder:
             return self._trials[trial_id].exploits
 
     def record_spans(self, trial_id: str, spans: Sequence[Span], account: TimeAccount | None = None) -> None:
-        """Record when and on which workers a trial has trained, in all its attempts so far.
-
-        Args:
-            trial_id: A started trial.
-            spans: Spans of the trial.
-            account: Time of its workers by activity, once an attempt has ended.
-        """
+        """Record when and on which workers a trial has trained, in all its attempts so far, and once an attempt has
+        ended, the time of its workers by activity."""
         tags: dict[str, str | None] = {constants.TAG_SPANS: spans_to_text(spans)}
         if account is not None:
             tags[constants.TAG_ACCOUNT] = json.dumps(account.as_json())
@@ -304,13 +294,7 @@ class TrialRecorder:
         self._delivery.put(Tags(trial_id, {constants.TAG_NOTES: notes_to_text(notes)}))
 
     def attach(self, trial_id: str, name: str, text: str) -> None:
-        """Add a text artifact to a trial's run.
-
-        Args:
-            trial_id: A started trial.
-            name: Path of the artifact; it replaces an earlier one.
-            text: Content of the artifact.
-        """
+        """Add a text artifact to the run of a started trial; it replaces an earlier one of the same path."""
         self._delivery.upload(Artifact(trial_id, name, text=text))
 
     def attach_logs(self, trial_id: str) -> None:
