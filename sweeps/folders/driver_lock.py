@@ -128,13 +128,7 @@ def _acquire(lock: FileLock, sweep: str, patience_s: float) -> None:
 
 
 def _wait_for_silence(file: _DriverFile, sweep: str, machine: str, deadline: float) -> None:
-    """Wait until a driver on another machine has ended or counts as dead.
-
-    Args:
-        file: Heartbeat file of the driver.
-        sweep: Name of the sweep.
-        machine: Identity of this machine.
-        deadline: Monotonic time until which its heartbeat may continue.
+    """Wait until a driver on another machine than this one has ended or counts as dead.
 
     Raises:
         UserError: The other driver's heartbeat continues.

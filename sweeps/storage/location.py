@@ -44,12 +44,8 @@ def working_copy(location: str) -> Path:
 
 
 def node_copy(location: str, node: str) -> Path:
-    """Return the local folder in which a node's workers keep a trial's files while they train it.
-
-    Args:
-        location: URI of the trial's folder.
-        node: Ray's id of the node, which is part of the path because nodes may share the cache.
-    """
+    """Return the local folder in which a node's workers keep a trial's files while they train it, for the URI of the
+    trial's folder. Ray's id of the node is part of the path, because nodes may share the cache."""
     return cache_folder().absolute() / COPIES / "workers" / node[:12] / _slug(plain(location))
 
 

@@ -171,11 +171,7 @@ class ObjectStore:
 
 
 def checked_store(key: str, uri: str) -> ObjectStore:
-    """Return an object store after checking that it accepts objects.
-
-    Args:
-        key: Config key that has the URI, for the error message.
-        uri: Address of the folder.
+    """Return the object store of a URI in a config key after checking that it accepts objects.
 
     Raises:
         UserError: There is no such store, or it refuses; the message says why.

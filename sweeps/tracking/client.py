@@ -141,10 +141,6 @@ def request_limits(timeout_s: float, retries: int = 0) -> Iterator[None]:
     """Limit the time and the retries of MLflow's HTTP requests of this thread inside a ``with`` block.
 
     By default the silent retries of one call may take four minutes. Limits in the environment take precedence.
-
-    Args:
-        timeout_s: Maximum seconds to wait for an answer.
-        retries: Number of retries.
     """
     before = dict(_limits.__dict__)
     # A pair, which `requests` takes too: the seconds to connect and those to wait for an answer.

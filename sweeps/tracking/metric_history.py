@@ -35,11 +35,6 @@ def fetch_histories(uri: str, runs: Sequence[str], metric: str) -> dict[str, lis
     """Return the finite values of a metric by run, in the order of the steps; runs without values are left out.
 
     If a step was reported twice, as a trial of population based training may do, the later value counts.
-
-    Args:
-        uri: Tracking URI.
-        runs: Ids of the runs.
-        metric: Name of the metric, as it was reported.
     """
     path, name = queryable_file(uri), to_name(metric)
     runs = [run for run in runs if run]  # MLflow may have removed one

@@ -287,13 +287,8 @@ class Outbox:
 
 
 def _by_run(entries: Iterable[Entry], known: Mapping[str, str]) -> tuple[Mapping[str, _Batch], int]:
-    """Combine entries by run; return the batches, and the number of metric values in them.
-
-    Args:
-        entries: The entries.
-        known: MLflow's ids of the existing runs. For any other key, entries before the creation of its run belong to a
-            run that a person has deleted.
-    """
+    """Combine entries by run; return the batches, and the number of metric values in them. Of runs without a known id,
+    entries before their creation belong to a run that a person has deleted."""
     batches: dict[str, _Batch] = {}
     points = 0
     for entry in entries:

@@ -149,14 +149,7 @@ class Recorder:
             )
 
     def update(self, counts: Mapping[str, int], front: Front, time: Mapping[str, Any]) -> None:
-        """Record the sweep's status; may be called often.
-
-        Args:
-            counts: Trials by state.
-            front: Id, values and parameters of the best trial, or of each trial of the Pareto front with several
-                objectives.
-            time: Durations and usage, as ``UsageMeter.summary`` returns them.
-        """
+        """Record the sweep's status; may be called often. The time is that of ``UsageMeter.summary``."""
         self._status.update(counts, front, time)
 
     def attach(self, files: Mapping[str, str], tags: Mapping[str, str]) -> None:

@@ -38,13 +38,8 @@ class RawRun:
 
 
 def fetch_runs(uri: str, tags: Mapping[str, str], *, deleted: bool = False) -> list[RawRun]:
-    """Return the runs that have all of the given tags, in the order of their start.
-
-    Args:
-        uri: Tracking URI.
-        tags: At least one tag and its value.
-        deleted: Whether to return deleted runs that MLflow still keeps, instead of the active ones.
-    """
+    """Return the runs that have all of the given tags, at least one, in the order of their start: the active ones, or
+    the deleted ones that MLflow still keeps."""
     path = queryable_file(uri)
     runs = _from_client(uri, tags, deleted) if path is None else _from_sqlite(path, tags, deleted)
     return sorted(runs, key=lambda run: (run.started, run.run_id))

@@ -133,16 +133,10 @@ class TrialLogs:
 
 
 def _from(data: bytes, position: int) -> tuple[bytes, int, bool]:
-    """Return the bytes of a log after a position in the worker's output, of which the log may omit a part.
+    """Return the bytes of a log after a position in everything that the worker has printed, of which the log may omit a
+    part; the position at which they begin, and whether there are more after them.
 
     If the position is in the omitted part, the notice about it comes first.
-
-    Args:
-        data: The log.
-        position: Position in everything that was printed.
-
-    Returns:
-        The bytes, the position in the output at which they begin, and whether there are more after them.
     """
     notice = LEFT_OUT.search(data)
     if notice is None:
