@@ -169,7 +169,7 @@ class Server:
         self.port = free_port()
         self.uri = f"{'https' if certificate else 'http'}://127.0.0.1:{self.port}"
         self._options = ["--artifacts-destination", artifacts or str(folder / "artifacts"), *options]
-        # An idle connection is kept: by default for five seconds, which is how late the answers of a slow proxy come.
+        # An idle connection is kept; by default it is closed after five seconds.
         web = "--timeout-keep-alive 60"
         if certificate:
             web += f" --ssl-certfile {certificate[0]} --ssl-keyfile {certificate[1]}"

@@ -81,7 +81,7 @@ class _Channel:
             self._store.write(_object(name), text.encode())
 
     def read(self, name: str) -> dict[str, Any]:
-        text = self._tags().get(name) if self._store is None else self._store.read(_object(name))
+        text: str | bytes | None = self._tags().get(name) if self._store is None else self._store.read(_object(name))
         found: dict[str, Any] = json.loads(text or "{}")
         return found
 
