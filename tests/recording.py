@@ -140,6 +140,7 @@ def history(uri: str, run_id: str, name: str) -> list[tuple[int, float]]:
 def artifact_files(uri: str, run_id: str, path: str, folder: Path) -> dict[str, str]:
     from mlflow.artifacts import download_artifacts
 
+    folder.mkdir(exist_ok=True)
     root = Path(download_artifacts(run_id=run_id, artifact_path=path, tracking_uri=uri, dst_path=str(folder)))
     return {file.relative_to(root).as_posix(): file.read_text() for file in root.rglob("*") if file.is_file()}
 

@@ -65,11 +65,7 @@ def weights_note(record: SweepRecord, trial: TrialRecord) -> str:
 
 
 def _from_store(store: ObjectStore, target: Path) -> Path:
-    """Download a checkpoint from an object store, without the training state.
-
-    Raises:
-        UserError: The store does not answer, or the checkpoint is no longer there.
-    """
+    """Download a checkpoint from an object store, without the training state."""
     try:
         names = store.names()
         for name in names:

@@ -205,11 +205,7 @@ TASKS = {
 
 
 def _of_users_training(folder: Path) -> Flavour:
-    """Return the flavour for files that a user's own training has saved for transformers.
-
-    Raises:
-        ValueError: The folder is not one of transformers, or contains only adapters.
-    """
+    """Return the flavour for files that a user's own training has saved for transformers."""
     import transformers
 
     if (folder / ADAPTER_CONFIG).is_file():

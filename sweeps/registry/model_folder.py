@@ -151,11 +151,7 @@ CLASSES_OF_ADAPTERS = {
 
 def _write_merged_adapters(checkpoint: Path, folder: Path) -> None:
     """Merge the adapters that a user's own training has saved, as PEFT and TRL write them, into their base model, and
-    write the result.
-
-    Raises:
-        ValueError: The checkpoint has no adapters, or their base cannot be loaded.
-    """
+    write the result."""
     import peft
     from transformers import AutoTokenizer
 

@@ -63,11 +63,6 @@ class StateMirror:
     """Mirrors the top-level files of a sweep's folder into an object store, from ``start`` to ``close``."""
 
     def __init__(self, store: ObjectStore, folder: Path) -> None:
-        """
-        Args:
-            store: Place of the sweep's folder in the store.
-            folder: The driver's folder on this machine.
-        """
         self._store, self._folder = store, folder
         self._session = ""
         self._files: dict[str, _Copied] = {}

@@ -57,11 +57,8 @@ class ArtifactUploader:
     ) -> None:
         """Prepare the uploader; its thread starts with the first artifact.
 
-        Args:
-            client: A client of the tracking store.
-            retrier: Repeats the client's failing calls.
-            wait_for_run: Returns MLflow's id of a run, after waiting at most this many seconds for its creation.
-            done: Called on the thread for each artifact, with its URI, or None if it can never be uploaded.
+        ``wait_for_run`` returns MLflow's id of a run, after waiting at most some seconds for its creation. ``done`` is
+        called on the thread for each artifact, with its URI, or None if it can never be uploaded.
         """
         self._client = client
         self._retrier = retrier
@@ -172,11 +169,8 @@ class ArtifactUploader:
             self._due.setdefault(key, time.monotonic() + after_s)
 
     def _attempt(self, run_id: str, artifact: Artifact) -> bool:
-        """Upload an artifact; return whether it was complete.
-
-        Raises:
-            Superseded: A newer version of the artifact waits, or other artifacts have their turn.
-        """
+        """Upload an artifact; return whether it was complete. Raise ``Superseded`` if a newer version of it waits, or
+        other artifacts have their turn."""
         key = artifact.key, artifact.name
         if key in self._queue:
             raise Superseded

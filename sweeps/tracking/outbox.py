@@ -72,15 +72,8 @@ class Outbox:
         beat: Callable[[], None],
         beat_s: float,
     ) -> None:
-        """
-        Args:
-            client: A client of the tracking store.
-            retrier: Repeats the client's failing calls.
-            journal: The journal to deliver.
-            ids: The sweep's ids in this store; the journal may have been started with another store.
-            beat: Function that the thread calls regularly.
-            beat_s: Seconds between two calls of ``beat``.
-        """
+        """The ids are those in this store; the journal may have been started with another one. The thread calls
+        ``beat`` every ``beat_s`` seconds."""
         self._client, self._retrier, self._journal = client, retrier, journal
         self._beat, self._beat_s, self._next_beat = beat, beat_s, time.monotonic() + beat_s
         self._earlier_end = journal.end
@@ -112,11 +105,7 @@ class Outbox:
             self._run_ids.update(run_ids)
 
     def put(self, entry: Entry) -> None:
-        """Write an entry to the journal; it is delivered soon.
-
-        Raises:
-            StorageFailed: The journal cannot be written.
-        """
+        """Write an entry to the journal; it is delivered soon."""
         self._journal.append(entry)
         if isinstance(entry, Points):
             with self._condition:
@@ -177,11 +166,7 @@ class Outbox:
                         self._retrier.call(self._beat)
 
     def deliver(self) -> bool:
-        """Deliver the next batch; return whether there was one.
-
-        Raises:
-            GaveUp: The retrier has given up.
-        """
+        """Deliver the next batch; return whether there was one."""
         start = self._journal.position
         entries, end = self._journal.read(start, BATCH_BYTES)
         if end == start:

@@ -53,14 +53,6 @@ class TrialRecorder:
         commit: Mapping[str, str],
         checkpoints: Literal["copy", "reference", "none"],
     ) -> None:
-        """
-        Args:
-            delivery: Receives the entries to record.
-            ids: The sweep's ids in MLflow.
-            sweep: The sweep.
-            commit: Tags that name the git commit.
-            checkpoints: Upload checkpoints as artifacts, record only their URIs, or neither.
-        """
         self._delivery, self._ids, self._sweep = delivery, ids, sweep
         self._commit, self._checkpoints = dict(commit), checkpoints
         self._trials: dict[str, TrialProgress] = {}

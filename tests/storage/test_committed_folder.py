@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from s3_server import BUCKET, s3_server
+from waiting import wait_until
 
 from sweeps.errors import UserError
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, is_pinned, pin, release, take_over
@@ -76,10 +76,7 @@ def test_an_upload_that_is_killed_commits_nothing_and_can_be_repeated(
     reseal(checkpoint)
     trial = ObjectStore(f"{bucket}/sweeps/killed/trials/0001")
     uploader = subprocess.Popen([sys.executable, "-c", COMMIT, (trial / checkpoint.name).uri, str(checkpoint)])
-    until = time.monotonic() + 60
-    while not trial.names():
-        assert time.monotonic() < until
-        assert uploader.poll() is None
+    wait_until(trial.names, every_s=0.01)
     uploader.kill()
     uploader.wait()
     assert trial.names()

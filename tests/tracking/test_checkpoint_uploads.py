@@ -16,8 +16,6 @@ from sweeps.tracking.held_checkpoints import hold
 from sweeps.tracking.journal import is_delivered
 from sweeps.tracking.reader import load_sweep
 
-# --- checkpoints -------------------------------------------------------------------------------------------------
-
 
 def make_checkpoint(folder: Path, *names: str) -> Path:
     for name in names:
@@ -56,7 +54,6 @@ def test_a_reported_checkpoint_is_copied_also_when_the_training_has_removed_it(
         assert dropped is not None
     trial = load_sweep(uri, "digits-1").trials[0]
     for kind, step in (("last", 3), ("best", 2)):
-        (tmp_path / kind).mkdir()
         files = artifact_files(uri, trial.run_id, f"checkpoints/{kind}", tmp_path / kind)
         assert files == {"model.bin": f"step-{step:08}/model.bin"}
     assert not (root / "uploads").exists()
@@ -111,7 +108,6 @@ def test_a_checkpoint_with_a_link_to_an_earlier_one_is_copied_whole(uri: str, tm
         shutil.rmtree(checkpoint)
         recorder.trials.record_checkpoint("0", str(checkpoint), "last", held=held)
     trial = load_sweep(uri, "digits-1").trials[0]
-    (tmp_path / "out").mkdir()
     files = artifact_files(uri, trial.run_id, "checkpoints/last", tmp_path / "out")
     assert files == {"model.bin": "step-00000002/model.bin", "vocabulary": "step-00000001/vocabulary"}
 
@@ -130,7 +126,6 @@ def test_only_the_newest_of_the_checkpoints_that_wait_is_copied(
             shutil.rmtree(folder)
     recorder.close("finished")
     trial = load_sweep(uri, "digits-1").trials[0]
-    (tmp_path / "out").mkdir()
     assert artifact_files(uri, trial.run_id, "checkpoints/last", tmp_path / "out") == {"model.bin": "c2/model.bin"}
     assert not caplog.messages
 

@@ -18,8 +18,6 @@ from waiting import wait_until
 from sweeps.errors import TrackingUnreachable
 from sweeps.tracking.reader import list_sweeps, load_sweep
 
-# --- a server that is away ---------------------------------------------------------------------------------------
-
 
 def test_an_unreachable_server_is_named_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", raising=False)

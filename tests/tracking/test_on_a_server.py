@@ -85,7 +85,6 @@ def test_a_newer_checkpoint_replaces_the_older_whole(
         recorder.trials.record_checkpoint("0", checkpoint("three", "model.bin"), "last")
     trial = load_sweep(store, "replaced").trials[0]
     assert trial.checkpoint == f"runs:/{trial.run_id}/checkpoints/best"
-    (tmp_path / "out").mkdir()
     files = artifact_files(store, trial.run_id, "checkpoints", tmp_path / "out")
     assert files == {
         "best/model.bin": "two/model.bin",
