@@ -170,7 +170,7 @@ def print_cleaning(cleaning: Cleaning, removals: Collection[Removal], console: C
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name, justify in (("sweep", "left"), ("trials", "right"), ("checkpoints", "right"), ("kept", "left")):
         table.add_column(name, justify=justify, no_wrap=name == "sweep")  # type: ignore[arg-type]
-    for record in _records(removals):
+    for record in {each.record.sweep: each.record for each in removals}.values():
         own = [each for each in removals if each.record is record]
         kept = ", ".join(dict.fromkeys(trial.trial for trial in best_trials(record, cleaning.policy.keep_best)))
         size = describe_size(sum(each.size for each in own))
@@ -186,7 +186,3 @@ def print_cleaning(cleaning: Cleaning, removals: Collection[Removal], console: C
         )
     if cleaning.policy.runs:
         console.print("MLflow keeps deleted runs until `mlflow gc`", highlight=False, markup=False)
-
-
-def _records(removals: Collection[Removal]) -> list[SweepRecord]:
-    return list({each.record.sweep: each.record for each in removals}.values())

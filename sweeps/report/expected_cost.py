@@ -193,7 +193,8 @@ def expected_cost(work: Workload, past: Sequence[PastSweep]) -> ExpectedCost | N
             )
     if work.stop.wall_hours is not None:
         walls = [min(wall, work.stop.wall_hours * 3600) for wall in walls]
-    costs = [_cost(work, work.hourly_cost, total) for total in totals] if work.hourly_cost is not None else []
+    budget = work.stop.cost.limit if work.stop.cost is not None else math.inf
+    costs = [] if work.hourly_cost is None else [min(total * work.hourly_cost / 3600, budget) for total in totals]
     gpus = work.per_trial.get("GPU", 0.0)
     hours = [min(gpus * total / 3600, work.stop.gpu_hours or math.inf) for total in totals] if gpus else []
     return ExpectedCost(
@@ -230,9 +231,3 @@ def _hourly_cost(config: SweepConfig, *, use_gpu: bool) -> float | None:
     pools: list[str | None] = [*config.scaling.trial_pools] or [None]
     placed = [config.in_pool(name) for name in pools]
     return max(each.hourly_cost(reserved_per_trial(each, use_gpu=use_gpu)) for each in placed)
-
-
-def _cost(work: Workload, per_hour: float, total_s: float) -> float:
-    """Cost of all trainings, limited by the budget."""
-    limit = work.stop.cost.limit if work.stop.cost is not None else math.inf
-    return min(total_s * per_hour / 3600, limit)
