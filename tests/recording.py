@@ -11,7 +11,8 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,15 @@ def open_recorder(
         description="Digits.",
     )
     return Recorder.open(uri, experiment, info, **more)
+
+
+@contextmanager
+def one_trial(uri: str, sweep: str = "digits-1", **options: Any) -> Iterator[Recorder]:
+    """Recorder of a sweep whose trial ``0`` has started; at the end of the block the sweep is recorded whole."""
+    recorder = open_recorder(uri, sweep, **options)
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    yield recorder
+    assert not recorder.close("finished")
 
 
 def record_small_sweep(uri: str, sweep: str = "digits-1", config: str = CONFIG, status: str = "finished") -> None:
@@ -130,6 +140,7 @@ def history(uri: str, run_id: str, name: str) -> list[tuple[int, float]]:
 def artifact_files(uri: str, run_id: str, path: str, folder: Path) -> dict[str, str]:
     from mlflow.artifacts import download_artifacts
 
+    folder.mkdir(exist_ok=True)
     root = Path(download_artifacts(run_id=run_id, artifact_path=path, tracking_uri=uri, dst_path=str(folder)))
     return {file.relative_to(root).as_posix(): file.read_text() for file in root.rglob("*") if file.is_file()}
 
@@ -159,7 +170,7 @@ class Server:
         self.port = free_port()
         self.uri = f"{'https' if certificate else 'http'}://127.0.0.1:{self.port}"
         self._options = ["--artifacts-destination", artifacts or str(folder / "artifacts"), *options]
-        # An idle connection is kept: by default for five seconds, which is how late the answers of a slow proxy come.
+        # An idle connection is kept; by default it is closed after five seconds.
         web = "--timeout-keep-alive 60"
         if certificate:
             web += f" --ssl-certfile {certificate[0]} --ssl-keyfile {certificate[1]}"

@@ -61,10 +61,8 @@ class CheckpointStorage:
 
     def remove(self, record: SweepRecord, trial: TrialRecord, *, run: bool) -> None:
         """Remove a trial's checkpoints and the tags that name them; with ``run``, also its MLflow run."""
-        folders, stored = (
-            list(storage_folders(record, trial)),
-            [store for store, _ in stored_checkpoints(record, trial)],
-        )
+        folders = list(storage_folders(record, trial))
+        stored = [store for store, _ in stored_checkpoints(record, trial)]
         tags = self._client.get_run(trial.run_id).data.tags
         for tag in CHECKPOINT_TAGS.values():
             if tag in tags and (_names_removed(tags[tag], folders) or _is_in(tags[tag], stored)):

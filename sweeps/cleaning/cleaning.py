@@ -48,11 +48,7 @@ class Cleaning:
         return sum(each.size for each in self.removals)
 
     def as_json(self, *, done: bool) -> dict[str, Any]:
-        """Return the document of ``clean --json``.
-
-        Args:
-            done: Whether the removals were made.
-        """
+        """Return the document of ``clean --json``, which also tells whether the removals were made."""
         return {
             "done": done,
             "size": self.size,
@@ -71,15 +67,8 @@ class Cleaning:
 
 
 def clean_by(uri: str, names: Sequence[str], *, dry_run: bool, **options: Unpack[CleanOptions]) -> Cleaning:
-    """Remove the checkpoints that the options of ``clean`` select (see ``read_policy``); return the removals that were
-    made.
-
-    Args:
-        uri: MLflow store.
-        names: Names of sweeps; none: all.
-        dry_run: Remove nothing, and return the removals that would be made.
-        **options: See ``read_policy``.
-    """
+    """Remove the checkpoints that the options of ``clean`` select, of some sweeps or, without names, of all; return the
+    removals that were made. A dry run removes nothing, and returns those that would be made."""
     cleaning = plan_cleaning(uri, names, read_policy(names, **options))
     return cleaning if dry_run else replace(cleaning, removals=clean(uri, cleaning))
 
@@ -110,12 +99,8 @@ def plan_cleaning(uri: str, names: Sequence[str], policy: Policy) -> Cleaning:
 
 
 def clean(uri: str, cleaning: Cleaning) -> list[Removal]:
-    """Remove what the cleaning selected. Each sweep is locked and read again first: trials of a sweep that now runs,
-    and trials that are now among the best, are left out.
-
-    Returns:
-        The removals that were made.
-    """
+    """Remove what the cleaning selected, and return the removals that were made. Each sweep is locked and read again
+    first: trials of a sweep that now runs, and trials that are now among the best, are left out."""
     client = connect(uri)
     storage = CheckpointStorage(client)
     done: list[Removal] = []
@@ -185,7 +170,7 @@ def print_cleaning(cleaning: Cleaning, removals: Collection[Removal], console: C
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name, justify in (("sweep", "left"), ("trials", "right"), ("checkpoints", "right"), ("kept", "left")):
         table.add_column(name, justify=justify, no_wrap=name == "sweep")  # type: ignore[arg-type]
-    for record in _records(removals):
+    for record in {each.record.sweep: each.record for each in removals}.values():
         own = [each for each in removals if each.record is record]
         kept = ", ".join(dict.fromkeys(trial.trial for trial in best_trials(record, cleaning.policy.keep_best)))
         size = describe_size(sum(each.size for each in own))
@@ -201,7 +186,3 @@ def print_cleaning(cleaning: Cleaning, removals: Collection[Removal], console: C
         )
     if cleaning.policy.runs:
         console.print("MLflow keeps deleted runs until `mlflow gc`", highlight=False, markup=False)
-
-
-def _records(removals: Collection[Removal]) -> list[SweepRecord]:
-    return list({each.record.sweep: each.record for each in removals}.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import TypedDict, Unpack
 
 from sweeps.errors import ConfigError
 
@@ -33,49 +33,34 @@ class Policy:
 
 
 class CleanOptions(TypedDict):
-    """Options of ``clean`` as typed; see ``read_policy``."""
+    """Options of ``clean`` as typed, for the conditions of ``Policy``."""
 
     older_than: str | None
+    """Minimum age, such as ``30d``."""
     keep_last: int | None
     max_size: str | None
+    """Maximum size, such as ``50GiB``."""
     keep_best: int
     runs: bool
     unfinished: bool
 
 
-def read_policy(
-    names: Sequence[str],
-    *,
-    older_than: str | None,
-    keep_last: int | None,
-    max_size: str | None,
-    keep_best: int,
-    runs: bool,
-    unfinished: bool,
-) -> Policy:
-    """Return the policy for the options of ``clean``.
-
-    Args:
-        names: Names of sweeps.
-        older_than: Minimum age, such as ``30d``.
-        keep_last: Number of the newest sweeps to keep.
-        max_size: Maximum size, such as ``50GiB``.
-        keep_best: Number of the best trials of each sweep to keep.
-        runs: Remove runs, too.
-        unfinished: Clean interrupted and stopped sweeps, too.
+def read_policy(names: Sequence[str], **options: Unpack[CleanOptions]) -> Policy:
+    """Return the policy for the sweeps' names and the options of ``clean``.
 
     Raises:
         ConfigError: An age or a size cannot be read, or no option limits what is removed.
     """
+    older_than, keep_last, max_size = options["older_than"], options["keep_last"], options["max_size"]
     if not names and older_than is None and keep_last is None and max_size is None:
         raise ConfigError("name what to remove: sweeps, --older-than 30d, --keep-last 10 or --max-size 50GiB")
     return Policy(
-        keep_best=keep_best,
+        keep_best=options["keep_best"],
         keep_last=keep_last or 0,
         older_than_s=None if older_than is None else parse_age(older_than),
         max_size=None if max_size is None else parse_size(max_size),
-        runs=runs,
-        unfinished=unfinished,
+        runs=options["runs"],
+        unfinished=options["unfinished"],
     )
 
 

@@ -43,11 +43,8 @@ class Format:
         return {VERSION: self.version, WRITTEN_BY: release(), **document}
 
     def brought_forward(self, document: Document, where: str) -> Document:
-        """Return a document converted to the current version, with the version and release that wrote it.
-
-        Args:
-            document: The document as it was read.
-            where: Path of its file, for the message.
+        """Return a document as it was read, converted to the current version, with the version and release that wrote
+        it.
 
         Raises:
             NewerVersion: A later release wrote it.
@@ -60,13 +57,7 @@ class Format:
 
 
 def check_not_newer(where: str, found: int, known: int, written_by: str | None) -> None:
-    """Check that this release can read a file.
-
-    Args:
-        where: Path of the file, for the message.
-        found: Version of the file.
-        known: The highest version that this release reads.
-        written_by: The release that wrote it, if known.
+    """Check that this release, which reads versions up to ``known``, can read a file.
 
     Raises:
         NewerVersion: A later release wrote it.

@@ -111,11 +111,7 @@ def is_held(folder: Path) -> bool:
 
 
 def _acquire(lock: FileLock, sweep: str, patience_s: float) -> None:
-    """Acquire the lock, which another driver on this machine may hold.
-
-    Raises:
-        UserError: The other driver keeps the lock for longer.
-    """
+    """Acquire the lock, unless another driver on this machine holds it for longer."""
     try:
         lock.acquire(timeout=0)
     except Timeout:
@@ -128,17 +124,8 @@ def _acquire(lock: FileLock, sweep: str, patience_s: float) -> None:
 
 
 def _wait_for_silence(file: _DriverFile, sweep: str, machine: str, deadline: float) -> None:
-    """Wait until a driver on another machine has ended or counts as dead.
-
-    Args:
-        file: Heartbeat file of the driver.
-        sweep: Name of the sweep.
-        machine: Identity of this machine.
-        deadline: Monotonic time until which its heartbeat may continue.
-
-    Raises:
-        UserError: The other driver's heartbeat continues.
-    """
+    """Wait until a driver on another machine than this one has ended or counts as dead, unless its heartbeat goes on
+    until the deadline."""
     last = file.read()
     if last is None or last["machine"] == machine:
         return  # the lock excludes drivers on this machine

@@ -23,12 +23,7 @@ def logs_folder(sweep: Path, trial: str) -> Path:
 
 
 def logs_location(sweep: str, trial: str) -> str:
-    """Return the path or URI of the folder of a trial's logs.
-
-    Args:
-        sweep: Path or URI of the sweep's folder.
-        trial: The trial's id.
-    """
+    """Return the path or URI of the folder of a trial's logs, below that of the sweep's folder."""
     return joined(sweep, f"trials/{trial}/{LOGS}")
 
 
@@ -48,13 +43,8 @@ def flight_record_name(attempt: int, rank: int) -> str:
 
 
 def traceback_text(trial: str, attempt: int, errors: Sequence[WorkerError]) -> str:
-    """Return the content of the file with the tracebacks of a failed attempt.
-
-    Args:
-        trial: The trial's id.
-        attempt: Number of the attempt, from 1.
-        errors: Errors of its workers, the cause first.
-    """
+    """Return the content of the file with the tracebacks of a failed attempt, whose number counts from 1. The first
+    error is the cause."""
     parts = [f"trial {trial}, attempt {attempt}: {errors[0].described}\n"]
     parts += [f"\n--- worker {each.rank} on {each.node} ---\n{each.traceback.rstrip()}\n" for each in errors]
     return "".join(parts)

@@ -90,16 +90,8 @@ class Provenance:
 
 
 def collect_provenance(command: str, seed: int, trainings: Iterable[Training]) -> tuple[Provenance, str]:
-    """Collect the current provenance, which takes about a second.
-
-    Args:
-        command: The command line.
-        seed: Seed of the sweep.
-        trainings: Configs of every kind of trial, which name the data.
-
-    Returns:
-        The provenance, and the changes since the commit as a diff.
-    """
+    """Collect the current provenance, which takes about a second; return it, and the changes since the commit as a
+    diff. The data are named by the configs of every kind of trial."""
     code = checkout()
     diff = code.diff if code is not None else ""
     provenance = Provenance(

@@ -27,13 +27,8 @@ class AdapterOnBase(PythonModel):
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
 
     def predict(self, context: PythonModelContext, model_input: Any, params: dict[str, Any] | None = None) -> list[str]:
-        """Return the completion of each text.
-
-        Args:
-            context: MLflow's context, not used.
-            model_input: A list of texts, or a table with one column.
-            params: Arguments of transformers' ``generate``: ``max_new_tokens``, ``do_sample``, ``temperature``.
-        """
+        """Return the completion of each text of a list, or of a table with one column. The parameters are arguments of
+        transformers' ``generate``: ``max_new_tokens``, ``do_sample``, ``temperature``."""
         texts = model_input.iloc[:, 0].tolist() if hasattr(model_input, "iloc") else list(model_input)
         return [self._complete(str(text), params or {}) for text in texts]
 

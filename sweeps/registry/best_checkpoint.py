@@ -20,13 +20,8 @@ if TYPE_CHECKING:
 
 
 def fetch_checkpoint(record: SweepRecord, trial: TrialRecord, target: Path) -> Path:
-    """Return the folder of a trial's best checkpoint, or of its last one if there is no best. The training state, which
-    is larger than the model, is not downloaded.
-
-    Args:
-        record: The trial's sweep.
-        trial: The trial.
-        target: Folder to download it to, if it is not on this machine.
+    """Return the folder of a trial's best checkpoint, or of its last one if there is no best. If it is not on this
+    machine, it is downloaded to ``target``, without the training state, which is larger than the model.
 
     Raises:
         UserError: The checkpoint cannot be found from this machine.
@@ -70,11 +65,7 @@ def weights_note(record: SweepRecord, trial: TrialRecord) -> str:
 
 
 def _from_store(store: ObjectStore, target: Path) -> Path:
-    """Download a checkpoint from an object store, without the training state.
-
-    Raises:
-        UserError: The store does not answer, or the checkpoint is no longer there.
-    """
+    """Download a checkpoint from an object store, without the training state."""
     try:
         names = store.names()
         for name in names:

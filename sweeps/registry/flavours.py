@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 CLASS_SCORES = 2
 """Number of dimensions of a classifier's output: samples and classes."""
+_TRAINING_LIBRARY = str(Path(sweeps_train.__file__).parent)
+"""Folder that is copied into a registered model whose loader imports ``sweeps_train``."""
 EXAMPLES = 2
 """Number of samples in an input example; with one sample, torch would treat the batch size as a constant."""
 
@@ -108,16 +110,17 @@ def _adapter(folder: Path) -> Flavour:
     config = read_training_config(folder).model
     quantized = ("bitsandbytes", "accelerate") if isinstance(config, CausalLM) and config.quantization != "none" else ()
     needed = ("torch", "transformers", "peft", "safetensors", "pydantic", "numpy", "datasets", *quantized)
-    return Flavour(
-        mlflow.pyfunc,
-        {
-            "python_model": str(Path(__file__).parent / "adapter_on_base.py"),
-            "artifacts": {"checkpoint": str(folder)},
-            "code_paths": [str(Path(sweeps_train.__file__).parent)],
-            "signature": _text_signature(),
-            "pip_requirements": _pinned(*needed),
-        },
-    )
+    return Flavour(mlflow.pyfunc, _loaded_by("adapter_on_base", folder, needed) | {"signature": _text_signature()})
+
+
+def _loaded_by(loader: str, checkpoint: Path, needed: Sequence[str], own_code: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the arguments of ``mlflow.pyfunc.save_model`` for a checkpoint that a file of this package loads."""
+    return {
+        "python_model": str(Path(__file__).parent / f"{loader}.py"),
+        "artifacts": {"checkpoint": str(checkpoint)},
+        "code_paths": [_TRAINING_LIBRARY, *own_code],
+        "pip_requirements": _pinned(*needed),
+    }
 
 
 def _estimator(folder: Path) -> Flavour:
@@ -145,17 +148,11 @@ def _rows(
 
     encoding = load_encoding(folder)
     needed = ("torch", "safetensors", "pydantic", "numpy", "pandas", "pyarrow", *libraries)
-    return Flavour(
-        mlflow.pyfunc,
-        {
-            "python_model": str(Path(__file__).parent / "row_predictor.py"),
-            "artifacts": {"checkpoint": str(folder)},
-            "code_paths": [str(Path(sweeps_train.__file__).parent), *own_code],
-            "signature": _row_signature(encoding, has_probabilities=has_probabilities),
-            "input_example": pd.DataFrame([example_row(encoding)]),
-            "pip_requirements": _pinned(*needed),
-        },
-    )
+    columns = {
+        "signature": _row_signature(encoding, has_probabilities=has_probabilities),
+        "input_example": pd.DataFrame([example_row(encoding)]),
+    }
+    return Flavour(mlflow.pyfunc, _loaded_by("row_predictor", folder, needed, own_code) | columns)
 
 
 def _row_signature(encoding: TableEncoding, *, has_probabilities: bool) -> ModelSignature:
@@ -208,11 +205,7 @@ TASKS = {
 
 
 def _of_users_training(folder: Path) -> Flavour:
-    """Return the flavour for files that a user's own training has saved for transformers.
-
-    Raises:
-        ValueError: The folder is not one of transformers, or contains only adapters.
-    """
+    """Return the flavour for files that a user's own training has saved for transformers."""
     import transformers
 
     if (folder / ADAPTER_CONFIG).is_file():
@@ -253,7 +246,7 @@ def _image(config: TrainingConfig, folder: Path) -> Flavour:
         arguments["serialization_format"] = "pt2"
     else:
         arguments["serialization_format"] = "pickle"
-        code = [str(Path(sweeps_train.__file__).parent), *_own_code(config)]
+        code = [_TRAINING_LIBRARY, *_own_code(config)]
     inputs = Schema([TensorSpec(given, (-1, *example.shape[1:]))])
     names = class_names_of(config, model, answer.shape[-1]) if answer.ndim == CLASS_SCORES else ()
     if not names:

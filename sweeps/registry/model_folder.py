@@ -78,12 +78,7 @@ def save_model(
 
 
 def write_model(checkpoint: Path, folder: Path, *, merged: bool) -> None:
-    """Write the model of a checkpoint into an empty folder.
-
-    Args:
-        checkpoint: Folder of the checkpoint.
-        folder: Empty folder.
-        merged: Merge LoRA adapters into their base.
+    """Write the model of a checkpoint into an empty folder, with LoRA adapters merged into their base if that is asked.
 
     Raises:
         ValueError: The model cannot be loaded.
@@ -156,11 +151,7 @@ CLASSES_OF_ADAPTERS = {
 
 def _write_merged_adapters(checkpoint: Path, folder: Path) -> None:
     """Merge the adapters that a user's own training has saved, as PEFT and TRL write them, into their base model, and
-    write the result.
-
-    Raises:
-        ValueError: The checkpoint has no adapters, or their base cannot be loaded.
-    """
+    write the result."""
     import peft
     from transformers import AutoTokenizer
 

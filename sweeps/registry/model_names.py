@@ -14,14 +14,8 @@ FORBIDDEN = r"[/:.%\"'\\]"
 
 
 def retrained_model(config: SweepConfig, name: str | None, conf: str) -> str | None:
-    """Return the name under which a retraining registers its model, by default that of the conf; None if it does not
-    register one.
-
-    Args:
-        config: Config of the retraining.
-        name: Name that was asked for; None for the default.
-        conf: Name of the conf, from which the default is made.
-    """
+    """Return the name under which a retraining registers its model: the one that was asked for, or the default, which
+    is made of the conf's name. None if it does not register one."""
     if name is not None or why_not_registered(config) is not None:
         return name
     return re.sub(FORBIDDEN, "-", conf)
@@ -36,25 +30,13 @@ def check_model(
     merged: bool,
     is_trained: bool = False,
 ) -> None:
-    """Check that a sweep's best model can be registered, and saved into a folder.
-
-    Args:
-        config: The sweep's config.
-        name: Name of the registered model; None to register none.
-        alias: Alias of the new version; None for none.
-        folder: New folder for the model; None to save none.
-        merged: Merge LoRA adapters into their base.
-        is_trained: Whether there is a checkpoint; its files then show what a user's own training has saved.
-
-    Raises:
-        UserError: MLflow would refuse the name or the alias, the folder has files, or the sweep's models cannot be
-            registered, merged or saved in this way.
-    """
+    """Check that a sweep's best model can be registered, unless ``name`` is None, and saved into a new folder, unless
+    that is None. The other arguments and the errors are those of ``check_registration`` and ``check_folder``."""
     if name is not None:
         check_registration(config, name, alias, merged=merged, is_trained=is_trained)
     if folder is not None:
         check_folder(folder)
-    check_merge(config, merged=merged)
+    _check_merge(config, merged=merged)
 
 
 def check_folder(folder: Path) -> None:
@@ -85,7 +67,7 @@ def check_registration(
         is_trained: Whether there is a checkpoint; its files then show what a user's own training has saved.
 
     Raises:
-        UserError: MLflow would refuse the name or the alias, or the sweep's models cannot be registered.
+        UserError: MLflow would refuse the name or the alias, or the sweep's models cannot be registered or merged.
     """
     if name != name.strip() or not name or not name.isprintable() or re.search(FORBIDDEN, name):
         raise ConfigError(
@@ -103,7 +85,7 @@ def check_registration(
             f"{reason}; use --no-register, then `best SWEEP --register NAME` if its checkpoints are folders of "
             "transformers with a tokenizer"
         )
-    check_merge(config, merged=merged)
+    _check_merge(config, merged=merged)
 
 
 def why_not_registered(config: SweepConfig) -> str | None:
@@ -117,13 +99,9 @@ def why_not_registered(config: SweepConfig) -> str | None:
     )
 
 
-def check_merge(config: SweepConfig, *, merged: bool) -> None:
-    """Check that a sweep's models have adapters, if these are to be merged.
-
-    Raises:
-        UserError: The sweep's models have no adapters to merge.
-    """
-    if isinstance(config.task, UserTask):
-        return  # its checkpoint's files show whether there are adapters
-    if merged and not (isinstance(config.model, CausalLM) and config.model.lora is not None):
+def _check_merge(config: SweepConfig, *, merged: bool) -> None:
+    """Check that a sweep's models have adapters, if these are to be merged."""
+    if not merged or isinstance(config.task, UserTask):
+        return  # the files of a user's own checkpoint show whether there are adapters
+    if not (isinstance(config.model, CausalLM) and config.model.lora is not None):
         raise UserError("--merge: this model has no LoRA adapters that could be merged into their base; leave it out")

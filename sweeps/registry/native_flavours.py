@@ -27,13 +27,8 @@ class EstimatorFlavours:
     """One of ``LIBRARIES``."""
 
     def save_model(self, path: str, mlflow_model: Model, **arguments: Any) -> None:
-        """Save a model as ``mlflow.pyfunc`` does, and add the file and the flavour of the estimator.
-
-        Args:
-            path: Folder of the model.
-            mlflow_model: Description of the model, which gets both flavours.
-            arguments: Those of ``mlflow.pyfunc.save_model``.
-        """
+        """Save a model as ``mlflow.pyfunc`` does, with its arguments, and add the file and the flavour of the
+        estimator. The description of the model gets both flavours."""
         import mlflow.pyfunc
         from mlflow.models import Model
 

@@ -25,13 +25,8 @@ class RowPredictor(PythonModel):
     def predict(
         self, context: PythonModelContext, model_input: pd.DataFrame, params: dict[str, Any] | None = None
     ) -> pd.DataFrame:
-        """Return the column ``prediction``, and for classification the probability of each class.
-
-        Args:
-            context: MLflow's context, not used.
-            model_input: A pandas frame with the columns of the training data, in any order.
-            params: Not used.
-        """
+        """Return the column ``prediction``, and for classification the probability of each class, for a frame with the
+        columns of the training data, in any order."""
         predictions: pd.DataFrame = self.model.predict(model_input)
         return predictions
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from sweeps.constants import TAG_UNREGISTERED
 from sweeps.tracking.client import connect
 from sweeps.tracking.record import SweepRecord
-from sweeps.tracking.values import NOT_OURS
+from sweeps.tracking.values import read_tag
 
 
 @dataclass(frozen=True)
@@ -29,9 +28,7 @@ class Unregistered:
 
 def unregistered(record: SweepRecord) -> Unregistered | None:
     """Return the version that a sweep still has to register; None if there is none."""
-    with suppress(*NOT_OURS):
-        return Unregistered(**json.loads(record.tags[TAG_UNREGISTERED]))
-    return None
+    return read_tag(record.tags.get(TAG_UNREGISTERED), lambda found: Unregistered(**found), None)
 
 
 def mark_registered(record: SweepRecord) -> None:

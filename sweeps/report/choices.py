@@ -18,12 +18,8 @@ Document = dict[str, dict[str, str]]
 
 
 def choices_document(config_dirs: Sequence[Path], group: str | None, without: Collection[str] = ()) -> Document:
-    """Options of one group, or of all groups.
-
-    Args:
-        config_dirs: Users' folders of configs, which come before the built-in ones.
-        group: The group; None for all.
-        without: Groups to leave out, with their subgroups.
+    """Options of one group, or of all groups except some with their subgroups. Users' folders of configs come before
+    the built-in ones.
 
     Raises:
         UnknownName: There is no such group.

@@ -52,10 +52,6 @@ class Compared:
     config: Mapping[str, str]
     """The sweep's config by dotted path, each value as text."""
 
-    @property
-    def best(self) -> TrialRecord | None:
-        return self.record.best
-
     @cached_property
     def curve(self) -> list[BestSoFar]:
         """Best value so far, at the end of each trial."""
@@ -161,11 +157,12 @@ class Comparison:
 
     def _sweep(self, each: Compared) -> dict[str, Any]:
         reached = None if self.target is None else each.reached(self.target)
+        best = each.record.best
         return {
             "sweep": each.record.sweep,
             "status": each.record.status,
             "counts": each.record.counts,
-            "best": None if each.best is None else {"trial": each.best.trial, "value": finite(each.best.value)},
+            "best": None if best is None else {"trial": best.trial, "value": finite(best.value)},
             "wall_s": each.record.time.wall_s,
             "hours": each.hours,
             "target_reached": None if reached is None else asdict(reached),
@@ -176,11 +173,7 @@ class Comparison:
 def compare_sweeps(
     records: Sequence[SweepRecord], config_text: Callable[[SweepRecord], str | None] | None = None
 ) -> Comparison:
-    """Compare sweeps of the same metric.
-
-    Args:
-        records: The sweeps.
-        config_text: Reads a sweep's config; default: from MLflow.
+    """Compare sweeps of the same metric. Their configs are read by ``config_text``, by default from MLflow.
 
     Raises:
         UserError: There is only one sweep, or the sweeps do not have the same (first) metric.

@@ -67,14 +67,8 @@ def write_curve_table(record: SweepRecord, file: Path) -> None:
 
 
 def trained_s(record: SweepRecord, trial: TrialRecord, moment: float) -> float:
-    """Seconds for which a trial had held its workers by a given time; for older records, seconds since its start,
-    excluding the pauses between drivers.
-
-    Args:
-        record: The trial's sweep.
-        trial: The trial.
-        moment: Unix time.
-    """
+    """Seconds for which a trial had held its workers at a Unix time; for older records, seconds since its start,
+    excluding the pauses between drivers."""
     if not trial.spans:
         return max(0.0, record.elapsed(moment) - record.elapsed(trial.started or moment))
     ends = [moment if span.ended is None else span.ended for span in trial.spans]

@@ -22,12 +22,8 @@ def trials_frame(records: Sequence[SweepRecord]) -> pd.DataFrame:
 
 
 def curves_frame(records: Sequence[SweepRecord], metric: str | None = None) -> pd.DataFrame:
-    """Data frame with a row for each finite value of a metric that a trial reported, in the order of steps.
-
-    Args:
-        records: The sweeps.
-        metric: Default: the first objective of each.
-    """
+    """Data frame with a row for each finite value of a metric that a trial reported, in the order of steps. The default
+    metric is the first objective of each sweep."""
     rows = []
     for record in records:
         runs = [trial.run_id for trial in record.trials]

@@ -150,23 +150,15 @@ def past_of(record: SweepRecord) -> PastSweep | None:
 def past_sweeps(
     summaries: Iterable[SweepSummary], conf: str, read: Callable[[SweepSummary], PastSweep | None]
 ) -> list[PastSweep]:
-    """Return the work of the newest ended sweeps of a config.
-
-    Args:
-        summaries: All sweeps, the newest first.
-        conf: Name of the config.
-        read: Returns the work of a sweep; None if no trial of it has ended.
-    """
+    """Return the work of the newest ended sweeps of a config. The summaries are of all sweeps, the newest first;
+    ``read`` returns the work of one, or None if no trial of it has ended."""
     ended = (each for each in summaries if each.conf == conf and each.status in USED)
     return [*islice(filter(None, map(read, ended)), MOST)]
 
 
 def cost_by_earlier_sweeps(plan: Plan) -> tuple[ExpectedCost | None, str]:
-    """Estimate what a planned sweep costs from earlier sweeps in its tracking store.
-
-    Returns:
-        The estimate and its description; without an estimate, the description says what is missing.
-    """
+    """Estimate what a planned sweep costs from earlier sweeps in its tracking store, and describe the estimate. Without
+    an estimate, the description says what is missing."""
     uri = plan.config.tracking.uri
     try:
         past = past_sweeps(list_sweeps(uri), plan.composition.conf, lambda each: past_of(load_sweep(uri, each.sweep)))
@@ -177,17 +169,11 @@ def cost_by_earlier_sweeps(plan: Plan) -> tuple[ExpectedCost | None, str]:
 
 
 def expected_cost(work: Workload, past: Sequence[PastSweep]) -> ExpectedCost | None:
-    """Estimate time and money of a sweep from earlier sweeps of the same config.
+    """Estimate time and money of a sweep from earlier sweeps of the same config, from the lowest to the highest; None
+    without earlier sweeps.
 
     A trial is expected to take as long as those of the earlier sweeps, in proportion to the optimizer steps if both
     numbers are known; trials that schedulers stopped early are included, since that is expected to happen again.
-
-    Args:
-        work: The planned sweep.
-        past: Earlier sweeps of the same config.
-
-    Returns:
-        The lowest and the highest estimate; None without earlier sweeps.
     """
     if not past:
         return None
@@ -207,7 +193,8 @@ def expected_cost(work: Workload, past: Sequence[PastSweep]) -> ExpectedCost | N
             )
     if work.stop.wall_hours is not None:
         walls = [min(wall, work.stop.wall_hours * 3600) for wall in walls]
-    costs = [_cost(work, work.hourly_cost, total) for total in totals] if work.hourly_cost is not None else []
+    budget = work.stop.cost.limit if work.stop.cost is not None else math.inf
+    costs = [] if work.hourly_cost is None else [min(total * work.hourly_cost / 3600, budget) for total in totals]
     gpus = work.per_trial.get("GPU", 0.0)
     hours = [min(gpus * total / 3600, work.stop.gpu_hours or math.inf) for total in totals] if gpus else []
     return ExpectedCost(
@@ -244,9 +231,3 @@ def _hourly_cost(config: SweepConfig, *, use_gpu: bool) -> float | None:
     pools: list[str | None] = [*config.scaling.trial_pools] or [None]
     placed = [config.in_pool(name) for name in pools]
     return max(each.hourly_cost(reserved_per_trial(each, use_gpu=use_gpu)) for each in placed)
-
-
-def _cost(work: Workload, per_hour: float, total_s: float) -> float:
-    """Cost of all trainings, limited by the budget."""
-    limit = work.stop.cost.limit if work.stop.cost is not None else math.inf
-    return min(total_s * per_hour / 3600, limit)

@@ -41,15 +41,8 @@ def sweep_html(record: SweepRecord) -> str:
 
 
 def watch_in_notebook(load: Load, show: Show) -> SweepRecord:
-    """Show a sweep until it has ended or the user presses the stop button.
-
-    Args:
-        load: Reads the sweep.
-        show: Replaces what is shown.
-
-    Returns:
-        The latest record.
-    """
+    """Show a sweep until it has ended or the user presses the stop button; ``show`` replaces what is shown. Return the
+    latest record."""
     record = load()
     with suppress(KeyboardInterrupt):
         while True:
@@ -63,14 +56,8 @@ def watch_in_notebook(load: Load, show: Show) -> SweepRecord:
 def trials_html(
     columns: Sequence[str], rows: Sequence[Sequence[str]], params: Sequence[Mapping[str, Any]], best: set[str]
 ) -> Markup:
-    """Return a table of trials with a column for each parameter.
-
-    Args:
-        columns: Names of the first columns; the very first is the trial's id.
-        rows: Cells of these columns, by trial.
-        params: The parameters of each trial, by path.
-        best: Ids of the best trials, whose rows are bold.
-    """
+    """Return a table of trials with a column for each parameter. The first columns, whose cells are in ``rows``, begin
+    with the trial's id; the rows of the best trials are bold."""
     names = parameter_names(params)
     lines: list[list[object]] = []
     for row, values in zip(rows, params, strict=True):

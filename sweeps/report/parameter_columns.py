@@ -22,13 +22,9 @@ Cell = str | Text
 def parameter_table(
     columns: Sequence[str], rows: Sequence[Sequence[Cell]], params: Sequence[Mapping[str, Any]], width: int
 ) -> tuple[Table, Text | None]:
-    """Table of trials with a column for each parameter that fits, and a line that names the others.
+    """Table of trials with a column for each parameter that fits into the terminal, and a line that names the others.
 
-    Args:
-        columns: The first columns: a trial's id and state, which are aligned to the left, then numbers.
-        rows: Cells of these columns, by trial.
-        params: The parameters of each trial, by path.
-        width: Width of the terminal in cells.
+    The first columns, whose cells are in ``rows``, are a trial's id and state, aligned to the left, then numbers.
     """
     table = Table(box=None, pad_edge=False, header_style="dim")
     used = -GAP

@@ -74,6 +74,12 @@ def plain_table(*columns: str, right: Collection[str] = (), whole: Collection[st
     return table
 
 
+def print_lines(console: Console, *lines: str) -> None:
+    """Print lines as they are. The terminal breaks long lines, so that commands can be copied whole."""
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
 def print_facts(facts: Iterable[tuple[str, str]], console: Console) -> None:
     """Print a line for each fact. The terminal breaks long lines, so that addresses can be copied whole."""
     facts = list(facts)

@@ -131,15 +131,8 @@ def print_plan(
     memory: MemoryReport | None = None,
     cost: str | None = None,
 ) -> None:
-    """Print a plan.
-
-    Args:
-        plan: The plan.
-        console: The terminal.
-        warnings: Further notes.
-        memory: Memory that its trials will need, if that was measured.
-        cost: Description of its expected cost.
-    """
+    """Print a plan, with further notes, the memory that its trials will need and the description of its cost if these
+    are known."""
     console.print(plan.composition.as_yaml().rstrip(), markup=False, highlight=False, soft_wrap=True)
     console.print()
     table = plain_table("searched", "values", "when")

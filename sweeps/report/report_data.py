@@ -1,4 +1,5 @@
-"""Data of a report: a sweep's record, its learning curves, and its parameters with their ranges."""
+"""Data of a report: a sweep's record, its learning curves, and its parameters with their ranges. Functions that read
+from MLflow raise ``TrackingUnreachable`` if it does not answer."""
 
 from __future__ import annotations
 
@@ -109,11 +110,7 @@ class ReportData:
 
 
 def gather(record: SweepRecord) -> ReportData:
-    """Read a sweep's config and learning curves from MLflow.
-
-    Raises:
-        TrackingUnreachable: The server does not answer.
-    """
+    """Read a sweep's config and learning curves from MLflow."""
     record = record.settled()
     with request_limits(ANSWER_WITHIN_S):
         config = read_text(record.mlflow.tracking_uri, record.mlflow.run_id, CONFIG_ARTIFACT) or ""
@@ -127,18 +124,8 @@ def fetch_curves(
     metric: str | None = None,
     always: Sequence[str] = (),
 ) -> dict[str, Sequence[HistoryPoint]]:
-    """Learning curves of a metric, by trial.
-
-    Args:
-        data: The sweep.
-        most: Largest number of trials.
-        points: Largest number of points of a trial.
-        metric: Name of the metric; default: the first objective.
-        always: Trials whose curves are read in addition.
-
-    Raises:
-        TrackingUnreachable: The server does not answer.
-    """
+    """Learning curves of a metric, by default of the first objective, by trial: at most so many trials, of each at most
+    so many points, and the curves of ``always`` in addition."""
     record, selected = data.record, {trial.trial for trial in chosen_for_curves(data, most)} | set(always)
     chosen = [trial for trial in record.all_trials if trial.trial in selected]
     runs = [trial.run_id for trial in chosen]

@@ -12,7 +12,7 @@ from rich.text import Text
 from sweeps.report.confirmation_table import COLUMNS, confirmation_rows
 from sweeps.report.forecast_text import forecast_lines
 from sweeps.report.formatting import STATE_STYLES, duration
-from sweeps.report.plain_console import plain_table, print_facts
+from sweeps.report.plain_console import plain_table, print_facts, print_lines
 from sweeps.report.report_folder import existing_report
 from sweeps.texts.uri_passwords import redact_uri, without_credentials
 from sweeps.texts.wording import counted, counted_states
@@ -26,13 +26,7 @@ from sweeps.tracking.values import short
 
 
 def print_sweeps(sweeps: Sequence[SweepSummary], console: Console, where: str) -> None:
-    """Print a row for each sweep.
-
-    Args:
-        sweeps: The sweeps, the newest first.
-        console: The terminal.
-        where: Address of the store or service.
-    """
+    """Print a row for each sweep of a store or service, whose address is ``where``."""
     if not sweeps:
         console.print(f"There are no sweeps in {where}. Start one: python -m sweeps run conf=digits", soft_wrap=True)
         return
@@ -67,14 +61,13 @@ def print_sweep(record: SweepRecord, console: Console) -> None:
         if trial.violation:
             console.print(f"trial {trial.trial} is out of bounds: {trial.violation}", markup=False, highlight=False)
         if trial.error:
-            console.print(f"trial {trial.trial} failed: {trial.error}", markup=False, highlight=False, soft_wrap=True)
+            print_lines(console, f"trial {trial.trial} failed: {trial.error}")
 
 
 def _print_stages(record: SweepRecord, console: Console) -> None:
     if record.stages:
         console.print()
-    for line in describe_stages(record.stages):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        print_lines(console, *describe_stages(record.stages))
 
 
 def _print_confirmation(record: SweepRecord, confirmation: Confirmation, console: Console) -> None:
@@ -84,7 +77,7 @@ def _print_confirmation(record: SweepRecord, confirmation: Confirmation, console
         for row in rows:
             table.add_row(*row)
         console.print(table)
-    console.print(confirmation.describe(), markup=False, highlight=False, soft_wrap=True)
+    print_lines(console, confirmation.describe())
 
 
 def took(record: SweepRecord, trial: TrialRecord) -> str:
@@ -128,16 +121,11 @@ def trial_cells(record: SweepRecord, trial: TrialRecord) -> list[str | Text]:
 
 
 def print_best(record: SweepRecord, console: Console, *, label: str | None = None) -> None:
-    """Print the best trial and its checkpoint, or every trial of the Pareto front.
-
-    Args:
-        record: The sweep.
-        console: The terminal.
-        label: Noun for a trial; default: the best trial, or one on the Pareto front.
-    """
+    """Print the best trial and its checkpoint, or every trial of the Pareto front. A label replaces the words for a
+    trial."""
     record = record.settled()
     if not record.front:
-        console.print(describe_no_best(record), markup=False, highlight=False, soft_wrap=True)
+        print_lines(console, describe_no_best(record))
     for index, best in enumerate(record.front):
         if index:
             console.print()
@@ -161,13 +149,7 @@ def _print_trial(record: SweepRecord, best: TrialRecord, console: Console, label
 
 
 def print_outcome(record: SweepRecord, console: Console, *, debug: bool = False) -> None:
-    """Print the result of a sweep, and useful commands.
-
-    Args:
-        record: The sweep.
-        console: The terminal.
-        debug: Whether to print the tracebacks of failed trials.
-    """
+    """Print the result of a sweep, and useful commands; with ``debug``, also the tracebacks of failed trials."""
     record = record.settled()
     _print_headline(record, console)
     print_best(record, console)
@@ -178,15 +160,13 @@ def print_outcome(record: SweepRecord, console: Console, *, debug: bool = False)
         console.print(f"report    {page}", markup=False, soft_wrap=True)
     if record.status in ("interrupted", "stopped"):
         console.print(f"continue  python -m sweeps resume {record.sweep}", markup=False, soft_wrap=True)
-    for name, address in mlflow_pages(record):
-        console.print(f"{name:9} {address}", markup=False, highlight=False, soft_wrap=True)
+    print_lines(console, *(f"{name:9} {address}" for name, address in mlflow_pages(record)))
     console.print(f"trials    python -m sweeps show {record.sweep}", markup=False, soft_wrap=True)
     failed = [trial for trial in [*record.staged, *record.trials] if trial.state == "failed"]
     if failed:
-        line = f"logs      python -m sweeps logs {record.sweep} --trial {failed[0].trial}"
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        print_lines(console, f"logs      python -m sweeps logs {record.sweep} --trial {failed[0].trial}")
     for trial in failed[:3]:
-        console.print(f"trial {trial.trial} failed: {trial.error}", markup=False, highlight=False, soft_wrap=True)
+        print_lines(console, f"trial {trial.trial} failed: {trial.error}")
         if debug:
             _print_traceback(record, trial, console)
 
@@ -223,6 +203,5 @@ def _print_headline(record: SweepRecord, console: Console) -> None:
         markup=False,
         highlight=False,
     )
-    for line in forecast_lines(record):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    print_lines(console, *forecast_lines(record))
     console.print()

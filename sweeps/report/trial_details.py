@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from sweeps.report.formatting import duration
-from sweeps.report.plain_console import print_facts
+from sweeps.report.plain_console import print_facts, print_lines
 from sweeps.texts.wording import counted
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.time_account import TimeAccount, describe_rest
@@ -74,13 +74,7 @@ def _checkpoints(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def print_trial(document: Mapping[str, Any], console: Console, *, debug: bool = False) -> None:
-    """Print a trial.
-
-    Args:
-        document: Document of ``trial_document``.
-        console: The terminal.
-        debug: Whether to print the whole traceback.
-    """
+    """Print the document of ``trial_document``; with ``debug``, the whole traceback."""
     print_facts(_facts(document), console)
     _print_reasons(document, console)
     _print_failures(document, console)
@@ -92,16 +86,14 @@ def print_trial(document: Mapping[str, Any], console: Console, *, debug: bool = 
         console.out("\n".join(lines), highlight=False)
     console.print()
     also = "" if debug or not document["traceback"] else "; --debug shows the whole traceback"
-    command = f"python -m sweeps logs {document['sweep']} --trial {document['trial']}"
-    console.print(f"whole log  {command}{also}", markup=False, highlight=False, soft_wrap=True)
+    print_lines(console, f"whole log  python -m sweeps logs {document['sweep']} --trial {document['trial']}{also}")
 
 
 def _print_reasons(document: Mapping[str, Any], console: Console) -> None:
     """Print the reasons of ``--why``."""
     if document.get("why"):
         _section(console, "why")
-    for reason in document.get("why", ()):
-        console.print(reason, markup=False, highlight=False, soft_wrap=True)
+        print_lines(console, *document["why"])
 
 
 def _facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -138,16 +130,14 @@ def _times(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _print_failures(document: Mapping[str, Any], console: Console) -> None:
-    for each in document["notes"]:
-        console.print(f"{_moment(each['at'])}: {each['text']}", markup=False, highlight=False, soft_wrap=True)
+    print_lines(console, *(f"{_moment(each['at'])}: {each['text']}" for each in document["notes"]))
     for each in document["moves"]:
-        text = f"continued on other workers at {_moment(each['ended'])}, without having failed: {each['reason']}"
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
+        moved = f"continued on other workers at {_moment(each['ended'])}, without having failed"
+        print_lines(console, f"{moved}: {each['reason']}")
     for each in document["failed_attempts"]:
-        text = f"attempt {each['attempt']} failed at {_moment(each['ended'])}: {each['error']}"
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
+        print_lines(console, f"attempt {each['attempt']} failed at {_moment(each['ended'])}: {each['error']}")
     if document["error"] and not document["failed_attempts"]:
-        console.print(f"failed: {document['error']}", markup=False, highlight=False, soft_wrap=True)
+        print_lines(console, f"failed: {document['error']}")
 
 
 def _section(console: Console, title: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -13,6 +14,7 @@ from sweeps.errors import TrackingUnreachable
 from sweeps.report.forecast_text import forecast_lines
 from sweeps.report.formatting import STATE_STYLES, duration
 from sweeps.report.parameter_columns import parameter_table
+from sweeps.report.plain_console import print_lines
 from sweeps.report.terminal_tables import by_rank, trial_cells
 from sweeps.texts.wording import counted
 from sweeps.tracking.mlflow_texts import describe
@@ -30,39 +32,27 @@ Load = Callable[[], SweepRecord]
 
 
 def watch(load: Load, console: Console) -> SweepRecord:
-    """Show a sweep until it has ended or the user presses Ctrl-C.
-
-    Args:
-        load: Reads the sweep.
-        console: A terminal gets a live table, anything else a line for each change.
-
-    Returns:
-        The latest record.
-    """
+    """Show a sweep until it has ended or the user presses Ctrl-C: on a terminal a live table, anywhere else a line for
+    each change. Return the latest record."""
     record = load()
     if not console.is_terminal:
         return _in_lines(record, load, console)
-    with Live(_screen(record, console), console=console, auto_refresh=False, transient=True) as live:
-        try:
-            while record.status == "running":
-                record, trouble = next_record(record, load)
-                live.update(_screen(record, console, trouble), refresh=True)
-        except KeyboardInterrupt:
-            pass
+    screen = Live(_screen(record, console), console=console, auto_refresh=False, transient=True)
+    with screen, suppress(KeyboardInterrupt):
+        while record.status == "running":
+            record, trouble = next_record(record, load)
+            screen.update(_screen(record, console, trouble), refresh=True)
     return record
 
 
 def _in_lines(record: SweepRecord, load: Load, console: Console) -> SweepRecord:
     states: dict[str, str] = {}
-    try:
+    with suppress(KeyboardInterrupt):
         while True:
-            for line in changes(record, states):
-                console.print(line, markup=False, highlight=False, soft_wrap=True)
+            print_lines(console, *changes(record, states))
             if record.status != "running":
                 break
             record, _ = next_record(record, load)
-    except KeyboardInterrupt:
-        pass
     return record
 
 

@@ -3,6 +3,8 @@
 A sealed folder (``sweeps_train.checkpoints.integrity``) is uploaded file by file, and its seal last: files without a
 seal do not count as a folder. When a folder is removed, the seal is removed first. An interrupted upload leaves files
 without a seal, which the next upload of the same folder replaces, and ``withdraw`` removes.
+
+All functions raise ``OSError`` if the store does not answer, or refuses, or if a local file cannot be read or written.
 """
 
 from __future__ import annotations
@@ -22,15 +24,7 @@ FILES_AT_ONCE = 4
 
 
 def commit(store: ObjectStore, folder: Path) -> None:
-    """Upload a sealed folder.
-
-    Args:
-        store: The folder's own place in the store.
-        folder: The local folder.
-
-    Raises:
-        OSError: A file cannot be read, or the store does not answer, or refuses; then nothing is committed.
-    """
+    """Upload a sealed folder to its own place in the store. After an error, nothing is committed."""
     seal = json.loads((folder / SEAL_FILE).read_text(encoding="utf-8"))
     store.remove(SEAL_FILE)  # of a folder that this one replaces
     with ThreadPoolExecutor(FILES_AT_ONCE) as threads:
@@ -39,18 +33,13 @@ def commit(store: ObjectStore, folder: Path) -> None:
 
 
 def fetch(store: ObjectStore, folder: Path) -> None:
-    """Download a committed folder, completely or not at all.
-
-    Args:
-        store: The folder's own place in the store.
-        folder: The local folder, which is replaced.
+    """Download a committed folder from its own place in the store, completely or not at all; a local folder is
+    replaced.
 
     Raises:
         FileNotFoundError: The folder is not committed.
-        OSError: The store does not answer, or a file cannot be written.
     """
-    if (content := store.read(SEAL_FILE)) is None:
-        raise FileNotFoundError(f"{store}: is incomplete: it has no {SEAL_FILE}")
+    content = _seal(store)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with replacing(folder) as unfinished:
         unfinished.mkdir()
@@ -60,11 +49,7 @@ def fetch(store: ObjectStore, folder: Path) -> None:
 
 
 def is_same(store: ObjectStore, folder: Path) -> bool:
-    """Whether a local folder equals the committed one, judged by its seal and file sizes.
-
-    Raises:
-        OSError: The store does not answer.
-    """
+    """Whether a local folder equals the committed one, judged by its seal and file sizes."""
     try:
         content = (folder / SEAL_FILE).read_bytes()
         sizes = {name: size for name, (size, _) in json.loads(content).items()}
@@ -75,19 +60,13 @@ def is_same(store: ObjectStore, folder: Path) -> bool:
 
 
 def copy(source: ObjectStore, target: ObjectStore, replaced: Mapping[str, bytes] = MappingProxyType({})) -> None:
-    """Copy a committed folder to another place in the same store.
-
-    Args:
-        source: The folder's own place in the store.
-        target: Place of the copy.
-        replaced: Files that get another content there.
+    """Copy a committed folder to another place in the same store, where some files get another content. After an error,
+    nothing is committed there.
 
     Raises:
         FileNotFoundError: The folder is not committed.
-        OSError: The store does not answer, or refuses; then nothing is committed at the other place.
     """
-    if (content := source.read(SEAL_FILE)) is None:
-        raise FileNotFoundError(f"{source}: is incomplete: it has no {SEAL_FILE}")
+    content = _seal(source)
     target.remove(SEAL_FILE)
     names = [name for name in json.loads(content) if name not in replaced]
     with ThreadPoolExecutor(FILES_AT_ONCE) as threads:
@@ -108,10 +87,12 @@ def committed(names: Iterable[str]) -> list[str]:
 
 
 def withdraw(store: ObjectStore) -> None:
-    """Remove a folder. It stops being committed immediately.
-
-    Raises:
-        OSError: The store does not answer, or refuses.
-    """
+    """Remove a folder. It stops being committed immediately."""
     store.remove(SEAL_FILE)
     store.remove_all()
+
+
+def _seal(store: ObjectStore) -> bytes:
+    if (content := store.read(SEAL_FILE)) is None:
+        raise FileNotFoundError(f"{store}: is incomplete: it has no {SEAL_FILE}")
+    return content

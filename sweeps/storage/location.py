@@ -38,31 +38,19 @@ def plain(uri: str) -> str:
 
 
 def working_copy(location: str) -> Path:
-    """Return the local folder in which the driver of a sweep in an object store works.
-
-    Args:
-        location: URI of the sweep's folder.
-    """
+    """Return the local folder in which the driver works, for the URI of the sweep's folder in an object store."""
     parent, _, name = plain(location).rpartition("/")
     return cache_folder().absolute() / COPIES / "driver" / _slug(parent) / name
 
 
 def node_copy(location: str, node: str) -> Path:
-    """Return the local folder in which a node's workers keep a trial's files while they train it.
-
-    Args:
-        location: URI of the trial's folder.
-        node: Ray's id of the node, which is part of the path because nodes may share the cache.
-    """
+    """Return the local folder in which a node's workers keep a trial's files while they train it, for the URI of the
+    trial's folder. Ray's id of the node is part of the path, because nodes may share the cache."""
     return cache_folder().absolute() / COPIES / "workers" / node[:12] / _slug(plain(location))
 
 
 def record_copy(location: str) -> Path:
-    """Return the local folder with a record of the sweeps in an object store.
-
-    Args:
-        location: URI of the folder of all sweeps.
-    """
+    """Return the local folder with a record of all sweeps in a folder of an object store."""
     return cache_folder().absolute() / COPIES / "records" / _slug(plain(location).rstrip("/"))
 
 

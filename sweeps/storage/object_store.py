@@ -21,6 +21,8 @@ LARGEST_COPY = 5 * 2**30
 class ObjectStore:
     """Folder in an object store. Names of objects are relative to the folder; every write replaces a whole object.
 
+    All methods raise ``OSError`` if the store does not answer, or refuses.
+
     >>> import tempfile
     >>> store = ObjectStore(f"file://{tempfile.mkdtemp()}/sweeps")
     >>> store.write("first/state", b"running")
@@ -59,11 +61,7 @@ class ObjectStore:
         return system, root.rstrip("/")
 
     def read(self, name: str) -> bytes | None:
-        """Return an object's content; None if there is none.
-
-        Raises:
-            OSError: The store does not answer, or refuses.
-        """
+        """Return an object's content; None if there is none."""
         system, root = self.opened
         try:
             with system.open_input_stream(f"{root}/{name}") as opened:
@@ -73,11 +71,7 @@ class ObjectStore:
             return None
 
     def write(self, name: str, content: bytes) -> None:
-        """Write an object.
-
-        Raises:
-            OSError: The store does not answer, or refuses.
-        """
+        """Write an object."""
         with self.writing(name) as opened:
             opened.write(content)
 
@@ -85,7 +79,7 @@ class ObjectStore:
         """Write an object with the content of a file.
 
         Raises:
-            OSError: The file cannot be read, or the store does not answer, or refuses.
+            OSError: Also if the file cannot be read.
         """
         with file.open("rb") as source, self.writing(name) as opened:
             while block := source.read(BLOCK):
@@ -96,7 +90,7 @@ class ObjectStore:
 
         Raises:
             FileNotFoundError: There is no such object.
-            OSError: The file cannot be written, or the store does not answer, or refuses.
+            OSError: Also if the file cannot be written.
         """
         system, root = self.opened
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +104,6 @@ class ObjectStore:
 
         Raises:
             FileNotFoundError: There is no such object.
-            OSError: The store does not answer, or refuses.
         """
         system, root = self.opened
         size: int | None = system.get_file_info(f"{root}/{name}").size
@@ -128,9 +121,6 @@ class ObjectStore:
 
         Args:
             under: Folder to look in; the names include it.
-
-        Raises:
-            OSError: The store does not answer, or refuses.
         """
         from pyarrow.fs import FileSelector
 
@@ -144,21 +134,13 @@ class ObjectStore:
         return {each.path.removeprefix(f"{root}/"): each.size for each in found if each.is_file}
 
     def modified(self, name: str) -> float | None:
-        """Return the Unix time at which an object was written; None if there is none.
-
-        Raises:
-            OSError: The store does not answer, or refuses.
-        """
+        """Return the Unix time at which an object was written; None if there is none."""
         system, root = self.opened
         info = system.get_file_info(f"{root}/{name}")
         return info.mtime.timestamp() if info.is_file else None
 
     def folders(self) -> list[str]:
-        """Return the names of the folders directly in this one.
-
-        Raises:
-            OSError: The store does not answer, or refuses.
-        """
+        """Return the names of the folders directly in this one."""
         from pyarrow.fs import FileSelector, FileType
 
         system, root = self.opened
@@ -166,21 +148,13 @@ class ObjectStore:
         return sorted(each.base_name for each in found if each.type == FileType.Directory)
 
     def remove(self, name: str) -> None:
-        """Remove an object, if it exists.
-
-        Raises:
-            OSError: The store does not answer, or refuses.
-        """
+        """Remove an object, if it exists."""
         system, root = self.opened
         with contextlib.suppress(FileNotFoundError):
             system.delete_file(f"{root}/{name}")
 
     def remove_all(self) -> None:
-        """Remove all objects.
-
-        Raises:
-            OSError: The store does not answer, or refuses.
-        """
+        """Remove all objects."""
         from pyarrow.fs import FileType
 
         system, root = self.opened
@@ -188,11 +162,7 @@ class ObjectStore:
             system.delete_dir(root)
 
     def writing(self, name: str) -> Any:
-        """Open an object for writing; the object appears in the store when the file is closed.
-
-        Raises:
-            OSError: The store does not answer, or refuses.
-        """
+        """Open an object for writing; the object appears in the store when the file is closed."""
         system, root = self.opened
         path = f"{root}/{name}"
         if system.type_name == "local":  # other stores have no folders to be made
@@ -201,11 +171,7 @@ class ObjectStore:
 
 
 def checked_store(key: str, uri: str) -> ObjectStore:
-    """Return an object store after checking that it accepts objects.
-
-    Args:
-        key: Config key that has the URI, for the error message.
-        uri: Address of the folder.
+    """Return the object store of a URI in a config key after checking that it accepts objects.
 
     Raises:
         UserError: There is no such store, or it refuses; the message says why.

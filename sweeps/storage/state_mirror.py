@@ -7,6 +7,8 @@ of the size.
 
 Each driver writes manifests of its own session. A later session supersedes all earlier ones, including that of a driver
 that has lost the sweep without noticing.
+
+All functions raise ``OSError`` if the store does not answer, or refuses.
 """
 
 from __future__ import annotations
@@ -61,11 +63,6 @@ class StateMirror:
     """Mirrors the top-level files of a sweep's folder into an object store, from ``start`` to ``close``."""
 
     def __init__(self, store: ObjectStore, folder: Path) -> None:
-        """
-        Args:
-            store: Place of the sweep's folder in the store.
-            folder: The driver's folder on this machine.
-        """
         self._store, self._folder = store, folder
         self._session = ""
         self._files: dict[str, _Copied] = {}
@@ -77,11 +74,7 @@ class StateMirror:
         self._warned = False
 
     def start(self) -> None:
-        """Begin a session, after downloading the store's files unless the local ones are newer.
-
-        Raises:
-            OSError: The store does not answer, or refuses.
-        """
+        """Begin a session, after downloading the store's files unless the local ones are newer."""
         newest = _newest(self._store)
         if newest is not None and newest.session != _session_of(self._folder):
             _bring(self._store, newest, self._folder)
@@ -93,11 +86,8 @@ class StateMirror:
         self._thread.start()
 
     def close(self) -> None:
-        """Copy the remaining changes.
-
-        Raises:
-            OSError: The store does not answer. The local files are complete, and the next session copies them.
-        """
+        """Copy the remaining changes. If the store does not answer, the next session copies them: the local files are
+        complete."""
         self._closed.set()
         self._thread.join()
         self.copy()
@@ -106,7 +96,7 @@ class StateMirror:
         """Copy the changes, and return when they are committed.
 
         Raises:
-            OSError: The store does not answer, or refuses, or a file cannot be read.
+            OSError: Also if a file cannot be read.
         """
         with self._lock:
             seen = _snapshot(self._folder)
@@ -193,11 +183,7 @@ class _Manifest:
 
 
 def has_state(store: ObjectStore) -> bool:
-    """Whether a sweep's folder in a store has a complete copy of its driver's files.
-
-    Raises:
-        OSError: The store does not answer, or refuses.
-    """
+    """Whether a sweep's folder in a store has a complete copy of its driver's files."""
     return _newest(store) is not None
 
 
@@ -213,7 +199,6 @@ def newer_files(store: ObjectStore, names: Sequence[str], than: str) -> tuple[st
         The version of the files, empty if the sweep has none, and their contents by name.
 
     Raises:
-        OSError: The store does not answer.
         DamagedCopy: The store answers, but a file is damaged.
     """
 
@@ -230,9 +215,6 @@ def refresh(store: ObjectStore, folder: Path) -> None:
     session.
 
     No driver may use the folder.
-
-    Raises:
-        OSError: The store does not answer.
     """
 
     def bring(newest: _Manifest | None) -> None:
@@ -254,7 +236,7 @@ def _reading(store: ObjectStore, read: Callable[[_Manifest | None], T]) -> T:
     """Read the files that the newest manifest names, again if a newer manifest replaces it in the meantime.
 
     Raises:
-        OSError: The store does not answer, or a part is lost.
+        DamagedCopy: A part is lost.
     """
     for _ in range(READ_AGAIN):
         with contextlib.suppress(_Superseded):
@@ -309,9 +291,7 @@ def _snapshot(folder: Path) -> dict[str, os.stat_result]:
     before = _look(folder)
     for _ in range(100):
         now = _look(folder)
-        if {name: _identity(each) for name, each in now.items()} == {
-            name: _identity(each) for name, each in before.items()
-        }:
+        if now.keys() == before.keys() and all(_identity(now[name]) == _identity(before[name]) for name in now):
             break
         before = now
     return before

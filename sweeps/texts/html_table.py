@@ -9,12 +9,7 @@ from markupsafe import Markup
 
 
 def html_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Markup:
-    """Return a table.
-
-    Args:
-        columns: Names of the columns.
-        rows: Cells of each row; text is escaped unless it is ``Markup``.
-    """
+    """Return a table. Text in its cells is escaped unless it is ``Markup``."""
     head = Markup().join(Markup("<th>{}</th>").format(name) for name in columns)
     lines = [Markup().join(Markup("<td>{}</td>").format(cell) for cell in row) for row in rows]
     body = Markup().join(Markup("<tr>{}</tr>").format(line) for line in lines)

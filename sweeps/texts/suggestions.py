@@ -10,14 +10,8 @@ LONGEST_NAME = 500
 
 
 def closest_names(name: str, known: Iterable[str], count: int = 3) -> list[str]:
-    """Return known names with a similar spelling, and longer or shorter forms (``maximize``, ``max``). Paths that end
-    with the name (``model.heads``, ``heads``) come first.
-
-    Args:
-        name: The misspelt name.
-        known: The names that exist.
-        count: Maximum number of names to return.
-    """
+    """Return up to ``count`` known names with a similar spelling, and longer or shorter forms (``maximize``, ``max``).
+    Paths that end with the name (``model.heads``, ``heads``) come first."""
     if len(name) > LONGEST_NAME:
         return []
     known = sorted(set(known))
@@ -28,14 +22,8 @@ def closest_names(name: str, known: Iterable[str], count: int = 3) -> list[str]:
 
 
 def did_you_mean(name: str, known: Iterable[str], count: int = 3, listed: int = 12) -> str:
-    """Return the end of an error message: ``"; did you mean a, b?"``, or a list of all names when none is close.
-
-    Args:
-        name: The misspelt name.
-        known: The names that exist.
-        count: Maximum number of names to suggest.
-        listed: Maximum number of names to list when none is close; with more the result is empty.
-    """
+    """Return the end of an error message: ``"; did you mean a, b?"`` with up to ``count`` names. When none is close, a
+    list of all names, or an empty string if there are more than ``listed``."""
     if len(name) > LONGEST_NAME:
         return ""
     known = sorted(set(known))

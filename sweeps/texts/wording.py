@@ -25,18 +25,13 @@ def amount(number: float, units: str) -> str:
     return f"{number:g} {units.removesuffix('s') if number == 1 else units}"
 
 
-def counted(number: int, noun: str, plural: str | None = None) -> str:
+def counted(number: int, noun: str) -> str:
     """Return a number with its noun.
 
-    Args:
-        number: The number.
-        noun: Noun for one.
-        plural: Noun for any other number; default: with an s.
-
-    >>> counted(1, "trial"), counted(1200, "trial"), counted(0, "batch", "batches")
-    ('1 trial', '1,200 trials', '0 batches')
+    >>> counted(1, "trial"), counted(1200, "trial")
+    ('1 trial', '1,200 trials')
     """
-    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+    return f"{number:,} {noun}{'s'[: number != 1]}"
 
 
 def counted_states(counts: Mapping[str, int]) -> str:

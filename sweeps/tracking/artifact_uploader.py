@@ -9,6 +9,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -56,11 +57,8 @@ class ArtifactUploader:
     ) -> None:
         """Prepare the uploader; its thread starts with the first artifact.
 
-        Args:
-            client: A client of the tracking store.
-            retrier: Repeats the client's failing calls.
-            wait_for_run: Returns MLflow's id of a run, after waiting at most this many seconds for its creation.
-            done: Called on the thread for each artifact, with its URI, or None if it can never be uploaded.
+        ``wait_for_run`` returns MLflow's id of a run, after waiting at most some seconds for its creation. ``done`` is
+        called on the thread for each artifact, with its URI, or None if it can never be uploaded.
         """
         self._client = client
         self._retrier = retrier
@@ -110,7 +108,8 @@ class ArtifactUploader:
         return len(self._queue) + (self._busy is not None)
 
     def _run(self) -> None:
-        try:
+        # The driver reports a full disk; artifacts that still wait are in the journal.
+        with suppress(GaveUp, StorageFailed):
             while True:
                 with self._condition:
                     while not self._closing and (pause := self._pause()) != 0:
@@ -124,18 +123,14 @@ class ArtifactUploader:
                 self._upload(artifact)
                 self._busy = None
                 self._release(artifact)
-        except GaveUp:
-            pass
-        except StorageFailed:  # reported by the driver; what waits is in the journal
-            pass
 
     def _release(self, artifact: Artifact | None) -> None:
         """Remove the held copy of an artifact, unless another upload still needs it."""
         if artifact is None or artifact.folder is None or not is_held(artifact.folder):
             return
         with self._condition:
-            needed = [*self._queue.values(), *([self._busy] if self._busy is not None else [])]
-            if any(each.folder == artifact.folder for each in needed):
+            needed = [*self._queue.values(), self._busy]
+            if any(each is not None and each.folder == artifact.folder for each in needed):
                 return
         release(artifact.folder)
 
@@ -174,11 +169,8 @@ class ArtifactUploader:
             self._due.setdefault(key, time.monotonic() + after_s)
 
     def _attempt(self, run_id: str, artifact: Artifact) -> bool:
-        """Upload an artifact; return whether it was complete.
-
-        Raises:
-            Superseded: A newer version of the artifact waits, or other artifacts have their turn.
-        """
+        """Upload an artifact; return whether it was complete. Raise ``Superseded`` if a newer version of it waits, or
+        other artifacts have their turn."""
         key = artifact.key, artifact.name
         if key in self._queue:
             raise Superseded

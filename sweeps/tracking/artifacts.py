@@ -1,4 +1,5 @@
-"""Reads a run's artifacts: its small text files, and the names in its folders."""
+"""Reads a run's artifacts: its small text files, and the names in its folders. Both functions raise
+``TrackingUnreachable`` if the store does not answer."""
 
 from __future__ import annotations
 
@@ -9,11 +10,7 @@ from sweeps.tracking.client import connect
 
 
 def read_text(uri: str, run_id: str, path: str) -> str | None:
-    """Return a text artifact of a run; None if the run has no artifact of this name.
-
-    Raises:
-        TrackingUnreachable: The server does not answer.
-    """
+    """Return a text artifact of a run; None if the run has no artifact of this name."""
     client = connect(uri)
     from mlflow.exceptions import MlflowException
 
@@ -25,11 +22,7 @@ def read_text(uri: str, run_id: str, path: str) -> str | None:
 
 
 def list_names(uri: str, run_id: str, folder: str) -> list[str]:
-    """Return the names of the files in a folder of a run's artifacts; empty if there is no such folder.
-
-    Raises:
-        TrackingUnreachable: The server does not answer.
-    """
+    """Return the names of the files in a folder of a run's artifacts; empty if there is no such folder."""
     client = connect(uri)
     from mlflow.exceptions import MlflowException
 

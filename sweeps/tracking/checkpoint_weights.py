@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from sweeps.tracking.values import NOT_OURS, short
+from sweeps.tracking.values import read_tag, short
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,4 @@ def to_text(weights: Weights) -> str:
 
 def from_text(text: str | None) -> Weights | None:
     """Return the weights in a tag; None if there are none, or the tag has other content."""
-    try:
-        found = json.loads(text or "null")
-        return Weights(int(found["step"]), tuple(float(value) for value in found["values"]))
-    except NOT_OURS:
-        return None
+    return read_tag(text, lambda found: Weights(int(found["step"]), tuple(map(float, found["values"]))), None)

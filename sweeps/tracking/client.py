@@ -23,7 +23,7 @@ from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.folder_lock import folder_locked
 from sweeps.tracking.new_store import made_from_copy
 from sweeps.tracking.sqlite_file import check_sqlite_file
-from sweeps.tracking.uris import DEFAULT, OF_FILES, SCHEMES, absolute, decodes_paths, sqlite_path
+from sweeps.tracking.uris import DEFAULT, absolute, decodes_paths, sqlite_path, why_no_store
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -104,13 +104,8 @@ def _making_tables(path: Path | None, version: str) -> Iterator[None]:
 
 def _explained(uri: str, error: Exception) -> str:
     """Explain why a store cannot be used, and what to do."""
-    if type(error).__name__.startswith("Unsupported"):  # one of several exceptions of MLflow
-        scheme = uri.partition(":")[0]
-        return f"is not a tracking store: there is no scheme {scheme}; use {', '.join(SCHEMES)}, as in {DEFAULT}"
     why = first_cause(error)
-    if "filesystem tracking backend" in why:
-        return OF_FILES
-    return f"does not answer: {why}; {_advice(uri, why)}"
+    return why_no_store(uri) or f"does not answer: {why}; {_advice(uri, why)}"
 
 
 def _advice(uri: str, why: str) -> str:
@@ -146,10 +141,6 @@ def request_limits(timeout_s: float, retries: int = 0) -> Iterator[None]:
     """Limit the time and the retries of MLflow's HTTP requests of this thread inside a ``with`` block.
 
     By default the silent retries of one call may take four minutes. Limits in the environment take precedence.
-
-    Args:
-        timeout_s: Maximum seconds to wait for an answer.
-        retries: Number of retries.
     """
     before = dict(_limits.__dict__)
     # A pair, which `requests` takes too: the seconds to connect and those to wait for an answer.
@@ -202,11 +193,8 @@ def artifact_location(uri: str, experiment: str) -> str | None:
 
 
 def check_port(uri: str) -> None:
-    """Check that a database server accepts connections; without this check, its driver and MLflow may retry for
-    minutes.
-
-    Args:
-        uri: Tracking URI; other stores are not checked.
+    """Check that a database server accepts connections, if a tracking URI is of one; without this check, its driver and
+    MLflow may retry for minutes.
 
     Raises:
         OSError: The server does not accept a connection.

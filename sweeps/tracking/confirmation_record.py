@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from sweeps.tracking.values import LONGEST_TAG, NOT_OURS, short
+from sweeps.texts.wording import counted
+from sweeps.tracking.values import LONGEST_TAG, read_tag, short
 
 LONGEST_REASON = 700
 
@@ -33,7 +34,7 @@ class Contender:
 
     def describe(self, confidence: float) -> str:
         """Describe the mean with its interval: ``0.2113 (95 % interval 0.208 to 0.2146, 3 repeats)``."""
-        runs = f"{self.runs} repeat{'s'[: self.runs != 1]}"
+        runs = counted(self.runs, "repeat")
         if self.mean is None or self.low is None or self.high is None:
             return runs
         interval = f"{confidence * 100:g} % interval {short(self.low)} to {short(self.high)}"
@@ -97,7 +98,4 @@ def to_text(result: Confirmation) -> str:
 
 def from_text(text: str | None) -> Confirmation | None:
     """Return the result in a tag; None if there is none, or the tag has other content, such as a text that was cut."""
-    try:
-        return Confirmation.from_json(json.loads(text)) if text else None
-    except NOT_OURS:
-        return None
+    return read_tag(text, Confirmation.from_json, None)

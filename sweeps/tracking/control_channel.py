@@ -34,15 +34,13 @@ logger = logging.getLogger(__name__)
 
 
 def send_request(record: SweepRecord, request: Request) -> str | None:
-    """Send a request to the driver of a running sweep, and wait for the answer.
-
-    Returns:
-        The text of the answer, or None if the sweep ends before answering.
+    """Send a request to the driver of a running sweep, and return the text of its answer; None if the sweep ends before
+    answering.
 
     Raises:
         UserError: The driver refuses the request, or does not answer.
     """
-    channel, ident = _channel(record.mlflow, record.tags.get(TAG_FOLDER, "")), uuid.uuid4().hex
+    channel, ident = _Channel(record.mlflow, record.tags.get(TAG_FOLDER, "")), uuid.uuid4().hex
     channel.write(TAG_REQUEST, {"id": ident, **request})
     deadline = time.monotonic() + ANSWER_WITHIN_S
     while time.monotonic() < deadline:
@@ -68,52 +66,38 @@ def clear_request(record: SweepRecord) -> None:
         ObjectStore(location).remove(_object(TAG_REQUEST))
 
 
-class _Tags:
-    """Requests and answers as tags of a run."""
+class _Channel:
+    """Requests and answers as tags of a sweep's run, or as objects in the store that has the sweep's folder."""
 
-    def __init__(self, ids: MlflowIds) -> None:
-        self._ids = ids
+    def __init__(self, ids: MlflowIds, location: str) -> None:
+        self._ids, self._store = ids, ObjectStore(location) if is_remote(location) else None
+        self.poll_s = POLL_S if self._store is None else STORE_POLL_S
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
-        connect(self._ids.tracking_uri).set_tag(self._ids.run_id, name, json.dumps(content))
+        text = json.dumps(content)
+        if self._store is None:
+            connect(self._ids.tracking_uri).set_tag(self._ids.run_id, name, text)
+        else:
+            self._store.write(_object(name), text.encode())
 
     def read(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self._tags().get(name, "{}"))
+        text: str | bytes | None = self._tags().get(name) if self._store is None else self._store.read(_object(name))
+        found: dict[str, Any] = json.loads(text or "{}")
         return found
 
     def is_running(self) -> bool:
-        """Whether the sweep has a running driver according to its record."""
-        return self._tags().get(TAG_STATE) == "running"
+        """Whether the sweep has a running driver according to its record; in a store, even an outdated heartbeat
+        counts."""
+        if self._store is None:
+            return self._tags().get(TAG_STATE) == "running"
+        return self._store.read(DRIVER_FILE) is not None
 
     def _tags(self) -> Mapping[str, str]:
         return fetch_tags(self._ids.tracking_uri, self._ids.run_id)
 
 
-class _Objects:
-    """Requests and answers as objects in a store."""
-
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
-
-    def write(self, name: str, content: Mapping[str, Any]) -> None:
-        self._store.write(_object(name), json.dumps(content).encode())
-
-    def read(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self._store.read(_object(name)) or b"{}")
-        return found
-
-    def is_running(self) -> bool:
-        """Whether the store has a driver's heartbeat, even an outdated one."""
-        return self._store.read(DRIVER_FILE) is not None
-
-
 def _object(name: str) -> str:
     return f"{name.removeprefix('sweeps.')}.json"
-
-
-def _channel(ids: MlflowIds, location: str) -> _Tags | _Objects:
-    """Return the channel to a sweep whose folder has this path or URI."""
-    return _Objects(ObjectStore(location)) if is_remote(location) else _Tags(ids)
 
 
 class RequestListener:
@@ -127,8 +111,7 @@ class RequestListener:
                 impossible.
             location: Path or URI of the sweep's folder.
         """
-        self._ids, self._handle, self._channel = ids, handle, _channel(ids, location)
-        self._poll_s = STORE_POLL_S if is_remote(location) else POLL_S
+        self._ids, self._handle, self._channel = ids, handle, _Channel(ids, location)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="requests", daemon=True)
 
@@ -142,7 +125,7 @@ class RequestListener:
         self._thread.join()
 
     def _follow(self) -> None:
-        while not self._closed.wait(self._poll_s):
+        while not self._closed.wait(self._channel.poll_s):
             try:
                 request = self._channel.read(TAG_REQUEST)
                 answer = self._channel.read(TAG_ANSWER) if request else {}

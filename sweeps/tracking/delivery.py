@@ -45,7 +45,10 @@ class Remaining:
 
 
 class Delivery:
-    """Journal of a sweep, with the threads that deliver it from ``start`` to ``close``."""
+    """Journal of a sweep, with the threads that deliver it from ``start`` to ``close``.
+
+    ``put`` and ``upload`` raise ``StorageFailed`` if the journal cannot be written.
+    """
 
     def __init__(self, client: MlflowClient, journal: Journal, ids: MlflowIds) -> None:
         self._client, self._run_id = client, ids.run_id
@@ -62,19 +65,11 @@ class Delivery:
         self._uploader = ArtifactUploader(client, self.upload_retrier, self._outbox.wait_for_run, self._uploaded)
 
     def put(self, entry: Entry) -> None:
-        """Write an entry to the journal, from which it is delivered soon.
-
-        Raises:
-            StorageFailed: The journal cannot be written.
-        """
+        """Write an entry to the journal, from which it is delivered soon."""
         self._outbox.put(entry)
 
     def upload(self, *artifacts: Artifact) -> None:
-        """Write artifacts to the journal, and upload them soon.
-
-        Raises:
-            StorageFailed: The journal cannot be written.
-        """
+        """Write artifacts to the journal, and upload them soon."""
         with self._order:
             for artifact in artifacts:
                 self._outbox.put(artifact)
@@ -86,8 +81,7 @@ class Delivery:
 
     def adopt(self, run_ids: Mapping[str, str]) -> None:
         """Set MLflow's ids of the trials whose runs exist."""
-        for trial, run_id in run_ids.items():
-            self._outbox.adopt(trial, run_id)
+        self._outbox.adopt(run_ids)
 
     def deliver_earlier(self) -> None:
         """Deliver the entries that earlier sessions left in the journal. Returns when MLflow has all entries.
@@ -116,12 +110,7 @@ class Delivery:
         self._outbox.start()
 
     def give_up_after(self, patience_s: float, total_s: float) -> None:
-        """Limit the time of all further calls.
-
-        Args:
-            patience_s: Maximum seconds without a successful call.
-            total_s: Maximum seconds in total.
-        """
+        """Limit the time of all further calls: the seconds without a successful call, and those in total."""
         self.retrier.give_up_after(patience_s, total_s)
         self.upload_retrier.give_up_after(patience_s, total_s)
 
@@ -134,11 +123,8 @@ class Delivery:
         return self._outbox.flush()
 
     def close(self, artifacts: int) -> Remaining:
-        """End the thread of the outbox, and close the journal if nothing remains.
-
-        Args:
-            artifacts: Number of artifacts that could not be uploaded.
-        """
+        """End the thread of the outbox, and close the journal if nothing remains; ``artifacts`` is the number of those
+        that could not be uploaded."""
         points = self._outbox.close()
         remaining = Remaining(points, artifacts, entries=self.journal.position < self.journal.end)
         if not remaining:  # otherwise a thread may still be reading it

@@ -12,13 +12,8 @@ MOST_SESSIONS = 150
 
 
 def with_session(earlier: Sequence[Session], began: float, ended: float) -> tuple[Session, ...]:
-    """Return the earlier sessions and the current one; the oldest are merged if there are too many to record.
-
-    Args:
-        earlier: The earlier sessions, in order.
-        began: Unix time of the current session's start.
-        ended: Unix time of the current session's end.
-    """
+    """Return the earlier sessions, in order, and the current one; the oldest are merged if there are too many to
+    record."""
     sessions = [*earlier, (round(began, 3), round(max(began, ended), 3))]
     while len(sessions) > MOST_SESSIONS:
         (first, end), (begin, last) = sessions[:2]
@@ -28,10 +23,5 @@ def with_session(earlier: Sequence[Session], began: float, ended: float) -> tupl
 
 
 def elapsed(sessions: Sequence[Session], moment: float) -> float:
-    """Return the seconds that drivers had run until a moment.
-
-    Args:
-        sessions: All sessions, in order.
-        moment: Unix time.
-    """
+    """Return the seconds that drivers had run until a moment, in Unix time."""
     return sum(max(0.0, min(moment, ended) - began) for began, ended in sessions)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from sweeps.tracking.values import NOT_OURS, latest_as_json
+from sweeps.tracking.values import latest_as_json, read_tag
 
 LONGEST_ERROR = 700
 
@@ -31,9 +31,6 @@ def to_text(failures: Sequence[FailedAttempt]) -> str:
     return latest_as_json(texts)
 
 
-def from_text(text: str) -> tuple[FailedAttempt, ...]:
-    """Return the attempts in a text from ``to_text``; empty if the tag has other content."""
-    try:
-        return tuple(FailedAttempt(**each) for each in json.loads(text))
-    except NOT_OURS:
-        return ()
+def from_text(text: str | None) -> tuple[FailedAttempt, ...]:
+    """Return the attempts in a tag; empty if there are none, or the tag has other content."""
+    return read_tag(text, lambda failures: tuple(FailedAttempt(**each) for each in failures), ())

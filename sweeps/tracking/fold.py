@@ -18,11 +18,7 @@ class Fold:
     """State of a sweep's runs after the journal entries that were applied so far."""
 
     def __init__(self, parent: RawRun, trials: Mapping[str, RawRun]) -> None:
-        """
-        Args:
-            parent: The sweep's own run in MLflow.
-            trials: The trials' runs in MLflow. The journal takes precedence over MLflow, but may have lost entries.
-        """
+        """Begin with the runs in MLflow. The journal takes precedence over it, but may have lost entries."""
         self.parent = replace(parent, tags=dict(parent.tags))
         """The sweep's own run."""
         self.trials = {trial: replace(run, tags=dict(run.tags)) for trial, run in trials.items()}

@@ -15,12 +15,7 @@ POLL_S = 0.05
 @contextlib.contextmanager
 def folder_locked(folder: Path, at_most_s: float) -> Iterator[None]:
     """Hold the lock of a folder, or of its nearest existing parent. Continue without the lock if the file system does
-    not support locks, or another process holds it for too long.
-
-    Args:
-        folder: The folder.
-        at_most_s: Maximum seconds to wait.
-    """
+    not support locks, or another process holds it for too long."""
     existing = next((each for each in (folder, *folder.parents) if each.is_dir()), Path("/"))
     try:
         descriptor = os.open(existing, os.O_RDONLY)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from sweeps.tracking.values import NOT_OURS
+from sweeps.tracking.values import read_tag
 
 LEVEL = 0.8
 """Probability that an interval contains the true number."""
@@ -49,11 +48,7 @@ class Forecast:
     """Number of the stage that is forecast; None: the search after its stages, to the end of the sweep."""
 
     def after(self, seconds: float) -> Forecast:
-        """Return the forecast for a later moment, with less time left.
-
-        Args:
-            seconds: Seconds for which the sweep has run since the forecast was made.
-        """
+        """Return the forecast for the moment at which the sweep has run for some more seconds: less time is left."""
         if self.wall_s is None or seconds <= 0:
             return self
         return replace(self, wall_s=Interval(*(max(0.0, each - seconds) for each in self.wall_s)))
@@ -77,7 +72,4 @@ class Forecast:
 
 def from_text(text: str | None) -> Forecast | None:
     """Return the forecast in a tag; None if there is none, or the tag has other content."""
-    try:
-        return Forecast.from_json(json.loads(text)) if text else None
-    except NOT_OURS:
-        return None
+    return read_tag(text, Forecast.from_json, None)

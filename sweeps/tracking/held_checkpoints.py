@@ -16,15 +16,9 @@ UPLOADS = "uploads"
 
 
 def hold(checkpoint: str, root: str) -> str | None:
-    """Link the files of a checkpoint, to keep them until ``release``.
-
-    Args:
-        checkpoint: Folder of the checkpoint, or a folder in it with the files to keep.
-        root: Folder of the trial's checkpoints.
-
-    Returns:
-        The folder of links, or None if the file system has no hard links, or a file cannot be linked.
-    """
+    """Link the files of a checkpoint, or of a folder in it, into the folder of the trial's checkpoints, to keep them
+    until ``release``. Return the folder of links, or None if the file system has no hard links, or a file cannot be
+    linked."""
     source = Path(checkpoint)
     name = next((part for part in reversed(source.parts) if part.startswith("step-")), source.name)
     target = Path(root) / UPLOADS / f"{name}-{uuid.uuid4().hex[:8]}"

@@ -237,11 +237,8 @@ class Journal:
             self._write(_line(entry))
 
     def read(self, start: int, most: int) -> tuple[list[Entry], int]:
-        """Return the entries in the next chunk of bytes, at least one line, and the position after them.
-
-        Args:
-            start: Position of the first entry in bytes.
-            most: Maximum number of bytes.
+        """Return the entries in the next bytes from a position on, at most so many, but at least one line, and the
+        position after them.
 
         Raises:
             StorageFailed: The journal cannot be read; from then on it is not written, either.
@@ -268,10 +265,8 @@ class Journal:
             yield from entries
 
     def sync(self, end: int) -> bool:
-        """Wait until everything before a position is on the disk.
-
-        Returns:
-            Whether it has also reached the place where a driver on another machine would read it.
+        """Wait until everything before a position is on the disk. Return whether it has also reached the place where a
+        driver on another machine would read it.
 
         Raises:
             StorageFailed: The journal could not be written, which some file systems report only now.

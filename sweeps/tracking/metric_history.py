@@ -1,5 +1,5 @@
 """Names and histories of the metrics of many runs, read by one SQL query of an SQLite store, otherwise by one call per
-run."""
+run. Both functions raise ``TrackingUnreachable`` if the store does not answer."""
 
 from __future__ import annotations
 
@@ -35,14 +35,6 @@ def fetch_histories(uri: str, runs: Sequence[str], metric: str) -> dict[str, lis
     """Return the finite values of a metric by run, in the order of the steps; runs without values are left out.
 
     If a step was reported twice, as a trial of population based training may do, the later value counts.
-
-    Args:
-        uri: Tracking URI.
-        runs: Ids of the runs.
-        metric: Name of the metric, as it was reported.
-
-    Raises:
-        TrackingUnreachable: The server does not answer.
     """
     path, name = queryable_file(uri), to_name(metric)
     runs = [run for run in runs if run]  # MLflow may have removed one
@@ -59,15 +51,7 @@ def fetch_histories(uri: str, runs: Sequence[str], metric: str) -> dict[str, lis
 
 def fetch_metric_names(uri: str, runs: Sequence[str]) -> set[str]:
     """Return the names of all metrics that runs have reported, except the best values; names that are too long for
-    MLflow stay truncated.
-
-    Args:
-        uri: Tracking URI.
-        runs: Ids of the runs.
-
-    Raises:
-        TrackingUnreachable: The server does not answer.
-    """
+    MLflow stay truncated."""
     path = queryable_file(uri)
     if path is None:
         client = connect(uri)

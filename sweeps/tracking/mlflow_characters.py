@@ -69,11 +69,8 @@ def storable(text: str) -> str:
 
 
 def fit_parameters(params: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return parameters as MLflow accepts them, and tags with the full text of those that are too long.
-
-    Args:
-        params: Texts by path.
-    """
+    """Return the texts of parameters, by path, as MLflow accepts them, and tags with the full text of those that are
+    too long."""
     named = {path: to_name(path) for path in params}
     fitting = {named[path]: storable(text[:LONGEST_PARAMETER]) for path, text in params.items()}
     whole = {

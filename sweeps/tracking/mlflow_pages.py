@@ -18,15 +18,7 @@ CHARTS = {"compareRunsMode": "CHART"}
 
 
 def trials_page(experiment_id: str, sweep: str, metric: str, mode: str, *, charts: bool = False) -> str:
-    """Return the page of a sweep's trials, best first.
-
-    Args:
-        experiment_id: MLflow's id of the sweep's experiment.
-        sweep: Name of the sweep.
-        metric: Metric of the sweep's first objective.
-        mode: ``min`` or ``max``.
-        charts: Whether the page shows charts instead of a table.
-    """
+    """Return the page of a sweep's trials, the best by the first objective first: a table, or charts."""
     query = {
         "searchFilter": f"tags.`{TAG_SWEEP}` = '{sweep}' and tags.`{TAG_KIND}` = 'trial'",
         "orderByKey": f"metrics.`{to_name(BEST_PREFIX + metric)}`",

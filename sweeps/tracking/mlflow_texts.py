@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sweeps.texts.wording import counted, counted_states
@@ -95,8 +95,9 @@ def note(sweep: SweepRecord, status: str, description: str) -> str:
     elif len(sweep.metrics) > 1:
         lines.append(f"Pareto front of {counted(len(sweep.front), 'trial')}:")
         header = ["trial", *(f"`{metric}` ({mode})" for metric, mode in zip(sweep.metrics, sweep.modes, strict=True))]
-        rows = [f"| {trial.trial} | {' | '.join(map(short, _values(sweep, trial)))} |" for trial in sweep.front]
-        lines.append("\n".join([f"| {' | '.join(header)} |", "|---" * len(header) + "|", *rows]))
+        lines.append(
+            markdown_table(header, ([trial.trial, *map(short, _values(sweep, trial))] for trial in sweep.front))
+        )
     else:
         best = sweep.best
         lines.append(f"Best: trial {best.trial}, `{sweep.metric}` = **{short(best.value)}** ({sweep.mode})")
@@ -104,7 +105,8 @@ def note(sweep: SweepRecord, status: str, description: str) -> str:
             lines.append(f"Its saved weights are from {best.other_weights.describe(sweep.metrics)}.")
         if sweep.confirmation is not None:
             lines.append(f"With other seeds: {sweep.confirmation.describe()}")
-        lines.append("\n".join(["| parameter | value |", "|---|---|", *_rows(best.params)]))
+        rows = ([f"`{path}`", json.dumps(value)] for path, value in best.params.items())
+        lines.append(markdown_table(["parameter", "value"], rows))
     lines += [f"{line[:1].upper()}{line[1:]}." for line in describe_stages(sweep.stages)]
     commands = [f"python -m sweeps show {sweep.sweep}", f"python -m sweeps best {sweep.sweep}"]
     lines.append("\n".join(["```", *commands, "```"]))
@@ -122,5 +124,6 @@ def _values(sweep: SweepRecord, trial: TrialRecord) -> list[float | None]:
     return [finite(value) for value in trial.all_values()] or [None] * len(sweep.metrics)
 
 
-def _rows(params: Mapping[str, Any]) -> list[str]:
-    return [f"| `{path}` | {json.dumps(value)} |" for path, value in params.items()]
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(cells)} |" for cells in (header, *rows)]
+    return "\n".join([lines[0], "|---" * len(header) + "|", *lines[1:]])

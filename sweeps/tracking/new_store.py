@@ -19,13 +19,8 @@ FOREIGN = ("runs", "registered_models")
 
 @contextlib.contextmanager
 def made_from_copy(path: Path, version: str) -> Iterator[None]:
-    """Create a missing store from the kept copy, if there is one; otherwise keep a copy of the store that MLflow
-    creates in the block. After any error here, MLflow creates the store itself.
-
-    Args:
-        path: The store's file.
-        version: MLflow's version, because each version has its own tables.
-    """
+    """Create a missing store from the kept copy, if there is one for this version of MLflow; otherwise keep a copy of
+    the store that MLflow creates in the block. After any error here, MLflow creates the store itself."""
     is_new = not path.exists()
     with contextlib.suppress(OSError, RuntimeError, sqlite3.Error):
         if is_new and (kept := empty_store_copy(version)).exists():

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from sweeps.tracking.values import NOT_OURS, latest_as_json
+from sweeps.tracking.values import latest_as_json, read_tag
 
 LONGEST = 700
 
@@ -25,9 +25,6 @@ def to_text(notes: Sequence[TimedNote]) -> str:
     )
 
 
-def from_text(text: str) -> tuple[TimedNote, ...]:
-    """Return the notes in a text from ``to_text``; empty if the tag has other content."""
-    try:
-        return tuple(TimedNote(**each) for each in json.loads(text))
-    except NOT_OURS:
-        return ()
+def from_text(text: str | None) -> tuple[TimedNote, ...]:
+    """Return the notes in a tag; empty if there are none, or the tag has other content."""
+    return read_tag(text, lambda notes: tuple(TimedNote(**each) for each in notes), ())

@@ -72,15 +72,8 @@ class Outbox:
         beat: Callable[[], None],
         beat_s: float,
     ) -> None:
-        """
-        Args:
-            client: A client of the tracking store.
-            retrier: Repeats the client's failing calls.
-            journal: The journal to deliver.
-            ids: The sweep's ids in this store; the journal may have been started with another store.
-            beat: Function that the thread calls regularly.
-            beat_s: Seconds between two calls of ``beat``.
-        """
+        """The ids are those in this store; the journal may have been started with another one. The thread calls
+        ``beat`` every ``beat_s`` seconds."""
         self._client, self._retrier, self._journal = client, retrier, journal
         self._beat, self._beat_s, self._next_beat = beat, beat_s, time.monotonic() + beat_s
         self._earlier_end = journal.end
@@ -106,17 +99,13 @@ class Outbox:
         """Start the thread."""
         self._thread.start()
 
-    def adopt(self, key: str, run_id: str) -> None:
-        """Set MLflow's id of an existing run."""
+    def adopt(self, run_ids: Mapping[str, str]) -> None:
+        """Set MLflow's ids of existing runs, by key."""
         with self._condition:
-            self._run_ids[key] = run_id
+            self._run_ids.update(run_ids)
 
     def put(self, entry: Entry) -> None:
-        """Write an entry to the journal; it is delivered soon.
-
-        Raises:
-            StorageFailed: The journal cannot be written.
-        """
+        """Write an entry to the journal; it is delivered soon."""
         self._journal.append(entry)
         if isinstance(entry, Points):
             with self._condition:
@@ -125,14 +114,7 @@ class Outbox:
                     self._condition.notify_all()
 
     def wait_for_run(self, key: str, timeout_s: float) -> str | None:
-        """Wait until a run is created.
-
-        Args:
-            key: The run.
-            timeout_s: Maximum seconds to wait.
-
-        Returns:
-            MLflow's id of the run, or None after the timeout.
+        """Wait until a run is created, and return MLflow's id of it; None after the timeout.
 
         Raises:
             Refused: MLflow has refused the run.
@@ -184,11 +166,7 @@ class Outbox:
                         self._retrier.call(self._beat)
 
     def deliver(self) -> bool:
-        """Deliver the next batch; return whether there was one.
-
-        Raises:
-            GaveUp: The retrier has given up.
-        """
+        """Deliver the next batch; return whether there was one."""
         start = self._journal.position
         entries, end = self._journal.read(start, BATCH_BYTES)
         if end == start:
@@ -294,13 +272,8 @@ class Outbox:
 
 
 def _by_run(entries: Iterable[Entry], known: Mapping[str, str]) -> tuple[Mapping[str, _Batch], int]:
-    """Combine entries by run; return the batches, and the number of metric values in them.
-
-    Args:
-        entries: The entries.
-        known: MLflow's ids of the existing runs. For any other key, entries before the creation of its run belong to a
-            run that a person has deleted.
-    """
+    """Combine entries by run; return the batches, and the number of metric values in them. Of runs without a known id,
+    entries before their creation belong to a run that a person has deleted."""
     batches: dict[str, _Batch] = {}
     points = 0
     for entry in entries:

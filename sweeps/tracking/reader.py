@@ -1,4 +1,5 @@
-"""Functions that read recorded sweeps from MLflow: ``list_sweeps`` and ``load_sweep``."""
+"""Functions that read recorded sweeps from MLflow: ``list_sweeps`` and ``load_sweep``. They raise
+``TrackingUnreachable`` if the store does not answer."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -23,7 +25,7 @@ from sweeps.tracking.mlflow_characters import whole_parameters
 from sweeps.tracking.record import STATES, MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
 from sweeps.tracking.store import RawRun, fetch_runs
 from sweeps.tracking.time_account import TimeAccount
-from sweeps.tracking.values import NOT_OURS, from_text, number, numbers
+from sweeps.tracking.values import from_text, number, numbers, read_tag
 
 HEARTBEAT_TIMEOUT_S = 60.0
 """Seconds without a heartbeat after which a running sweep counts as interrupted."""
@@ -32,14 +34,7 @@ ENDED = ("finished", "failed")
 
 
 def list_sweeps(uri: str) -> list[SweepSummary]:
-    """Return all sweeps in a store, newest first.
-
-    Returns:
-        A summary of each sweep.
-
-    Raises:
-        TrackingUnreachable: The server does not answer.
-    """
+    """Return a summary of each sweep in a store, newest first."""
     now = time.time()
     parents = fetch_runs(uri, {constants.TAG_KIND: "sweep"})
     return [_summary(parent, now) for parent in reversed(parents)]
@@ -52,33 +47,22 @@ def find_sweep(uri: str, name: str) -> SweepRecord | None:
     return None
 
 
-def load_sweep(uri: str, name: str, experiment: str | None = None) -> SweepRecord:
+def load_sweep(uri: str, name: str) -> SweepRecord:
     """Return one sweep with its trials.
-
-    Args:
-        uri: Tracking URI.
-        name: The sweep's name.
-        experiment: Name of the experiment to look in; default: all.
-
-    Returns:
-        The sweep's record.
 
     Raises:
         UnknownName: There is no such sweep; the message suggests similar names.
-        TrackingUnreachable: The server does not answer.
     """
-    parent, trials = fetch_sweep(uri, name, experiment)
-    return record_of(uri, parent, trials)
+    return record_of(uri, *fetch_sweep(uri, name))
 
 
-def fetch_sweep(uri: str, name: str, experiment: str | None = None) -> tuple[RawRun, list[RawRun]]:
-    """Return a sweep's own run, and the runs of its trials. Arguments and errors are those of ``load_sweep``."""
-    runs = fetch_runs(uri, {constants.TAG_SWEEP: name}, experiment)
+def fetch_sweep(uri: str, name: str) -> tuple[RawRun, list[RawRun]]:
+    """Return a sweep's own run, and the runs of its trials. Errors are those of ``load_sweep``."""
+    runs = fetch_runs(uri, {constants.TAG_SWEEP: name})
     parents = [run for run in runs if run.tags.get(constants.TAG_KIND) == "sweep"]
     if not parents:
-        known = [run.tags[constants.TAG_SWEEP] for run in fetch_runs(uri, {constants.TAG_KIND: "sweep"}, experiment)]
-        where = f"{redact_uri(uri)}, experiment {experiment}" if experiment else redact_uri(uri)
-        raise UnknownName(f"there is no sweep {name!r} in {where}{did_you_mean(name, known)}")
+        known = [run.tags[constants.TAG_SWEEP] for run in fetch_runs(uri, {constants.TAG_KIND: "sweep"})]
+        raise UnknownName(f"there is no sweep {name!r} in {redact_uri(uri)}{did_you_mean(name, known)}")
     parent = parents[0]
     trials = [run for run in runs if run.tags.get("mlflow.parentRunId") == parent.run_id]
     lost = {*_best(parent)} - {run.tags.get(constants.TAG_TRIAL, "") for run in trials}
@@ -86,13 +70,7 @@ def fetch_sweep(uri: str, name: str, experiment: str | None = None) -> tuple[Raw
 
 
 def record_of(uri: str, parent: RawRun, runs: Iterable[RawRun]) -> SweepRecord:
-    """Return a sweep's record.
-
-    Args:
-        uri: Tracking URI of the sweep's store.
-        parent: Run of the sweep itself.
-        runs: The runs of its trials.
-    """
+    """Return a sweep's record, given its own run and those of its trials."""
     tags, now = parent.tags, time.time()
     all_trials = _trials(runs)
     trials = [trial for trial in all_trials if trial.repeat_of is None and trial.stage is None]
@@ -137,7 +115,7 @@ def _deleted(uri: str, parent: RawRun, trials: Collection[str]) -> list[RawRun]:
     """Return the runs of a sweep's best trials that a user has deleted in MLflow, because they still belong to the
     result. If MLflow has removed a run for good, its value and parameters come from the sweep's own run."""
     sweep = {constants.TAG_SWEEP: parent.tags[constants.TAG_SWEEP], constants.TAG_KIND: "trial"}
-    runs = fetch_runs(uri, sweep, parent.experiment, deleted=True)
+    runs = fetch_runs(uri, sweep, deleted=True)
     kept = [run for run in runs if run.tags.get("mlflow.parentRunId") == parent.run_id]
     found = [run for run in kept if run.tags.get(constants.TAG_TRIAL) in trials]
     if found or len(trials) > 1:
@@ -160,7 +138,7 @@ def _summary(parent: RawRun, now: float) -> SweepSummary:
         metrics=_names(tags.get(constants.TAG_METRIC, "")),
         modes=_names(tags.get(constants.TAG_MODE, "")),
         best=next(iter(numbers(tags.get(constants.TAG_BEST_VALUE))), None),
-        counts=_counts(tags.get(constants.TAG_COUNTS, "{}")),
+        counts=read_tag(tags.get(constants.TAG_COUNTS), _counts, _counts({})),
         started=parent.started / 1000,
         wall_s=time.wall_s,
         run_id=parent.run_id,
@@ -176,13 +154,9 @@ def _count(tags: Mapping[str, str], tag: str) -> int | None:
     return None if count is None or not isfinite(count) else int(count)
 
 
-def _counts(text: str) -> dict[str, int]:
-    """Return the number of trials in each state; 0 if the tag has other content."""
-    try:
-        counts = json.loads(text)
-        return {state: int(counts.get(state, 0)) for state in STATES}
-    except (*NOT_OURS, OverflowError):
-        return dict.fromkeys(STATES, 0)
+def _counts(counts: Mapping[str, Any]) -> dict[str, int]:
+    """Return the number of trials in each state."""
+    return {state: int(counts.get(state, 0)) for state in STATES}
 
 
 def _status(parent: RawRun, now: float) -> str:
@@ -196,11 +170,8 @@ def _time(parent: RawRun, now: float) -> SweepTime:
     running = _status(parent, now) == "running"
     # The driver's last update; before its first, the time until its last sign of life.
     until = now if running else (parent.ended / 1000 if parent.ended else heartbeat or parent.started / 1000)
-    wall_s = until - parent.started / 1000
-    try:
-        return _written_time(json.loads(parent.tags.get(constants.TAG_TIME, "{}")), wall_s)
-    except NOT_OURS:
-        return _written_time({}, wall_s)
+    written = partial(_written_time, wall_s=until - parent.started / 1000)
+    return read_tag(parent.tags.get(constants.TAG_TIME), written, written({}))
 
 
 def _written_time(written: Mapping[str, Any], wall_s: float) -> SweepTime:
@@ -258,10 +229,10 @@ def _trial(run: RawRun) -> TrialRecord:
         checkpoint=tags.get(constants.TAG_CHECKPOINT_BEST) or tags.get(constants.TAG_CHECKPOINT_LAST),
         error=tags.get(constants.TAG_ERROR),
         pool=tags.get(constants.TAG_POOL),
-        spans=spans.from_text(tags.get(constants.TAG_SPANS, "[]")),
-        account=_account(tags.get(constants.TAG_ACCOUNT)),
-        failures=failed_attempts.from_text(tags.get(constants.TAG_FAILURES, "[]")),
-        notes=notes.from_text(tags.get(constants.TAG_NOTES, "[]")),
+        spans=spans.from_text(tags.get(constants.TAG_SPANS)),
+        account=read_tag(tags.get(constants.TAG_ACCOUNT), TimeAccount.from_json, None),
+        failures=failed_attempts.from_text(tags.get(constants.TAG_FAILURES)),
+        notes=notes.from_text(tags.get(constants.TAG_NOTES)),
         checkpoints={kind: tags[tag] for kind, tag in constants.CHECKPOINT_TAGS.items() if tag in tags},
         weights={
             kind: found
@@ -272,14 +243,6 @@ def _trial(run: RawRun) -> TrialRecord:
         stage=_count(tags, constants.TAG_STAGE),
         stopped_for_good=constants.TAG_STOPPED_FOR_GOOD in tags,
     )
-
-
-def _account(text: str | None) -> TimeAccount | None:
-    """Return the account in a tag; None if there is none, or the tag has other content."""
-    try:
-        return TimeAccount.from_json(json.loads(text)) if text else None
-    except NOT_OURS:
-        return None
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sweeps.texts.uri_passwords import redact_uri
@@ -140,11 +140,7 @@ class MlflowIds:
 
     def as_json(self) -> dict[str, str]:
         """Return the ids in the form of ``--json``, without a password in the URI."""
-        return {
-            "tracking_uri": redact_uri(self.tracking_uri),
-            "experiment_id": self.experiment_id,
-            "run_id": self.run_id,
-        }
+        return asdict(self) | {"tracking_uri": redact_uri(self.tracking_uri)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,11 +332,8 @@ class SweepRecord:
         return elapsed(sessions, moment)
 
     def took(self, trial: TrialRecord) -> float | None:
-        """Return a trial's duration in seconds, until now while it runs, excluding the pauses between drivers.
-
-        Returns:
-            The duration, or None if the trial's start is not recorded.
-        """
+        """Return a trial's duration in seconds, until now while it runs, excluding the pauses between drivers; None if
+        its start is not recorded."""
         if trial.started is None:
             return None
         return max(0.0, self.elapsed(trial.ended or time.time()) - self.elapsed(trial.started))

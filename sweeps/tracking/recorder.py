@@ -149,14 +149,7 @@ class Recorder:
             )
 
     def update(self, counts: Mapping[str, int], front: Front, time: Mapping[str, Any]) -> None:
-        """Record the sweep's status; may be called often.
-
-        Args:
-            counts: Trials by state.
-            front: Id, values and parameters of the best trial, or of each trial of the Pareto front with several
-                objectives.
-            time: Durations and usage, as ``UsageMeter.summary`` returns them.
-        """
+        """Record the sweep's status; may be called often. The time is that of ``UsageMeter.summary``."""
         self._status.update(counts, front, time)
 
     def attach(self, files: Mapping[str, str], tags: Mapping[str, str]) -> None:
@@ -192,12 +185,8 @@ class Recorder:
         return remaining
 
     def restore(self, parent: RawRun, stored: Sequence[RawRun]) -> None:
-        """Continue the record of earlier drivers.
-
-        Args:
-            parent: The sweep's own run in MLflow.
-            stored: The runs of its trials in MLflow, which may lack entries of the journal.
-        """
+        """Continue the record of earlier drivers, given the sweep's own run and those of its trials, which may lack
+        entries of the journal."""
         fold, uploads = self._replay(parent, stored)
         self.earlier = record = record_of(self.ids.tracking_uri, fold.parent, fold.trials.values())
         self.earlier_metrics = fold.metrics

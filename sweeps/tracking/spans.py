@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from sweeps.tracking.values import NOT_OURS, latest_as_json
+from sweeps.tracking.values import latest_as_json, read_tag
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +34,6 @@ def may_be_cut(spans: Sequence[Span]) -> bool:
     return bool(spans) and to_text([spans[0], *spans]) == to_text(spans)
 
 
-def from_text(text: str) -> tuple[Span, ...]:
-    """Return the spans in a text from ``to_text``; empty if the tag has other content."""
-    try:
-        return tuple(Span(**{**each, "workers": tuple(each["workers"])}) for each in json.loads(text))
-    except NOT_OURS:
-        return ()
+def from_text(text: str | None) -> tuple[Span, ...]:
+    """Return the spans in a tag; empty if there are none, or the tag has other content."""
+    return read_tag(text, lambda spans: tuple(Span(**each | {"workers": tuple(each["workers"])}) for each in spans), ())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from sweeps.texts.wording import counted
-from sweeps.tracking.values import NOT_OURS, short
+from sweeps.tracking.values import read_tag, short
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +58,7 @@ class StageResult:
     latter has not begun."""
 
     def describe(self, last: int) -> str:
-        """Return the result in a sentence.
-
-        Args:
-            last: Number of the last stage.
-        """
+        """Return the result in a sentence, given the number of the last stage."""
         text = (
             f"stage {self.stage}: {self.ended} of {counted(self.num_trials, 'trial')} with {', '.join(self.overrides)}"
         )
@@ -93,7 +88,4 @@ def describe_stages(results: tuple[StageResult, ...]) -> list[str]:
 
 def from_text(text: str | None) -> tuple[StageResult, ...]:
     """Return the results in a tag; empty if there is no tag, or it has other content, such as a text that was cut."""
-    try:
-        return tuple(map(StageResult.from_json, json.loads(text))) if text else ()
-    except NOT_OURS:
-        return ()
+    return read_tag(text, lambda results: tuple(map(StageResult.from_json, results)), ())

@@ -1,12 +1,12 @@
 """Queries for the runs of a tracking store. An SQLite store is queried in SQL, which takes milliseconds because it
-needs no ``import mlflow``; other stores are read through MLflow's client. Both ways return the same runs."""
+needs no ``import mlflow``; other stores are read through MLflow's client. Both ways return the same runs, and raise
+``TrackingUnreachable`` if the store does not answer."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,6 +14,7 @@ from sweeps.tracking.client import connect, reading_from
 from sweeps.tracking.sqlite_file import queryable_file, reading
 
 if TYPE_CHECKING:
+    from mlflow import MlflowClient
     from mlflow.store.entities import PagedList
 
 T = TypeVar("T")
@@ -36,49 +37,25 @@ class RawRun:
     params: dict[str, str]
 
 
-def fetch_runs(
-    uri: str, tags: Mapping[str, str], experiment: str | None = None, *, deleted: bool = False
-) -> list[RawRun]:
-    """Return the runs that have all of the given tags, in the order of their start.
-
-    Args:
-        uri: Tracking URI.
-        tags: At least one tag and its value.
-        experiment: Name of the experiment; default: all.
-        deleted: Whether to return deleted runs that MLflow still keeps, instead of the active ones.
-
-    Raises:
-        TrackingUnreachable: The server does not answer.
-    """
+def fetch_runs(uri: str, tags: Mapping[str, str], *, deleted: bool = False) -> list[RawRun]:
+    """Return the runs that have all of the given tags, at least one, in the order of their start: the active ones, or
+    the deleted ones that MLflow still keeps."""
     path = queryable_file(uri)
-    fetched = partial(_from_client, uri) if path is None else partial(_from_sqlite, path)
-    runs = fetched(tags, experiment, deleted)
+    runs = _from_client(uri, tags, deleted) if path is None else _from_sqlite(path, tags, deleted)
     return sorted(runs, key=lambda run: (run.started, run.run_id))
 
 
 def fetch_metrics(uri: str, tags: Mapping[str, str]) -> dict[str, dict[str, float]]:
-    """Return the latest value of every metric, by run and name, of the runs that have all of the given tags.
-
-    Raises:
-        TrackingUnreachable: The server does not answer.
-    """
+    """Return the latest value of every metric, by run and name, of the runs that have all of the given tags."""
     client = connect(uri)
     with reading_from(uri):
-        experiments = [
-            experiment.experiment_id
-            for experiment in all_pages(lambda token: client.search_experiments(max_results=PAGE, page_token=token))
-        ]
-        filters = tag_filter(tags)
+        experiments, filters = [*_experiments(client)], tag_filter(tags)
         runs = all_pages(lambda token: client.search_runs(experiments, filters, max_results=PAGE, page_token=token))
     return {run.info.run_id: dict(run.data.metrics) for run in runs}
 
 
 def fetch_tags(uri: str, run_id: str) -> dict[str, str]:
-    """Return the tags of one run; empty if an SQLite store has no such run.
-
-    Raises:
-        TrackingUnreachable: The server does not answer.
-    """
+    """Return the tags of one run; empty if an SQLite store has no such run."""
     path = queryable_file(uri)
     if path is None:
         with reading_from(uri):
@@ -94,7 +71,7 @@ def tag_filter(tags: Mapping[str, str]) -> str:
     return " AND ".join(f'tags."{key}" = {value}' for key, value in quoted.items())
 
 
-def _from_sqlite(path: Path, tags: Mapping[str, str], experiment: str | None, deleted: bool) -> list[RawRun]:
+def _from_sqlite(path: Path, tags: Mapping[str, str], deleted: bool) -> list[RawRun]:
     if not path.exists():
         return []
     wanted = " AND ".join(
@@ -102,9 +79,6 @@ def _from_sqlite(path: Path, tags: Mapping[str, str], experiment: str | None, de
     )
     where = f"r.lifecycle_stage = '{'deleted' if deleted else 'active'}' AND {wanted}"
     values = [text for pair in tags.items() for text in pair]
-    if experiment is not None:
-        where += " AND e.name = ?"
-        values.append(experiment)
     source = f"FROM runs r JOIN experiments e ON e.experiment_id = r.experiment_id WHERE {where}"
     columns = "r.run_uuid, r.experiment_id, e.name, r.status, r.start_time, r.end_time"
     with reading(path) as database:
@@ -147,17 +121,13 @@ def _key_values(rows: Iterable[tuple[str, str, str]]) -> dict[str, dict[str, str
     return by_run
 
 
-def _from_client(uri: str, tags: Mapping[str, str], experiment: str | None, deleted: bool) -> list[RawRun]:
+def _from_client(uri: str, tags: Mapping[str, str], deleted: bool) -> list[RawRun]:
     client = connect(uri)
     from mlflow.entities import ViewType
 
     filters, kind = tag_filter(tags), ViewType.DELETED_ONLY if deleted else ViewType.ACTIVE_ONLY
     with reading_from(uri):
-        experiments = {
-            each.experiment_id: each.name
-            for each in all_pages(lambda token: client.search_experiments(max_results=PAGE, page_token=token))
-            if experiment in (None, each.name)
-        }
+        experiments = _experiments(client)
         if not experiments:
             return []
         runs = all_pages(
@@ -178,12 +148,15 @@ def _from_client(uri: str, tags: Mapping[str, str], experiment: str | None, dele
     ]
 
 
-def all_pages(ask: Callable[[str | None], PagedList[T]]) -> list[T]:
-    """Return the items of all pages of an MLflow query.
+def _experiments(client: MlflowClient) -> dict[str, str]:
+    """Return the names of all experiments, by id."""
+    found = all_pages(lambda token: client.search_experiments(max_results=PAGE, page_token=token))
+    return {each.experiment_id: each.name for each in found}
 
-    Args:
-        ask: Returns the page of a token; None for the first page.
-    """
+
+def all_pages(ask: Callable[[str | None], PagedList[T]]) -> list[T]:
+    """Return the items of all pages of an MLflow query, which is asked for the page of a token; None is that of the
+    first page."""
     page = ask(None)
     found = list(page)
     while page.token:

@@ -60,13 +60,8 @@ def local_store(uri: str) -> str:
 
 
 def recorded_here(uri: str) -> str:
-    """Update the local record of all sweeps in an object store.
-
-    Args:
-        uri: ``output_dir`` of the sweeps.
-
-    Returns:
-        URI of the MLflow store with the record.
+    """Update the local record of all sweeps in an object store, given their ``output_dir``; return the URI of the
+    MLflow store with the record.
 
     Raises:
         UserError: The object store does not answer.

@@ -1,10 +1,10 @@
-"""A sweep's own run in MLflow, which has the sweep's name and is the parent of its trials' runs."""
+"""A sweep's own run in MLflow, which has the sweep's name and is the parent of its trials' runs. All functions that
+have to reach the store raise ``TrackingUnreachable`` if it does not answer."""
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,10 +17,11 @@ from sweeps.files.checksums import parsed
 from sweeps.files.whole_files import write_json
 from sweeps.provenance.machine import user
 from sweeps.texts.uri_passwords import redact_uri
+from sweeps.texts.wording import value_text
 from sweeps.tracking.client import artifact_location
 from sweeps.tracking.mlflow_characters import storable
 from sweeps.tracking.mlflow_texts import page_links
-from sweeps.tracking.record import MlflowIds
+from sweeps.tracking.record import MlflowIds, one_or_all
 from sweeps.tracking.retry import Retrier
 from sweeps.tracking.store import RawRun, fetch_runs
 from sweeps.tracking.values import now_ms
@@ -78,7 +79,6 @@ def check_name(uri: str, name: str) -> None:
 
     Raises:
         UserError: A sweep of this name is recorded.
-        TrackingUnreachable: The store cannot be read.
     """
     if is_recorded(uri, name):
         from sweeps.config.sweep_name import another_name  # imports pydantic, which `list` does without
@@ -87,11 +87,7 @@ def check_name(uri: str, name: str) -> None:
 
 
 def is_recorded(uri: str, name: str) -> bool:
-    """Whether MLflow has a sweep of this name.
-
-    Raises:
-        TrackingUnreachable: The store cannot be read.
-    """
+    """Whether MLflow has a sweep of this name."""
     return bool(_parents(uri, name))
 
 
@@ -102,7 +98,6 @@ def create_parent_run(
 
     Raises:
         UserError: A sweep of that name exists.
-        TrackingUnreachable: The store does not answer.
         GaveUp: The store has stopped answering.
         Refused: MLflow does not accept the run.
     """
@@ -121,8 +116,8 @@ def create_parent_run(
         constants.TAG_SWEEP: sweep.name,
         constants.TAG_CONF: sweep.conf,
         constants.TAG_STATE: "running",
-        constants.TAG_METRIC: _one_or_list(objectives.metrics),
-        constants.TAG_MODE: _one_or_list(objectives.modes),
+        constants.TAG_METRIC: value_text(one_or_all(objectives.metrics)),
+        constants.TAG_MODE: value_text(one_or_all(objectives.modes)),
         constants.TAG_COMMAND: sweep.command,
         constants.TAG_FOLDER: sweep.location,
         constants.TAG_HEARTBEAT: heartbeat(),
@@ -180,7 +175,3 @@ def _experiment_id(client: MlflowClient, uri: str, experiment: str) -> str:
         if error.error_code != "RESOURCE_ALREADY_EXISTS" or found is None:
             raise
         return str(found.experiment_id)  # another sweep has made it, or an answer was lost
-
-
-def _one_or_list(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else json.dumps(names)

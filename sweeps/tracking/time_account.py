@@ -91,12 +91,7 @@ WORDS = {
 """Descriptions of the activities whose names do not explain themselves."""
 
 
-def describe_rest(account: TimeAccount, least: float = 0.01) -> str:
-    """Describe the shares of time that were not goodput, largest first: ``start 24%, evaluation 9%``.
-
-    Args:
-        account: The account.
-        least: Smallest share that is named.
-    """
+def describe_rest(account: TimeAccount) -> str:
+    """Describe the shares of time that were not goodput, largest first, from 1 % on: ``start 24%, evaluation 9%``."""
     rest = sorted(((share, name) for name, share in account.shares().items() if name != "training"), reverse=True)
-    return ", ".join(f"{WORDS.get(name, name)} {share:.0%}" for share, name in rest if share >= least)
+    return ", ".join(f"{WORDS.get(name, name)} {share:.0%}" for share, name in rest if share >= 0.01)

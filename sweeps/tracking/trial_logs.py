@@ -64,12 +64,8 @@ class TrialLogs:
         return sorted(int(found[1]) for name in self._names() if (found := _NAME.fullmatch(name)))
 
     def read(self, worker: int, position: int = 0) -> LogPart:
-        """Return the next complete lines of a worker's output. A last line without a line end is returned only after
-        the trial has ended.
-
-        Args:
-            worker: Rank of the worker.
-            position: 0, or ``LogPart.position`` of the previous part.
+        """Return the next complete lines of a worker's output, from 0 or the position of the previous part on. A last
+        line without a line end is returned only after the trial has ended.
 
         Raises:
             UnknownName: The worker has no log.
@@ -137,16 +133,10 @@ class TrialLogs:
 
 
 def _from(data: bytes, position: int) -> tuple[bytes, int, bool]:
-    """Return the bytes of a log after a position in the worker's output, of which the log may omit a part.
+    """Return the bytes of a log after a position in everything that the worker has printed, of which the log may omit a
+    part; the position at which they begin, and whether there are more after them.
 
     If the position is in the omitted part, the notice about it comes first.
-
-    Args:
-        data: The log.
-        position: Position in everything that was printed.
-
-    Returns:
-        The bytes, the position in the output at which they begin, and whether there are more after them.
     """
     notice = LEFT_OUT.search(data)
     if notice is None:

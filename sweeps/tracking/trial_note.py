@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from sweeps.config.objectives import Objectives
 from sweeps.texts.wording import counted
+from sweeps.tracking.mlflow_texts import markdown_table
 from sweeps.tracking.trial_progress import TrialProgress
 
 LONGEST_CELL = 160
@@ -18,14 +19,7 @@ MOST_PARAMETERS = 25
 
 
 def trial_note(sweep: str, trial_id: str, trial: TrialProgress, objectives: Objectives) -> str:
-    """Return the description of a trial's run.
-
-    Args:
-        sweep: Name of its sweep.
-        trial_id: Id of the trial.
-        trial: Parameters and progress of the trial.
-        objectives: The sweep's objectives.
-    """
+    """Return the description of a trial's run."""
     parts = [
         f"Trial {trial_id} of `{sweep}`: **{trial.state}**{_how(trial)}",
         *_details(trial, objectives),
@@ -74,12 +68,12 @@ def _parameters(trial: TrialProgress) -> str:
     if not trial.params:
         return "No parameter was searched."
     rows = [
-        f"| `{path}` | {_one_line(json.dumps(value, default=str), LONGEST_CELL)} |"
+        [f"`{path}`", _one_line(json.dumps(value, default=str), LONGEST_CELL)]
         for path, value in list(trial.params.items())[:MOST_PARAMETERS]
     ]
     if len(trial.params) > MOST_PARAMETERS:
-        rows.append(f"| and {len(trial.params) - MOST_PARAMETERS} more | |")
-    return "\n".join(["| parameter | value |", "|---|---|", *rows])
+        rows.append([f"and {len(trial.params) - MOST_PARAMETERS} more", ""])
+    return markdown_table(["parameter", "value"], rows)
 
 
 def _checkpoints(trial: TrialProgress, objectives: Objectives) -> Iterator[str]:

@@ -52,12 +52,7 @@ class TrialProgress:
 
     @classmethod
     def of(cls, trial: TrialRecord, replayed: TrialProgress | None) -> TrialProgress:
-        """Return the progress of a recorded trial.
-
-        Args:
-            trial: Record of the trial.
-            replayed: Progress from its metrics in the journal.
-        """
+        """Return the progress of a recorded trial, with what its metrics in the journal tell."""
         replayed = replayed or cls({})
         return cls(
             params=trial.params,
@@ -109,17 +104,8 @@ class TrialProgress:
         return "It saved its state"
 
     def take_measured(self, objectives: Objectives, step: int, metrics: Mapping[str, float]) -> Values | None:
-        """Add the metrics of a step; return the values of the objectives at this step.
-
-        Args:
-            objectives: The sweep's objectives.
-            step: Number of optimizer steps done. Values that are measured again at the step, after a retry, do not
-                count.
-            metrics: Values by name.
-
-        Returns:
-            The values; None if the metrics lack one.
-        """
+        """Add the metrics at a step; return the values of the objectives there, or None if the metrics lack one. Values
+        that are measured again at the step, after a retry, do not count."""
         values = objectives.values(metrics)
         return None if values is None else self.measured.setdefault(step, values)
 

@@ -53,14 +53,6 @@ class TrialRecorder:
         commit: Mapping[str, str],
         checkpoints: Literal["copy", "reference", "none"],
     ) -> None:
-        """
-        Args:
-            delivery: Receives the entries to record.
-            ids: The sweep's ids in MLflow.
-            sweep: The sweep.
-            commit: Tags that name the git commit.
-            checkpoints: Upload checkpoints as artifacts, record only their URIs, or neither.
-        """
         self._delivery, self._ids, self._sweep = delivery, ids, sweep
         self._commit, self._checkpoints = dict(commit), checkpoints
         self._trials: dict[str, TrialProgress] = {}
@@ -94,17 +86,8 @@ class TrialRecorder:
         repeat_of: str | None = None,
         stage: int | None = None,
     ) -> None:
-        """Record that a trial has started. If the trial had started before, its run continues.
-
-        Args:
-            trial_id: Id of the trial, unique within the sweep.
-            params: Sampled values by dotted path.
-            config_yaml: Config of the trial.
-            attempt: Number of the attempt, from 1.
-            pool: Pool in which it runs, if the sweep has pools.
-            repeat_of: Trial that this one repeats with another seed; the seed is among ``params``.
-            stage: Number of the stage of the search that the trial belongs to.
-        """
+        """Record that a trial has started, with its sampled values by dotted path. If it had started before, its run
+        continues; attempts count from 1. The seed of a trial that repeats another one is among its values."""
         tags: dict[str, str] = {constants.TAG_STATE: "running", constants.TAG_ATTEMPT: str(attempt)}
         if pool is not None:
             tags[constants.TAG_POOL] = pool
@@ -144,12 +127,7 @@ class TrialRecorder:
             self.attach(trial_id, constants.CONFIG_ARTIFACT, config_yaml)
 
     def record_attempt(self, trial_id: str, attempt: int) -> None:
-        """Record that another attempt at a started trial begins.
-
-        Args:
-            trial_id: Id of the trial.
-            attempt: Number of the attempt, from 1.
-        """
+        """Record that another attempt at a started trial begins; attempts count from 1."""
         with self._lock:
             self._trials[trial_id].attempts = attempt
             self._delivery.put(Tags(trial_id, {constants.TAG_ATTEMPT: str(attempt), **self._description(trial_id)}))
@@ -204,16 +182,8 @@ class TrialRecorder:
         """Record that a trial continues from another trial's step with other values (population based training).
 
         MLflow's parameters cannot change and keep the first values. New numbers are recorded as metrics, such as
-        ``param/train.lr``, and other values as tags.
-
-        Args:
-            trial_id: A started trial.
-            number: Number of this exploit among the trial's exploits, from 1.
-            step: The step at which it continues; later steps may be logged again.
-            changed: New values of the trial by dotted path.
-
-        Returns:
-            Whether this exploit was not recorded before.
+        ``param/train.lr``, and other values as tags. Steps after the given one may be logged again. The exploits of a
+        trial are numbered from 1; return whether this one was not recorded before.
         """
         names = {path: f"{constants.PARAMETER_PREFIX}{path}" for path in changed}
         numbers = {path for path, value in changed.items() if type(value) in (int, float)}
@@ -238,13 +208,8 @@ class TrialRecorder:
             return self._trials[trial_id].exploits
 
     def record_spans(self, trial_id: str, spans: Sequence[Span], account: TimeAccount | None = None) -> None:
-        """Record when and on which workers a trial has trained, in all its attempts so far.
-
-        Args:
-            trial_id: A started trial.
-            spans: Spans of the trial.
-            account: Time of its workers by activity, once an attempt has ended.
-        """
+        """Record when and on which workers a trial has trained, in all its attempts so far, and once an attempt has
+        ended, the time of its workers by activity."""
         tags: dict[str, str | None] = {constants.TAG_SPANS: spans_to_text(spans)}
         if account is not None:
             tags[constants.TAG_ACCOUNT] = json.dumps(account.as_json())
@@ -264,15 +229,8 @@ class TrialRecorder:
         held: str | None = None,
         weights: Weights | None = None,
     ) -> None:
-        """Record a new checkpoint of a trial, as its best one, its last one, or both.
-
-        Args:
-            trial_id: A started trial.
-            path: Folder of the checkpoint.
-            kinds: Kinds of the checkpoint, which replaces earlier ones of these kinds.
-            held: Folder with the same files, which is removed after their upload.
-            weights: Step and objective values of the checkpoint's weights.
-        """
+        """Record the folder of a new checkpoint of a trial, as its best one, its last one, or both, in place of earlier
+        ones. A folder with the same files that is held for the upload is removed after it."""
         assert trial_id in self._trials, f"trial {trial_id} was not started"
         if weights is not None:
             self._trials[trial_id].saved_step = weights.step
@@ -304,13 +262,7 @@ class TrialRecorder:
         self._delivery.put(Tags(trial_id, {constants.TAG_NOTES: notes_to_text(notes)}))
 
     def attach(self, trial_id: str, name: str, text: str) -> None:
-        """Add a text artifact to a trial's run.
-
-        Args:
-            trial_id: A started trial.
-            name: Path of the artifact; it replaces an earlier one.
-            text: Content of the artifact.
-        """
+        """Add a text artifact to the run of a started trial; it replaces an earlier one of the same path."""
         self._delivery.upload(Artifact(trial_id, name, text=text))
 
     def attach_logs(self, trial_id: str) -> None:
@@ -327,16 +279,8 @@ class TrialRecorder:
         *,
         for_good: bool = False,
     ) -> None:
-        """Record that a trial has ended.
-
-        Args:
-            trial_id: A started trial.
-            state: finished, pruned, stopped or failed.
-            steps: Number of optimizer steps done.
-            attempt: Number of attempts.
-            error: Text of its error, of which the last line is recorded.
-            for_good: Whether a person has stopped it, so that ``resume`` does not continue it.
-        """
+        """Record that a trial has ended: finished, pruned, stopped or failed. Of its error, the last line is recorded.
+        ``resume`` does not continue a trial that a person has stopped for good."""
         tags: dict[str, str | None] = {
             constants.TAG_STATE: state,
             constants.TAG_STEPS: str(steps),

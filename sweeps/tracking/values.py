@@ -5,16 +5,27 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from sweeps.texts.wording import value_text
 
-NOT_OURS = (ValueError, TypeError, KeyError, AttributeError)
-"""Errors of reading a tag that somebody has edited or that was truncated; such a tag counts as missing."""
 LONGEST_TAG = 7500
 """Maximum number of characters of a list in a tag; MLflow takes 8,000."""
+
+T = TypeVar("T")
+
+
+def read_tag(text: str | None, build: Callable[[Any], T], otherwise: T) -> T:
+    """Return the object that ``build`` makes of the JSON in a tag; ``otherwise`` if there is no such tag, or somebody
+    has edited or truncated it."""
+    if not text:
+        return otherwise
+    try:
+        return build(json.loads(text))
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        return otherwise
 
 
 def to_text(value: Any) -> str:

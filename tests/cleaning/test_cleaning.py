@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from sweeps.cleaning.cleaning import clean, keep_only_the_best, plan_cleaning
 from sweeps.cleaning.policy import Policy, describe_size, parse_age, parse_size
 from sweeps.cleaning.selection import select
 from sweeps.cli import run_command
-from sweeps.errors import ConfigError, UnknownName
+from sweeps.errors import ConfigError
 from sweeps.folders.sweep_folder import SWEEP_FILE
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import MlflowIds, SweepRecord
@@ -60,10 +61,7 @@ def best_value(record: SweepRecord) -> float | None:
     values = [
         trial.value
         for trial in record.trials
-        if trial.value is not None
-        and abs(trial.value) < float("inf")
-        and trial.state != "failed"
-        and trial.violation is None
+        if trial.value is not None and math.isfinite(trial.value) and trial.state != "failed" and not trial.violation
     ]
     return (min if record.mode == "min" else max)(values, default=None)
 
@@ -227,11 +225,8 @@ def test_the_command_says_what_would_go_and_what_went(store: str, capsys: pytest
     out, _ = call("--keep-last=1", "--json")
     document: dict[str, Any] = json.loads(out)
     assert document["done"] is True
-    assert {(each["sweep"], each["trial"]) for each in document["removed"]} == {
-        ("old", "0000"),
-        ("old", "0001"),
-        ("old", "0003"),
-    }
+    assert {each["sweep"] for each in document["removed"]} == {"old"}
+    assert sorted(each["trial"] for each in document["removed"]) == ["0000", "0001", "0003"]
     assert "name what to remove" in call(status=2)[1]
     assert "--older-than=soon" in call("--older-than=soon", status=2)[1]
     assert "did you mean old" in call("olt", status=2)[1]
@@ -244,8 +239,3 @@ def test_ages_and_sizes_are_read_and_mistakes_named() -> None:
     for read, text in ((parse_age, "30"), (parse_age, "d"), (parse_size, "50 G"), (parse_size, "-1")):
         with pytest.raises(ConfigError, match=text):
             read(text)
-
-
-def test_a_name_that_is_no_sweep_is_refused(store: str) -> None:
-    with pytest.raises(UnknownName, match="did you mean old"):
-        plan_cleaning(store, ["olt"], Policy())

@@ -24,6 +24,8 @@ from sweeps.texts.uri_passwords import redact_uri
 
 SHORTEST, LONGEST = 250, 16_000
 USES = {"compile", "search", "match", "fullmatch", "sub", "split", "findall", "finditer"}
+UNBOUNDED = re.compile(r"[*+]|,\}")
+"""Signs of a repetition without a limit."""
 TELLING_S = 0.02
 """Minimum seconds: a shorter time says nothing about growth."""
 SHORTER, MOST = 4, 9.0
@@ -108,35 +110,23 @@ def plain(node: ast.AST, names: dict[str, Any]) -> str | None:
 
 def pieces(pattern: str, flags: int) -> set[str]:
     """Texts from which hostile ones are made: the literals of a pattern, whole runs of them, and one of each class."""
-    found = {" ", "a", "\\", '"', "1"}
+    return {" ", "a", "\\", '"', "1", *literals(_parser.parse(pattern, flags))} - {""}
 
-    def walk(parsed: Any) -> None:
+
+def literals(parsed: Any) -> Iterator[str]:
+    run = ""
+    for operation, argument in parsed:
+        if str(operation) == "LITERAL":
+            run += chr(argument)
+            continue
+        yield run
         run = ""
-        for operation, argument in parsed:
-            name = str(operation)
-            if name == "LITERAL":
-                run += chr(argument)
-                continue
-            if run:
-                found.add(run)
-            run = ""
-            if name == "IN":
-                found.update(members(argument))
-            for inner in inside(argument):
-                walk(inner)
-        if run:
-            found.add(run)
-
-    walk(_parser.parse(pattern, flags))
-    return {each for each in found if each}
-
-
-def members(argument: Any) -> Iterator[str]:
-    for kind, value in argument:
-        if str(kind) == "LITERAL":
-            yield chr(value)
-        elif str(kind) == "RANGE":
-            yield chr(value[0])
+        if str(operation) == "IN":
+            yield from (chr(value) for kind, value in argument if str(kind) == "LITERAL")
+            yield from (chr(value[0]) for kind, value in argument if str(kind) == "RANGE")
+        for inner in inside(argument):
+            yield from literals(inner)
+    yield run
 
 
 def inside(argument: Any) -> Iterator[Any]:
@@ -150,16 +140,16 @@ def inside(argument: Any) -> Iterator[Any]:
 def hostile(pattern: str, flags: int) -> Iterator[tuple[str, str]]:
     """(begin, unit): a piece again and again, and two of them in turn, after any piece."""
     found = sorted(pieces(pattern, flags), key=lambda each: (len(each), each))[-10:]
-    for unit in [*found, *map("".join, itertools.permutations(found, 2))]:
-        yield "", unit
-    for begin, unit in itertools.permutations(found, 2):
-        yield begin, unit
+    yield from (("", unit) for unit in [*found, *map("".join, itertools.permutations(found, 2))])
+    yield from itertools.permutations(found, 2)
 
 
 def test_every_regular_expression_takes_time_in_proportion_to_the_text(checkout: Path) -> None:
     looked_at, slow = 0, []
     for where, pattern, flags, method in patterns(checkout):
         looked_at += 1
+        if not UNBOUNDED.search(pattern):  # takes at most a constant time at each character
+            continue
         compiled = re.compile(pattern, flags)
         use = getattr(compiled, method if method in ("match", "fullmatch") else "findall")
         for begin, unit in hostile(pattern, flags):
@@ -234,20 +224,3 @@ def test_brackets_are_counted_outside_of_texts(text: str, kept: bool) -> None:
 
 def test_a_name_of_thousands_of_letters_has_no_near_one() -> None:
     assert did_you_mean("ab" * 5000, ["ba" * 5000, "a"]) == ""
-
-
-def test_secrets_are_hidden_in_whatever_they_are_part_of() -> None:
-    jwt = "eyJ" + "a" * 20 + "." + "b" * 20 + "." + "c" * 10
-    for text, secret in (
-        (f"x-{jwt} and more", jwt),
-        (f"Bearer {jwt}", jwt),
-        (f"eyJ-eyJ-{jwt}", jwt),
-        ("my.own-api_key = 'hunter2'", "hunter2"),
-        ("DB_PASSWORD=hunter2&x=1", "hunter2"),
-        ("a_token=x_token=hunter2", "hunter2"),
-        ('{"access_key": "hunter2"}', "hunter2"),
-        ("https://ada:hunter2@example.org", "hunter2"),
-    ):
-        assert secret not in redacted(text)
-    assert redacted("token = tokenizer(text)") == "token = tokenizer(text)"
-    assert redacted("my.own-api_key='x y'") == "my.own-api_key='***'"

@@ -15,6 +15,8 @@ from sweeps.provenance.provenance import Provenance, collect_provenance, require
 from sweeps.provenance.redaction import redacted, redacted_source
 from sweeps_train.data.fingerprint import data_fingerprints
 
+JWT = "eyJ" + "a" * 20 + "." + "b" * 20 + "." + "c" * 10
+
 
 def git(*arguments: str) -> str:
     identity = ("-c", "user.name=me", "-c", "user.email=me@host")
@@ -69,9 +71,19 @@ def test_outside_of_a_checkout_there_is_no_commit(working_folder: Path) -> None:
         ("AWS_SECRET_ACCESS_KEY=geheim x", "AWS_SECRET_ACCESS_KEY=*** x"),
         ("run data.tokens=128 model.tokenizer=a/b", "run data.tokens=128 model.tokenizer=a/b"),
         ("run model.path=hf_abcdefghijklmnopqrstuvwxyz", "run model.path=***"),
+        (f"x-{JWT} and more", "x-*** and more"),
+        (f"Bearer {JWT}", "Bearer ***"),
+        (f"eyJ-eyJ-{JWT}", "***"),
+        ("my.own-api_key = 'hunter2'", "my.own-api_key = '***'"),
+        ("my.own-api_key='x y'", "my.own-api_key='***'"),
+        ("DB_PASSWORD=hunter2&x=1", "DB_PASSWORD=***&x=1"),
+        ("a_token=x_token=hunter2", "a_token=***"),
+        ('{"access_key": "hunter2"}', '{"access_key": "***"}'),
+        ("https://ada:hunter2@example.org", "https://ada:***@example.org"),
+        ("token = tokenizer(text)", "token = tokenizer(text)"),
     ],
 )
-def test_secrets_of_a_command_are_hidden(text: str, hidden: str) -> None:
+def test_secrets_are_hidden_in_whatever_they_are_part_of(text: str, hidden: str) -> None:
     assert redacted(text) == hidden
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Iterator
-from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -158,26 +158,33 @@ def test_the_base_model_is_named_so_that_other_programs_find_it(adapted: Path, t
 # --- what a user's own training has saved, as TRL and a Trainer do ----------------------------------------------------
 
 
-@pytest.fixture
-def users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Working folder with ``base``, a complete model, and ``adapters`` on it, which name it by its relative path."""
+@pytest.fixture(scope="module")
+def saved_by_users(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with ``base``, a complete model, and ``adapters`` on it, which name it by its relative path."""
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from sweeps_train.models.causal_lm import model_location
 
-    monkeypatch.chdir(tmp_path)
-    shipped = model_location("builtin:tiny_llama")
-    AutoModelForCausalLM.from_pretrained(shipped).save_pretrained("base")
-    AutoTokenizer.from_pretrained(shipped).save_pretrained("base")
-    model = AutoModelForCausalLM.from_pretrained("base")
-    adapters = LoraConfig(r=2, task_type="CAUSAL_LM", target_modules="all-linear", init_lora_weights=False)
-    get_peft_model(model, adapters).save_pretrained("adapters")
-    AutoTokenizer.from_pretrained(shipped).save_pretrained("adapters")
-    Path("adapters/trainer_state.json").write_text("{}")
-    Path("adapters/optimizer.pt").write_text("")
-    assert json.loads(Path("adapters/adapter_config.json").read_text())["base_model_name_or_path"] == "base"
-    return tmp_path
+    folder, shipped = tmp_path_factory.mktemp("users"), model_location("builtin:tiny_llama")
+    with contextlib.chdir(folder):
+        AutoModelForCausalLM.from_pretrained(shipped).save_pretrained("base")
+        AutoTokenizer.from_pretrained(shipped).save_pretrained("base")
+        model = AutoModelForCausalLM.from_pretrained("base")
+        adapters = LoraConfig(r=2, task_type="CAUSAL_LM", target_modules="all-linear", init_lora_weights=False)
+        get_peft_model(model, adapters).save_pretrained("adapters")
+        AutoTokenizer.from_pretrained(shipped).save_pretrained("adapters")
+        Path("adapters/trainer_state.json").write_text("{}")
+        Path("adapters/optimizer.pt").write_text("")
+        assert json.loads(Path("adapters/adapter_config.json").read_text())["base_model_name_or_path"] == "base"
+    return folder
+
+
+@pytest.fixture
+def users(saved_by_users: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Working folder with ``base`` and ``adapters``."""
+    monkeypatch.chdir(shutil.copytree(saved_by_users, tmp_path / "users"))
+    return tmp_path / "users"
 
 
 def test_adapters_of_a_users_own_training_load_from_any_folder(
@@ -258,7 +265,7 @@ def config_of(conf: str) -> Any:
 def test_what_a_users_own_training_saves_is_judged_by_its_files_where_there_are_some(
     conf: str, is_trained: bool, refused: bool
 ) -> None:
-    with pytest.raises(UserError, match="use --no-register") if refused else nullcontext():
+    with pytest.raises(UserError, match="use --no-register") if refused else contextlib.nullcontext():
         check_registration(config_of(conf), "name", None, merged=True, is_trained=is_trained)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from sweeps.report.figures.contours import contours
 from sweeps.report.figures.importance import by_importance, importance, importances
 from sweeps.report.figures.learning_curves import learning_curves
 from sweeps.report.figures.parallel_coordinates import parallel_coordinates, parallel_lines
+from sweeps.report.figures.section import Section
 from sweeps.report.figures.sections import make_sections, write_images
 from sweeps.report.figures.slices import slices
 from sweeps.report.figures.study_in_memory import LONGEST_CHOICE, label
@@ -30,14 +31,13 @@ from sweeps.report.figures.timeline import MOST_BARS, bars, merged, timeline
 from sweeps.report.page.document import render
 from sweeps.report.report_data import MOST_CURVES, ReportData, chosen_for_curves
 from sweeps.report.terminal_tables import print_best
-from sweeps.tracking import metric_history
+from sweeps.tracking.metric_history import HistoryPoint
 from sweeps.tracking.mlflow_texts import describe_no_best
 from sweeps.tracking.record import SweepRecord, SweepTime, TrialRecord
 from sweeps.tracking.spans import Span
 from sweeps.tracking.time_account import TimeAccount
 
 START = 1_700_000_000.0
-# --- figures, from records that need no store -------------------------------------------------------------------------
 
 
 def trial(number: int, value: float | None = None, state: str = "finished", **more: Any) -> TrialRecord:
@@ -55,6 +55,17 @@ def report_data(trials: list[TrialRecord], curves: Any = None, **more: Any) -> R
         started=START,
     )
     return ReportData(record=record, curves=curves or {}, **more)
+
+
+def searched(points: Sequence[dict[str, Any]], value: Callable[[dict[str, Any]], float] | None = None) -> ReportData:
+    """Trials with these parameters; the value of each is its number, or follows from its parameters."""
+    values = [float(number) if value is None else value(point) for number, point in enumerate(points)]
+    return report_data([trial(number, values[number], params=point) for number, point in enumerate(points)])
+
+
+def drawn(section: Section | None) -> Section:
+    assert section is not None
+    return section
 
 
 def spans(held: float, seconds: float, workers: tuple[str, ...], ended: bool = True) -> tuple[Span, ...]:
@@ -146,7 +157,7 @@ def test_a_large_sweep_makes_a_page_that_is_bounded_and_quick() -> None:
         for number in range(3000)
     ]
     chosen = chosen_for_curves(report_data(trials))
-    points = [metric_history.HistoryPoint(step, 1 / step) for step in range(1, 80)]
+    points = [HistoryPoint(step, 1 / step) for step in range(1, 80)]
     made = report_data(trials, {each.trial: points for each in chosen})
     assert len(chosen) == MOST_CURVES
     assert {each.trial for each in made.ranked[:50]} <= {each.trial for each in chosen}
@@ -167,19 +178,13 @@ def test_values_far_outside_do_not_press_the_others_flat() -> None:
 
 def test_a_trial_that_broke_a_limit_or_failed_does_not_move_the_line_of_the_best() -> None:
     trials = [trial(0, 3.0), trial(1, 1.0, violation="memory"), trial(2, 0.5, "failed"), trial(3, 2.0)]
-    section = best_so_far(report_data(trials))
-    assert section is not None
-    figure = section.figures[0].figure
+    figure = drawn(best_so_far(report_data(trials))).figures[0].figure
     assert list(figure.data[-1].y) == [3.0, 3.0, 3.0, 2.0]
 
 
 def test_where_a_trial_was_stopped_early_is_marked() -> None:
-    points = {
-        "0000": [metric_history.HistoryPoint(1, 3.0), metric_history.HistoryPoint(2, 1.0)],
-        "0001": [metric_history.HistoryPoint(1, 2.0)],
-    }
-    section = learning_curves(report_data([trial(0, 1.0), trial(1, 2.0, "pruned")], points))
-    assert section is not None
+    points = {"0000": [HistoryPoint(1, 3.0), HistoryPoint(2, 1.0)], "0001": [HistoryPoint(1, 2.0)]}
+    section = drawn(learning_curves(report_data([trial(0, 1.0), trial(1, 2.0, "pruned")], points)))
     marks = [trace for trace in section.figures[0].figure.data if trace.marker.symbol == "x"]
     assert [(list(trace.x), list(trace.y)) for trace in marks] == [([1], [2.0])]
 
@@ -187,13 +192,11 @@ def test_where_a_trial_was_stopped_early_is_marked() -> None:
 def curves_of(*values: tuple[float, ...], **more: Any) -> Any:
     """Figure of learning curves with these values; the last is the trial's own."""
     points = {
-        f"{number:04}": [metric_history.HistoryPoint(step, value) for step, value in enumerate(each)]
+        f"{number:04}": [HistoryPoint(step, value) for step, value in enumerate(each)]
         for number, each in enumerate(values)
     }
     made = report_data([trial(number, min(each)) for number, each in enumerate(values)], points)
-    section = learning_curves(made, **more)
-    assert section is not None
-    return section.figures[0].figure
+    return drawn(learning_curves(made, **more)).figures[0].figure
 
 
 def test_the_axis_shows_the_good_curves_and_not_the_first_values_of_the_bad_ones() -> None:
@@ -217,11 +220,8 @@ def test_compared_trials_have_their_own_colours_before_the_pale_others() -> None
 
 
 def test_lines_of_parallel_coordinates_lead_to_their_trials_and_stay_within_the_axes() -> None:
-    points: list[dict[str, Any]] = [{"lr": 0.1, "momentum": 0.9}, {"lr": 0.3, "momentum": 0.8}, {"lr": 0.2}]
-    trials = [trial(number, float(number), params=point) for number, point in enumerate(points)]
-    section = parallel_lines(report_data(trials), ["lr", "momentum"], ["0002"])
-    assert section is not None
-    lines = section.figures[0].figure.data
+    made = searched([{"lr": 0.1, "momentum": 0.9}, {"lr": 0.3, "momentum": 0.8}, {"lr": 0.2}])
+    lines = drawn(parallel_lines(made, ["lr", "momentum"], ["0002"])).figures[0].figure.data
     assert lines[-1].name == "trial 0002"
     assert {each for trace in lines for each in trace.customdata if each} == {"0000", "0001", "0002"}
     assert all(0 <= y <= 1 for trace in lines for y in trace.y if y is not None)
@@ -244,11 +244,8 @@ def test_choices_that_differ_only_at_their_end_are_kept_apart() -> None:
 
 
 def test_slices_mark_a_trial_and_lead_to_all() -> None:
-    points: list[dict[str, Any]] = [{"lr": 0.1, "opt": "sgd"}, {"lr": 0.3, "opt": "adamw"}, {"lr": 0.2, "opt": "sgd"}]
-    trials = [trial(number, float(number), params=point) for number, point in enumerate(points)]
-    section = slices(report_data(trials), ["lr", "opt"], "0001")
-    assert section is not None
-    for each, x in zip(section.figures, (0.3, "adamw"), strict=True):
+    made = searched([{"lr": 0.1, "opt": "sgd"}, {"lr": 0.3, "opt": "adamw"}, {"lr": 0.2, "opt": "sgd"}])
+    for each, x in zip(drawn(slices(made, ["lr", "opt"], "0001")).figures, (0.3, "adamw"), strict=True):
         dots, star = each.figure.data
         assert sorted(dots.customdata) == ["0000", "0001", "0002"]
         assert (star.marker.symbol, list(star.x), list(star.customdata)) == ("star", [x], ["0001"])
@@ -257,11 +254,9 @@ def test_slices_mark_a_trial_and_lead_to_all() -> None:
 
 
 def test_parallel_coordinates_keep_trials_that_lack_a_parameter() -> None:
-    points: list[dict[str, Any]] = [{"lr": 0.1, "momentum": 0.9}, {"lr": 0.3, "momentum": 0.8}, {"lr": 0.2}]
-    trials = [trial(number, float(number), params=point) for number, point in enumerate(points)]
-    section = parallel_coordinates(report_data(trials), ["lr", "momentum"])
-    assert section is not None
-    lr, momentum, loss = section.figures[0].figure.data[0].dimensions
+    made = searched([{"lr": 0.1, "momentum": 0.9}, {"lr": 0.3, "momentum": 0.8}, {"lr": 0.2}])
+    figure = drawn(parallel_coordinates(made, ["lr", "momentum"])).figures[0].figure
+    lr, momentum, loss = figure.data[0].dimensions
     assert len(lr["values"]) == len(loss["values"]) == 3
     assert momentum["ticktext"][0] == "absent"
     assert momentum["values"][0] == momentum["tickvals"][0]
@@ -270,7 +265,7 @@ def test_parallel_coordinates_keep_trials_that_lack_a_parameter() -> None:
 def test_importance_finds_the_parameter_that_matters() -> None:
     rng = random.Random(0)
     points = [{"lr": rng.random(), "width": rng.random(), "depth": rng.randint(1, 9)} for _ in range(60)]
-    made = report_data([trial(number, (point["lr"] - 0.5) ** 2, params=point) for number, point in enumerate(points)])
+    made = searched(points, lambda point: (point["lr"] - 0.5) ** 2)
     for shares in importances(made, 0).values():
         assert max(shares, key=lambda name: shares[name]) == "lr"
         assert sum(shares.values()) == pytest.approx(1)
@@ -282,12 +277,13 @@ def test_importance_finds_the_parameter_that_matters() -> None:
 
 def test_the_importance_for_being_among_the_best_is_that_of_the_highest_values_where_the_metric_is_maximised() -> None:
     rng = random.Random(0)
-    trials = []
-    for number in range(80):
-        params = {"decides_best": rng.random(), "decides_worst": rng.random()}
-        value = (2.0 if params["decides_best"] > 0.8 else 1.0) if params["decides_worst"] > 0.2 else 0.0
-        trials.append(trial(number, value + 0.01 * rng.random(), params=params))
-    highest, lowest = report_data(trials), report_data([replace(each, value=-(each.value or 0.0)) for each in trials])
+    points = [{"decides_best": rng.random(), "decides_worst": rng.random(), "noise": rng.random()} for _ in range(80)]
+
+    def value(point: dict[str, float]) -> float:
+        kept = 2.0 if point["decides_best"] > 0.8 else 1.0
+        return (kept if point["decides_worst"] > 0.2 else 0.0) + 0.01 * point["noise"]
+
+    highest, lowest = searched(points, value), searched(points, lambda point: -value(point))
     highest = replace(highest, record=replace(highest.record, modes=("max",)))
     for made in (highest, lowest):
         shares = importances(made, 0)["PED-ANOVA"]
@@ -297,12 +293,10 @@ def test_the_importance_for_being_among_the_best_is_that_of_the_highest_values_w
 def conditional(number_of_trials: int, with_momentum: int) -> ReportData:
     """``lr`` decides; ``momentum`` does nothing, and few trials have it."""
     rng = random.Random(1)
-    trials = []
-    for number in range(number_of_trials):
-        params: dict[str, Any] = {"lr": rng.random(), "depth": rng.randint(1, 9)}
-        params |= {"momentum": rng.random()} if number < with_momentum else {}
-        trials.append(trial(number, (params["lr"] - 0.5) ** 2, params=params))
-    return report_data(trials)
+    points: list[dict[str, Any]] = [{"lr": rng.random(), "depth": rng.randint(1, 9)} for _ in range(number_of_trials)]
+    for point in points[:with_momentum]:
+        point["momentum"] = rng.random()
+    return searched(points, lambda point: (point["lr"] - 0.5) ** 2)
 
 
 def test_a_parameter_that_few_trials_have_is_not_ranked_and_says_on_how_many_trials_it_rests() -> None:
@@ -313,8 +307,7 @@ def test_a_parameter_that_few_trials_have_is_not_ranked_and_says_on_how_many_tri
         assert "momentum" not in shares
         assert sum(shares.values()) == pytest.approx(1)
     assert by_importance(made, found) == ["lr", "depth", "momentum"]
-    section = importance(made, [found])
-    assert section is not None
+    section = drawn(importance(made, [found]))
     assert list(section.figures[0].figure.data[0].y) == ["momentum (5 of 16 trials)", "depth", "lr"]
     assert "fewer than 8 trials" in section.text
 
@@ -325,8 +318,8 @@ def test_a_conditional_parameter_is_compared_among_the_trials_that_have_it() -> 
         assert shares["momentum"] < 0.5 * shares["lr"]
     rng = random.Random(2)
     points = [{"lr": rng.random()} | ({"momentum": rng.random()} if number % 2 else {}) for number in range(80)]
-    decides = [trial(number, point.get("momentum", 0.5), params=point) for number, point in enumerate(points)]
-    for name, shares in importances(report_data(decides), 0).items():
+    decides = searched(points, lambda point: point.get("momentum", 0.5))
+    for name, shares in importances(decides, 0).items():
         assert shares["momentum"] > 0.25, name
     frame = importances_table(made)
     assert dict(frame["trials"]) == {"lr": 60, "depth": 60, "momentum": 30}
@@ -338,7 +331,7 @@ def test_two_parameters_with_one_short_name_keep_their_own_ranges() -> None:
         {"model.arguments.lr": 1 + 8 * rng.random()} if number % 2 else {"task.arguments.lr": 0.1 + rng.random() / 5}
         for number in range(20)
     ]
-    made = report_data([trial(number, rng.random(), params=point) for number, point in enumerate(points)])
+    made = searched(points)
     assert sorted(made.names.values()) == ["model.arguments.lr", "task.arguments.lr"]
     assert slices(made, made.paths) is not None
 
@@ -346,14 +339,12 @@ def test_two_parameters_with_one_short_name_keep_their_own_ranges() -> None:
 def test_parameters_that_differ_only_in_the_beginning_of_their_paths_have_an_importance_and_a_slice_each() -> None:
     rng = random.Random(4)
     points = [{"model.lora.r": rng.random(), "teacher.lora.r": rng.random()} for _ in range(40)]
-    trials = [trial(number, point["model.lora.r"], params=point) for number, point in enumerate(points)]
-    made = report_data(trials)
+    made = searched(points, lambda point: point["model.lora.r"])
     for shares in importances(made, 0).values():
         assert shares[made.names["model.lora.r"]] > 0.8
         assert sum(shares.values()) == pytest.approx(1)
-    section = slices(made, ["model.lora.r"])
-    assert section is not None
-    assert sorted(section.figures[0].figure.data[0].x) == pytest.approx(sorted(each["model.lora.r"] for each in points))
+    figure = drawn(slices(made, ["model.lora.r"])).figures[0].figure
+    assert sorted(figure.data[0].x) == pytest.approx(sorted(each["model.lora.r"] for each in points))
 
 
 def test_workers_of_one_host_have_rows_of_their_own_and_gpus_are_named() -> None:
@@ -389,8 +380,7 @@ def test_the_timeline_has_the_trials_of_stages_and_the_repeats() -> None:
     repeats = [trial_record("0000r1", 1.0, repeat_of="0000", spans=spans(60, 40, ("a",)))]
     made = replace(made, record=replace(made.record, staged=staged, repeats=repeats))
     assert [bar.trial for bar in bars(made)] == ["s1-0000", "0000", "0000r1"]
-    section = timeline(made)
-    assert section is not None
+    section = drawn(timeline(made))
     assert "held their workers for 100% of the time" in section.text
 
 
@@ -398,19 +388,17 @@ def test_a_failed_trial_and_one_beyond_a_limit_are_ranked_after_those_that_count
     trials = [trial(0, 0.5), trial(1, 0.1, "failed"), trial(2, 0.2, violation="too large"), trial(3, 0.6)]
     made = report_data(trials)
     assert [each.trial for each in made.ranked] == ["0000", "0003", "0001", "0002"]
-    section = parallel_lines(made, ["lr"])
-    assert section is not None
+    section = drawn(parallel_lines(made, ["lr"]))
     (best,) = [trace for trace in section.figures[0].figure.data if trace.name == "best"]
     assert {each for each in best.customdata if each} == {"0000"}
 
 
 def test_many_short_trials_on_a_worker_are_drawn_as_one_bar() -> None:
     made = report_data([trial(number, 1.0, spans=spans(number, 0.9, ("a/0",))) for number in range(MOST_BARS + 100)])
-    drawn = merged(bars(made))
-    assert len(drawn) <= MOST_BARS
-    assert sum(bar.count for bar in drawn) == MOST_BARS + 100
-    section = timeline(made)
-    assert section is not None
+    few = merged(bars(made))
+    assert len(few) <= MOST_BARS
+    assert sum(bar.count for bar in few) == MOST_BARS + 100
+    section = drawn(timeline(made))
     assert "one bar" in section.text
 
 
@@ -419,16 +407,15 @@ def test_the_timeline_shows_what_the_time_of_each_trial_was_spent_on() -> None:
     made = [trial(number, 1.0, spans=spans(0, 9, ("a",)), account=each) for number, each in enumerate(accounts)]
     whole = TimeAccount(training=60, start=10, lost=90, idle_tail=40)
     time = SweepTime(wall_s=100.0, goodput=whole.goodput, account=whole)
-    section = timeline(replace(data := report_data(made), record=replace(data.record, time=time)))
-    assert section is not None
+    section = drawn(timeline(replace(data := report_data(made), record=replace(data.record, time=time))))
     assert "Goodput 30%" in section.text
     assert "lost after failures 45%, idle at the end 20%, start 5%." in section.text
     _, shares = section.figures
-    drawn = {trace.name: list(trace.x) for trace in shares.figure.data}
-    assert drawn["training"] == [0.3, 0.75, 0.25]
-    assert drawn["lost after failures"] == [0.45, 0.0, 0.75]
-    assert "evaluation" not in drawn
-    assert [sum(parts) for parts in zip(*drawn.values(), strict=True)] == pytest.approx([1, 1, 1])
+    parts = {trace.name: list(trace.x) for trace in shares.figure.data}
+    assert parts["training"] == [0.3, 0.75, 0.25]
+    assert parts["lost after failures"] == [0.45, 0.0, 0.75]
+    assert "evaluation" not in parts
+    assert [sum(each) for each in zip(*parts.values(), strict=True)] == pytest.approx([1, 1, 1])
 
 
 def test_the_table_of_trials_has_its_columns_before_the_first_trial_and_after_a_copy() -> None:

@@ -23,31 +23,21 @@ FORECAST = Forecast(
 RECORD = sweep_record(sweep="lora-1", status="running", counts={"finished": 3})
 
 
-def test_the_cost_of_the_rest_is_a_sentence() -> None:
+def test_a_forecast_is_a_sentence_about_the_cost_of_the_rest_or_about_what_is_missing() -> None:
     assert describe_forecast(FORECAST) == [
         "forecast: about 5m 00s to 15m 00s left; 0.2 to 0.5 worker-hours (80% intervals)",
     ]
     priced = replace(FORECAST, gpu_hours=Interval(1, 2, 3), cost=Interval(4, 5, 6))
     assert "1 to 3 GPU-hours; cost 4.00 to 6.00" in describe_forecast(priced)[0]
+    missing = Forecast(at=0.0, missing=("no trial has ended yet",))
+    assert describe_forecast(missing) == ["forecast: no trial has ended yet"]
 
 
-def test_what_is_missing_is_said() -> None:
-    assert describe_forecast(Forecast(at=0.0, missing=("no trial has ended yet",))) == [
-        "forecast: no trial has ended yet"
-    ]
-
-
-def test_a_running_sweep_shows_the_time_that_is_left_now() -> None:
-    made = replace(RECORD, forecast=replace(FORECAST, at=time.time() - 200))
-    assert forecast_lines(made)[0].startswith("forecast: about 1m 40s to 11m 40s left")
-
-
-def test_an_interrupted_sweep_shows_what_resuming_it_costs() -> None:
-    made = replace(RECORD, status="interrupted", forecast=FORECAST)
-    assert forecast_lines(made)[0].startswith("when it is resumed: forecast: about 5m 00s to 15m 00s left")
-
-
-def test_a_sweep_without_one_shows_none() -> None:
+def test_a_running_sweep_shows_the_time_that_is_left_now_and_an_interrupted_one_what_resuming_it_costs() -> None:
+    running = replace(RECORD, forecast=replace(FORECAST, at=time.time() - 200))
+    assert forecast_lines(running)[0].startswith("forecast: about 1m 40s to 11m 40s left")
+    interrupted = replace(RECORD, status="interrupted", forecast=FORECAST)
+    assert forecast_lines(interrupted)[0].startswith("when it is resumed: forecast: about 5m 00s to 15m 00s left")
     assert forecast_lines(RECORD) == []
     assert "forecast" not in RECORD.as_json()
 
@@ -59,8 +49,4 @@ def test_show_the_report_and_json_have_it() -> None:
     assert "0.2 to 0.5 worker-hours (80% intervals)" in console.export_text()
     assert "0.2 to 0.5 worker-hours (80% intervals)" in render(ReportData(record=made), [])
     assert made.as_json()["forecast"]["worker_hours"] == {"low": 0.2, "middle": 0.3, "high": 0.5}
-
-
-def test_a_client_of_the_service_reads_the_same_forecast() -> None:
-    made = replace(RECORD, forecast=FORECAST)
-    assert read_record(write_record(made)) == made
+    assert read_record(write_record(made)) == made, "as a client of the service reads it"

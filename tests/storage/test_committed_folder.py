@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from s3_server import BUCKET, s3_server
+from waiting import wait_until
 
 from sweeps.errors import UserError
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, is_pinned, pin, release, take_over
@@ -76,10 +76,7 @@ def test_an_upload_that_is_killed_commits_nothing_and_can_be_repeated(
     reseal(checkpoint)
     trial = ObjectStore(f"{bucket}/sweeps/killed/trials/0001")
     uploader = subprocess.Popen([sys.executable, "-c", COMMIT, (trial / checkpoint.name).uri, str(checkpoint)])
-    until = time.monotonic() + 60
-    while not trial.names():
-        assert time.monotonic() < until
-        assert uploader.poll() is None
+    wait_until(trial.names, every_s=0.01)
     uploader.kill()
     uploader.wait()
     assert trial.names()
@@ -130,13 +127,8 @@ def test_a_copy_in_the_store_is_complete_or_absent(bucket: str, checkpoint: Path
 
 def test_a_trial_takes_over_a_checkpoint_that_another_one_has_pinned_in_the_store(bucket: str, tmp_path: Path) -> None:
     trials = ObjectStore(f"{bucket}/sweeps/population/trials")
-    for trial, step, loss in (
-        ("0007", 20, 0.2),
-        ("0007", 40, 0.3),
-        ("0003", 20, 0.1),
-        ("0003", 30, 0.9),
-        ("0003", 40, 5),
-    ):
+    losses = {("0007", 20): 0.2, ("0007", 40): 0.3, ("0003", 20): 0.1, ("0003", 30): 0.9, ("0003", 40): 5}
+    for (trial, step), loss in losses.items():
         folder = tmp_path / f"{trial}-{step}"
         folder.mkdir()
         (folder / "metrics.json").write_text(f'{{"loss": {loss}}}')

@@ -47,6 +47,12 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
+def started(store: ObjectStore, folder: Path) -> StateMirror:
+    mirror = StateMirror(store, folder)
+    mirror.start()
+    return mirror
+
+
 def elsewhere(store: ObjectStore, folder: Path) -> dict[str, str]:
     """The files that a machine without any reads."""
     folder.mkdir(exist_ok=True)
@@ -56,8 +62,7 @@ def elsewhere(store: ObjectStore, folder: Path) -> dict[str, str]:
 
 def test_another_machine_reads_what_was_copied(store: ObjectStore, folder: Path, tmp_path: Path) -> None:
     (folder / "sweep.json").write_text("{}")
-    mirror = StateMirror(store, folder)
-    mirror.start()
+    mirror = started(store, folder)
     (folder / "study.log").write_text("one\n")
     (folder / "driver.json").write_text("of this machine alone")
     mirror.copy()
@@ -72,8 +77,7 @@ def test_files_that_were_replaced_or_removed_are_so_in_the_copy(
 ) -> None:
     for name in ("position", "left"):
         (folder / name).write_text("123456")
-    mirror = StateMirror(store, folder)
-    mirror.start()
+    mirror = started(store, folder)
     (folder / "new").write_text("12")
     (folder / "new").replace(folder / "position")
     (folder / "left").unlink()
@@ -109,12 +113,10 @@ def test_a_driver_that_has_lost_the_sweep_changes_nothing_any_more(
     store: ObjectStore, folder: Path, tmp_path: Path
 ) -> None:
     (folder / "study.log").write_text("first\n")
-    lost = StateMirror(store, folder)
-    lost.start()
+    lost = started(store, folder)
     other = tmp_path / "other"
     other.mkdir()
-    again = StateMirror(store, other)
-    again.start()
+    again = started(store, other)
     (folder / "study.log").write_text("first\nlate\n")
     lost.copy()
     with (other / "study.log").open("a") as file:
@@ -128,18 +130,14 @@ def test_files_of_this_machine_are_kept_if_nobody_has_continued_the_sweep(
     store: ObjectStore, folder: Path, tmp_path: Path
 ) -> None:
     (folder / "study.log").write_text("one\n")
-    mirror = StateMirror(store, folder)
-    mirror.start()
+    started(store, folder)
     (folder / "study.log").write_text("one\nnot copied\n")  # the driver was killed here
-    again = StateMirror(store, folder)
-    again.start()
-    again.close()
+    started(store, folder).close()
     assert elsewhere(store, tmp_path / "there") == {"study.log": "one\nnot copied\n"}
 
 
 def test_the_number_of_objects_stays_small(store: ObjectStore, folder: Path, tmp_path: Path) -> None:
-    mirror = StateMirror(store, folder)
-    mirror.start()
+    mirror = started(store, folder)
     for count in range(100):
         with (folder / "study.log").open("a") as file:
             file.write(f"{count:010}\n")
@@ -152,8 +150,7 @@ def test_the_number_of_objects_stays_small(store: ObjectStore, folder: Path, tmp
 def test_a_manifest_that_is_cut_off_does_not_count(store: ObjectStore, folder: Path, tmp_path: Path) -> None:
     assert not has_state(store)
     (folder / "study.log").write_text("one\n")
-    mirror = StateMirror(store, folder)
-    mirror.start()
+    mirror = started(store, folder)
     mirror.close()
     (newest,) = [name for name in store.names() if name.endswith(".json")]
     content = store.read(newest)
@@ -180,8 +177,7 @@ class Refusing(ObjectStore):
 def test_a_change_whose_manifest_the_store_refused_is_committed_by_the_next_copy(folder: Path, tmp_path: Path) -> None:
     store = Refusing(f"file://{tmp_path}/bucket/sweeps/first")
     (folder / "sweep.json").write_text("{}")
-    mirror = StateMirror(store, folder)
-    mirror.start()
+    mirror = started(store, folder)
     (folder / "study.log").write_text("one\n")
     store.refuses = True
     with pytest.raises(OSError, match="503"):

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from recording import CONFIG, POINT, artifact_files, open_recorder
+from recording import CONFIG, POINT, artifact_files, one_trial, open_recorder
 from waiting import wait_until
 
 from sweeps.tracking import artifact_uploader
@@ -15,8 +15,6 @@ from sweeps.tracking.artifact_uploader import CheckpointKind
 from sweeps.tracking.held_checkpoints import hold
 from sweeps.tracking.journal import is_delivered
 from sweeps.tracking.reader import load_sweep
-
-# --- checkpoints -------------------------------------------------------------------------------------------------
 
 
 def make_checkpoint(folder: Path, *names: str) -> Path:
@@ -31,13 +29,11 @@ def test_a_checkpoint_that_was_removed_meanwhile_is_warned_of_once(
     uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(artifact_uploader, "UPLOAD_AFTER_S", 0.0)
-    recorder = open_recorder(uri)
-    recorder.trials.start("0", POINT, CONFIG, 1)
-    uploader = recorder._delivery._uploader
-    for number in range(3):
-        recorder.trials.record_checkpoint("0", str(tmp_path / f"gone{number}"), "last")
-        wait_until(lambda: not uploader._queue and uploader._busy is None)
-    recorder.close("finished")
+    with one_trial(uri) as recorder:
+        uploader = recorder._delivery._uploader
+        for number in range(3):
+            recorder.trials.record_checkpoint("0", str(tmp_path / f"gone{number}"), "last")
+            wait_until(lambda: not uploader._queue and uploader._busy is None)
     assert sum("gone" in message for message in caplog.messages) == 1
     assert load_sweep(uri, "digits-1").trials[0].checkpoint is None
 
@@ -45,22 +41,19 @@ def test_a_checkpoint_that_was_removed_meanwhile_is_warned_of_once(
 def test_a_reported_checkpoint_is_copied_also_when_the_training_has_removed_it(
     uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    recorder = open_recorder(uri)
-    recorder.trials.start("0", POINT, CONFIG, 1)
-    root = Path("outputs", "digits-1", "trials", "0").absolute()
-    for step in (1, 2, 3):
-        checkpoint = make_checkpoint(root / f"step-{step:08}", "model.bin")
-        held = hold(str(checkpoint), str(root))
-        shutil.rmtree(checkpoint)  # a better one was saved, whose report is still on its way, or is dropped
-        kinds: list[CheckpointKind] = ["last", "best"] if step == 2 else ["last"]
-        recorder.trials.record_checkpoint("0", str(checkpoint), *kinds, held=held)
-    assert len(list(root.glob("uploads/*"))) <= 2  # the first was replaced, or copied
-    dropped = hold(str(make_checkpoint(root / "step-00000004", "model.bin")), str(root))
-    assert dropped is not None
-    recorder.close("finished")
+    with one_trial(uri) as recorder:
+        root = Path("outputs", "digits-1", "trials", "0").absolute()
+        for step in (1, 2, 3):
+            checkpoint = make_checkpoint(root / f"step-{step:08}", "model.bin")
+            held = hold(str(checkpoint), str(root))
+            shutil.rmtree(checkpoint)  # a better one was saved, whose report is still on its way, or is dropped
+            kinds: list[CheckpointKind] = ["last", "best"] if step == 2 else ["last"]
+            recorder.trials.record_checkpoint("0", str(checkpoint), *kinds, held=held)
+        assert len(list(root.glob("uploads/*"))) <= 2  # the first was replaced, or copied
+        dropped = hold(str(make_checkpoint(root / "step-00000004", "model.bin")), str(root))
+        assert dropped is not None
     trial = load_sweep(uri, "digits-1").trials[0]
     for kind, step in (("last", 3), ("best", 2)):
-        (tmp_path / kind).mkdir()
         files = artifact_files(uri, trial.run_id, f"checkpoints/{kind}", tmp_path / kind)
         assert files == {"model.bin": f"step-{step:08}/model.bin"}
     assert not (root / "uploads").exists()
@@ -105,19 +98,16 @@ def test_a_checkpoint_with_a_pipe_or_a_dangling_link_is_refused_once_and_not_tri
 
 
 def test_a_checkpoint_with_a_link_to_an_earlier_one_is_copied_whole(uri: str, tmp_path: Path) -> None:
-    recorder = open_recorder(uri)
-    recorder.trials.start("0", POINT, CONFIG, 1)
-    root = tmp_path / "trial"
-    make_checkpoint(root / "step-00000001", "vocabulary")
-    checkpoint = make_checkpoint(root / "step-00000002", "model.bin")
-    (checkpoint / "vocabulary").symlink_to("../step-00000001/vocabulary")
-    held = hold(str(checkpoint), str(root))
-    shutil.rmtree(root / "step-00000001")
-    shutil.rmtree(checkpoint)
-    recorder.trials.record_checkpoint("0", str(checkpoint), "last", held=held)
-    assert not recorder.close("finished")
+    with one_trial(uri) as recorder:
+        root = tmp_path / "trial"
+        make_checkpoint(root / "step-00000001", "vocabulary")
+        checkpoint = make_checkpoint(root / "step-00000002", "model.bin")
+        (checkpoint / "vocabulary").symlink_to("../step-00000001/vocabulary")
+        held = hold(str(checkpoint), str(root))
+        shutil.rmtree(root / "step-00000001")
+        shutil.rmtree(checkpoint)
+        recorder.trials.record_checkpoint("0", str(checkpoint), "last", held=held)
     trial = load_sweep(uri, "digits-1").trials[0]
-    (tmp_path / "out").mkdir()
     files = artifact_files(uri, trial.run_id, "checkpoints/last", tmp_path / "out")
     assert files == {"model.bin": "step-00000002/model.bin", "vocabulary": "step-00000001/vocabulary"}
 
@@ -136,15 +126,12 @@ def test_only_the_newest_of_the_checkpoints_that_wait_is_copied(
             shutil.rmtree(folder)
     recorder.close("finished")
     trial = load_sweep(uri, "digits-1").trials[0]
-    (tmp_path / "out").mkdir()
     assert artifact_files(uri, trial.run_id, "checkpoints/last", tmp_path / "out") == {"model.bin": "c2/model.bin"}
     assert not caplog.messages
 
 
 @pytest.mark.parametrize(("how", "expected"), [("reference", "file:///far/away"), ("none", None)])
 def test_checkpoints_can_be_only_named_or_left_out(uri: str, how: str, expected: str | None) -> None:
-    recorder = open_recorder(uri, checkpoints=how)
-    recorder.trials.start("0", POINT, CONFIG, 1)
-    recorder.trials.record_checkpoint("0", "/far/away", "best")
-    recorder.close("finished")
+    with one_trial(uri, checkpoints=how) as recorder:
+        recorder.trials.record_checkpoint("0", "/far/away", "best")
     assert load_sweep(uri, "digits-1").trials[0].checkpoint == expected

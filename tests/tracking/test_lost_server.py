@@ -12,13 +12,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from recording import CONFIG, POINT, Server, history, open_recorder
+from recording import CONFIG, POINT, Server, history, one_trial, open_recorder
 from waiting import wait_until
 
 from sweeps.errors import TrackingUnreachable
 from sweeps.tracking.reader import list_sweeps, load_sweep
-
-# --- a server that is away ---------------------------------------------------------------------------------------
 
 
 def test_an_unreachable_server_is_named_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,22 +91,20 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_a_server_that_dies_and_comes_back_loses_and_doubles_nothing(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    recorder = open_recorder(server.uri)
-    recorder.trials.start("0", POINT, CONFIG, 1)
-    for step in range(300):
-        recorder.trials.log("0", step, {"eval/loss": float(step)})
-        if step == 100:
-            wait_until(lambda: load_sweep(server.uri, "digits-1").trials)
-            server.kill()
-            recorder.trials.start("1", POINT, CONFIG, 1)
-        if step >= 150 and step % 50 == 0:
-            time.sleep(1.5)
-            (checkpoint := tmp_path / f"step-{step}").mkdir()
-            recorder.trials.record_checkpoint("0", str(checkpoint), "last")  # takes the place of one that waits
-        recorder.trials.log("0" if step <= 100 else "1", step, {"other": 1.0})
-    recorder.trials.end("0", "finished", 299, 1)
-    server.start()
-    assert not recorder.close("finished")
+    with one_trial(server.uri) as recorder:
+        for step in range(300):
+            recorder.trials.log("0", step, {"eval/loss": float(step)})
+            if step == 100:
+                wait_until(lambda: load_sweep(server.uri, "digits-1").trials)
+                server.kill()
+                recorder.trials.start("1", POINT, CONFIG, 1)
+            if step >= 150 and step % 50 == 0:
+                time.sleep(1.5)
+                (checkpoint := tmp_path / f"step-{step}").mkdir()
+                recorder.trials.record_checkpoint("0", str(checkpoint), "last")  # takes the place of one that waits
+            recorder.trials.log("0" if step <= 100 else "1", step, {"other": 1.0})
+        recorder.trials.end("0", "finished", 299, 1)
+        server.start()
     sweep = load_sweep(server.uri, "digits-1")
     assert sweep.status == "finished"
     assert [trial.trial for trial in sweep.trials] == ["0", "1"]

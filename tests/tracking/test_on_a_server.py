@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from recording import CONFIG, POINT, artifact_files, history, open_recorder, record_small_sweep
+from recording import artifact_files, history, one_trial, record_small_sweep
 from waiting import wait_until
 from web_server import mlflow_listening
 
@@ -55,12 +55,10 @@ def test_a_server_shows_the_same_as_its_database_and_ui_prints_the_pages(
 
 
 def test_values_that_are_no_numbers_stay_visible(store: str) -> None:
-    recorder = open_recorder(store, "odd")
-    recorder.trials.start("0", POINT, CONFIG, 1)
-    for step, value in enumerate([math.nan, math.inf, -math.inf]):
-        recorder.trials.log("0", step, {"loss": value, "eval/loss": math.nan})
-    recorder.trials.end("0", "finished", 3, 1)
-    recorder.close("finished")
+    with one_trial(store, "odd") as recorder:
+        for step, value in enumerate([math.nan, math.inf, -math.inf]):
+            recorder.trials.log("0", step, {"loss": value, "eval/loss": math.nan})
+        recorder.trials.end("0", "finished", 3, 1)
     sweep = load_sweep(store, "odd")
     values = [value for _, value in history(store, sweep.trials[0].run_id, "loss")]
     assert math.isnan(values[0])
@@ -80,16 +78,13 @@ def test_a_newer_checkpoint_replaces_the_older_whole(
             path.write_text(f"{name}/{file}")
         return str(tmp_path / name)
 
-    recorder = open_recorder(store, "replaced")
-    recorder.trials.start("0", POINT, CONFIG, 1)
-    recorder.trials.record_checkpoint("0", checkpoint("one", "model.bin", "sub/old.bin", "only_old.bin"), "best")
-    wait_until(lambda: any(trial.checkpoint for trial in load_sweep(store, "replaced").trials), 30)
-    recorder.trials.record_checkpoint("0", checkpoint("two", "model.bin", "sub/new.bin"), "best")
-    recorder.trials.record_checkpoint("0", checkpoint("three", "model.bin"), "last")
-    recorder.close("finished")
+    with one_trial(store, "replaced") as recorder:
+        recorder.trials.record_checkpoint("0", checkpoint("one", "model.bin", "sub/old.bin", "only_old.bin"), "best")
+        wait_until(lambda: any(trial.checkpoint for trial in load_sweep(store, "replaced").trials), 30)
+        recorder.trials.record_checkpoint("0", checkpoint("two", "model.bin", "sub/new.bin"), "best")
+        recorder.trials.record_checkpoint("0", checkpoint("three", "model.bin"), "last")
     trial = load_sweep(store, "replaced").trials[0]
     assert trial.checkpoint == f"runs:/{trial.run_id}/checkpoints/best"
-    (tmp_path / "out").mkdir()
     files = artifact_files(store, trial.run_id, "checkpoints", tmp_path / "out")
     assert files == {
         "best/model.bin": "two/model.bin",

@@ -17,8 +17,6 @@ from sweeps.tracking.mlflow_texts import run_name
 from sweeps.tracking.uris import sqlite_path
 from sweeps.tracking.values import LONGEST_TAG, first_as_json, from_text, to_text
 
-# --- the small parts ---------------------------------------------------------------------------------------------
-
 
 @pytest.mark.parametrize(
     "value", [0.1, 1e-05, 3, -2, True, False, None, "adamw", "", "1", "true", "null", "NaN", '"q"', [1, "a"], {"a": 1}]
@@ -28,11 +26,8 @@ def test_a_parameter_comes_back_with_its_type(value: Any) -> None:
     assert (back, type(back)) == (value, type(value))
 
 
-def test_plain_strings_are_shown_plain() -> None:
+def test_plain_strings_are_shown_plain_and_names_of_runs_tell_parameters_apart() -> None:
     assert [to_text(value) for value in ("adamw", 0.001, 16, True)] == ["adamw", "0.001", "16", "true"]
-
-
-def test_names_of_runs_tell_parameters_apart() -> None:
     point = {"model.lora.r": 16, "train.lr": 0.00213, "a.rate": 1, "b.rate": 2, "e.f": 5}
     assert run_name("3", point) == "003 r=16 lr=0.00213 a.rate=1 b.rate=2"
 

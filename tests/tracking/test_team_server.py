@@ -12,7 +12,7 @@ import psutil
 import pytest
 from postgres import PASSWORD, Postgres
 from processes import outputs
-from recording import CONFIG, POINT, Server, held, history, open_recorder, record_with_checkpoints
+from recording import CONFIG, POINT, Server, held, history, one_trial, open_recorder, record_with_checkpoints
 from running import SHORT, start
 
 from sweeps.cleaning.cleaning import clean, plan_cleaning
@@ -166,13 +166,11 @@ def test_the_driver_writes_to_postgresql_and_s3_itself(
     client.create_experiment("digits-direct", f"s3://{BUCKET}/direct")
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "weights.bin").write_text("weights")
-    recorder = open_recorder(postgres.uri, "direct", experiment="digits-direct")
-    recorder.trials.start("0", POINT, CONFIG, 1)
-    for step in range(1500):
-        recorder.trials.log("0", step, {"eval/loss": 1.0 / (step + 1)})
-    recorder.trials.record_checkpoint("0", str(tmp_path / "model"), "best")
-    recorder.trials.end("0", "finished", 1500, 1)
-    assert not recorder.close("finished")
+    with one_trial(postgres.uri, "direct", experiment="digits-direct") as recorder:
+        for step in range(1500):
+            recorder.trials.log("0", step, {"eval/loss": 1.0 / (step + 1)})
+        recorder.trials.record_checkpoint("0", str(tmp_path / "model"), "best")
+        recorder.trials.end("0", "finished", 1500, 1)
     trial = load_sweep(postgres.uri, "direct").trials[0]
     assert len(history(postgres.uri, trial.run_id, "eval/loss")) == 1500
     folder = download_artifacts(trial.checkpoint, tracking_uri=postgres.uri)

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from recording import (
     CONFIG,
     POINT,
     history,
+    one_trial,
     open_recorder,
     record_small_sweep,
     record_with_checkpoints,
@@ -47,33 +49,27 @@ from sweeps.tracking.store import fetch_runs, fetch_tags
 from sweeps.tracking.uris import sqlite_path
 from sweeps.warm_start.earlier_trials import config_lookup
 
-# --- what is recorded --------------------------------------------------------------------------------------------
-
 
 def test_every_metric_is_at_its_step_exactly_once(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox, "POINTS_PER_CALL", 100)  # so that it takes several calls
-    recorder = open_recorder(uri)
-    recorder.trials.start("0", POINT, CONFIG, 1)
-    for step in range(1, 151):
-        recorder.trials.log("0", step, {"eval/loss": 1 / step, "train/loss": float(step)}, step)
-    recorder.trials.end("0", "finished", 150, 1)
-    assert not recorder.close("finished")
+    with one_trial(uri) as recorder:
+        for step in range(1, 151):
+            recorder.trials.log("0", step, {"eval/loss": 1 / step, "train/loss": float(step)}, step)
+        recorder.trials.end("0", "finished", 150, 1)
     run_id = load_sweep(uri, "digits-1").trials[0].run_id
     assert history(uri, run_id, "eval/loss") == [(step, 1 / step) for step in range(1, 151)]
     assert history(uri, run_id, "train/loss") == [(step, float(step)) for step in range(1, 151)]
 
 
 def test_steps_that_a_retry_reports_again_are_left_out(uri: str) -> None:
-    recorder = open_recorder(uri)
-    recorder.trials.start("0", POINT, CONFIG, 1)
-    for step in (10, 20, 30):
-        recorder.trials.log("0", step, {"eval/loss": float(step)})
-    recorder.trials.end("0", "failed", 30, 1, "RuntimeError: out of memory")
-    recorder.trials.start("0", POINT, CONFIG, 2)
-    for step in (20, 30, 40):
-        recorder.trials.log("0", step, {"eval/loss": step / 40, "late": 1.0})
-    recorder.trials.end("0", "finished", 40, 2)
-    recorder.close("finished")
+    with one_trial(uri) as recorder:
+        for step in (10, 20, 30):
+            recorder.trials.log("0", step, {"eval/loss": float(step)})
+        recorder.trials.end("0", "failed", 30, 1, "RuntimeError: out of memory")
+        recorder.trials.start("0", POINT, CONFIG, 2)
+        for step in (20, 30, 40):
+            recorder.trials.log("0", step, {"eval/loss": step / 40, "late": 1.0})
+        recorder.trials.end("0", "finished", 40, 2)
     sweep = load_sweep(uri, "digits-1")
     assert history(uri, sweep.trials[0].run_id, "eval/loss") == [(10, 10), (20, 20), (30, 30), (40, 1)]
     assert (sweep.trials[0].value, sweep.trials[0].best_step) == (1, 40), "of what is recorded"
@@ -82,13 +78,11 @@ def test_steps_that_a_retry_reports_again_are_left_out(uri: str) -> None:
 
 
 def test_what_does_not_compete_is_recorded_and_is_no_result_of_the_trial(uri: str) -> None:
-    recorder = open_recorder(uri, objectives=Objectives(("eval/loss",), ("min",), {"eval/loss": Limit(min=0.1)}))
-    recorder.trials.start("0", POINT, CONFIG, 1)
-    recorder.trials.log("0", 0, {"eval/loss": 0.01}, competes=False)
-    recorder.trials.log("0", 10, {"eval/loss": 0.5})
-    recorder.trials.log("0", 20, {"eval/loss": 0.2}, competes=False)
-    recorder.trials.end("0", "finished", 20, 1)
-    recorder.close("finished")
+    with one_trial(uri, objectives=Objectives(("eval/loss",), ("min",), {"eval/loss": Limit(min=0.1)})) as recorder:
+        recorder.trials.log("0", 0, {"eval/loss": 0.01}, competes=False)
+        recorder.trials.log("0", 10, {"eval/loss": 0.5})
+        recorder.trials.log("0", 20, {"eval/loss": 0.2}, competes=False)
+        recorder.trials.end("0", "finished", 20, 1)
     trial = load_sweep(uri, "digits-1").trials[0]
     assert (trial.value, trial.best_step, trial.steps, trial.violation) == (0.5, 10, 20, None)
     assert history(uri, trial.run_id, "eval/loss") == [(0, 0.01), (10, 0.5), (20, 0.2)]
@@ -242,14 +236,12 @@ def test_what_a_sweeps_config_holds_is_read_back_from_mlflow(uri: str) -> None:
 
 
 def test_where_the_saved_weights_are_not_those_of_the_best_value_everything_says_so(uri: str, tmp_path: Path) -> None:
-    recorder = open_recorder(uri, checkpoints="reference")
-    recorder.trials.start("0", POINT, CONFIG, 1)
-    for step, loss in ((30, 0.3), (40, 0.5)):
-        recorder.trials.log("0", step, {"eval/loss": loss})
-    recorder.trials.record_checkpoint("0", str(tmp_path), "last", "best", weights=Weights(40, (0.5,)))
-    recorder.trials.end("0", "finished", 40, 1)
-    recorder.update({"finished": 1}, [("0", (0.3,), POINT)], {"wall_s": 1})
-    assert not recorder.close("finished")
+    with one_trial(uri, checkpoints="reference") as recorder:
+        for step, loss in ((30, 0.3), (40, 0.5)):
+            recorder.trials.log("0", step, {"eval/loss": loss})
+        recorder.trials.record_checkpoint("0", str(tmp_path), "last", "best", weights=Weights(40, (0.5,)))
+        recorder.trials.end("0", "finished", 40, 1)
+        recorder.update({"finished": 1}, [("0", (0.3,), POINT)], {"wall_s": 1})
     sweep = load_sweep(uri, "digits-1")
     assert sweep.best is not None
     assert sweep.as_json()["best"]["weights"] == {"step": 40, "value": 0.5}
@@ -328,10 +320,8 @@ def test_runs_are_nested_and_carry_names_tags_parameters_and_configs(uri: str) -
 
 def test_when_and_where_a_trial_trained_is_read_back_as_far_as_a_tag_goes(uri: str) -> None:
     spans = [Span(held=at, trained=at + 0.5, ended=at + 9.0, workers=("host/0", "host/1")) for at in range(200)]
-    recorder = open_recorder(uri)
-    recorder.trials.start("0", POINT, CONFIG, 1)
-    recorder.trials.record_spans("0", spans)
-    assert not recorder.close("finished")
+    with one_trial(uri) as recorder:
+        recorder.trials.record_spans("0", spans)
     read = load_sweep(uri, "digits-1").trials[0].spans
     assert 50 < len(read) < 200
     assert list(read) == spans[-len(read) :]
@@ -404,9 +394,11 @@ def test_nothing_of_mlflows_own_is_printed(tmp_path: Path) -> None:
     assert (tmp_path / "mlruns" / "1").is_dir()
 
 
-@pytest.mark.parametrize("status", ["stopped", "interrupted"])
-def test_a_trial_that_resume_continues_is_shown_as_interrupted_and_one_that_a_person_ended_as_stopped(
-    uri: str, status: str
+@pytest.mark.parametrize(
+    ("status", "shown_as"), [("stopped", "interrupted"), ("interrupted", "interrupted"), ("finished", "stopped")]
+)
+def test_a_trial_that_resume_continues_is_shown_as_interrupted_and_one_that_a_person_or_a_budget_ended_as_stopped(
+    uri: str, status: str, shown_as: str
 ) -> None:
     recorder = open_recorder(uri)
     for trial in ("0", "1", "2"):
@@ -418,8 +410,10 @@ def test_a_trial_that_resume_continues_is_shown_as_interrupted_and_one_that_a_pe
     record = load_sweep(uri, "digits-1")
     assert [trial.state for trial in record.trials] == ["stopped", "stopped", "running"]
     shown = record.settled()
-    assert [trial.state for trial in shown.trials] == ["interrupted", "stopped", "interrupted"]
-    assert {state: count for state, count in shown.counts.items() if count} == {"stopped": 1, "interrupted": 2}
+    assert [trial.state for trial in shown.trials] == [shown_as, "stopped", "interrupted"]
+    assert {state: count for state, count in shown.counts.items() if count} == Counter(
+        trial.state for trial in shown.trials
+    )
 
 
 def test_every_face_calls_a_trial_that_resume_continues_interrupted(uri: str) -> None:
@@ -436,11 +430,3 @@ def test_every_face_calls_a_trial_that_resume_continues_interrupted(uri: str) ->
         print_it(record, console)
         texts.append(console.file.getvalue())  # type: ignore[attr-defined]
     assert ["interrupted" in each and "stopped" not in each for each in texts] == [True] * len(texts)
-
-
-def test_a_trial_that_a_budget_has_ended_is_stopped(uri: str) -> None:
-    recorder = open_recorder(uri)
-    recorder.trials.start("0", POINT, CONFIG, 1)
-    recorder.trials.end("0", "stopped", 5, 1)
-    recorder.close("finished")
-    assert [trial.state for trial in load_sweep(uri, "digits-1").settled().trials] == ["stopped"]

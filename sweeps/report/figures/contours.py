@@ -25,12 +25,8 @@ IMAGE_CONTOURS = 3
 
 
 def contours(data: ReportData, order: Sequence[str]) -> Section | None:
-    """Section with a figure for each pair; None if there is nothing to interpolate.
-
-    Args:
-        data: The sweep.
-        order: Paths of the parameters, the most important first.
-    """
+    """Section with a figure for each pair of the parameters, which are given the most important first; None if there is
+    nothing to interpolate."""
     if len(data.valued) < FEWEST_TRIALS:
         return None
     study, record = build_study(data, data.thinned(CONTOUR_TRIALS)), data.record

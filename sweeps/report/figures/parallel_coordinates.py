@@ -45,12 +45,8 @@ _ABSENT = object()
 
 
 def parallel_coordinates(data: ReportData, order: Sequence[str]) -> Section | None:
-    """Section with the figure; None if there is no value or no parameter.
-
-    Args:
-        data: The sweep.
-        order: Paths of the parameters, the most important first.
-    """
+    """Section with the figure of the parameters, which are given the most important first; None if there is no value or
+    no parameter."""
     if not data.valued or not data.paths:
         return None
     record, trials = data.record, chosen_for_lines(data)
@@ -86,12 +82,8 @@ def parallel_coordinates(data: ReportData, order: Sequence[str]) -> Section | No
 
 
 def chosen_for_lines(data: ReportData, always: Sequence[str] = ()) -> list[TrialRecord]:
-    """Trials with a line, from the worst to the best: later lines are drawn above earlier ones.
-
-    Args:
-        data: The sweep.
-        always: Trials that always have a line.
-    """
+    """Trials with a line, from the worst to the best: later lines are drawn above earlier ones. Trials in ``always``
+    have one in any case."""
     trials = data.ranked
     if len(trials) > LINES:
         best = trials[: LINES // 10]
@@ -101,13 +93,8 @@ def chosen_for_lines(data: ReportData, always: Sequence[str] = ()) -> list[Trial
 
 
 def make_axes(data: ReportData, order: Sequence[str], trials: Sequence[TrialRecord]) -> list[dict[str, Any]]:
-    """Axes of the parameters and objectives, as Plotly's dimensions.
-
-    Args:
-        data: The sweep.
-        order: Paths of the parameters, the most important first.
-        trials: Trials that have a line.
-    """
+    """Axes of the parameters, which are given the most important first, and of the objectives, as Plotly's dimensions
+    with the values of the trials that have a line."""
     axes = [
         _axis(data.names[path], distribution_of(data, path), [trial.params.get(path, _ABSENT) for trial in trials])
         for path in order[:AXES]

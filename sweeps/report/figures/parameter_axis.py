@@ -69,12 +69,8 @@ class ParameterAxis:
 
 
 def set_log_ticks(figure: go.Figure, distributions: Sequence[BaseDistribution]) -> None:
-    """Label logarithmic axes with whole numbers instead of Plotly's own ticks (2, 5 and prefixes of units).
-
-    Args:
-        figure: The figure.
-        distributions: Distribution of the x axis, and of the y axis if that has one.
-    """
+    """Label logarithmic axes with whole numbers instead of Plotly's own ticks (2, 5 and prefixes of units), given the
+    distribution of the x axis, and of the y axis if that has one."""
     for distribution, update in zip(distributions, (figure.update_xaxes, figure.update_yaxes), strict=False):
         if getattr(distribution, "log", False):
             positions, texts = ParameterAxis(distribution).ticks()

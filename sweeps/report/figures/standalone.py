@@ -1,4 +1,5 @@
-"""Figures of a report outside of its page: each with a title and a size, by name."""
+"""Figures of a report outside of its page: each with a title and a size, by name. Both functions raise
+``TrackingUnreachable`` if the store does not answer."""
 
 from __future__ import annotations
 
@@ -50,33 +51,18 @@ class ReportFigure(go.Figure):  # type: ignore[misc]  # Plotly has no types
 
 
 def sweep_figures(record: SweepRecord) -> dict[str, go.Figure]:
-    """Return all figures of a sweep's report.
-
-    Args:
-        record: The sweep, which may still be running.
-
-    Returns:
-        The figures by name, such as ``learning_curves``. If there are several figures of one kind, their names include
-        their labels: ``slices, train.lr``.
-
-    Raises:
-        TrackingUnreachable: The server does not answer.
-    """
+    """Return all figures of a sweep's report, by name, such as ``learning_curves``. If there are several figures of one
+    kind, their names include their labels: ``slices, train.lr``."""
     return {
         name: figure for kind, make in _makers(record).items() for name, figure in _figures_of(kind, make()).items()
     }
 
 
 def sweep_figure(record: SweepRecord, name: str) -> go.Figure:
-    """Return one figure of a sweep's report.
-
-    Args:
-        record: The sweep, which may still be running.
-        name: Its name, or a kind, whose first figure is returned.
+    """Return one figure of a sweep's report, by its name or by its kind, of which it is the first.
 
     Raises:
         UnknownName: There is no such figure, or the sweep has no data for it.
-        TrackingUnreachable: The server does not answer.
     """
     kind, makers = name.partition(",")[0], _makers(record)
     if makers and kind not in makers:

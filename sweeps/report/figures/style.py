@@ -68,15 +68,8 @@ value; outliers beyond it are cut off."""
 
 
 def robust_range(values: Sequence[float], mode: str) -> tuple[float, float] | None:
-    """Axis range that leaves out extreme outliers, so that a few diverged trials do not flatten the others.
-
-    Args:
-        values: Finite values.
-        mode: ``min`` or ``max``: the best values are always within the range.
-
-    Returns:
-        The range; None if all values fit, or there are fewer than five.
-    """
+    """Axis range that leaves out extreme outliers among finite values, so that a few diverged trials do not flatten the
+    others. The best values are always within the range. None if all values fit, or there are fewer than five."""
     if len(values) < 5:
         return None
     ordered = sorted(values if mode == "min" else [-value for value in values])

@@ -20,12 +20,8 @@ if TYPE_CHECKING:
 
 
 def make_report(record: SweepRecord, folder: Path) -> Path:
-    """Write the report into a folder and attach it to the sweep's run in MLflow; returns the page's path.
-
-    Args:
-        record: The sweep, which may still be running.
-        folder: The folder for the page and the images, which is made if it does not exist. An earlier report in it is
-            replaced.
+    """Write the report into a folder, where an earlier one is replaced, and attach it to the sweep's run in MLflow;
+    returns the page's path. The sweep may still be running.
 
     Raises:
         TrackingUnreachable: The server does not answer.
