@@ -10,8 +10,8 @@ import torch
 
 from sweeps_train.checkpoints.checkpoint import load_checkpoint
 from sweeps_train.checkpoints.checkpoint_metrics import read_metrics
-from sweeps_train.checkpoints.lane_checkpoints import LaneCheckpoints
 from sweeps_train.checkpoints.resumption import find_resumption
+from sweeps_train.checkpoints.saver import CheckpointSaver
 from sweeps_train.config import check_batch_split
 from sweeps_train.config.strategy import num_stages
 from sweeps_train.data.agreement import check_same_samples
@@ -96,9 +96,8 @@ class Lane:
         self.total_steps = count_steps(config.train, num_samples, self.global_batch_size)
 
         self._read(micro_batch_size)
-        self.checkpoints = LaneCheckpoints(
+        self.checkpoints = CheckpointSaver(
             request,
-            self.workers,
             self.reporter,
             self.strategy,
             self.optimizer,
@@ -242,7 +241,7 @@ class Lane:
         step, train = self.progress.step, self.config.train
         evaluate = self._evaluates_at(step)
         epochs_before = (self.progress.samples - self.global_batch_size) / len(self.task.train_samples)
-        save = self.is_done or self.checkpoints.is_due(self.progress, epochs_before)
+        save = self.is_done or self.checkpoints.schedule.is_due(self.progress, epochs_before)
         save = save or (evaluate and not self.evaluates)
         if evaluate or save or step % train.log_every == 0:
             return DueActions(evaluate, save)
@@ -325,7 +324,7 @@ class Lane:
             raise ValueError(f"search.metric={metric} is not reported; use one of {sorted(metrics)}")
 
     def save(self, metrics: dict[str, float] | None, *, stops: bool = False) -> str | None:
-        """Save a checkpoint of this step; see ``LaneCheckpoints.save``."""
+        """Save a checkpoint of this step; see ``CheckpointSaver.save``."""
         with self.spent.on("checkpoint"):
             return self.checkpoints.save(self.progress, metrics, finished=self.is_done, stops=stops)
 
