@@ -23,7 +23,7 @@ PEAK = {"peak_tflops": 0.05}
 @pytest.fixture(autouse=True)
 def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SWEEPS_CACHE", str(tmp_path))
-    monkeypatch.setattr(system, "_measurements", system._Measurements())
+    system._measurement.cache_clear()
 
 
 def fail(*_: Any, **__: Any) -> Any:

@@ -148,7 +148,7 @@ class JointPasses:
                         work = [replace(each, micro_batches=[]) if n == index else each for n, each in enumerate(work)]
             # Outside of the except clause: the error's frames hold tensors that are to be freed.
             for each, state in zip(work, states, strict=True):
-                each.strategy.discard_gradients()
+                each.strategy.zero_grad()
                 each.strategy.random_numbers.restore(state)
             self._graphs.clear()  # they hold memory for passes of the size that did not fit
             empty_cache(self._workers.device)

@@ -46,11 +46,9 @@ class Measurement:
         >>> Measurement("the weather").value(lambda: 1 // 0, -1)
         -1
         """
-        try:
+        with self.attempt():
             return read()
-        except Exception as error:  # noqa: BLE001 - as above
-            self.fail(error)
-            return unknown
+        return unknown
 
     @contextmanager
     def around(self, measuring: Callable[[], AbstractContextManager[T]]) -> Iterator[T | None]:

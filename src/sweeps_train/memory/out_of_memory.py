@@ -69,7 +69,7 @@ class OutOfMemoryHandler:
                     raise
                 self.halve(max(map(num_rows, micro_batches)), error)
             # Outside of the except clause: the error's frames hold tensors that are to be freed.
-            strategy.discard_gradients()
+            strategy.zero_grad()
             empty_cache(strategy.workers.device)
             micro_batches = split_batches(micro_batches, self.micro_batch_size)
 

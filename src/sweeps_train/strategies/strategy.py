@@ -171,10 +171,6 @@ class Strategy:
     def _after_last_backward(self, *, defer_grad_sync: bool) -> None:
         """Hook after all gradients of this worker have been computed."""
 
-    def discard_gradients(self) -> None:
-        """Drop the gradients of a step that will be repeated."""
-        self.zero_grad()
-
     def zero_grad(self) -> None:
         """Drop all gradients, without the profiler hooks of the optimizer's method."""
         for parameter in self.parameters.values():

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from sweeps_train.compat.torch import default_store
 from sweeps_train.devices.device_operations import is_accelerator, sum_type
-from sweeps_train.devices.worker_device import select, worker_device
+from sweeps_train.devices.worker_device import worker_device
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class Workers:
         distributed = dist.is_available() and dist.is_initialized()
         rank, size = (dist.get_rank(), dist.get_world_size()) if distributed else (0, 1)
         if is_accelerator(device):
-            select(device)
+            torch.accelerator.set_device_index(device)  # through which NCCL sends objects
         elif "OMP_NUM_THREADS" not in os.environ:
             # By default each process uses all cores, and several on one machine would slow each other down.
             on_this_machine = int(os.environ.get("LOCAL_WORLD_SIZE", size))

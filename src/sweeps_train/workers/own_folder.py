@@ -102,12 +102,8 @@ def _only_in(start: Path, folder: Path, names: Iterable[str]) -> str | None:
     folder."""
     for name in names:
         relative = name.removeprefix(f"{folder}{os.sep}")
-        if (
-            relative
-            and not Path(relative).is_absolute()
-            and _exists(start / relative)
-            and not _exists(folder / relative)
-        ):
+        is_relative = relative and not Path(relative).is_absolute()
+        if is_relative and _exists(start / relative) and not _exists(folder / relative):
             return relative
     return None
 
@@ -121,7 +117,8 @@ def as_seen_from_anywhere(value: Any, start: Path) -> Any:
     match value:
         case str():
             may_be = ("/" in value or "." in value) and "\0" not in value and not Path(value).is_absolute()
-            return str(start / value) if may_be and _is_file(start / value) else value
+            is_file = may_be and os.path.isfile(start / value)  # noqa: PTH113 - as in _exists
+            return str(start / value) if is_file else value
         case dict():
             return {key: as_seen_from_anywhere(each, start) for key, each in value.items()}
         case list():
@@ -150,14 +147,4 @@ def hint(lines: Iterable[str], start: Path, as_argument: str = "{start_folder}")
 
 
 def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # too long for a name
-        return False
+    return os.path.exists(path)  # noqa: PTH110 - unlike Path's method, False for what is too long or no path at all
