@@ -110,7 +110,7 @@ class Lane:
         self.measured = TrainMetrics(self.workers, group.clock, self.reporter.note)
         self.divergence = DivergenceGuard(config.train, self.reporter.note)
         self._stops, self._measured_at = StopSchedule(self.progress.step), self.progress.step
-        self.spent = TimeSpent(setup=time.perf_counter() - began, clock=group.clock)
+        self.spent = TimeSpent(setup_s=time.perf_counter() - began, clock=group.clock)
 
     def _convert_model(self) -> None:
         if self.config.train.precision == "fp8":
@@ -194,12 +194,8 @@ class Lane:
         return loss_scale(batch.units, self.strategy.data_parallel.size)
 
     def end_step(self, batch: GlobalBatch, loss: torch.Tensor) -> None:
-        """Update the weights with the gradients of a batch, and count the step.
-
-        Args:
-            batch: The batch.
-            loss: This worker's part of its summed loss, a scalar.
-        """
+        """Update the weights with the gradients of a batch, and count the step; ``loss`` is this worker's part of the
+        batch's summed loss, a scalar."""
         is_kept = self._update_weights()
         progress = self.progress
         reports_loss = is_kept and self.strategy.capabilities.is_reporting_rank
@@ -252,11 +248,8 @@ class Lane:
         return step >= self.total_steps or step % self.config.train.eval_every == 0
 
     def train_metrics(self, *, per_worker: bool) -> Exchange[tuple[dict[str, float], Stop]]:
-        """Return the metrics of the steps since the last call, and whether to stop.
-
-        Args:
-            per_worker: Include each worker's use of its machine.
-        """
+        """Return the metrics of the steps since the last call, and whether to stop; ``per_worker`` includes each
+        worker's use of its machine."""
         votes = [self._stop_vote(), *self.checkpoints.votes]
         halvings, group = self.memory.take_halvings(), self._group
         metrics, seconds, (stop, *decided) = yield from self.measured.take(

@@ -40,12 +40,6 @@ class SharedLockstep(Lockstep):
     group: SharedGroup
 
     def __init__(self, group: SharedGroup, feed: FeedOfAll, num_lanes: int):
-        """
-        Args:
-            group: The workers.
-            feed: Supplies the trainings.
-            num_lanes: Maximum number of trainings at a time.
-        """
         super().__init__(group)
         self._feed, self._num_lanes = feed, num_lanes
         self._occupants: dict[Lane, _Occupant] = {}

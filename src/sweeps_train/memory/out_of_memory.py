@@ -27,14 +27,8 @@ class OutOfMemoryHandler:
     """
 
     def __init__(self, config: TrainingConfig, strategy: Strategy, micro_batch_size: int, note: Callable[[str], None]):
-        """
-        Args:
-            config: The training.
-            strategy: Computes the gradients.
-            micro_batch_size: Samples per forward pass to begin with.
-            note: Tells the user about a smaller size.
-        """
         self.micro_batch_size = micro_batch_size
+        """Samples per forward pass, which become fewer."""
         self._config, self._strategy, self._note = config, strategy, note
         self._halvings = 0
         self._steps = 0
