@@ -28,7 +28,7 @@ class OutOfMemoryHandler:
 
     def __init__(self, config: TrainingConfig, strategy: Strategy, micro_batch_size: int, note: Callable[[str], None]):
         self.micro_batch_size = micro_batch_size
-        """Samples per forward pass, which become fewer."""
+        """Samples per forward pass; fewer after running out of memory."""
         self._config, self._strategy, self._note = config, strategy, note
         self._halvings = 0
         self._steps = 0
