@@ -109,11 +109,7 @@ def _only_in(start: Path, folder: Path, names: Iterable[str]) -> str | None:
 
 
 def as_seen_from_anywhere(value: Any, start: Path) -> Any:
-    """Return a config value in which names of files in the start folder are replaced by absolute paths.
-
-    >>> as_seen_from_anywhere({"rate": 0.1, "list": ["a/b.csv"]}, Path("/nowhere"))
-    {'rate': 0.1, 'list': ['a/b.csv']}
-    """
+    """Return a config value in which names of files in the start folder are replaced by absolute paths."""
     match value:
         case str():
             may_be = ("/" in value or "." in value) and "\0" not in value and not Path(value).is_absolute()
@@ -129,12 +125,7 @@ def as_seen_from_anywhere(value: Any, start: Path) -> Any:
 def hint(lines: Iterable[str], start: Path, as_argument: str = "{start_folder}") -> str:
     """Return advice if the last lines of a program name a path that it did not find in the trial's own folder, but that
     exists in the start folder; otherwise an empty string. ``as_argument`` is the text for the start folder in the
-    program's arguments.
-
-    Example:
-        >>> hint(["FileNotFoundError: [Errno 2] No such file or directory: 'rows.csv'"], Path("/nowhere"))
-        ''
-    """
+    program's arguments."""
     for line in lines:
         for _, quoted in _QUOTED.findall(line) if any(each in line for each in _NOT_FOUND) else ():
             name = _IN_PROGRAM_FOLDER.sub("", quoted)
