@@ -429,9 +429,8 @@ def test_weights_and_state_are_not_read_again_to_be_sealed(
     weights = "model.safetensors" if lora is None else "adapter_model.safetensors"
     assert "tokenizer_config.json" in read
     assert {*STATE_FILES, weights}.isdisjoint(read)
-    assert (
-        sum(sizes[name] for name in STATE_FILES) < 2.6 * sizes[weights]
-    )  # two moments of each weight that is trained, and nothing else
+    # Two moments of each weight that is trained, and nothing else.
+    assert sum(sizes[name] for name in STATE_FILES) < 2.6 * sizes[weights]
     assert find_damage(checkpoint) is None
     for name in (*STATE_FILES, weights):
         content = bytearray((checkpoint / name).read_bytes())

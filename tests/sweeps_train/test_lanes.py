@@ -14,7 +14,7 @@ from unittest import mock
 
 import pytest
 from test_captured_passes import Replays
-from training_runs import TEXT, Recorder, configured, on_two_workers, run, write_prompts
+from training_runs import PACKED, TEXT, Recorder, configured, on_two_workers, run, write_prompts
 
 from sweeps_train.config import TrainingConfig
 from sweeps_train.config.strategy import DDP, FSDP
@@ -378,8 +378,7 @@ def test_passes_of_the_same_lanes_are_replayed_until_other_lanes_come(
     monkeypatch.setattr(captured_passes, "_Graph", Replays)
     monkeypatch.setattr(Replays, "replayed", 0)
     monkeypatch.setattr(LaneStrategy, "capture_passes", lambda self, note: setattr(self, "capture_note", note))
-    packed = {"prompt_field": None, "completion_field": None, "text_field": "completion", "packing": True}
-    base: dict[str, Any] = {**TEXT, "data": {**TEXT["data"], **packed, "sequence_length": 16}}
+    base: dict[str, Any] = {**TEXT, "data": {**TEXT["data"], **PACKED, "sequence_length": 16}}
     model = {"lora": LORA, "dtype": "bfloat16" if precision == "bf16" else "float32"}
     configs = {
         str(steps): configured(

@@ -13,6 +13,7 @@ import pytest
 from pydantic import TypeAdapter
 from torch import nn
 from training_runs import IMAGES, TEXT, Recorder, configured, on_workers, run, write_prompts
+from training_runs import PACKED as IN_SEQUENCES
 
 from sweeps_train.config import Strategy, TrainingConfig
 
@@ -51,14 +52,7 @@ TRAININGS: dict[str, TrainingConfig] = {
     PACKED: configured(
         TEXT,
         model={"lora": {"r": 4, "target_modules": "all-linear"}},
-        data={
-            "packing": True,
-            "isolate_documents": True,
-            "sequence_length": 33,
-            "prompt_field": None,
-            "completion_field": None,
-            "text_field": "completion",
-        },
+        data={**IN_SEQUENCES, "isolate_documents": True, "sequence_length": 33},
         train=SHORT | {"micro_batch_size": 2, "optimizer": "sgd", "lr": 0.5},
     ),
 }
