@@ -61,6 +61,9 @@ TEXT: dict[str, Any] = {
 }
 """25 documents of very different lengths, of which 5 are held out; needs ``write_prompts``."""
 
+PACKED: dict[str, Any] = {"prompt_field": None, "completion_field": None, "text_field": "completion", "packing": True}
+"""Changes of the data of ``TEXT``: whole texts, of which several share a sequence."""
+
 
 def configured(base: dict[str, Any], **changes: Any) -> TrainingConfig:
     """A config with some sections changed: ``configured(TEXT, train={"lr": 1e-3})``."""

@@ -17,10 +17,12 @@ from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
 from saved.state import State
 from sweeps_train.checkpoints.checkpoint import save_checkpoint
-from sweeps_train.checkpoints.saver import CheckpointSaver
+from sweeps_train.checkpoints.saver import SMALL, CheckpointSaver
 from sweeps_train.devices.device_operations import pins_memory
 from sweeps_train.reports.progress import Progress
+from sweeps_train.reports.reporter import SilentReporter
 from sweeps_train.snapshots import page_lock, snapshot
+from sweeps_train.training_request import TrainingRequest
 
 
 def nothing() -> None:
@@ -116,18 +118,17 @@ def before(state: State, folder: Path) -> Arm:
 def ours(state: State, folder: Path) -> Arm:
     """Sweeps: a snapshot in shared memory, written by its holder."""
     saver = CheckpointSaver(
-        folder,
-        state.config,
+        TrainingRequest(config=state.config, checkpoint_folder=str(folder)),
+        SilentReporter(),
         state.strategy,
         state.optimizer,
-        supersede=lambda finished: None,
-        note=lambda text: None,
-        connection=None,
-        is_small=False,  # as in the sizes that are measured, which are all written in the background
+        None,
+        trained_bytes=SMALL + 1,  # as in the sizes that are measured, which are all written in the background
+        step=0,
     )
 
     def save(number: int) -> None:
-        saver.save(Progress(step=number), {}, finished=False, waits=False, announce=None)
+        saver.save(Progress(step=number), {}, finished=False, stops=False)
 
     return Arm(save, saver.wait, saver.finish)
 

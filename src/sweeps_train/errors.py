@@ -22,12 +22,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     Args:
         error: Any error of a step. Allocations by torch raise ``torch.OutOfMemoryError``; those by cuBLAS, NCCL and the
             driver a ``RuntimeError`` or a class derived from it.
-
-    Example:
-        >>> is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"))
-        True
-        >>> is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
-        False
     """
     import torch
 

@@ -103,18 +103,17 @@ class _Excerpt:
 
     def __init__(self, split: str, samples: ImageSamples, indices: Sequence[int]):
         self._split, self._samples, self._indices = split, samples, indices
-        self._batch: dict[str, Any] = {
-            **samples.batch(indices)
-        }  # a user's data set may return other types than tensors
-        inputs = self._batch["inputs"]
+        batch: dict[str, Any] = {**samples.batch(indices)}  # a user's data set may return other types than tensors
+        inputs, labels = batch["inputs"], batch["labels"]
+        self._labels: torch.Tensor | None = labels if isinstance(labels, torch.Tensor) and labels.dim() == 1 else None
         self._bad: torch.Tensor | None = None
         """Mask of the inputs that are NaN or infinite; None if all are finite."""
         if isinstance(inputs, torch.Tensor) and inputs.is_floating_point() and not inputs.isfinite().all():
             self._bad = ~inputs.isfinite()
 
     def check_labels(self) -> Iterator[Finding]:
-        labels = self._batch["labels"]
-        if not isinstance(labels, torch.Tensor) or labels.dim() != 1:
+        labels = self._labels
+        if labels is None:
             return
         if labels.is_floating_point():
             bad = int((~labels.isfinite()).sum())
@@ -128,7 +127,8 @@ class _Excerpt:
         rows = range(len(self._indices)) if self._bad is None else self._bad.flatten(1).any(1).nonzero()[:, 0].tolist()
         chosen = [*rows, *range(len(self._indices))][:BATCH] if len(self._indices) >= BATCH else list(rows)
         batch = self._samples.batch([self._indices[row] for row in chosen])
-        logits, largest = _logits(task, batch, training=self._split == "training"), self._largest_label()
+        logits, labels = _logits(task, batch, training=self._split == "training"), self._labels
+        largest = None if labels is None or labels.is_floating_point() else int(labels.max())
         if largest is not None and logits.dim() == 2 and largest >= logits.shape[1]:
             yield Finding(
                 "mistake",
@@ -142,12 +142,6 @@ class _Excerpt:
             yield Finding("warning" if is_finite else "mistake", f"{self._bad_inputs()}, {effect}; clean the data")
         elif not is_finite:
             yield Finding("warning", f"the loss of the first {self._split} batch is not finite")
-
-    def _largest_label(self) -> int | None:
-        labels = self._batch["labels"]
-        if not isinstance(labels, torch.Tensor) or labels.dim() != 1 or labels.is_floating_point():
-            return None
-        return int(labels.max())
 
     def _bad_inputs(self) -> str:
         assert self._bad is not None

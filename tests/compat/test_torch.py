@@ -31,6 +31,15 @@ def test_tensors_are_multiplied_together() -> None:
     assert [each.tolist() for each in tensors] == [[4.0] * 2, [8.0] * 3], "torch._foreach_mul_"
 
 
+def test_memory_is_allocated_until_its_last_tensor_is_gone() -> None:
+    tensor = torch.ones(2)
+    view, is_allocated = tensor[1:], compat.memory_of(tensor)
+    del tensor
+    assert is_allocated(), "StorageWeakRef"
+    del view
+    assert not is_allocated(), "StorageWeakRef.expired"
+
+
 def test_a_wrapped_model_ignores_parameters_and_averages_gradients_on_request(one_worker: None) -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
     compat.ignore_parameters(model, ["0.weight", "0.bias"])

@@ -16,6 +16,7 @@ from sweeps_train.steps.batch_scaling import batch_factor
 
 SIZE, MOST = 60, 200
 TINY_SHARE, WHOLE_SHARE = 1e-9, 1 - 1e-9
+SCALED = {"max_communication_share": 0.1, "max_global_batch_size": 800}
 
 
 def images(**train: Any) -> Any:
@@ -99,21 +100,9 @@ def test_the_smallest_batch_within_the_share_is_chosen(
     ("changes", "message"),
     [
         ({"train": {"max_communication_share": 0.1}}, "belong together"),
-        (
-            {"train": {"max_communication_share": 0.1, "max_global_batch_size": 8}},
-            "raise it, or lower global_batch_size",
-        ),
-        (
-            {"train": {"max_communication_share": 0.1, "max_global_batch_size": 800}, "strategy": {"kind": "fsdp"}},
-            "is for strategy=ddp",
-        ),
-        (
-            {
-                "train": {"max_communication_share": 0.1, "max_global_batch_size": 800},
-                "strategy": {"compression": "powersgd"},
-            },
-            "to none, fp16 or bf16",
-        ),
+        ({"train": {**SCALED, "max_global_batch_size": 8}}, "raise it, or lower global_batch_size"),
+        ({"train": SCALED, "strategy": {"kind": "fsdp"}}, "is for strategy=ddp"),
+        ({"train": SCALED, "strategy": {"compression": "powersgd"}}, "to none, fp16 or bf16"),
     ],
 )
 def test_settings_that_do_not_fit_together_are_refused(changes: dict[str, Any], message: str) -> None:

@@ -171,12 +171,6 @@ def test_a_training_shortened_to_where_it_was_stopped_is_evaluated_there(tmp_pat
     assert "eval/accuracy" in recorder.final
 
 
-def test_the_learning_rate_of_a_resumed_training_is_that_of_its_config(tmp_path: Path) -> None:
-    run(configured(IMAGES, train={"max_steps": 4, "schedule": "constant"}), tmp_path)
-    recorder = run(configured(IMAGES, train={"schedule": "constant", "lr": 1e-4}), tmp_path)
-    assert recorder.final["train/lr"] == 1e-4
-
-
 class Estimating(torch.optim.SGD):
     """A user's own optimizer that keeps its estimate of the distance to the solution in its groups, as Prodigy does."""
 
@@ -253,14 +247,6 @@ def test_the_checkpoint_of_the_last_report_is_kept_where_that_report_counts(keep
     recorder = run(training, tmp_path, mode="max")
     assert recorder.final["eval/loss"] < max(metrics["eval/loss"] for _, metrics, *_ in recorder.reports)
     assert names(tmp_path) == ["step-00000004"]
-
-
-def test_the_best_checkpoint_survives_a_resume(tmp_path: Path) -> None:
-    folder = fake(tmp_path, step_1=0.1, step_2=0.5)
-    remove_superseded(folder, ["best", "last"], LOSS, finished=False)
-    fake(folder, step_3=0.4)
-    remove_superseded(folder, ["best", "last"], LOSS, finished=False)
-    assert names(folder) == ["step-00000001", "step-00000003"]
 
 
 @pytest.mark.parametrize(
@@ -443,9 +429,8 @@ def test_weights_and_state_are_not_read_again_to_be_sealed(
     weights = "model.safetensors" if lora is None else "adapter_model.safetensors"
     assert "tokenizer_config.json" in read
     assert {*STATE_FILES, weights}.isdisjoint(read)
-    assert (
-        sum(sizes[name] for name in STATE_FILES) < 2.6 * sizes[weights]
-    )  # two moments of each weight that is trained, and nothing else
+    # Two moments of each weight that is trained, and nothing else.
+    assert sum(sizes[name] for name in STATE_FILES) < 2.6 * sizes[weights]
     assert find_damage(checkpoint) is None
     for name in (*STATE_FILES, weights):
         content = bytearray((checkpoint / name).read_bytes())

@@ -63,14 +63,8 @@ def samples() -> tuple[Dataset[Any], Dataset[Any]]:
 def config(model: str, **strategy: Any) -> TrainingConfig:
     own = {"kind": "custom", "_target_": f"test_ddp.{model}"}
     base = {**IMAGES, "model": own, "data": {"kind": "custom", "_target_": "test_ddp.samples"}}
-    train = {
-        "max_steps": STEPS,
-        "global_batch_size": 24,
-        "optimizer": "sgd",
-        "momentum": 0.0,
-        "lr": 0.1,
-        "eval_every": 1,
-    }
+    sgd = {"optimizer": "sgd", "momentum": 0.0, "lr": 0.1}
+    train = {"max_steps": STEPS, "global_batch_size": 24, "eval_every": 1, **sgd}
     return configured(base, train=train, strategy=strategy)
 
 

@@ -74,10 +74,16 @@ def test_a_step_whose_gradients_are_not_finite_is_left_out(tmp_path: Path, monke
     assert recorder.notes == []
 
 
-def test_a_training_that_would_leave_out_every_step_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("precision", "halvings"),
+    [("fp32", 0), ("fp16", 16)],  # of a loss scale of 65536, until it is 1
+)
+def test_a_training_that_would_leave_out_every_step_ends(
+    precision: str, halvings: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     poisoned(monkeypatch, ALL)
-    recorder = train(tmp_path, "skip", max_steps=100, eval_every=50)
-    assert [(step, done) for step, *_, done in recorder.reports] == [(10, True)]
+    recorder = train(tmp_path, "skip", precision=precision, max_steps=100, eval_every=50)
+    assert [(step, done) for step, *_, done in recorder.reports] == [(halvings + 10, True)]
     assert math.isfinite(recorder.final["eval/loss"])
 
 
@@ -86,15 +92,6 @@ def test_a_search_for_the_loss_scale_of_fp16_is_no_divergence(tmp_path: Path, mo
     recorder = train(tmp_path, "skip", precision="fp16", max_steps=16, eval_every=16)
     assert recorder.final["train/skipped_steps"] == 14
     assert math.isfinite(recorder.final["eval/loss"])
-
-
-def test_a_training_in_fp16_that_would_leave_out_every_step_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    poisoned(monkeypatch, ALL)
-    recorder = train(tmp_path, "skip", precision="fp16", max_steps=100, eval_every=50)
-    halvings = 16  # of a loss scale of 65536, until it is 1
-    assert [(step, done) for step, *_, done in recorder.reports] == [(halvings + 10, True)]
 
 
 def test_a_training_goes_back_and_leaves_out_the_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,11 +161,19 @@ def faulty_once(step: int, factor: float) -> dict[str, Any]:
 def with_one_that_diverges() -> dict[str, Recorder]:
     base = faulty_once(step=6, factor=math.nan)
     reactions = ("stop", "skip", "restore")
-    return {each: run(configured(base, train={"on_divergence": each}), Path(each)) for each in reactions}
+    found = {each: run(configured(base, train={"on_divergence": each}), Path(each)) for each in reactions}
+    spikes = configured(faulty_once(step=10, factor=1000), train={"max_steps": 12, "log_every": 1})
+    return found | {"spikes": run(spikes, Path("spikes"))}
 
 
-def test_all_workers_react_alike_if_only_one_diverges(tmp_path: Path) -> None:
-    found, _ = on_two_workers(with_one_that_diverges, tmp_path)
+@pytest.fixture(scope="module")
+def two_workers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorder]:
+    first: dict[str, Recorder] = on_two_workers(with_one_that_diverges, tmp_path_factory.mktemp("two-workers"))[0]
+    return first
+
+
+def test_all_workers_react_alike_if_only_one_diverges(two_workers: dict[str, Recorder]) -> None:
+    found = two_workers
     assert [(step, done) for step, *_, done in found["stop"].reports] == [(4, False), (6, True)]
     assert found["skip"].final["train/skipped_steps"] == 1
     assert found["skip"].progress[-1].samples == 8 * 400
@@ -176,12 +181,8 @@ def test_all_workers_react_alike_if_only_one_diverges(tmp_path: Path) -> None:
     assert all(math.isfinite(found[each].final["eval/loss"]) for each in ("skip", "restore"))
 
 
-def with_one_that_spikes() -> Recorder:
-    return run(configured(faulty_once(step=10, factor=1000), train={"max_steps": 12, "log_every": 1}), Path("spikes"))
-
-
-def test_a_spike_on_one_of_two_workers_is_told_with_its_step(tmp_path: Path) -> None:
-    found, _ = on_two_workers(with_one_that_spikes, tmp_path)
+def test_a_spike_on_one_of_two_workers_is_told_with_its_step(two_workers: dict[str, Recorder]) -> None:
+    found = two_workers["spikes"]
     (note,) = found.notes
     assert note.startswith("step 10 or shortly before: a spike of the gradients' norm, ")
     largest = {step: metrics["train/grad_norm_max"] for step, metrics in found.logs.items()}

@@ -17,7 +17,7 @@ from checkpoints import assert_same
 from pydantic import TypeAdapter
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
-from training_runs import IMAGES, TEXT, Recorder, configured, on_workers, run, write_prompts
+from training_runs import IMAGES, PACKED, TEXT, Recorder, configured, on_workers, run, write_prompts
 
 from sweeps.runtime.memory_cleanup import MemoryCleanup
 from sweeps_train.compat.flop_count import FlopCount, attention_flops
@@ -352,8 +352,7 @@ def test_documents_kept_apart_by_variable_length_attention_have_the_losses_of_a_
 ) -> None:
     from sweeps_train.models import attention
 
-    columns = {"prompt_field": None, "completion_field": None, "text_field": "completion"}
-    packed = {**columns, "packing": True, "isolate_documents": True, "sequence_length": 32}
+    packed = {**PACKED, "isolate_documents": True, "sequence_length": 32}
     config = configured(TEXT, data=packed, model={"lora": {"r": 4}}, train={"max_steps": 4})
     attended: list[torch.Tensor] = []
     attend = attention._attend_within

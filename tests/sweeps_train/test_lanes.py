@@ -13,7 +13,8 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from training_runs import TEXT, Recorder, configured, on_two_workers, run, write_prompts
+from test_captured_passes import Replays
+from training_runs import PACKED, TEXT, Recorder, configured, on_two_workers, run, write_prompts
 
 from sweeps_train.config import TrainingConfig
 from sweeps_train.config.strategy import DDP, FSDP
@@ -365,26 +366,6 @@ def test_a_step_that_is_measured_ends_when_its_device_has_computed_it(monkeypatc
         assert (timed.seconds >= 0.1) is measures
 
 
-class Replayed:
-    """Stands in for a CUDA graph: computes as it was recorded, from tensors of its own."""
-
-    count = 0
-
-    def __init__(self, compute: Any, batch: Any, factor: Any):
-        self._compute, self._batch, self._factor = (
-            compute,
-            {name: x.clone() for name, x in batch.items()},
-            factor.clone(),
-        )
-
-    def replay(self, batch: Any, factor: Any) -> Any:
-        for name, each in batch.items():
-            self._batch[name].copy_(each)
-        self._factor.copy_(factor)
-        Replayed.count += 1
-        return self._compute(self._batch, self._factor)
-
-
 @pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.slow)])
 def test_passes_of_the_same_lanes_are_replayed_until_other_lanes_come(
     precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -394,11 +375,10 @@ def test_passes_of_the_same_lanes_are_replayed_until_other_lanes_come(
 
     monkeypatch.chdir(tmp_path)
     write_prompts(tmp_path)
-    monkeypatch.setattr(captured_passes, "_Graph", Replayed)
-    monkeypatch.setattr(Replayed, "count", 0)
+    monkeypatch.setattr(captured_passes, "_Graph", Replays)
+    monkeypatch.setattr(Replays, "replayed", 0)
     monkeypatch.setattr(LaneStrategy, "capture_passes", lambda self, note: setattr(self, "capture_note", note))
-    packed = {"prompt_field": None, "completion_field": None, "text_field": "completion", "packing": True}
-    base: dict[str, Any] = {**TEXT, "data": {**TEXT["data"], **packed, "sequence_length": 16}}
+    base: dict[str, Any] = {**TEXT, "data": {**TEXT["data"], **PACKED, "sequence_length": 16}}
     model = {"lora": LORA, "dtype": "bfloat16" if precision == "bf16" else "float32"}
     configs = {
         str(steps): configured(
@@ -408,6 +388,6 @@ def test_passes_of_the_same_lanes_are_replayed_until_other_lanes_come(
     }
     recorders = {name: Recorder() for name in configs}
     together(2, {name: (configs[name], recorders[name], None) for name in configs})
-    assert Replayed.count == (9 - 4) + (14 - 9 - 4)
+    assert Replays.replayed == (9 - 4) + (14 - 9 - 4)
     for name, config in configs.items():
         assert_same(recorders[name], run(config), relative=1e-5 if precision == "fp32" else 0.02)

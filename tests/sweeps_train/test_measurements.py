@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch.utils import flop_counter
-from training_runs import IMAGES, TEXT, Recorder, configured, on_two_workers, run, write_prompts
+from training_runs import IMAGES, PACKED, TEXT, Recorder, configured, on_two_workers, run, write_prompts
 
 from sweeps_train.devices import system
 from sweeps_train.lanes import group
@@ -23,7 +23,7 @@ PEAK = {"peak_tflops": 0.05}
 @pytest.fixture(autouse=True)
 def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SWEEPS_CACHE", str(tmp_path))
-    monkeypatch.setattr(system, "_measurements", system._Measurements())
+    system._measurement.cache_clear()
 
 
 def fail(*_: Any, **__: Any) -> Any:
@@ -50,19 +50,10 @@ def grouped_queries(folder: Path) -> Path:
 
     from sweeps_train.models.causal_lm import BUILTIN_MODELS
 
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=WIDTH,
-        intermediate_size=INNER,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        num_key_value_heads=KEY_HEADS,
-        max_position_embeddings=2 * LENGTH,
-        tie_word_embeddings=True,
-        pad_token_id=0,
-        bos_token_id=None,
-        eos_token_id=1,
-    )
+    sizes: dict[str, Any] = {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "intermediate_size": INNER}
+    sizes |= {"num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_key_value_heads": KEY_HEADS}
+    tokens: dict[str, Any] = {"pad_token_id": 0, "bos_token_id": None, "eos_token_id": 1}
+    config = LlamaConfig(**sizes, **tokens, max_position_embeddings=2 * LENGTH, tie_word_embeddings=True)
     LlamaForCausalLM(config).save_pretrained(folder)
     AutoTokenizer.from_pretrained(BUILTIN_MODELS["builtin:tiny_llama"]).save_pretrained(folder)
     return folder
@@ -72,11 +63,10 @@ def test_a_model_with_grouped_queries_trains_and_its_flops_are_counted(working_f
     """FLOPs by hand: 6 for each weight of a matrix, and 12 x layers x width x length for attention, where every query
     head counts, whether it has a key head of its own or not."""
     write_prompts(working_folder)
-    packed = {"prompt_field": None, "completion_field": None, "text_field": "completion", "packing": True}
     config = configured(
         TEXT,
         model={"path": str(grouped_queries(working_folder / "model")), "lora": None},
-        data={**packed, "sequence_length": LENGTH},
+        data={**PACKED, "sequence_length": LENGTH},
         train={**PEAK, "max_steps": 4},
     )
     metrics = run(config).final

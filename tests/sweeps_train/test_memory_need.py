@@ -30,10 +30,10 @@ MIB = 2**20
 LENGTH, ROWS = 512, 4
 
 
-def text(strategy: str = "ddp", lora: Any = None, **train: Any) -> TrainingConfig:
+def text(strategy: str = "ddp", lora: Any = None, model: dict[str, Any] | None = None, **train: Any) -> TrainingConfig:
     return configured(
         TEXT,
-        model={"lora": lora},
+        model={"lora": lora, **(model or {})},
         data={"sequence_length": LENGTH},
         train={"global_batch_size": ROWS, **train},
         strategy={"kind": strategy} if "=" not in strategy else dict(each.split("=") for each in strategy.split()),
@@ -93,15 +93,7 @@ def test_a_step_on_a_quantized_base_takes_what_a_real_one_takes(
     quantization: str, use_dora: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lora = {"r": 4, "target_modules": "all-linear", "use_dora": use_dora}
-    config, plain = (
-        configured(
-            TEXT,
-            model={"quantization": kind, "lora": lora},
-            data={"sequence_length": LENGTH},
-            train={"global_batch_size": ROWS},
-        )
-        for kind in (quantization, "none")
-    )
+    config, plain = (text(lora=lora, model={"quantization": kind}) for kind in (quantization, "none"))
     need = alone(config)
     with monkeypatch.context() as patch:
         patch.setattr(blank_causal_lm, "build_blank_causal_lm", build_causal_lm)  # with values
@@ -174,12 +166,7 @@ def test_adapters_have_gradients_and_the_base_model_has_none(whole: MemoryNeed) 
 def test_fewer_samples_at_once_need_less_and_recomputation_too(whole: MemoryNeed) -> None:
     half = memory_need(text(), 1, ROWS // 2, use_gpu=False)
     assert 0.4 * whole.activations < half.activations < 0.8 * whole.activations
-    recomputed = configured(
-        TEXT,
-        model={"lora": None, "gradient_checkpointing": True},
-        data={"sequence_length": LENGTH},
-        train={"global_batch_size": ROWS},
-    )
+    recomputed = text(model={"gradient_checkpointing": True})
     assert alone(recomputed).activations < 0.7 * whole.activations
     assert alone(text(), use_gpu=True).activations < whole.activations  # computed in 16 bits
 
@@ -244,30 +231,14 @@ def test_the_largest_stage_of_a_pipeline_needs_less_than_the_model(whole: Memory
 def test_the_last_stage_of_a_pipeline_may_need_most_for_its_logits(tmp_path: Path) -> None:
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
     (tmp_path / "config.json").write_text(json.dumps(LLAMA | sizes | {"vocab_size": 32_000}), encoding="utf-8")
-    config = configured(
-        TEXT,
-        model={"path": str(tmp_path), "lora": {"r": 4, "target_modules": ["q_proj", "lm_head"]}},
-        data={"sequence_length": LENGTH},
-        strategy={"kind": "pipeline"},
-    )
+    config = text("pipeline", lora={"r": 4, "target_modules": ["q_proj", "lm_head"]}, model={"path": str(tmp_path)})
     need = memory_need(config, 2, None, use_gpu=False)
     assert need.activations > need.logits > 0
 
 
 def test_what_is_offloaded_is_in_the_machines_memory() -> None:
     plain, offloaded = (
-        memory_need(
-            configured(
-                TEXT,
-                model={"lora": None},
-                data={"sequence_length": 64},
-                strategy={"kind": "fsdp", "cpu_offload": offload},
-            ),
-            2,
-            None,
-            use_gpu=True,
-        )
-        for offload in (False, True)
+        memory_need(text(f"kind=fsdp cpu_offload={offload}"), 2, None, use_gpu=True) for offload in (False, True)
     )
     assert offloaded.in_machine == plain.weights + plain.gradients + plain.optimizer
     assert offloaded.total == pytest.approx(plain.activations, rel=0.01)

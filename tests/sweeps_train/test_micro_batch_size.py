@@ -10,17 +10,16 @@ from typing import Any
 
 import pytest
 import torch
+from test_memory_errors import ERRORS, fail_above
 from torch import nn
 from training_runs import IMAGES, configured, on_two_workers, run
 
 from sweeps_train.config import TrainingConfig
-from sweeps_train.data.sample_order import Batch
 from sweeps_train.devices.system import memory_limit
 from sweeps_train.errors import MicroBatchHalved
 from sweeps_train.memory import device_memory, machine_memory, micro_batch_size
 from sweeps_train.memory.device_memory import is_crowded, limit_memory, usable_memory
 from sweeps_train.memory.micro_batch_cache import MAX_AGE_S, recall, remember, remember_halved
-from sweeps_train.tasks.image_classification import ImageClassification
 from sweeps_train.workers.distributed import Workers
 
 GIB = 2**30
@@ -37,25 +36,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "micro_batch_sizes.json"
 
 
-def fit_at_most(rows: int, patched: pytest.MonkeyPatch, *, on_rank: int = 0) -> list[int]:
-    """Make the forward pass of training run out of memory with more rows, and return the list of numbers of rows."""
-    loss, sizes = ImageClassification.loss, []
-
-    def limited(task: Any, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
-        if logits.requires_grad:
-            sizes.append(len(logits))
-            if len(logits) > rows and on_rank == (
-                torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
-            ):
-                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
-        return loss(task, logits, batch)
-
-    patched.setattr(ImageClassification, "loss", limited)
-    return sizes
-
-
 def test_where_two_samples_do_not_fit_the_micro_batch_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = fit_at_most(1, monkeypatch)
+    sizes = fail_above("loss", 1, ERRORS["torch"], monkeypatch)
     assert run(auto()).final
     assert sizes == [1, 2, *[1] * 16]
     del sizes[:]
@@ -64,7 +46,7 @@ def test_where_two_samples_do_not_fit_the_micro_batch_is_one(monkeypatch: pytest
 
 
 def test_where_one_sample_does_not_fit_the_error_says_what_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    fit_at_most(0, monkeypatch)
+    fail_above("loss", 0, ERRORS["torch"], monkeypatch)
     with pytest.raises(torch.OutOfMemoryError, match=r"micro_batch_size=auto: one sample does not fit; use a shorter"):
         run(auto())
 
@@ -72,11 +54,11 @@ def test_where_one_sample_does_not_fit_the_error_says_what_to_change(monkeypatch
 def on_small_devices() -> tuple[list[int], int, int]:
     """Train with ``ddp``, where the second worker's device takes one sample, and with ``fsdp``, where both do."""
     with pytest.MonkeyPatch.context() as patched:
-        sizes = fit_at_most(1, patched, on_rank=1)
+        sizes = fail_above("loss", 1 if torch.distributed.get_rank() == 1 else 8, ERRORS["torch"], patched)
         run(auto())
     config = auto(strategy={"kind": "fsdp"})
     with pytest.MonkeyPatch.context() as patched:
-        fit_at_most(1, patched, on_rank=torch.distributed.get_rank())
+        fail_above("loss", 1, ERRORS["torch"], patched)
         with pytest.raises(MicroBatchHalved) as raised:
             run(config)
         recorder = run(config, largest_micro_batch=raised.value.half)

@@ -93,25 +93,24 @@ def test_two_trials_at_once_that_write_the_same_name_do_not_read_each_others_fil
         assert float((own / "best.txt").read_text()) == trial["value"]
 
 
-def test_the_working_folder_is_the_trials_own_and_as_before_afterwards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(START_FOLDER, str(tmp_path))
+@pytest.fixture
+def start(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, as the one in which the sweep was started."""
+    monkeypatch.setenv(START_FOLDER, str(working_folder))
+    return working_folder
+
+
+def test_the_working_folder_is_the_trials_own_and_as_before_afterwards(start: Path) -> None:
     own = own_folder("trials/0003")
-    assert own == tmp_path / "trials" / "0003" / "program"
+    assert own == start / "trials" / "0003" / "program"
     with working_in(own):
         assert Path.cwd() == own
-        assert start_folder() == sweeps_train.start_folder() == tmp_path
-    assert Path.cwd() == tmp_path
+        assert start_folder() == sweeps_train.start_folder() == start
+    assert Path.cwd() == start
 
 
-def test_a_file_that_only_the_start_folder_has_is_named_with_what_to_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(START_FOLDER, str(tmp_path))
-    (tmp_path / "rows.csv").touch()
+def test_a_file_that_only_the_start_folder_has_is_named_with_what_to_write(start: Path) -> None:
+    (start / "rows.csv").touch()
     with pytest.raises(FileNotFoundError, match=r"start_folder\(\) / 'rows.csv'"), working_in(own_folder("0003")):
         Path("rows.csv").read_text()
     with pytest.raises(FileNotFoundError) as nowhere, working_in(own_folder("0003")):
@@ -167,12 +166,8 @@ def test_a_library_that_does_not_find_what_the_start_folder_has_is_answered_the_
         ConnectionError("the server is gone"),
     ],
 )
-def test_an_error_about_something_else_stays_as_it_is(
-    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(START_FOLDER, str(tmp_path))
-    (tmp_path / "rows.csv").touch()
+def test_an_error_about_something_else_stays_as_it_is(error: Exception, start: Path) -> None:
+    (start / "rows.csv").touch()
 
     def raised(name: str) -> None:
         raise error

@@ -10,6 +10,7 @@ from training_runs import IMAGES, TEXT, configured
 from sweeps_train.config.sharing import forbids_sharing
 
 LORA = {"r": 4, "target_modules": "attention"}
+DROPOUT = {**LORA, "dropout": 0.1}
 CONFIG: dict[str, Any] = {**TEXT, "model": {**TEXT["model"], "lora": LORA}}
 
 
@@ -55,27 +56,18 @@ def test_what_all_compute_together_must_be_the_same(key: str, changes: dict[str,
         ("model.lora.modules_to_save", {"model": {"lora": {**LORA, "modules_to_save": ["lm_head"]}}}),
         ("model.quantization", {"model": {"quantization": "nf4"}}),
         ("model.trust_remote_code", {"model": {"trust_remote_code": True}}),
-        (
-            "model.gradient_checkpointing",
-            {"model": {"gradient_checkpointing": True, "lora": {**LORA, "dropout": 0.1}}},
-        ),
+        ("model.gradient_checkpointing", {"model": {"gradient_checkpointing": True, "lora": DROPOUT}}),
         ("strategy.kind", {"strategy": {"kind": "tensor_parallel"}}),
         ("strategy.compression", {"strategy": {"compression": "fp16"}}),
         ("strategy.cpu_offload", {"strategy": {"kind": "fsdp", "cpu_offload": True}}),
         (
             "strategy.activation_checkpointing",
-            {
-                "strategy": {"kind": "fsdp", "activation_checkpointing": True},
-                "model": {"lora": {**LORA, "dropout": 0.1}},
-            },
+            {"strategy": {"kind": "fsdp", "activation_checkpointing": True}, "model": {"lora": DROPOUT}},
         ),
         ("train.precision", {"train": {"precision": "fp16"}}),
         ("train.compile", {"train": {"compile": True}}),
         ("train.corruption_check_every", {"train": {"corruption_check_every": 5, "deterministic": True}}),
-        (
-            "train.max_communication_share",
-            {"train": {"max_communication_share": 0.5, "max_global_batch_size": 64}},
-        ),
+        ("train.max_communication_share", {"train": {"max_communication_share": 0.5, "max_global_batch_size": 64}}),
     ],
 )
 def test_some_trainings_share_with_none(key: str, changes: dict[str, Any]) -> None:

@@ -34,8 +34,6 @@ pytestmark = [
 ]
 
 IMAGES = {**SMALL_IMAGES, "checkpoint": {"background": True}}
-
-
 LONGER = {"max_steps": 8, "eval_every": 2, "lr": 1e-3}
 
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from training_runs import TEXT, Recorder, configured, on_two_workers, run, write_prompts
+from training_runs import PACKED, TEXT, Recorder, configured, on_two_workers, run, write_prompts
 
 from sweeps_train.measures.flops import FlopMeter
 from sweeps_train.measures.train_metrics import TrainMetrics
@@ -34,10 +34,9 @@ LENGTH = 32
 
 def text(strategy: dict[str, Any], *, gradient_checkpointing: bool = False, **train: Any) -> Any:
     """Config with packed text: padding would be counted as FLOPs, but not as tokens."""
-    packed = {"prompt_field": None, "completion_field": None, "text_field": "completion", "packing": True}
     settings = {"communication_every": 2, "peak_tflops": PEAK, "micro_batch_size": 2, **train}
     model = {"lora": None, "gradient_checkpointing": gradient_checkpointing}
-    return configured(TEXT, model=model, data={**packed, "sequence_length": LENGTH}, strategy=strategy, train=settings)
+    return configured(TEXT, model=model, data={**PACKED, "sequence_length": LENGTH}, strategy=strategy, train=settings)
 
 
 def scenario() -> dict[str, Recorder]:

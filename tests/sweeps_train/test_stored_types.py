@@ -38,15 +38,18 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 }
 
 
-def write_base(folder: Path) -> None:
-    """A base model of 16 bits."""
+@pytest.fixture
+def folder(working_folder: Path) -> Path:
+    """The working folder, with data and a base model of 16 bits."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from sweeps_train.models.causal_lm import BUILTIN_MODELS
 
+    write_prompts(working_folder)
     shipped = BUILTIN_MODELS["builtin:tiny_llama"]
-    AutoModelForCausalLM.from_pretrained(shipped, dtype=torch.bfloat16).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(shipped).save_pretrained(folder)
+    AutoModelForCausalLM.from_pretrained(shipped, dtype=torch.bfloat16).save_pretrained("base")
+    AutoTokenizer.from_pretrained(shipped).save_pretrained("base")
+    return working_folder
 
 
 def whole(kind: str = "ddp", **options: Any) -> TrainingConfig:
@@ -82,20 +85,18 @@ def check_stored(checkpoint: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_model_is_stored_in_16_bits_and_a_resumed_training_ends_with_the_same_losses(working_folder: Path) -> None:
-    write_prompts(working_folder)
-    write_base(working_folder / "base")
-    before, after = uninterrupted_and_resumed(whole(), working_folder)
+def test_the_model_is_stored_in_16_bits_and_a_resumed_training_ends_with_the_same_losses(folder: Path) -> None:
+    before, after = uninterrupted_and_resumed(whole(), folder)
     assert before == after
-    check_stored(working_folder / "whole" / "step-00000008")
+    check_stored(folder / "whole" / "step-00000008")
 
     # What is held against: without the weights as they were trained, the training goes on from rounded ones.
-    run(whole(), working_folder / "rounded", stop_when_asked=DURING_EVALUATION_AT_STEP_4)
-    file = working_folder / "rounded" / "step-00000004" / TENSORS_FILE
+    run(whole(), folder / "rounded", stop_when_asked=DURING_EVALUATION_AT_STEP_4)
+    file = folder / "rounded" / "step-00000004" / TENSORS_FILE
     save_file({name: each for name, each in load_file(file).items() if not name.startswith("trained weight:")}, file)
     (file.parent / SEAL_FILE).unlink()
     seal(file.parent)
-    assert metrics_of(run(whole(), working_folder / "rounded", resume=True).final) != before
+    assert metrics_of(run(whole(), folder / "rounded", resume=True).final) != before
 
 
 def on_each_strategy() -> dict[str, Any]:
@@ -105,14 +106,12 @@ def on_each_strategy() -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_sharded_models_are_stored_and_resumed_alike(working_folder: Path) -> None:
-    write_prompts(working_folder)
-    write_base(working_folder / "base")
-    first, _ = on_two_workers(on_each_strategy, working_folder)
+def test_sharded_models_are_stored_and_resumed_alike(folder: Path) -> None:
+    first, _ = on_two_workers(on_each_strategy, folder)
     for kind, (before, after) in first.items():
         assert before == after, kind
         assert before["eval/loss"] > 0
-        check_stored(working_folder / kind / "whole" / "step-00000008")
+        check_stored(folder / kind / "whole" / "step-00000008")
 
 
 SHARDING = {"fsdp": (fsdp, "fully_shard"), "tensor_parallel": (tensor_parallel, "parallelize_module")}
@@ -152,10 +151,8 @@ def taken_by_strategy(config: TrainingConfig, task: CausalLMTraining) -> list[nn
     return own
 
 
-def test_no_worker_holds_a_whole_model_in_float32_while_it_is_sharded(working_folder: Path) -> None:
-    write_prompts(working_folder)
-    write_base(working_folder / "base")
-    for found in on_two_workers(float32_while_sharding, working_folder):
+def test_no_worker_holds_a_whole_model_in_float32_while_it_is_sharded(folder: Path) -> None:
+    for found in on_two_workers(float32_while_sharding, folder):
         assert found.keys() == {f"{kind}, {dtype}" for kind in SHARDING for dtype in ("auto", "float32")}
         for name, parts in found.items():
             assert len(parts) > 2, name
@@ -181,10 +178,8 @@ def peak_bytes(profiled: Any) -> int:
     return max(accumulate(each.nbytes() for each in sorted(events, key=lambda each: each.start_ns())))
 
 
-def test_a_worker_of_a_pipeline_converts_the_weights_of_its_stage_alone(working_folder: Path) -> None:
-    write_prompts(working_folder)
-    write_base(working_folder / "base")
-    for found in on_two_workers(allocated_by_a_pipeline, working_folder):
+def test_a_worker_of_a_pipeline_converts_the_weights_of_its_stage_alone(folder: Path) -> None:
+    for found in on_two_workers(allocated_by_a_pipeline, folder):
         for peak, own in found:
             assert own <= peak < 1.1 * own
 
@@ -228,31 +223,26 @@ def test_weights_go_to_a_gpu_in_16_bits_and_become_float32_there(
     assert {each.dtype for each in task.model.parameters()} == {torch.float32}
 
 
-def test_weights_of_16_bits_that_are_read_for_float32_are_stored_in_float32(working_folder: Path) -> None:
-    write_prompts(working_folder)
-    write_base(working_folder / "base")
+def test_weights_of_16_bits_that_are_read_for_float32_are_stored_in_float32(folder: Path) -> None:
     config = configured(TEXT, model={"path": "./base", "lora": None, "dtype": "float32"}, train={"max_steps": 1})
-    run(config, working_folder / "whole")
-    checkpoint = working_folder / "whole" / "step-00000001"
+    run(config, folder / "whole")
+    checkpoint = folder / "whole" / "step-00000001"
     assert {each.dtype for each in load_model(checkpoint).parameters()} == {torch.float32}
     assert json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))["dtype"] == "float32"
     assert not [name for name in load_file(checkpoint / TENSORS_FILE) if name.startswith("trained weight:")]
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's
-def test_merged_adapters_have_the_type_of_their_base(working_folder: Path) -> None:
-    write_prompts(working_folder)
-    write_base(working_folder / "base")
+def test_merged_adapters_have_the_type_of_their_base(folder: Path) -> None:
     changes = {"path": "./base", "lora": {"r": 4, "target_modules": "attention"}}
-    run(configured(TEXT, model=changes, train={"max_steps": 1, "eval_every": 1}), working_folder / "adapted")
-    model = load_model(working_folder / "adapted" / "step-00000001", merge=True)
+    run(configured(TEXT, model=changes, train={"max_steps": 1, "eval_every": 1}), folder / "adapted")
+    model = load_model(folder / "adapted" / "step-00000001", merge=True)
     assert {each.dtype for each in model.parameters()} == {torch.bfloat16}
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's
 def test_modules_trained_as_a_whole_beside_adapters_continue_without_rounding(working_folder: Path) -> None:
-    write_prompts(working_folder)
     lora = {"r": 2, "target_modules": "attention", "modules_to_save": ["embed_tokens"]}
     config = configured(TEXT, model={"dtype": "bfloat16", "lora": lora})
     task = CausalLMTraining(config, None)

@@ -13,6 +13,7 @@ import pytest
 from pydantic import TypeAdapter
 from torch import nn
 from training_runs import IMAGES, TEXT, Recorder, configured, on_workers, run, write_prompts
+from training_runs import PACKED as IN_SEQUENCES
 
 from sweeps_train.config import Strategy, TrainingConfig
 
@@ -51,14 +52,7 @@ TRAININGS: dict[str, TrainingConfig] = {
     PACKED: configured(
         TEXT,
         model={"lora": {"r": 4, "target_modules": "all-linear"}},
-        data={
-            "packing": True,
-            "isolate_documents": True,
-            "sequence_length": 33,
-            "prompt_field": None,
-            "completion_field": None,
-            "text_field": "completion",
-        },
+        data={**IN_SEQUENCES, "isolate_documents": True, "sequence_length": 33},
         train=SHORT | {"micro_batch_size": 2, "optimizer": "sgd", "lr": 0.5},
     ),
 }
@@ -170,21 +164,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def quick(folder: Path) -> Results:
-    results: Results = on_workers(2, functools.partial(scenario, "quick"), folder)[0]
-    return results
+def results(folder: Path) -> Callable[[str], Results]:
+    """Runs the trainings of a group on its workers, once."""
 
+    @functools.cache
+    def found(group: str) -> Results:
+        if group == "four":
+            found("two")  # whose checkpoints are resumed
+        by_worker: list[Results] = on_workers(GROUPS[group][0][0], functools.partial(scenario, group), folder)
+        return by_worker[0]
 
-@pytest.fixture(scope="module")
-def two(folder: Path) -> Results:
-    results: Results = on_workers(2, functools.partial(scenario, "two"), folder)[0]
-    return results
-
-
-@pytest.fixture(scope="module")
-def four(folder: Path, two: Results) -> Results:
-    results: Results = on_workers(4, functools.partial(scenario, "four"), folder)[0]
-    return results
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -202,10 +192,9 @@ def alone(folder: Path) -> Callable[[str], Recorder]:
 
 @pytest.mark.parametrize(("group", "case"), CASES)
 def test_a_strategy_has_the_losses_of_one_process_and_resumes_from_anothers_checkpoint(
-    group: str, case: Case, alone: Callable[[str], Recorder], request: pytest.FixtureRequest
+    group: str, case: Case, alone: Callable[[str], Recorder], results: Callable[[str], Results]
 ) -> None:
-    results: Results = request.getfixturevalue(group)
-    begun, resumed = results[case]
+    begun, resumed = results(group)[case]
     expected = losses(alone(case[-1]))
     assert {step for step, _ in expected} == {1, 2, 3, 4}
     assert losses(begun) | losses(resumed) == pytest.approx(expected, rel=1e-4)
@@ -219,8 +208,12 @@ def losses(recorder: Recorder) -> dict[tuple[int, str], float]:
 
 
 def test_one_process_resumes_from_a_checkpoint_of_a_pipeline(
-    quick: Results, folder: Path, alone: Callable[[str], Recorder], monkeypatch: pytest.MonkeyPatch
+    results: Callable[[str], Results],
+    folder: Path,
+    alone: Callable[[str], Recorder],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    results("quick")
     monkeypatch.chdir(folder)
     shutil.copytree("2 1f1b lora", "alone")
     resumed = run(TRAININGS["lora"], Path("alone"))
@@ -244,12 +237,13 @@ def test_two_gpus_have_the_losses_of_one_under_every_strategy(folder: Path, monk
         assert losses(recorder) == pytest.approx(expected, rel=1e-3)
 
 
-def test_one_worker_computes_activations_again_where_it_is_asked_to(working_folder: Path) -> None:
-    write_prompts(working_folder)
-    training = replace(TRAININGS["lora"], train=replace(TRAININGS["lora"].train, max_steps=2))
+def test_one_worker_computes_activations_again_where_it_is_asked_to(
+    alone: Callable[[str], Recorder], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
     options = {"kind": "fsdp", "activation_checkpointing": True}
-    again = run(replace(training, strategy=STRATEGY.validate_python(options)))
-    assert losses(again) == pytest.approx(losses(run(training)), rel=1e-6)
+    again = run(replace(TRAININGS["lora"], strategy=STRATEGY.validate_python(options)))
+    assert losses(again) == pytest.approx(losses(alone("lora")), rel=1e-6)
 
 
 def test_attention_that_workers_cannot_share_is_refused() -> None:

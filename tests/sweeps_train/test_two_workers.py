@@ -13,6 +13,7 @@ import pytest
 from training_runs import (
     DURING_EVALUATION_AT_STEP_4,
     IMAGES,
+    PACKED,
     STOP_AT_STEP_4,
     STOP_AT_STEP_6,
     TEXT,
@@ -37,8 +38,7 @@ SAME_ON_ANY_NUMBER = {
     "packed text, all weights, sgd": configured(
         TEXT,
         model={"lora": None},
-        data={"prompt_field": None, "completion_field": None, "text_field": "completion", "packing": True}
-        | {"sequence_length": 32},
+        data={**PACKED, "sequence_length": 32},
         train={"optimizer": "sgd", "lr": 1e-2, "warmup_fraction": 0.2},
     ),
 }

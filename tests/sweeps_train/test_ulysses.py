@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from training_runs import TEXT, configured, on_two_workers, run, write_prompts
+from training_runs import PACKED, TEXT, configured, on_two_workers, run, write_prompts
 
 from sweeps_train.strategies.ulysses import shard_sequences
 
@@ -50,8 +50,7 @@ def test_attention_finds_its_own_name_in_the_config(mesh: DeviceMesh) -> None:
 
 def one_document_a_sequence() -> float:
     """The first loss of sequences that are shorter than most documents."""
-    columns = {"prompt_field": None, "completion_field": None, "text_field": "completion"}
-    packed = {**columns, "packing": True, "isolate_documents": True, "sequence_length": 8}
+    packed = {**PACKED, "isolate_documents": True, "sequence_length": 8}
     train = {"max_steps": 1, "eval_every": 1}
     recorder = run(configured(TEXT, data=packed, train=train, strategy={"kind": "context_parallel"}))
     return recorder.final["train/loss"] if recorder.reports else 0.0

@@ -28,6 +28,24 @@ def test_a_trial_that_cannot_use_the_cached_base_model_frees_it(changed: Any, wo
     assert base() is None
 
 
+@pytest.mark.parametrize("in_cycle", [False, True])
+def test_objects_are_collected_only_if_weights_would_stay_in_memory(
+    in_cycle: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collection of all that torch and transformers have made takes seconds."""
+
+    def make() -> torch.nn.Module:
+        model: Any = torch.nn.Linear(2, 2)
+        model.kept = [model] if in_cycle else []
+        return model
+
+    collections: list[bool] = []
+    monkeypatch.setattr(gc, "collect", lambda: collections.append(True))
+    worker_cache.cached("model", 1, make)
+    worker_cache.evict("model")
+    assert collections == [True] * in_cycle
+
+
 def test_the_next_trial_does_not_train_a_base_model_that_stays_compiled(
     working_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

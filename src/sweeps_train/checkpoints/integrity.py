@@ -21,15 +21,7 @@ FLUSHED_AT_ONCE = 32
 
 
 class ChecksummedFile:
-    """A file written from beginning to end, with its checksum computed on the way.
-
-    >>> import tempfile
-    >>> file = Path(tempfile.mkdtemp()) / "weights"
-    >>> with ChecksummedFile(file) as opened:
-    ...     _ = opened.write(b"1234")
-    >>> opened.sum == _size_and_checksum(file)
-    True
-    """
+    """A file written from beginning to end, with its checksum computed on the way."""
 
     def __init__(self, path: Path):
         self.sum = [0, 0]
@@ -139,16 +131,7 @@ def with_checksum_of(seal: bytes, name: str, content: bytes) -> bytes:
 
 def replace_sealed(folder: Path, name: str, content: bytes) -> None:
     """Replace a file of a sealed folder. Its files may be hard links to those of another folder, which keep their
-    content.
-
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> _ = (folder / "metrics").write_bytes(b"1234")
-    >>> seal(folder)
-    >>> replace_sealed(folder, "metrics", b"12")
-    >>> find_damage(folder), read_sealed(folder, "metrics")
-    (None, b'12')
-    """
+    content."""
     sealed = with_checksum_of((folder / SEAL_FILE).read_bytes(), name, content)
     for file, new in ((folder / name, content), (folder / SEAL_FILE, sealed)):
         file.unlink()

@@ -1,5 +1,5 @@
-"""Saves a training's checkpoints: from a snapshot in memory while the training continues, or directly while it
-waits."""
+"""Saves a training's checkpoints when they are due: from a snapshot in memory while the training continues, or directly
+while it waits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent import futures
 from concurrent.futures import Future
 from pathlib import Path
@@ -20,11 +20,14 @@ from typing import Any
 import torch
 
 from sweeps_train.checkpoints.checkpoint import checkpoint_path, save_checkpoint
-from sweeps_train.config import TrainingConfig
+from sweeps_train.checkpoints.kept_checkpoints import remove_superseded
+from sweeps_train.checkpoints.save_schedule import SaveSchedule
 from sweeps_train.reports.progress import Progress
+from sweeps_train.reports.reporter import Reporter
 from sweeps_train.snapshots.connection import SHARED_MEMORY, HolderConnection
 from sweeps_train.snapshots.snapshot import Snapshot
 from sweeps_train.strategies.strategy import Strategy
+from sweeps_train.training_request import TrainingRequest
 
 SMALL = 2**20
 """Maximum bytes of trained weights for which checkpoints are first written without a snapshot: starting a process that
@@ -38,41 +41,41 @@ that have ended."""
 
 
 class CheckpointSaver:
-    """Saves checkpoints of one training. All workers call the same methods in the same order. In the background, each
-    worker hands its part to rank 0, which has the checkpoint written."""
+    """Saves the checkpoints of one training, if it has a folder for them, and removes superseded ones. All workers call
+    the same methods in the same order. In the background, each worker hands its part to rank 0, which has the
+    checkpoint written."""
 
     def __init__(
         self,
-        root: Path,
-        config: TrainingConfig,
+        request: TrainingRequest,
+        reporter: Reporter,
         strategy: Strategy,
         optimizer: torch.optim.Optimizer,
-        *,
-        supersede: Callable[[bool], None],
-        note: Callable[[str], None],
         connection: HolderConnection | None,
-        is_small: bool,
+        *,
+        trained_bytes: int,
+        step: int,
     ):
         """
         Args:
-            root: Folder of the training's checkpoints.
-            config: The training.
+            request: The training.
+            reporter: Notified of checkpoints that are completed after the report of their step.
             strategy: Provides the model to save.
             optimizer: Provides the state to save.
-            supersede: Called after each save, with whether the training has reached its end; removes checkpoints that
-                are not kept.
-            note: Tells the user something.
             connection: Connection to a holder that an earlier attempt has left on rank 0's node.
-            is_small: Whether at most ``SMALL`` bytes of weights are trained.
+            trained_bytes: Size of the trained weights.
+            step: Step from which the training continues.
         """
-        self._root, self._config, self._strategy, self._optimizer = root, config, strategy, optimizer
-        self._supersede, self._note = supersede, note
+        self._request, self._config, self._reporter = request, request.config, reporter
+        self._strategy, self._optimizer = strategy, optimizer
+        self._root = None if request.checkpoint_folder is None else Path(request.checkpoint_folder)
+        config = self._config.checkpoint
+        self.schedule = SaveSchedule(config, self._config.train.eval_every, request.failures, step)
         self._is_main = strategy.workers.rank == 0
         self._connection = connection
         self._snapshot: Snapshot | None = None
-        background = config.checkpoint.background
-        self._is_background = background is not False and SHARED_MEMORY.is_dir()
-        self._is_direct = self._is_background and background == "auto" and is_small
+        self._is_background = self._root is not None and config.background is not False and SHARED_MEMORY.is_dir()
+        self._is_direct = self._is_background and config.background == "auto" and trained_bytes <= SMALL
         """Whether checkpoints are written without a snapshot, as long as that has cost less than a holder process
         would."""
         self._direct_s = 0.0
@@ -84,52 +87,58 @@ class CheckpointSaver:
         """Set when the current write no longer needs this process, or has failed."""
         self._reported = threading.Event()
         """Set when the step of the current write has been reported."""
-        self.blocked_s = self.write_s = 0.0
+        self._blocked_s = self._write_s = 0.0
         """Seconds for which the last save blocked training, and seconds until its checkpoint was written."""
         if not self._is_direct:
             self._hold()
 
-    def save(
-        self,
-        progress: Progress,
-        metrics: dict[str, float] | None,
-        *,
-        finished: bool,
-        waits: bool,
-        announce: Callable[[str], None] | None,
-    ) -> str | None:
-        """Save a checkpoint, after waiting for the previous one to be written.
+    def save(self, progress: Progress, metrics: dict[str, float] | None, *, finished: bool, stops: bool) -> str | None:
+        """Save a checkpoint, after waiting for the previous one to be written, and remove superseded ones.
+
+        The checkpoint may be written in the background; the reporter is told when it is complete and its step has been
+        reported, unless this call waits for that.
 
         Args:
             progress: Position of the training.
-            metrics: Metrics that are reported at this step, if any.
+            metrics: Metrics of an evaluation at this step, if there was one.
             finished: Whether the training has reached its end.
-            waits: Whether to wait until the checkpoint is complete; only rank 0's value counts.
-            announce: Called by a thread of rank 0 with the folder of the complete checkpoint, but not before
-                ``reported``, and only if the checkpoint is kept and this call has not waited for it.
+            stops: Whether it stops here.
 
         Returns:
-            Folder of the checkpoint, on rank 0, if it is complete and kept.
+            The checkpoint's folder, on rank 0 and if it is complete and kept.
 
         Raises:
             OSError: This checkpoint or the previous one could not be written.
         """
+        if self._root is None:
+            return None
         began = time.perf_counter()
+        self.schedule.saved(progress.step)
         self.wait()
         path = checkpoint_path(self._root, progress.step)
+        evaluates = self._request.evaluator is None
+        waits = stops or finished or self._reporter.waits_for_decision or not evaluates
         if self._take_snapshot(progress, metrics):
-            self._begin_writing(path, finished, None if waits else announce)
-            self.blocked_s = time.perf_counter() - began
+            announce: Callable[[str], None] | None = None
+            if metrics is not None and not waits:
+                reported = metrics
+                announce = lambda checkpoint: self._reporter.checkpoint(progress, reported, checkpoint)  # noqa: E731
+            self._begin_writing(path, finished, announce)
+            self._blocked_s = time.perf_counter() - began
             if not (self._is_main and waits):
                 return None
             self.wait()
         else:
             save_checkpoint(self._root, self._config, self._strategy, self._optimizer, progress, metrics)
             if self._is_main:
-                self._supersede(finished)
-            self.blocked_s = self.write_s = time.perf_counter() - began
-            self._direct_s += self.blocked_s
+                self._remove_superseded(path.parent, finished)
+            self._blocked_s = self._write_s = time.perf_counter() - began
+            self._direct_s += self._blocked_s
         return str(path) if self._is_main and path.exists() else None
+
+    def _remove_superseded(self, root: Path, finished: bool) -> None:
+        if self._request.evaluator is None:  # otherwise when an evaluation has ended
+            remove_superseded(root, self._config.checkpoint.keep, self._request.objectives, finished=finished)
 
     def _begin_writing(self, path: Path, finished: bool, announce: Callable[[str], None] | None) -> None:
         """Start writing the snapshot in the background; each worker hands over its part."""
@@ -142,21 +151,30 @@ class CheckpointSaver:
 
     @property
     def votes(self) -> list[float]:
-        """Votes of this worker for ``decide``. The first is for snapshots instead of blocking writes: rank 0 casts it
-        if writing has cost more than a holder process, or if an earlier attempt took a snapshot. The second is for a
-        new layout of the snapshot's files."""
+        """Votes of this worker for ``decide``; none without a folder. The first is for snapshots instead of blocking
+        writes: rank 0 casts it if writing has cost more than a holder process, or if an earlier attempt took a
+        snapshot. The second is for a new layout of the snapshot's files."""
+        if self._root is None:
+            return []
         prefers_snapshot = self._is_main and (self._connection is not None or self._direct_s > HOLDER_S)
         is_outdated = self._snapshot is not None and self._snapshot.is_outdated
         return [float(prefers_snapshot), float(is_outdated)]
 
-    def decide(self, prefers_snapshot: float, is_outdated: float) -> None:
+    def decide(self, sums: Sequence[float]) -> None:
         """Decide from the sums of all workers' ``votes`` how the next checkpoint is saved. All workers call it before
         they save, so that saving needs no further agreement."""
+        prefers_snapshot, is_outdated = sums or (0.0, 0.0)
         if prefers_snapshot and self._is_direct:
             self._is_direct = False
             self._hold()
         if is_outdated and self._snapshot is not None:
             self._snapshot.forget_layout()
+
+    def observe_times(self, progress: Progress, step_s: float) -> None:
+        """Update the schedule with the durations of steps and saves, equal on all workers, if it depends on them."""
+        if self.schedule.needs_times:
+            slowest = self._strategy.workers.max([self._blocked_s, self._write_s])
+            self.schedule.observe(progress.seconds, step_s, *slowest)
 
     def reported(self) -> None:
         """Record that the last saved step, if any, has been reported."""
@@ -210,15 +228,16 @@ class CheckpointSaver:
             return True
         self._is_background = False
         if self._snapshot.problem is not None:
-            self._note(f"checkpoints are saved without a snapshot in memory: {self._snapshot.problem}")
+            self._reporter.note(f"checkpoints are saved without a snapshot in memory: {self._snapshot.problem}")
         self._forget()
         return False
 
     def _start_holder(self) -> None:
+        assert self._root is not None
         try:
             self._connection = HolderConnection.to_new(self._root)
         except (OSError, subprocess.SubprocessError) as error:
-            self._note(f"checkpoints are saved without a snapshot in memory: {error}")
+            self._reporter.note(f"checkpoints are saved without a snapshot in memory: {error}")
 
     def _write(self, path: Path, finished: bool, announce: Callable[[str], None] | None) -> None:
         """Have a checkpoint written once all parts of the snapshot have arrived; on rank 0."""
@@ -233,8 +252,8 @@ class CheckpointSaver:
                 self._snapshot.tell_written(error)
                 raise
             self._snapshot.tell_written(None)
-            self.write_s = time.perf_counter() - began
-            self._supersede(finished)
+            self._write_s = time.perf_counter() - began
+            self._remove_superseded(path.parent, finished)
             if announce is not None and path.exists():
                 self._reported.wait()
                 announce(str(path))

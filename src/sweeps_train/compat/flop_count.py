@@ -104,10 +104,6 @@ def attention_flops(query: Sequence[int], key: Sequence[int], value: Sequence[in
         query: Shape: samples, heads, length, width.
         key: Shape as for the query. Its heads may be fewer: groups of query heads share one (grouped-query attention).
         value: Shape as for the key; its width may differ.
-
-    Example:
-        >>> attention_flops((1, 8, 4, 16), (1, 2, 5, 16), (1, 2, 5, 16)) == 8 * (2 * 4 * 16 * 5 + 2 * 4 * 5 * 16)
-        True
     """
     samples, heads, length, width = query
     return 2 * samples * heads * length * key[2] * (width + value[3])

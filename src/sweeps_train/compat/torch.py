@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import profile
 
@@ -28,6 +29,12 @@ def is_dtensor(tensor: object) -> TypeGuard[DTensor]:
 def local_shard(tensor: torch.Tensor) -> torch.Tensor:
     """Return this worker's shard of a ``DTensor``; a plain tensor is returned unchanged."""
     return tensor.to_local() if is_dtensor(tensor) else tensor
+
+
+def memory_of(tensor: torch.Tensor) -> Callable[[], bool]:
+    """Return a function that tells whether the tensor's memory is still allocated; it does not keep the memory."""
+    reference = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+    return lambda: not reference.expired()  # type: ignore[no-untyped-call]
 
 
 def uncompile(module: nn.Module) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import torch
 
 from sweeps_train.data.sample_order import Batch
 from sweeps_train.errors import SilentCorruption
-from sweeps_train.steps.random_state import random_state, seed_all, set_random_state
+from sweeps_train.memory.probe_step import restored_state
+from sweeps_train.steps.random_state import seed_all
 from sweeps_train.strategies.strategy import Strategy, on_device
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -51,7 +51,8 @@ class CorruptionCheck:
             SilentCorruption: This worker's numbers differ from the majority's, or there is no majority. Other workers
                 then lose the connection to it.
         """
-        with self._undone(step):
+        with restored_state(self._strategy):  # so that the check does not change the training
+            seed_all(self._seed, step)
             own = self._fingerprint(self._workers.broadcast(read() if self._workers.rank == 0 else {}))
         found = self._workers.gather((own, socket.gethostname()))
         others = self._workers.broadcast(suspects([each for each, _ in found]) if found else [])
@@ -71,21 +72,6 @@ class CorruptionCheck:
         used = [each for each in gradients if each is not None]
         bits = torch.stack([_sum_of_bits(each) for each in (loss.detach(), *used)])
         return hashlib.sha256(str(bits.tolist()).encode()).hexdigest()
-
-    @contextmanager
-    def _undone(self, step: int) -> Iterator[None]:
-        """Give all workers the same random numbers inside the block, and afterwards restore random states and buffers,
-        so that the check does not change the training."""
-        device, buffers = self._workers.device, [*self._strategy.task.model.buffers()]
-        state, values = random_state(device), [each.clone() for each in buffers]
-        seed_all(self._seed, step)
-        try:
-            yield
-        finally:
-            set_random_state(state, device)
-            with torch.no_grad():
-                for buffer, value in zip(buffers, values, strict=True):
-                    buffer.copy_(value)
 
 
 def suspects(fingerprints: Sequence[str]) -> list[int]:

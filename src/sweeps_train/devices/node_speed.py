@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from statistics import median
@@ -51,11 +52,17 @@ def _product_s(device: torch.device) -> float:
     on_gpu = device.type == "cuda"
     size = GPU_SIZE if on_gpu else CPU_SIZE
     left = torch.ones(size, size, device=device, dtype=torch.bfloat16 if on_gpu else torch.float32)
+    return _median_s(lambda: torch.matmul(left, left), device)
+
+
+def _median_s(action: Callable[[], object], device: torch.device) -> float:
+    import torch
+
     taken = []
     for _ in range(REPEATS + 1):
         began = time.perf_counter()
-        torch.matmul(left, left)
-        if on_gpu:
+        action()
+        if device.type == "cuda":
             torch.cuda.synchronize(device)
         taken.append(time.perf_counter() - began)
     return median(taken[1:])  # the first one starts threads and chooses a kernel
@@ -86,16 +93,7 @@ def all_reduce_s(meeting: Meeting) -> float:
         timeout=timedelta(seconds=MEETS_WITHIN_S),
     )
     try:
-        mib = GPU_MIB if on_gpu else CPU_MIB
-        given = torch.ones(mib * 2**18, device="cuda" if on_gpu else "cpu")
-        taken = []
-        for _ in range(REPEATS + 1):
-            began = time.perf_counter()
-            dist.all_reduce(given)
-            given.fill_(1.0)
-            if on_gpu:
-                torch.cuda.synchronize()
-            taken.append(time.perf_counter() - began)
-        return median(taken[1:])
+        given = torch.ones((GPU_MIB if on_gpu else CPU_MIB) * 2**18, device="cuda" if on_gpu else "cpu")
+        return _median_s(lambda: (dist.all_reduce(given), given.fill_(1.0)), given.device)
     finally:
         dist.destroy_process_group()

@@ -19,11 +19,6 @@ class SlowWorkers:
     values, and call the same methods."""
 
     def __init__(self, workers: Workers, note: Callable[[str], None]):
-        """
-        Args:
-            workers: All workers.
-            note: Tells the user something, on rank 0.
-        """
         self._workers, self._note = workers, note
         self._ratios: list[list[float]] = [[] for _ in range(workers.size)]
         """Ratios of each worker's time to that of the others, in the measurements since it became slow."""

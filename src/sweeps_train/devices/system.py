@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import time
@@ -42,15 +43,9 @@ class _ThisProcess:
         return percent
 
 
-class _Measurements(dict[str, Measurement]):
-    """Measurements of this process by name; each reports its failure only once."""
-
-    def __missing__(self, name: str) -> Measurement:
-        return self.setdefault(name, Measurement(name))
-
-
 _this_process = _ThisProcess()
-_measurements = _Measurements()
+_measurement = functools.cache(Measurement)
+"""Returns this process's measurement of a name, which reports its failure only once."""
 
 MEMORY = ("system/memory_mib", "system/gpu_memory_mib", "system/gpu_memory_reserved_mib")
 """Metrics that are compared with the memory that one worker may use."""
@@ -65,7 +60,7 @@ def memory_limit(device: torch.device) -> tuple[str, float]:
 
 def begin_measurement(device: torch.device) -> None:
     """Reset the peak of GPU memory that earlier trainings in this process left."""
-    with _measurements["the peak of GPU memory"].attempt():
+    with _measurement("the peak of GPU memory").attempt():
         reset_peak_memory(device)
 
 
@@ -92,7 +87,7 @@ def system_metrics(device: torch.device) -> dict[str, float]:
 
 def _read(name: str, reading: Callable[[], float]) -> float:
     """Return the value of a metric; NaN if it cannot be read."""
-    return _measurements[name].value(reading, math.nan)
+    return _measurement(name).value(reading, math.nan)
 
 
 def total_name(metric: str) -> str:

@@ -8,8 +8,6 @@ from functools import cache
 
 import torch
 
-from sweeps_train.devices.device_operations import is_accelerator
-
 _log = logging.getLogger(__name__)
 
 _TRIED = frozenset({"cpu", "cuda"})
@@ -61,9 +59,3 @@ def select_own(local_rank: int, processes: int) -> None:
             f"start {found}, or set ACCELERATE_TORCH_DEVICE=cpu to train on the CPUs"
         )
     torch.accelerator.set_device_index(local_rank)
-
-
-def select(device: torch.device) -> None:
-    """Make an accelerator the current device of this process, through which NCCL sends objects."""
-    if is_accelerator(device):
-        torch.accelerator.set_device_index(device)

@@ -46,11 +46,6 @@ class FeedOfAll:
     """Wrapper of the feed that all workers call: rank 0 calls the feed itself and broadcasts the answers."""
 
     def __init__(self, feed: Feed | None, workers: Workers):
-        """
-        Args:
-            feed: The feed, on rank 0.
-            workers: All workers.
-        """
         self._feed, self._workers = feed, workers
 
     def has_next(self) -> bool:
@@ -80,13 +75,7 @@ class FeedOfAll:
         return key is None
 
     def stepped(self, lanes: int, tokens: int, began: float) -> None:
-        """Pass a step on to rank 0's feed.
-
-        Args:
-            lanes: Number of trainings that took it.
-            tokens: Tokens of all of them.
-            began: Time at which it began, by ``time.perf_counter``.
-        """
+        """Pass a step on to rank 0's feed; ``began`` is the time at which it began, by ``time.perf_counter``."""
         if self._feed is not None:
             if self._feed.measures:  # else the time is that of the launches, whatever a GPU still computes
                 synchronize(self._workers.device)

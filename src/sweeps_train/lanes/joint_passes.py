@@ -51,13 +51,9 @@ class JointPasses:
     """Computes the gradients of all lanes. All workers call the same methods with the same lanes."""
 
     def __init__(self, workers: Workers, model: JointModel, *, is_sharded: bool = False):
-        """
-        Args:
-            workers: All workers.
-            model: The base, with the adapters of all lanes.
-            is_sharded: Whether workers have shards of the base, so that all take part in each pass.
-        """
-        self._workers, self._model, self._is_sharded = workers, model, is_sharded
+        self._workers, self._model = workers, model
+        self._is_sharded = is_sharded
+        """Whether workers have shards of the base, so that all take part in each pass."""
         self._strategies: list[LaneStrategy] = []
         self._draws: list[bool] = []
         """Whether each lane has dropout; a graph would not draw its random numbers from the lane's own generator."""
@@ -148,7 +144,7 @@ class JointPasses:
                         work = [replace(each, micro_batches=[]) if n == index else each for n, each in enumerate(work)]
             # Outside of the except clause: the error's frames hold tensors that are to be freed.
             for each, state in zip(work, states, strict=True):
-                each.strategy.discard_gradients()
+                each.strategy.zero_grad()
                 each.strategy.random_numbers.restore(state)
             self._graphs.clear()  # they hold memory for passes of the size that did not fit
             empty_cache(self._workers.device)

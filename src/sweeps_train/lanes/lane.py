@@ -10,8 +10,8 @@ import torch
 
 from sweeps_train.checkpoints.checkpoint import load_checkpoint
 from sweeps_train.checkpoints.checkpoint_metrics import read_metrics
-from sweeps_train.checkpoints.lane_checkpoints import LaneCheckpoints
 from sweeps_train.checkpoints.resumption import find_resumption
+from sweeps_train.checkpoints.saver import CheckpointSaver
 from sweeps_train.config import check_batch_split
 from sweeps_train.config.strategy import num_stages
 from sweeps_train.data.agreement import check_same_samples
@@ -96,9 +96,8 @@ class Lane:
         self.total_steps = count_steps(config.train, num_samples, self.global_batch_size)
 
         self._read(micro_batch_size)
-        self.checkpoints = LaneCheckpoints(
+        self.checkpoints = CheckpointSaver(
             request,
-            self.workers,
             self.reporter,
             self.strategy,
             self.optimizer,
@@ -111,7 +110,7 @@ class Lane:
         self.measured = TrainMetrics(self.workers, group.clock, self.reporter.note)
         self.divergence = DivergenceGuard(config.train, self.reporter.note)
         self._stops, self._measured_at = StopSchedule(self.progress.step), self.progress.step
-        self.spent = TimeSpent(setup=time.perf_counter() - began, clock=group.clock)
+        self.spent = TimeSpent(setup_s=time.perf_counter() - began, clock=group.clock)
 
     def _convert_model(self) -> None:
         if self.config.train.precision == "fp8":
@@ -195,12 +194,8 @@ class Lane:
         return loss_scale(batch.units, self.strategy.data_parallel.size)
 
     def end_step(self, batch: GlobalBatch, loss: torch.Tensor) -> None:
-        """Update the weights with the gradients of a batch, and count the step.
-
-        Args:
-            batch: The batch.
-            loss: This worker's part of its summed loss, a scalar.
-        """
+        """Update the weights with the gradients of a batch, and count the step; ``loss`` is this worker's part of the
+        batch's summed loss, a scalar."""
         is_kept = self._update_weights()
         progress = self.progress
         reports_loss = is_kept and self.strategy.capabilities.is_reporting_rank
@@ -242,7 +237,7 @@ class Lane:
         step, train = self.progress.step, self.config.train
         evaluate = self._evaluates_at(step)
         epochs_before = (self.progress.samples - self.global_batch_size) / len(self.task.train_samples)
-        save = self.is_done or self.checkpoints.is_due(self.progress, epochs_before)
+        save = self.is_done or self.checkpoints.schedule.is_due(self.progress, epochs_before)
         save = save or (evaluate and not self.evaluates)
         if evaluate or save or step % train.log_every == 0:
             return DueActions(evaluate, save)
@@ -253,11 +248,8 @@ class Lane:
         return step >= self.total_steps or step % self.config.train.eval_every == 0
 
     def train_metrics(self, *, per_worker: bool) -> Exchange[tuple[dict[str, float], Stop]]:
-        """Return the metrics of the steps since the last call, and whether to stop.
-
-        Args:
-            per_worker: Include each worker's use of its machine.
-        """
+        """Return the metrics of the steps since the last call, and whether to stop; ``per_worker`` includes each
+        worker's use of its machine."""
         votes = [self._stop_vote(), *self.checkpoints.votes]
         halvings, group = self.memory.take_halvings(), self._group
         metrics, seconds, (stop, *decided) = yield from self.measured.take(
@@ -325,7 +317,7 @@ class Lane:
             raise ValueError(f"search.metric={metric} is not reported; use one of {sorted(metrics)}")
 
     def save(self, metrics: dict[str, float] | None, *, stops: bool = False) -> str | None:
-        """Save a checkpoint of this step; see ``LaneCheckpoints.save``."""
+        """Save a checkpoint of this step; see ``CheckpointSaver.save``."""
         with self.spent.on("checkpoint"):
             return self.checkpoints.save(self.progress, metrics, finished=self.is_done, stops=stops)
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
-import torch
-
-from sweeps_train.data.global_batches import GlobalBatch
 from sweeps_train.lanes.group import Group
 from sweeps_train.lanes.lane import Lane
 from sweeps_train.workers.exchange import Rows, exchange_together
@@ -51,24 +48,13 @@ class Lockstep:
         try:
             self._waiting[lane] = self._lives[lane].send(reply)
         except StopIteration:
-            self._forget(lane)
-
-    def _forget(self, lane: Lane) -> None:
-        del self._lives[lane]
-        self._waiting.pop(lane, None)
+            del self._lives[lane]
+            self._waiting.pop(lane, None)
 
     def _step(self, lanes: Sequence[Lane]) -> None:
-        batches = {lane: lane.begin_step() for lane in lanes}
-        first, size = lanes[0], sum(each.size for each in batches.values())
+        (lane,) = lanes
+        batch = lane.begin_step()
         group = self.group
-        with group.communication.watching(first.progress.step), group.flops.counting(first.strategy, size):
-            losses = self._add_gradients(batches)
-            for lane, batch in batches.items():
-                lane.end_step(batch, losses[lane])
-
-    def _add_gradients(self, batches: dict[Lane, GlobalBatch]) -> dict[Lane, torch.Tensor]:
-        """Add the gradients of each lane's batch; return this worker's share of each summed loss."""
-        return {
-            lane: lane.memory.backward(each.micro_batches, each.size, lane.loss_scale(each))
-            for lane, each in batches.items()
-        }
+        with group.communication.watching(lane.progress.step), group.flops.counting(lane.strategy, batch.size):
+            loss = lane.memory.backward(batch.micro_batches, batch.size, lane.loss_scale(batch))
+            lane.end_step(batch, loss)

@@ -22,13 +22,6 @@ class ShardedLaneStrategy(LaneStrategy):
     the CPU: all its passes, even in evaluations, run through the joint model, which gathers the base layer by layer."""
 
     def __init__(self, config: FSDP, workers: Workers, precision: Precision, passes: JointPasses):
-        """
-        Args:
-            config: Config of the sharding of the base.
-            workers: All workers.
-            precision: Precision of the training.
-            passes: Passes of all lanes.
-        """
         recomputes = config.activation_checkpointing
         super().__init__(
             workers, precision, Capabilities(random_stream=workers.rank, activation_checkpointing=recomputes)

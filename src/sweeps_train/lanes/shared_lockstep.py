@@ -40,12 +40,6 @@ class SharedLockstep(Lockstep):
     group: SharedGroup
 
     def __init__(self, group: SharedGroup, feed: FeedOfAll, num_lanes: int):
-        """
-        Args:
-            group: The workers.
-            feed: Supplies the trainings.
-            num_lanes: Maximum number of trainings at a time.
-        """
         super().__init__(group)
         self._feed, self._num_lanes = feed, num_lanes
         self._occupants: dict[Lane, _Occupant] = {}
@@ -85,23 +79,18 @@ class SharedLockstep(Lockstep):
             with self.group.clock.stopped():  # the other lanes wait
                 resume = request.resume or times_restored > 0
                 lane = Lane(replace(request, reporter=reporter, resume=resume), self.group)
-        except PreparationFailed as failed:
-            self._not_begun(request, failed.error)
-            return
         except Exception as error:  # noqa: BLE001 - whatever keeps it from beginning, the others train on
-            self._raise_unless_shared(error)
-            self._not_begun(request, error)
+            if not isinstance(error, PreparationFailed):
+                self._raise_unless_shared(error)
+            self._use_lanes()
+            self._asks = True
+            self._feed.ended(request, error.error if isinstance(error, PreparationFailed) else error)
             return
         if samples is not None:
             lane.continue_at(samples)
         self._occupants[lane] = _Occupant(request, reporter, times_restored)
         self._use_lanes(lane)
         self.begin(lane, live(lane, times_restored))
-
-    def _not_begun(self, request: TrainingRequest, error: Exception) -> None:
-        self._use_lanes()
-        self._asks = True
-        self._feed.ended(request, error)
 
     def _raise_unless_shared(self, error: Exception) -> None:
         """Raise an error that other workers may not have, since the group then cannot continue. Config mistakes occur

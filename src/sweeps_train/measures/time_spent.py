@@ -19,15 +19,10 @@ class TimeSpent:
     of the steps are means over the workers.
     """
 
-    def __init__(self, setup: float, clock: StepClock):
-        """
-        Args:
-            setup: Seconds in which model and data were loaded.
-            clock: Clock of the steps, which is stopped during other activities.
-        """
+    def __init__(self, setup_s: float, clock: StepClock):
         self._clock = clock
         self._seconds = dict.fromkeys(("steps", "data_wait", "communication", "evaluation", "checkpoint"), 0.0)
-        self._seconds["setup"] = setup
+        self._seconds["setup"] = setup_s
         self._communication_share = 0.0
 
     @contextmanager

@@ -34,12 +34,6 @@ class TrainMetrics:
     """Collects measurements of steps until ``take`` is called; time for evaluations and checkpoints does not count."""
 
     def __init__(self, workers: Workers, clock: StepClock, note: Callable[[str], None]):
-        """
-        Args:
-            workers: All workers.
-            clock: Clock of the steps.
-            note: Tells the user something, on rank 0.
-        """
         self._workers, self._clock = workers, clock
         self._slow = SlowWorkers(workers, note)
         self._reset()

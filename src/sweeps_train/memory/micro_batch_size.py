@@ -155,7 +155,7 @@ def _memory(strategy: Strategy, batch: Batch) -> int:
     batch = on_device(batch, device)
     model = strategy.task.model
     trained = list(strategy.parameters.values())
-    moments = 2 * sum(_bytes(each) for each in trained)  # of Adam; allocated at the end of the first step
+    moments = 2 * sum(_local(each).nbytes for each in trained)  # of Adam; allocated at the end of the first step
     with restored_state(strategy):
         if counts_memory(device):
             reset_peak_memory(device)
@@ -172,7 +172,7 @@ def _memory(strategy: Strategy, batch: Batch) -> int:
             own = {_local(each).untyped_storage().data_ptr() for each in model.parameters()}
             with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
                 probe_step(strategy, batch)
-            weights = sum(_bytes(each) for each in model.parameters()) + sum(_bytes(each) for each in trained)
+            weights = sum(_local(each).nbytes for each in [*model.parameters(), *trained])
             needed = weights + sum(size for address, size in saved.items() if address not in own)
     return needed + moments
 
@@ -181,11 +181,6 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
     local: Any = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # the shard of a DTensor
     arrived: torch.Tensor = local.wait() if hasattr(local, "wait") else local  # a collective may still be running
     return arrived
-
-
-def _bytes(tensor: torch.Tensor) -> int:
-    local = _local(tensor)
-    return local.numel() * local.element_size()
 
 
 def _memory_limit(config: TrainingConfig, strategy: Strategy) -> int:

@@ -27,14 +27,8 @@ class OutOfMemoryHandler:
     """
 
     def __init__(self, config: TrainingConfig, strategy: Strategy, micro_batch_size: int, note: Callable[[str], None]):
-        """
-        Args:
-            config: The training.
-            strategy: Computes the gradients.
-            micro_batch_size: Samples per forward pass to begin with.
-            note: Tells the user about a smaller size.
-        """
         self.micro_batch_size = micro_batch_size
+        """Samples per forward pass; fewer after running out of memory."""
         self._config, self._strategy, self._note = config, strategy, note
         self._halvings = 0
         self._steps = 0
@@ -69,7 +63,7 @@ class OutOfMemoryHandler:
                     raise
                 self.halve(max(map(num_rows, micro_batches)), error)
             # Outside of the except clause: the error's frames hold tensors that are to be freed.
-            strategy.discard_gradients()
+            strategy.zero_grad()
             empty_cache(strategy.workers.device)
             micro_batches = split_batches(micro_batches, self.micro_batch_size)
 

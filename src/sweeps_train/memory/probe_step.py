@@ -40,7 +40,7 @@ def restored_state(strategy: Strategy) -> Iterator[None]:
     try:
         yield
     finally:
-        strategy.discard_gradients()
+        strategy.zero_grad()
         with torch.no_grad():
             for name, buffer in model.named_buffers():
                 if name in buffers:

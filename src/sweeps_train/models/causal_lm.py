@@ -81,7 +81,12 @@ class SharedBase:
     @property
     def size(self) -> int:
         """Size of all weights in bytes."""
-        return sum(each.nbytes for each in self._model.parameters())
+        return sum(each.nbytes for each in self.parameters())
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Return all weights."""
+        weights: Iterator[nn.Parameter] = self._model.parameters()
+        return weights
 
     def release(self) -> None:
         """Remove the adapters together with all hooks on their parameters."""

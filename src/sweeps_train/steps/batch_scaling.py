@@ -65,7 +65,8 @@ def _measured_factor(
     exchange = _exchange_seconds(config.strategy, strategy) if workers.size > 1 else 0.0
     compute = _compute_seconds(config, strategy, micro_batches[0]) * len(micro_batches)
     # The slowest worker's times, on all workers, which must come to the same result.
-    exchange, compute = (workers.broadcast(_slowest(workers.gather(each))) for each in (exchange, compute))
+    by_worker = workers.all_gather([exchange, compute])
+    exchange, compute = (math.nan if any(map(math.isnan, each)) else max(each) for each in zip(*by_worker, strict=True))
     if math.isnan(compute):
         return 1, f"train.global_batch_size={train.global_batch_size} is kept: the time of a step could not be measured"
     factor = batch_factor(train.max_communication_share, exchange, compute, most)
@@ -76,12 +77,6 @@ def _measured_factor(
         f"{compute * 1e3:.3g} ms and exchange them in {exchange * 1e3:.3g} ms, which now is {reached:.1%} of a step "
         f"(train.max_communication_share={train.max_communication_share:g})"
     )
-
-
-def _slowest(seconds: Sequence[float]) -> float:
-    """Return the largest of all workers' times; NaN if one is unknown, and 0 on ranks other than 0, which have no
-    times."""
-    return math.nan if any(map(math.isnan, seconds)) else max(seconds, default=0.0)
 
 
 def batch_factor(share: float, exchange_s: float, compute_s: float, most: int) -> int:
@@ -110,7 +105,6 @@ def _compute_seconds(config: TrainingConfig, strategy: Strategy, micro_batch: Ba
         MicroBatchHalved: The micro batch does not fit into this worker's memory, while others wait to begin together.
     """
     measurement = Measurement("the time of a step (train.max_global_batch_size)")
-
     batch = on_device(micro_batch, strategy.workers.device)
 
     def step() -> None:

@@ -28,23 +28,15 @@ class Diverged(Exception):
     """Raised to continue a training from its last checkpoint, with the samples after those at which it diverged."""
 
     def __init__(self, samples: int):
-        """
-        Args:
-            samples: Position in the order of the data at which to continue.
-        """
         super().__init__(f"the training diverged before sample {samples}")
         self.samples = samples
+        """Position in the order of the data at which to continue."""
 
 
 class DivergenceGuard:
     """Watches the training loss and the norm of each step's gradients. All workers see the same values."""
 
     def __init__(self, train: Train, note: Callable[[str], None]):
-        """
-        Args:
-            train: Config of the reaction to divergence.
-            note: Tells the user something.
-        """
         self._reaction, self._note = train.on_divergence, note
         self._usual, self._logs = 0.0, 0
         self._skipped = self._skipped_in_succession = 0

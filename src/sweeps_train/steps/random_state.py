@@ -12,14 +12,7 @@ from sweeps_train.devices.device_operations import random_state_of, set_random_s
 
 
 def seed_all(*seeds: int) -> None:
-    """Seed torch (on all devices), Python and numpy from several numbers.
-
-    >>> seed_all(0, 1)
-    >>> first = random.random()
-    >>> seed_all(0, 1)
-    >>> random.random() == first
-    True
-    """
+    """Seed torch (on all devices), Python and numpy from several numbers."""
     seed = int(np.random.SeedSequence(seeds).generate_state(1)[0])
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - users' data sets and models may draw from the global state

@@ -27,8 +27,7 @@ def build_strategy(config: StrategyConfig, workers: Workers, precision: Precisio
     if precision.scaler.is_enabled():
         raise ValueError(
             f"train.precision=fp16 cannot be combined with strategy.kind={config.kind}: gradients that overflow on "
-            "one worker "
-            "must be skipped by all; use bf16, fp32, or strategy.kind=ddp"
+            "one worker must be skipped by all; use bf16, fp32, or strategy.kind=ddp"
         )
     if isinstance(config, FSDP):
         from sweeps_train.strategies.fsdp import FullyShardedStrategy

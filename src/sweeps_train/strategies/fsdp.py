@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection
-from typing import Protocol
 
 import torch
 from torch import nn
@@ -17,7 +16,7 @@ from torch.distributed.fsdp import (
     fully_shard,
 )
 
-from sweeps_train.config.strategy import FSDP, ContextParallel
+from sweeps_train.config.strategy import FSDP, ContextParallel, FSDPTensorParallel
 from sweeps_train.devices.device_operations import pins_memory
 from sweeps_train.steps.precision import Precision
 from sweeps_train.steps.trained_types import hold_in_float32
@@ -64,15 +63,12 @@ def sharding_mesh(workers: Workers, shard_size: int | None) -> DeviceMesh:
     return mesh(workers, {"shard": shard_size} if groups == 1 else {"replicate": groups, "shard": shard_size})
 
 
-class ShardingOptions(Protocol):
-    """Config keys shared by all strategies with full sharding."""
-
-    reshard_after_forward: bool
-    cpu_offload: bool
-
-
 def wrap_fsdp(
-    model: nn.Module, mesh: DeviceMesh, config: ShardingOptions, precision: Precision, in_float32: Collection[str]
+    model: nn.Module,
+    mesh: DeviceMesh,
+    config: FSDP | ContextParallel | FSDPTensorParallel,
+    precision: Precision,
+    in_float32: Collection[str],
 ) -> nn.Module:
     """Shard a model layer by layer, so that one layer at a time is gathered.
 

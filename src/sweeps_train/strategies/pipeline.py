@@ -86,7 +86,8 @@ class PipelineStrategy(Strategy):
     def backward(
         self, batches: Sequence[Batch], scale: float | torch.Tensor, *, defer_grad_sync: bool = False
     ) -> torch.Tensor:
-        batch = _concatenated([self.task.pad(on_device(each, self.workers.device)) for each in batches])
+        padded = [self.task.pad(on_device(each, self.workers.device)) for each in batches]
+        batch = {name: torch.cat([each[name] for each in padded]) for name in padded[0]}
         losses: list[torch.Tensor] = []
         self._run(batch, len(batches), losses=losses, scale=scale)
         for each in self._tied:
@@ -242,10 +243,6 @@ def _move_own_tensors(module: nn.Module, device: torch.device) -> None:
     for name, buffer in list(module.named_buffers(recurse=False)):
         if not buffer.is_meta:
             setattr(module, name, buffer.to(device))
-
-
-def _concatenated(batches: list[Batch]) -> Batch:
-    return {name: torch.cat([each[name] for each in batches]) for name in batches[0]}
 
 
 def _select(batch: Batch, rows: torch.Tensor) -> Batch:

@@ -171,10 +171,6 @@ class Strategy:
     def _after_last_backward(self, *, defer_grad_sync: bool) -> None:
         """Hook after all gradients of this worker have been computed."""
 
-    def discard_gradients(self) -> None:
-        """Drop the gradients of a step that will be repeated."""
-        self.zero_grad()
-
     def zero_grad(self) -> None:
         """Drop all gradients, without the profiler hooks of the optimizer's method."""
         for parameter in self.parameters.values():
@@ -200,7 +196,8 @@ class Strategy:
         # The unwrapped model: a wrapper's forward pass may communicate more than is needed.
         model = self.task.model.eval()
         self._broadcast_buffers(model)
-        total = empty_scores(self.task, len(samples), self.workers.device)
+        shape = (len(samples), self.task.num_scores) if self.task.scores_each_sample else (self.task.num_scores,)
+        total = torch.zeros(shape, dtype=sum_type(self.workers.device), device=self.workers.device)
         batches = list(in_batches(self.data_parallel.shard(range(len(samples))), batch_size))
         # All workers make as many forward passes, since a sharded model communicates in them; some have a batch less.
         rounds = math.ceil(math.ceil(len(samples) / self.data_parallel.size) / batch_size)
@@ -208,7 +205,10 @@ class Strategy:
             is_own = number < len(batches)
             scores = self._score(model, samples, batches[number] if is_own else [0])
             if is_own and self.capabilities.is_reporting_rank:
-                add_scores(total, scores, batches[number])
+                if self.task.scores_each_sample:
+                    total[torch.tensor(batches[number], device=total.device)] = scores.to(total.dtype)
+                else:
+                    total += scores
         model.train()
         return total
 
@@ -272,20 +272,6 @@ class Strategy:
         """Return this worker's shard of a full tensor with the shape of parameter ``name``; the reverse of
         ``gather_full``."""
         return full.to(self.parameters[name].device)
-
-
-def empty_scores(task: Task, num_samples: int, device: torch.device) -> torch.Tensor:
-    """Return scores of zero, to which the scores of batches are added."""
-    shape = (num_samples, task.num_scores) if task.scores_each_sample else (task.num_scores,)
-    return torch.zeros(shape, dtype=sum_type(device), device=device)
-
-
-def add_scores(total: torch.Tensor, scores: torch.Tensor, indices: Sequence[int]) -> None:
-    """Add the scores of a batch: sums, or one row for each of its samples."""
-    if total.dim() == 1:
-        total += scores
-    else:
-        total[torch.tensor(indices, device=total.device)] = scores.to(total.dtype)
 
 
 def _moved(model: nn.Module, device: torch.device) -> nn.Module:

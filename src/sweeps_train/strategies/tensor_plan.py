@@ -10,6 +10,8 @@ from torch import nn
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
 
+from sweeps_train.strategies.layers import bare_model
+
 REDUCED = "replicated_with_grad_allreduce"
 """Style of a layer that every worker has in full and applies to its own part of the activations."""
 
@@ -32,7 +34,8 @@ def tensor_plan(model: nn.Module) -> dict[str, str]:
         >>> tensor_plan(model)
         {'up': 'colwise', 'down': 'rowwise'}
     """
-    prefix, bare = _without_adapters(model)
+    bare = bare_model(model)
+    prefix = next(f"{name}." if name else "" for name, module in model.named_modules() if module is bare)
     plan: Mapping[str, str] | None = getattr(bare, "tensor_parallel_plan", None) or getattr(bare, "tp_plan", None)
     if not plan:
         raise ValueError(
@@ -74,14 +77,6 @@ _STYLES: dict[str, Any] = {
     "colwise_gather_output": lambda: ColwiseParallel(output_layouts=Replicate()),
     "rowwise_split_input": lambda: RowwiseParallel(input_layouts=Replicate()),
 }
-
-
-def _without_adapters(model: nn.Module) -> tuple[str, nn.Module]:
-    """Return the model without its adapters, and the prefix of its parameter names in the model with adapters."""
-    if not hasattr(model, "get_base_model"):
-        return "", model
-    bare: Any = model.get_base_model()  # type: ignore[operator] # peft's
-    return next(name for name, module in model.named_modules() if module is bare) + ".", bare
 
 
 def _fits(pattern: str, name: str) -> bool:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from sweeps_train.compat.torch import default_store
 from sweeps_train.devices.device_operations import is_accelerator, sum_type
-from sweeps_train.devices.worker_device import select, worker_device
+from sweeps_train.devices.worker_device import worker_device
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class Workers:
         distributed = dist.is_available() and dist.is_initialized()
         rank, size = (dist.get_rank(), dist.get_world_size()) if distributed else (0, 1)
         if is_accelerator(device):
-            select(device)
+            torch.accelerator.set_device_index(device)  # through which NCCL sends objects
         elif "OMP_NUM_THREADS" not in os.environ:
             # By default each process uses all cores, and several on one machine would slow each other down.
             on_this_machine = int(os.environ.get("LOCAL_WORLD_SIZE", size))
@@ -48,32 +48,20 @@ class Workers:
         return cls(rank, size, device)
 
     def sum(self, values: Sequence[float]) -> list[float]:
-        """Sum values element by element over all workers; every worker must pass the same number of values.
-
-        >>> Workers(rank=0, size=1, device=torch.device("cpu")).sum([1, 2.5])
-        [1.0, 2.5]
-        """
+        """Sum values element by element over all workers; every worker must pass the same number of values."""
         total = self.sum_tensor(torch.tensor(values, dtype=sum_type(self.device), device=self.device))
         return [float(value) for value in total.tolist()]
 
     def max(self, values: Sequence[float]) -> list[float]:
         """Return the maximum of values element by element over all workers; every worker must pass the same number of
-        values.
-
-        >>> Workers(rank=0, size=1, device=torch.device("cpu")).max([1, 2.5])
-        [1.0, 2.5]
-        """
+        values."""
         largest = torch.tensor(values, dtype=sum_type(self.device), device=self.device)
         if self.size > 1:
             dist.all_reduce(largest, dist.ReduceOp.MAX)
         return [float(value) for value in largest.tolist()]
 
     def all_gather(self, values: Sequence[float]) -> list[list[float]]:
-        """Return the values of each worker, by rank; every worker must pass the same number of values.
-
-        >>> Workers(rank=0, size=1, device=torch.device("cpu")).all_gather([1, 2.5])
-        [[1.0, 2.5]]
-        """
+        """Return the values of each worker, by rank; every worker must pass the same number of values."""
         own = torch.tensor(values, dtype=sum_type(self.device), device=self.device)
         by_worker = own.new_empty((self.size, len(values)))
         if self.size > 1:

@@ -102,26 +102,19 @@ def _only_in(start: Path, folder: Path, names: Iterable[str]) -> str | None:
     folder."""
     for name in names:
         relative = name.removeprefix(f"{folder}{os.sep}")
-        if (
-            relative
-            and not Path(relative).is_absolute()
-            and _exists(start / relative)
-            and not _exists(folder / relative)
-        ):
+        is_relative = relative and not Path(relative).is_absolute()
+        if is_relative and _exists(start / relative) and not _exists(folder / relative):
             return relative
     return None
 
 
 def as_seen_from_anywhere(value: Any, start: Path) -> Any:
-    """Return a config value in which names of files in the start folder are replaced by absolute paths.
-
-    >>> as_seen_from_anywhere({"rate": 0.1, "list": ["a/b.csv"]}, Path("/nowhere"))
-    {'rate': 0.1, 'list': ['a/b.csv']}
-    """
+    """Return a config value in which names of files in the start folder are replaced by absolute paths."""
     match value:
         case str():
             may_be = ("/" in value or "." in value) and "\0" not in value and not Path(value).is_absolute()
-            return str(start / value) if may_be and _is_file(start / value) else value
+            is_file = may_be and os.path.isfile(start / value)  # noqa: PTH113 - as in _exists
+            return str(start / value) if is_file else value
         case dict():
             return {key: as_seen_from_anywhere(each, start) for key, each in value.items()}
         case list():
@@ -132,12 +125,7 @@ def as_seen_from_anywhere(value: Any, start: Path) -> Any:
 def hint(lines: Iterable[str], start: Path, as_argument: str = "{start_folder}") -> str:
     """Return advice if the last lines of a program name a path that it did not find in the trial's own folder, but that
     exists in the start folder; otherwise an empty string. ``as_argument`` is the text for the start folder in the
-    program's arguments.
-
-    Example:
-        >>> hint(["FileNotFoundError: [Errno 2] No such file or directory: 'rows.csv'"], Path("/nowhere"))
-        ''
-    """
+    program's arguments."""
     for line in lines:
         for _, quoted in _QUOTED.findall(line) if any(each in line for each in _NOT_FOUND) else ():
             name = _IN_PROGRAM_FOLDER.sub("", quoted)
@@ -150,14 +138,4 @@ def hint(lines: Iterable[str], start: Path, as_argument: str = "{start_folder}")
 
 
 def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # too long for a name
-        return False
+    return os.path.exists(path)  # noqa: PTH110 - unlike Path's method, False for what is too long or no path at all

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+
+if TYPE_CHECKING:
+    import torch
 
 T = TypeVar("T")
 
-WITH_CYCLES = {"base model"}
-"""Kinds of large objects that reference cycles may keep in memory. Data sets are not among them: ours have no cycles,
-and cycles in a user's own data set are freed together with everything else that a trial leaves."""
+
+@runtime_checkable
+class HasWeights(Protocol):
+    """A model, or what holds one."""
+
+    def parameters(self) -> Iterable[torch.Tensor]:
+        """Return all weights."""
+
 
 _cache: dict[str, tuple[Any, Any]] = {}
 """Key and value of the object of each kind."""
@@ -43,12 +51,22 @@ def cached(kind: str, key: Any, make: Callable[[], T]) -> T:
 
 
 def evict(kind: str) -> None:
-    """Free the cached object of a kind, if there is one.
+    """Free the cached object of a kind, if there is one, and of a model the memory of its weights.
+
+    Data sets are not looked at: ours have no reference cycles, and cycles in a user's own are freed together with
+    everything else that a trial leaves.
 
     Args:
         kind: Kind of object, such as ``base model``.
     """
-    if _cache.pop(kind, None) is not None and kind in WITH_CYCLES:
+    _, value = _cache.pop(kind, (None, None))
+    if not isinstance(value, HasWeights):
+        return
+    from sweeps_train.compat.torch import memory_of  # imports torch, which estimators do without
+
+    weights = [memory_of(each) for each in value.parameters()]
+    del value
+    if any(is_allocated() for is_allocated in weights):  # reference cycles of the last trial refer to them
         gc.unfreeze()  # objects that outlive a trial are frozen
-        gc.collect()  # which takes a third of a second and more
+        gc.collect()  # which takes seconds in a process that has imported torch and transformers
         gc.freeze()  # else every later collection would search all objects of the libraries, too
