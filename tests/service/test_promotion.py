@@ -100,7 +100,7 @@ class Nightly:
         heartbeat = Heartbeat(engine, Clock(), dead_after_s)
         self.judge = PromotionWorker(Surroundings(Service(tracking_uri=uri), engine), heartbeat)
 
-    def __getitem__(self, number: int) -> Night:
+    def night(self, number: int) -> Night:
         with self.engine.connect() as connection:
             found = find(connection, f"night-{number}")
         assert found is not None
@@ -180,7 +180,7 @@ def test_a_night_learns_from_the_newest_nights_before_and_tries_the_champion_aga
         "search.warm_start": ["night-3", "night-2"],
         "search.points": [at(0.002)],
     }
-    assert (nightly[4].tried, nightly[4].point) == (version, at(0.002))
+    assert (nightly.night(4).tried, nightly.night(4).point) == (version, at(0.002))
     plan = make_plan([*TOKENS, *overrides, f"tracking.uri={uri}"], [], None, "")
     assert plan.points.first()[-1] == at(0.002)
     assert [each.name for each in plan.warm_start] == ["night-3", "night-2"]
@@ -233,8 +233,8 @@ def test_a_champion_outside_of_tonights_space_stays_and_says_why(nightly: Nightl
     make_champion(nightly.uri, "by-hand", "0000")
     nightly.run(1, Nights(champion=CHAMPION), [(at(0.01), 0.99)])
     nightly.judge.step()
-    assert nightly[1].verdict == "kept"
-    assert "version 1, has train.lr=5.0, which is outside of tonight's space; widen it" in str(nightly[1].reason)
+    assert nightly.night(1).verdict == "kept"
+    assert "version 1, has train.lr=5.0, which is outside of tonight's space; widen it" in str(nightly.night(1).reason)
 
 
 @pytest.mark.parametrize("reads", ["preparation.load_earlier", "champion_version.load_sweep"])
@@ -287,13 +287,13 @@ def test_a_registry_that_does_not_answer_is_waited_for() -> None:
 def test_the_first_night_has_its_best_repeated_and_makes_it_champion_once(nightly: Nightly) -> None:
     nightly.run(1, Nights(champion=CHAMPION), [(at(0.001), 0.9), (at(0.01), 0.95)])
     nightly.judge.step()
-    assert nightly[1].verdict == "repeating"
+    assert nightly.night(1).verdict == "repeating"
     nightly.repeat(1, {0.01: [0.93, 0.95, 0.94]})
     # A service died after it had registered the best of them, and before it wrote that down.
     version = make_champion(nightly.uri, "night-1-repeats", "0001")
     nightly.judge.step()
     nightly.judge.step()
-    judged = nightly[1]
+    judged = nightly.night(1)
     assert (judged.verdict, judged.version, judged.challenger) == ("first", version, "0001")
     assert judged.noise == pytest.approx(0.01)
     assert judged.challengers == (0.93, 0.95, 0.94)
@@ -308,8 +308,8 @@ def test_a_champion_that_somebody_makes_while_a_challenger_is_trained_again_stay
     version = make_champion(nightly.uri, "by-hand", "0000")
     nightly.repeat(1, {0.01: [0.93, 0.95, 0.94]})
     nightly.judge.step()
-    assert (nightly[1].verdict, nightly[1].version) == ("kept", version)
-    assert f"version {version} became it meanwhile, and was not compared" in str(nightly[1].reason)
+    assert (nightly.night(1).verdict, nightly.night(1).version) == ("kept", version)
+    assert f"version {version} became it meanwhile, and was not compared" in str(nightly.night(1).reason)
     assert alias_of(nightly.uri) == version
 
 
@@ -320,7 +320,7 @@ def test_a_challenger_that_is_better_by_more_than_noise_becomes_champion(nightly
     make_champion(nightly.uri, "night-1-repeats", "0005")
     MlflowClient(nightly.uri).set_registered_model_alias("digits", "champion", "1")  # the alias was not moved yet
     nightly.judge.step()
-    judged = nightly[1]
+    judged = nightly.night(1)
     assert (judged.verdict, judged.version) == ("promoted", "2")
     assert (judged.champions, judged.champion, judged.tried) == ((0.90, 0.91, 0.92), 0.91, "1")
     assert alias_of(nightly.uri) == "2"
@@ -331,8 +331,8 @@ def test_a_challenger_that_is_not_better_by_more_than_noise_leaves_the_champion(
     nightly.judge.step()
     nightly.repeat(1, {0.001: [0.90, 0.93, 0.96], 0.01: [0.92, 0.94, 0.97]})
     nightly.judge.step()
-    assert (nightly[1].verdict, nightly[1].version) == ("kept", "1")
-    assert "is not better by more than noise" in str(nightly[1].reason)
+    assert (nightly.night(1).verdict, nightly.night(1).version) == ("kept", "1")
+    assert "is not better by more than noise" in str(nightly.night(1).reason)
 
 
 EQUAL = {"champions": (0.91, 0.91), "challengers": (0.911, 0.911), "noise": 0.0}
@@ -362,7 +362,7 @@ def test_nothing_is_repeated_when_the_champion_is_best(nightly: Nightly) -> None
     copy_recorded("champion-and-night", record_champion, Path.cwd())
     nightly.run(2, Nights(champion=CHAMPION), [(at(0.001), 0.96), (at(0.01), 0.95)])
     nightly.judge.step()
-    assert (nightly[2].verdict, nightly[2].champion, nightly[2].repeats) == ("kept", 0.96, None)
+    assert (nightly.night(2).verdict, nightly.night(2).champion, nightly.night(2).repeats) == ("kept", 0.96, None)
 
 
 def test_without_repeats_the_nights_own_trials_and_the_given_noise_decide(nightly: Nightly) -> None:
@@ -370,7 +370,7 @@ def test_without_repeats_the_nights_own_trials_and_the_given_noise_decide(nightl
     make_champion(nightly.uri, "night-1", "0001")
     MlflowClient(nightly.uri).set_registered_model_alias("digits", "champion", "1")
     nightly.judge.step()
-    assert (nightly[1].verdict, nightly[1].version) == ("promoted", "2")
+    assert (nightly.night(1).verdict, nightly.night(1).version) == ("promoted", "2")
 
 
 @pytest.mark.slow
@@ -381,8 +381,8 @@ def test_a_night_that_is_worse_is_told_promotes_nobody_and_is_in_its_report(engi
     nightly.judge.step()
     nightly.run(2, settings, [(at(0.01), 0.80), (at(0.02), 0.90)])
     nightly.judge.step()
-    assert (nightly[2].verdict, nightly[2].version) == ("regression", "1")
-    assert nightly[2].reason == (
+    assert (nightly.night(2).verdict, nightly.night(2).version) == ("regression", "1")
+    assert nightly.night(2).reason == (
         "Its best eval/accuracy, 0.9, is worse than the usual 0.95 by 0.05, and nights differ by up to 0.03. Nothing "
         "is promoted."
     )
@@ -400,15 +400,15 @@ def test_nights_are_judged_in_their_order_against_the_champion_of_now(nightly: N
     nightly.run(1, Nights(champion=CHAMPION), [(at(0.001), 0.91)])
     nightly.run(2, Nights(champion=CHAMPION), [(at(0.01), 0.95)])
     nightly.judge.step()
-    assert [nightly[each].verdict for each in (1, 2)] == ["repeating", "running"]
+    assert [nightly.night(each).verdict for each in (1, 2)] == ["repeating", "running"]
     nightly.repeat(1, {0.001: [0.90, 0.91, 0.92]})
     make_champion(nightly.uri, "night-1-repeats", "0002")
     nightly.judge.step()
-    assert [nightly[each].verdict for each in (1, 2)] == ["first", "repeating"]
-    assert nightly[2].point == at(0.001)
+    assert [nightly.night(each).verdict for each in (1, 2)] == ["first", "repeating"]
+    assert nightly.night(2).point == at(0.001)
     nightly.repeat(2, {0.001: [0.90, 0.91, 0.92], 0.01: [0.90, 0.91, 0.92]})
     nightly.judge.step()
-    assert nightly[2].verdict == "kept"
+    assert nightly.night(2).verdict == "kept"
 
 
 def test_there_is_no_verdict_while_mlflow_does_not_tell_the_point_of_a_new_champion(
@@ -420,30 +420,30 @@ def test_there_is_no_verdict_while_mlflow_does_not_tell_the_point_of_a_new_champ
     with monkeypatch.context() as outage:
         outage.setattr("sweeps.service.nights.champion_version.load_sweep", no_answer)
         nightly.judge.step()
-    assert nightly[1].verdict == "running"
+    assert nightly.night(1).verdict == "running"
     nightly.judge.step()
-    assert nightly[1].verdict == "repeating"
+    assert nightly.night(1).verdict == "repeating"
 
 
 def test_a_night_without_a_record_or_a_value_has_failed(nightly: Nightly) -> None:
     nightly.begin(1, Nights())
     nightly.judge.step()
-    assert nightly[1].verdict == "running"
+    assert nightly.night(1).verdict == "running"
     nightly.end("night-1")
     nightly.judge.step()
-    assert (nightly[1].verdict, nightly[1].reason) == ("failed", "It left no record.")
+    assert (nightly.night(1).verdict, nightly.night(1).reason) == ("failed", "It left no record.")
 
 
 @on_both_databases
 def test_a_night_is_judged_by_one_service_until_that_one_dies(nightly: Nightly) -> None:
     nightly.run(1, Nights(), [(at(0.01), 0.95)])
     first = Heartbeat(nightly.engine, Clock(), 30)
-    assert claim(nightly.engine, nightly[1], first.service, first.silent_since) is not None
+    assert claim(nightly.engine, nightly.night(1), first.service, first.silent_since) is not None
     nightly.judge.step()
-    assert nightly[1].verdict == "running"
+    assert nightly.night(1).verdict == "running"
     first.leave()
     nightly.judge.step()
-    assert nightly[1].verdict == "measured"
+    assert nightly.night(1).verdict == "measured"
 
 
 class Died(BaseException):
@@ -483,9 +483,9 @@ def test_a_service_that_dies_before_any_statement_loses_and_doubles_nothing(
                 Nightly(served, uri, dead_after_s=0).judge.step()
             except Died:
                 died += 1
-            if fresh[1].verdict == "repeating":
+            if fresh.night(1).verdict == "repeating":
                 fresh.end("night-1-repeats")
-        state = (fresh[1].verdict, fresh[1].version, fresh[1].reported is not None)
+        state = (fresh.night(1).verdict, fresh.night(1).version, fresh.night(1).reported is not None)
         assert state == ("first", registered[-1], True), statement
         with fresh.engine.connect() as connection:
             assert len(jobs.of_sweep(connection, "night-1-repeats")) == 1
