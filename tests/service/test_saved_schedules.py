@@ -182,7 +182,7 @@ def test_what_is_kept_of_removed_schedules_has_a_bound(
 def test_the_operators_schedules_do_not_count_as_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that was paused and fires again has versions, and no file here."""
     monkeypatch.setattr(saved_schedules, "KEPT_REMOVED", 1)
-    saved, owner = SavedSchedules(tmp_path), Owner("ada", "ada")
+    saved, owner, forgotten = SavedSchedules(tmp_path), Owner("ada", "ada"), list[str]()
     for name in ("nightly", "weekly", "gone", "gone-too"):
         more: dict[str, Any] = {"owner": owner, "operators": ("nightly", "weekly")}
         write(saved, name, f"name: {name}\nenabled: false\n", action="paused", **more)
