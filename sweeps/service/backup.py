@@ -71,12 +71,8 @@ def backup(config: Service, file: Path, *, sweeps: bool) -> Contents:
     """Write a backup while the service runs.
 
     The database is copied first: a sweep that starts meanwhile is then at most a folder without a job. MLflow's file is
-    next: entries that a sweep delivers later are delivered again when the sweep is resumed from the backup.
-
-    Args:
-        config: Config of the service.
-        file: File to write.
-        sweeps: Whether to add the folders of the sweeps, with their checkpoints.
+    next: entries that a sweep delivers later are delivered again when the sweep is resumed from the backup. The folders
+    of the sweeps, with their checkpoints, are added only if ``sweeps``.
 
     Raises:
         SweepsError: Something could not be read or written; no file is left.

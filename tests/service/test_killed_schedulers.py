@@ -10,8 +10,7 @@ import signal
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,7 +23,7 @@ from waiting import wait_until
 from sweeps.config.service import Service
 from sweeps.service.clock import Clock
 from sweeps.service.database import tables
-from sweeps.service.database.engine import open_database, writing
+from sweeps.service.database.engine import open_database, opened_database, writing
 from sweeps.service.schedules import scheduler as scheduler_module
 from sweeps.service.schedules.definition import Definition
 from sweeps.service.schedules.firing import decide, retire
@@ -39,18 +38,8 @@ def url(service_database: str) -> str:
     return service_database
 
 
-@contextmanager
-def opened(url: str) -> Iterator[Engine]:
-    """No connection is open while a child is made."""
-    engine = open_database(url)
-    try:
-        yield engine
-    finally:
-        engine.dispose()
-
-
 def in_child(work: Callable[[], Any]) -> int:
-    """Number of a process that does this and ends."""
+    """Number of a process that does this and ends. No connection may be open while it is made."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -68,7 +57,7 @@ def was_killed(pid: int) -> bool:
 def rows(url: str) -> tuple[list[Any], list[Any], list[Any]]:
     """All that firing has written, without the numbers of jobs."""
     firings, jobs, schedules = tables.firings.c, tables.jobs.c, tables.schedules.c
-    with opened(url) as engine, engine.connect() as connection:
+    with opened_database(url) as engine, engine.connect() as connection:
         of_job = (
             select(firings.schedule, firings.due, firings.outcome, firings.reason, jobs.sweep)
             .select_from(tables.firings)
@@ -82,7 +71,7 @@ def rows(url: str) -> tuple[list[Any], list[Any], list[Any]]:
 
 
 def empty(url: str) -> None:
-    with opened(url) as engine, writing(engine) as connection:
+    with opened_database(url) as engine, writing(engine) as connection:
         for table in reversed(tables.metadata.sorted_tables):
             connection.execute(delete(table))
 
@@ -132,7 +121,7 @@ def killed_at(number: int, engine: Engine) -> None:
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_kill_at_any_statement_leaves_all_of_a_decision_or_nothing(url: str, scenario: str) -> None:
     before, act = SCENARIOS[scenario]
-    with opened(url) as engine:
+    with opened_database(url) as engine:
         before(engine)
         untouched = rows(url)
         act(engine)
@@ -141,7 +130,7 @@ def test_a_kill_at_any_statement_leaves_all_of_a_decision_or_nothing(url: str, s
     while killed:
         number += 1
         empty(url)
-        with opened(url) as engine:
+        with opened_database(url) as engine:
             before(engine)
 
         def attempt(number: int = number) -> None:
@@ -153,7 +142,7 @@ def test_a_kill_at_any_statement_leaves_all_of_a_decision_or_nothing(url: str, s
         left = rows(url)
         assert left in (untouched, whole), number
         outcomes.add(str(left))
-        with opened(url) as engine:
+        with opened_database(url) as engine:
             act(engine)
         assert rows(url) == whole, number
     assert number > 6
@@ -235,7 +224,7 @@ class Services:
 
 def decided(url: str) -> dict[str, float]:
     schedules = tables.schedules.c
-    with opened(url) as engine, engine.connect() as connection:
+    with opened_database(url) as engine, engine.connect() as connection:
         found = connection.execute(select(schedules.name, schedules.decided))
         return {row.name: row.decided for row in found}
 
@@ -255,7 +244,7 @@ def travel(url: str, clock: SharedClock, services: Services, chance: random.Rand
             services.start(chance.randrange(2))
         steps += 1
         if steps % 40 == 0:
-            with opened(url) as engine:
+            with opened_database(url) as engine:
                 set_state(engine, "finished")
 
 
@@ -280,7 +269,7 @@ def test_over_a_year_two_services_killed_at_random_lose_no_firing_and_double_non
             services.kill(slot)
 
     firings, jobs = tables.firings.c, tables.jobs.c
-    with opened(url) as engine, engine.connect() as connection:
+    with opened_database(url) as engine, engine.connect() as connection:
         found = list(connection.execute(select(firings.schedule, firings.due, firings.outcome, firings.job)))
         made = list(connection.execute(select(jobs.id, jobs.schedule, jobs.due, jobs.sweep)))
         names = connection.execute(select(func.count(func.distinct(jobs.sweep)))).scalar_one()

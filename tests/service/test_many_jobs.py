@@ -167,8 +167,7 @@ def test_so_do_the_queue_and_the_messages(own_api: Api) -> None:
         service.notifier.step()
         with service.database.connect() as connection:
             claims.running_on(connection, "me")
-            claims.orphans_on(connection, "here", 0.0)
-            claims.orphans_elsewhere(connection, "here", 0.0)
+            claims.orphans(connection, 0.0)
         service.housekeeping.step()
     assert len(asked) > 5
     assert scans(service.database, asked) == []

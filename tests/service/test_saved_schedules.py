@@ -87,6 +87,11 @@ def change(client: TestClient, status: int, tag: str | None = None, **settings: 
     return answer.json()
 
 
+def write(saved: SavedSchedules, name: str, text: str | None, **more: Any) -> list[str]:
+    given: dict[str, Any] = {"tag": None, "user": "u", "now": 1.0, "action": "saved"}
+    return saved.write(name, text, **given | more)
+
+
 def test_a_user_makes_a_schedule_which_the_scheduler_sees_at_once(api: Api, asking: Asking, folder: Path) -> None:
     made = save(asking("bob"))
     assert (made["schedule"]["user"], made["schedule"]["project"], made["may_change"]) == ("bob", "bob", True)
@@ -161,14 +166,8 @@ def test_what_is_kept_of_removed_schedules_has_a_bound(
     for name in ("one", "two", "three"):
         save(bob, name=name, enabled=False)
         with writing(api.service.database) as connection:
-            row = {
-                "schedule": name,
-                "due": 1.0,
-                "outcome": "skipped",
-                "decided": 1.0,
-                "reason": "bobs-sweep still runs",
-            }
-            connection.execute(insert(tables.firings).values(row))
+            skipped = {"outcome": "skipped", "reason": "bobs-sweep still runs"}
+            connection.execute(insert(tables.firings).values(schedule=name, due=1.0, decided=1.0, **skipped))
         bob.delete(f"{API}/schedules/{name}")
     assert saved.removed() == ["three", "two"]
     save(bob, name="four", enabled=False)
@@ -183,17 +182,11 @@ def test_what_is_kept_of_removed_schedules_has_a_bound(
 def test_the_operators_schedules_do_not_count_as_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that was paused and fires again has versions, and no file here."""
     monkeypatch.setattr(saved_schedules, "KEPT_REMOVED", 1)
-    saved, owner = SavedSchedules(tmp_path), Owner("ada", "ada")
+    saved, owner, forgotten = SavedSchedules(tmp_path), Owner("ada", "ada"), list[str]()
     for name in ("nightly", "weekly", "gone", "gone-too"):
-        named: dict[str, Any] = {
-            "tag": None,
-            "user": "ada",
-            "now": 1.0,
-            "owner": owner,
-            "operators": ("nightly", "weekly"),
-        }
-        saved.write(name, f"name: {name}\nenabled: false\n", action="paused", **named)
-        forgotten = saved.write(name, None, action="resumed", **named)
+        more: dict[str, Any] = {"owner": owner, "operators": ("nightly", "weekly")}
+        write(saved, name, f"name: {name}\nenabled: false\n", action="paused", **more)
+        forgotten = write(saved, name, None, action="resumed", **more)
     assert forgotten == ["gone"]
     assert len(saved.versions("nightly")) == 2
 
@@ -202,17 +195,17 @@ def test_versions_have_a_bound_in_bytes(tmp_path: Path) -> None:
     saved = SavedSchedules(tmp_path)
     large = "#" * (saved_schedules.LARGEST - 10)
     for number in range(40):
-        saved.write("a", f"{large}{number}", tag=None, user="u", now=1.0, action="saved")
+        write(saved, "a", f"{large}{number}")
     assert sum(path.stat().st_size for path in tmp_path.rglob("*.json")) < 1.01 * saved_schedules.KEPT_BYTES
     assert saved.versions("a")[0].number == 40
     with pytest.raises(ConfigError, match="has more than 64 KiB"):
-        saved.write("a", f"{large}{'#' * 11}", tag=None, user="u", now=1.0, action="saved")
+        write(saved, "a", f"{large}{'#' * 11}")
 
 
 def test_the_page_reads_no_yaml_of_removed_schedules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    saved, owner = SavedSchedules(tmp_path), saved_schedules.Owner("bob", "chat")
+    saved, owner = SavedSchedules(tmp_path), Owner("bob", "chat")
     for text in (FIRST, None):
-        saved.write("a", text, tag=None, user="u", now=1.0, action="saved", owner=owner)
+        write(saved, "a", text, owner=owner)
     monkeypatch.setattr(saved_schedules, "read_schedule", None)
     assert saved.last_owner("a") == owner
 
@@ -442,11 +435,11 @@ def test_a_kill_at_any_moment_loses_no_version(tmp_path: Path) -> None:
 
 def test_a_change_of_something_else_is_refused_under_the_lock(tmp_path: Path) -> None:
     saved = SavedSchedules(tmp_path / "schedules")
-    saved.write("a", FIRST, tag="", user="u", now=1.0, action="saved")
+    write(saved, "a", FIRST, tag="")
     tag = saved.tag("a")
-    saved.write("a", SECOND, tag=tag, user="v", now=2.0, action="saved")
+    write(saved, "a", SECOND, tag=tag, user="v")
     with pytest.raises(Conflict, match="changed by v"):
-        saved.write("a", None, tag=tag, user="u", now=3.0, action="removed")
+        write(saved, "a", None, tag=tag)
     assert saved.text("a") == SECOND
     assert [json.loads(path.read_text())["user"] for path in sorted(tmp_path.rglob("*.json"))] == ["u", "v"]
     assert {path.stat().st_mode & 0o077 for path in tmp_path.rglob("schedules/**/*")} == {0}

@@ -17,7 +17,7 @@ from sweeps.plan.plan import make_plan
 from sweeps.service.database import tables
 from sweeps.service.database.engine import open_database, writing
 from sweeps.service.nights.checks import check_nights
-from sweeps.service.schedules.definition import find_definition, load_definitions
+from sweeps.service.schedules.definition import load_definitions
 from sweeps.service.schedules.firing import decide, fire_now
 from sweeps.service.schedules.overview import coming, states
 from sweeps.service.schedules.scheduler import Scheduler
@@ -116,11 +116,6 @@ def test_of_a_disabled_schedule_the_sweep_may_be_unfinished(tmp_path: Path) -> N
 def test_a_schedule_that_is_to_be_enabled_must_exist() -> None:
     with pytest.raises(UnknownName, match="did you mean nightly"):
         load_definitions([], NOW, enable=["nigtly"])
-
-
-def test_an_unknown_schedule_is_answered_with_the_nearest() -> None:
-    with pytest.raises(UnknownName, match="did you mean nightly"):
-        find_definition({"nightly": defined()}, "nightl")
 
 
 def test_a_scheduler_follows_its_files_and_keeps_what_was_right(tmp_path: Path) -> None:

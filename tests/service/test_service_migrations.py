@@ -1,10 +1,12 @@
-"""A service's database of an earlier release is brought forward, one of a later release is refused, and neither loses
-anything."""
+"""A service's database is made by whoever comes first; one of an earlier release is brought forward, one of a later
+release is refused, and neither loses anything."""
 
 from __future__ import annotations
 
 import logging
 import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -38,8 +40,7 @@ ADDED_INDEXES = ("jobs_by_state", "jobs_by_user", "jobs_by_project", "jobs_by_sc
 def earlier(tmp_path: Path) -> Path:
     """Its file."""
     file = tmp_path / "service.db"
-    with closing(sqlite3.connect(file)) as connection:
-        connection.executescript(EARLIER.read_text(encoding="utf-8"))
+    contents(file, EARLIER.read_text(encoding="utf-8"))
     return file
 
 
@@ -82,19 +83,19 @@ def test_a_database_from_before_versions_is_brought_forward_with_all_that_it_hol
 
 
 def test_an_sqlite_file_is_copied_before_it_is_brought_forward_for_its_owner_alone(earlier: Path) -> None:
-    with closing(sqlite3.connect(earlier)) as connection:
-        before = list(connection.iterdump())
+    before = contents(earlier)
     open_database(f"sqlite:///{earlier}").dispose()
     copy = earlier.with_name("service.db.version-1.backup")
     assert copy.stat().st_mode & 0o777 == 0o600
-    with closing(sqlite3.connect(copy)) as connection:
-        assert list(connection.iterdump()) == before
+    assert contents(copy) == before
     open_database(f"sqlite:///{earlier}").dispose()
     assert [path.name for path in earlier.parent.glob("*backup*")] == [copy.name]
 
 
-def contents(file: Path) -> list[str]:
+def contents(file: Path, script: str = "") -> list[str]:
+    """All that a database has, after a script."""
     with closing(sqlite3.connect(file)) as connection:
+        connection.executescript(script)
         return list(connection.iterdump())
 
 
@@ -119,11 +120,8 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(earlier: Path, mon
 def test_a_database_of_a_later_release_is_refused_and_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "service.db"
     open_database(f"sqlite:///{file}").dispose()
-    with closing(sqlite3.connect(file)) as connection:
-        connection.execute("UPDATE alembic_version SET version_num = '999'")
-        connection.execute("INSERT INTO schema_versions VALUES (999, '7.8.9', 0)")
-        connection.commit()
-        before = list(connection.iterdump())
+    later = "UPDATE alembic_version SET version_num = '999'; INSERT INTO schema_versions VALUES (999, '7.8.9', 0)"
+    before = contents(file, later)
     with pytest.raises(NewerVersion) as refused:
         open_database(f"sqlite:///{file}")
     assert refused.value.exit_status == 2
@@ -138,10 +136,7 @@ def test_a_database_that_lacks_a_column_is_refused_by_its_name(earlier: Path, tm
     current = tmp_path / "current.db"
     open_database(f"sqlite:///{current}").dispose()
     for file in (earlier, current):
-        with closing(sqlite3.connect(file)) as connection:
-            connection.execute("ALTER TABLE jobs DROP COLUMN stop_asked")
-            connection.commit()
-            before = list(connection.iterdump())
+        before = contents(file, "ALTER TABLE jobs DROP COLUMN stop_asked")
         with pytest.raises(ConfigError, match=r"lacks jobs\.stop_asked"):
             open_database(f"sqlite:///{file}")
         assert contents(file) == before
@@ -149,11 +144,11 @@ def test_a_database_that_lacks_a_column_is_refused_by_its_name(earlier: Path, tm
 
 def test_the_database_of_another_program_is_refused_and_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "mlflow.db"
-    with closing(sqlite3.connect(file)) as connection:
-        connection.executescript("CREATE TABLE alembic_version (version_num); CREATE TABLE jobs (id)")
-        connection.execute("INSERT INTO alembic_version VALUES ('dc11669786a5')")
-        connection.commit()
-        before = list(connection.iterdump())
+    tables_of_mlflow = (
+        "CREATE TABLE alembic_version (version_num); CREATE TABLE jobs (id);"
+        "INSERT INTO alembic_version VALUES ('dc11669786a5')"
+    )
+    before = contents(file, tables_of_mlflow)
     with pytest.raises(ConfigError, match=r"another program.*dc11669786a5"):
         open_database(f"sqlite:///{file}")
     assert contents(file) == before
@@ -188,3 +183,38 @@ def test_a_postgresql_from_before_versions_is_brought_forward_in_one_transaction
     assert version(engine) == str(HEAD)
     assert differences(engine) == []
     engine.dispose()
+
+
+def test_services_that_start_at_once_on_an_empty_file_all_start(tmp_path: Path) -> None:
+    ended, said = open_at_once(f"sqlite:///{tmp_path}/new/service.db", 4)
+    assert (ended, said) == ([0] * 4, "")
+
+
+def test_a_service_that_starts_while_another_writes_to_a_new_file_waits_for_it(tmp_path: Path) -> None:
+    file = tmp_path / "service.db"
+    other = sqlite3.connect(file, isolation_level=None)
+    other.execute("CREATE TABLE anything (number)")
+    other.execute("BEGIN IMMEDIATE")
+    with ThreadPoolExecutor(1) as pool:
+        opened = pool.submit(open_database, f"sqlite:///{file}")
+        with pytest.raises(TimeoutError):
+            opened.result(timeout=0.5)
+        other.execute("COMMIT")
+        opened.result(timeout=20).dispose()
+    other.close()
+
+
+def test_services_that_start_at_once_on_an_empty_postgresql_all_start(postgres: Postgres) -> None:
+    url, go = postgres.database(), threading.Barrier(4)
+
+    def start() -> Engine:
+        go.wait(60)
+        return open_database(url)  # its locks are a connection's, and not a process's as SQLite's are
+
+    with ThreadPoolExecutor(4) as services:
+        engines = [each.result(60) for each in [services.submit(start) for _ in range(4)]]
+    for engine in engines:
+        with writing(engine) as connection:
+            for table in tables.metadata.sorted_tables:
+                connection.execute(table.select())
+        engine.dispose()

@@ -18,7 +18,7 @@ MONTH_S = 30 * 86400.0
 
 
 class Served:
-    """A scheduler of one hourly schedule, looked at every minute."""
+    """A scheduler of one hourly schedule, looked at every two minutes."""
 
     def __init__(self, engine: Engine, folder: Path, clock: Travelling | None = None) -> None:
         (folder / "schedule").mkdir(exist_ok=True)
@@ -28,9 +28,9 @@ class Served:
         self.scheduler = Scheduler(Surroundings(Service(schedules=["nightly"]), engine, self.clock, [folder]))
 
     def live(self, minutes: int) -> None:
-        for _ in range(minutes):
+        for _ in range(minutes // 2):
             self.scheduler.poll()
-            self.clock.time += 60
+            self.clock.time += 120
 
     def queued(self) -> list[str]:
         return [due for due, outcome in outcomes(self.engine).items() if outcome == "queued"]

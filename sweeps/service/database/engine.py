@@ -25,10 +25,8 @@ MAKING_TABLES, CLAIMING = 0x53574545, 0x53574546
 
 
 def open_database(url: str) -> Engine:
-    """Open the database; create the tables of a new one, and upgrade one of an earlier release.
-
-    Args:
-        url: SQLAlchemy's: ``sqlite:///outputs/service.db``, ``postgresql+psycopg://...``.
+    """Open the database at an address of SQLAlchemy (``sqlite:///outputs/service.db``, ``postgresql+psycopg://...``);
+    create the tables of a new one, and upgrade one of an earlier release.
 
     Raises:
         ConfigError: The database cannot be opened, or lacks columns.
@@ -73,11 +71,11 @@ def _open(url: str) -> Engine:
         engine = create_engine(url, pool_pre_ping=True)
     try:
         with engine.connect() as connection:
-            current = is_current(connection, metadata, url)
+            current = is_current(connection, url)
         if not current:
             with waiting_at_most(UPGRADE_S), writing(engine) as connection:
                 lock(connection, MAKING_TABLES)  # otherwise two services could both create a missing table
-                upgrade(connection, metadata, url)
+                upgrade(connection, url)
     except BaseException:
         engine.dispose()
         raise

@@ -13,12 +13,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, MetaData, inspect, text
+from sqlalchemy import Connection, inspect, text
 
 from sweeps.errors import ConfigError
 from sweeps.files.versions import check_not_newer, release
 from sweeps.files.whole_files import make_private, replacing
 from sweeps.service.database.migrations import HEAD
+from sweeps.service.database.tables import metadata
 from sweeps.texts.uri_passwords import redact_uri
 
 MIGRATIONS = Path(__file__).with_name("migrations")
@@ -30,7 +31,7 @@ UNVERSIONED = 1
 logger = logging.getLogger(__name__)
 
 
-def is_current(connection: Connection, tables: MetaData, url: str) -> bool:
+def is_current(connection: Connection, url: str) -> bool:
     """Whether the database has the tables of this release; False if it is new or older.
 
     Raises:
@@ -39,17 +40,13 @@ def is_current(connection: Connection, tables: MetaData, url: str) -> bool:
     """
     if _stored_version(connection, url) != HEAD:
         return False
-    _check_complete(connection, tables, url)
+    _check_complete(connection, url)
     return True
 
 
-def upgrade(connection: Connection, tables: MetaData, url: str) -> None:
-    """Create the tables of a new database, or upgrade an older one. An SQLite file is copied first.
-
-    Args:
-        connection: A writing transaction, the only one in the database.
-        tables: Tables of this release.
-        url: URL of the database.
+def upgrade(connection: Connection, url: str) -> None:
+    """Create the tables of a new database, or upgrade an older one, in a transaction that is the only one in it. An
+    SQLite file is copied first.
 
     Raises:
         NewerVersion: A later release has upgraded the database.
@@ -59,7 +56,7 @@ def upgrade(connection: Connection, tables: MetaData, url: str) -> None:
 
     found = _stored_version(connection, url)
     if found is None:
-        tables.create_all(connection)
+        metadata.create_all(connection)
         command.stamp(_config(connection), str(HEAD))
     elif found < HEAD:
         back = _keep_copy(connection, found)
@@ -68,7 +65,7 @@ def upgrade(connection: Connection, tables: MetaData, url: str) -> None:
         if "alembic_version" not in inspect(connection).get_table_names():
             command.stamp(config, str(found))
         command.upgrade(config, str(HEAD))
-        _check_complete(connection, tables, url)
+        _check_complete(connection, url)
     if found != HEAD:
         _note_release(connection)
 
@@ -102,7 +99,7 @@ def _release_of(connection: Connection, names: set[str], version: int) -> str | 
     return connection.execute(statement, {"version": version}).scalar()
 
 
-def _check_complete(connection: Connection, tables: MetaData, url: str) -> None:
+def _check_complete(connection: Connection, url: str) -> None:
     """Check that a database has all columns of this release.
 
     Raises:
@@ -114,7 +111,7 @@ def _check_complete(connection: Connection, tables: MetaData, url: str) -> None:
     }
     missing = [
         f"{name}.{column.name}"
-        for name, table in tables.tables.items()
+        for name, table in metadata.tables.items()
         for column in table.columns
         if column.name not in has.get(name, ())
     ]

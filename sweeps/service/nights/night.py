@@ -101,10 +101,17 @@ def find(connection: Connection, sweep: str) -> Night | None:
     return None if row is None else Night.of(row)
 
 
-def of_schedule(connection: Connection, schedule: str, *, before: float = float("inf")) -> list[Night]:
-    """Return the nights of a schedule that were due before a time, oldest first."""
-    query = select(nights).where(nights.c.schedule == schedule, nights.c.due < before).order_by(nights.c.due)
+def of_schedule(connection: Connection, schedule: str) -> list[Night]:
+    """Return the nights of a schedule, oldest first."""
+    query = select(nights).where(nights.c.schedule == schedule).order_by(nights.c.due)
     return [Night.of(row) for row in connection.execute(query)]
+
+
+def earlier_nights(engine: Engine, night: Night) -> list[Night]:
+    """Return the earlier nights of a night's schedule that have the same metric, oldest first."""
+    with engine.connect() as connection:
+        found = of_schedule(connection, night.schedule)
+    return [each for each in found if each.due < night.due and (each.metric, each.mode) == (night.metric, night.mode)]
 
 
 def open_nights(connection: Connection) -> list[Night]:

@@ -15,7 +15,7 @@ from sweeps.config.nights import Nights
 from sweeps.errors import TrackingUnreachable, UserError
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.service.nights.champion_version import Version, champion_of, champion_point
-from sweeps.service.nights.night import Night, begin, of_schedule
+from sweeps.service.nights.night import Night, begin, earlier_nights
 from sweeps.service.queue.job_requests import Run
 from sweeps.service.queue.jobs import Job
 from sweeps.space.space import Point
@@ -28,11 +28,11 @@ MAX_CANDIDATES = 120
 """Maximum number of earlier nights to consider for a warm start."""
 
 
-def tokens_of(job: Job) -> list[str]:
-    """Return the ``conf=NAME`` and the overrides of a job that makes a sweep."""
+def plan_of(job: Job, config_dirs: Sequence[Path]) -> Plan:
+    """Return the plan of a job that makes a night's sweep."""
     request = job.parsed_request
     assert isinstance(request, Run)
-    return [f"conf={request.conf}", *request.overrides]
+    return make_plan([f"conf={request.conf}", *request.overrides], config_dirs, None, f"schedule {job.schedule}")
 
 
 def prepare(engine: Engine, job: Job, settings: Nights, tracking_uri: str, config_dirs: Sequence[Path]) -> list[str]:
@@ -44,10 +44,8 @@ def prepare(engine: Engine, job: Job, settings: Nights, tracking_uri: str, confi
     """
     assert job.schedule is not None
     assert job.due is not None
-    plan = make_plan(tokens_of(job), config_dirs, None, f"schedule {job.schedule}")
+    plan = plan_of(job, config_dirs)
     search = plan.config.search
-    with engine.connect() as connection:
-        before = of_schedule(connection, job.schedule, before=job.due)
     night = Night(
         schedule=job.schedule,
         due=job.due,
@@ -59,8 +57,8 @@ def prepare(engine: Engine, job: Job, settings: Nights, tracking_uri: str, confi
     overrides = list[str]()
     if "seed" not in plan.space and plan.config.seed == 0:  # the default, with which every night tries the same points
         overrides.append(f"seed={random.Random(f'seed of {job.schedule} {job.due}').randrange(1, 2**31)}")
-    comparable = [each for each in before if (each.metric, each.mode) == (night.metric, night.mode)]
-    earlier = _warm_start(plan, tracking_uri, comparable[-MAX_CANDIDATES:], settings.warm_start)
+    candidates = earlier_nights(engine, night)[-MAX_CANDIDATES:]
+    earlier = _warm_start(plan, tracking_uri, candidates, settings.warm_start)
     if earlier:
         own = SWEEP_CONFIG.dump_python(plan.config, mode="json", by_alias=True)["search"]["warm_start"]
         overrides.append(written_override("search.warm_start", [*own, *(name for name in earlier if name not in own)]))
@@ -70,7 +68,7 @@ def prepare(engine: Engine, job: Job, settings: Nights, tracking_uri: str, confi
         night = night.with_(tried=champion.version, version=champion.version, point=point, reason=reason)
         if point is not None and point not in search.points:
             overrides.append(written_override("search.points", [point, *search.points]))
-    if _default_was_tried(plan, tracking_uri, comparable[-MAX_CANDIDATES:]):
+    if _default_was_tried(plan, tracking_uri, candidates):
         overrides.append("search.default_first=false")
     begin(engine, night)
     return overrides

@@ -15,12 +15,11 @@ from typing import Any
 from sweeps.config.nights import Champion
 from sweeps.constants import NIGHTS_ARTIFACT
 from sweeps.errors import SweepsError, TrackingUnreachable, UserError
-from sweeps.plan.plan import make_plan
 from sweeps.service.database.engine import writing
 from sweeps.service.nights.champion_version import champion_of, champion_point, version_from
 from sweeps.service.nights.command_lines import CommandLines
-from sweeps.service.nights.night import OPEN, Night, change, claim, nights_of, of_schedule, open_nights, release
-from sweeps.service.nights.preparation import tokens_of
+from sweeps.service.nights.night import OPEN, Night, change, claim, earlier_nights, nights_of, open_nights, release
+from sweeps.service.nights.preparation import plan_of
 from sweeps.service.nights.repeats import of_contender, repeats_name, repeats_overrides, values_of
 from sweeps.service.nights.verdict import Found, after_repeats, after_sweep, noise_of
 from sweeps.service.poller import Poller
@@ -113,10 +112,10 @@ class PromotionWorker(Poller):
             champion=None if champion is None else champion.value,
             wall_s=record.time.wall_s,
             cost=record.time.cost,
-            noise=noise_of(night, self._earlier_nights(night)),
+            noise=noise_of(night, earlier_nights(self._engine, night)),
         )
         is_best = champion is not None and best is not None and champion.trial == best.trial
-        found = after_sweep(night, self._earlier_nights(night), champion_is_best=is_best)
+        found = after_sweep(night, earlier_nights(self._engine, night), champion_is_best=is_best)
         if found is not None:
             return self._decide(night, *found)
         assert best is not None and settings is not None
@@ -135,8 +134,8 @@ class PromotionWorker(Poller):
             return night.with_(tried=None, version=None, point=None)
         night = night.with_(tried=current.version, version=current.version)
         try:
-            plan = make_plan(tokens_of(job), self._config_dirs, None, f"schedule {night.schedule}")
-            return night.with_(point=champion_point(plan, self._uri, current), reason=None)
+            point = champion_point(plan_of(job, self._config_dirs), self._uri, current)
+            return night.with_(point=point, reason=None)
         except TrackingUnreachable:
             raise  # no verdict without MLflow
         except UserError as error:
@@ -184,7 +183,7 @@ class PromotionWorker(Poller):
             night = night.with_(wall_s=(night.wall_s or 0.0) + time.wall_s, cost=(night.cost or 0.0) + time.cost)
         night = night.with_(champions=values_of(champions), challengers=values_of(challengers))
         night = night.with_(
-            noise=noise_of(night, self._earlier_nights(night)),
+            noise=noise_of(night, earlier_nights(self._engine, night)),
             champion=fmean(night.champions) if night.champion is None and night.champions else night.champion,
         )
         verdict, reason = after_repeats(night, settings)
@@ -212,12 +211,6 @@ class PromotionWorker(Poller):
 
     # --- shared by both -------------------------------------------------------------------------------------------
 
-    def _earlier_nights(self, night: Night) -> list[Night]:
-        """Return the earlier nights with the same metric."""
-        with self._engine.connect() as connection:
-            before = of_schedule(connection, night.schedule, before=night.due)
-        return [each for each in before if (each.metric, each.mode) == (night.metric, night.mode)]
-
     def _decide(self, night: Night, verdict: Any, reason: str) -> Night:
         night = night.with_(verdict=verdict, reason=reason, decided=self._clock.now())
         with writing(self._engine) as connection:
@@ -243,5 +236,4 @@ class PromotionWorker(Poller):
 
 def _trial_at(record: SweepRecord, point: dict[str, Any] | None) -> TrialRecord | None:
     """The trial at a point, if it has a value."""
-    alike = [trial for trial in record.trials if trial.params == point and trial.value is not None]
-    return alike[0] if alike else None
+    return next((trial for trial in record.trials if trial.params == point and trial.value is not None), None)

@@ -11,11 +11,11 @@ from sweeps.compose.overrides import written_override
 from sweeps.constants import SEED
 from sweeps.search.significance import Group
 from sweeps.service.nights.night import Night
+from sweeps.service.queue.jobs import LONGEST_NAME
 from sweeps.space.space import Point
 from sweeps.tracking.record import SweepRecord, TrialRecord
 
 DISABLED_STOP_RULES = ("target", "plateau", "expected_improvement")
-LONGEST_NAME = 120
 
 
 def repeats_name(sweep: str) -> str:

@@ -26,13 +26,8 @@ def noise_of(night: Night, before: Sequence[Night]) -> float | None:
 
 
 def after_sweep(night: Night, before: Sequence[Night], *, champion_is_best: bool) -> Found | None:
-    """Return the verdict by the night's own trials; None if its challenger must be compared with the champion.
-
-    Args:
-        night: The night, with best value and noise.
-        before: Earlier nights, oldest first.
-        champion_is_best: Whether the best trial is the champion's.
-    """
+    """Return the verdict by the night's best value and noise, and the earlier nights, oldest first; None if its
+    challenger must be compared with the champion."""
     if night.best is None:
         return "failed", "No trial has a value."
     if (regression := _regression(night, night.best, before)) is not None:
@@ -61,12 +56,7 @@ def _regression(night: Night, best: float, before: Sequence[Night]) -> str | Non
 
 
 def after_repeats(night: Night, settings: Champion) -> Found:
-    """Return the verdict on the challenger after the repeats.
-
-    Args:
-        night: The night, with the values of both and the noise.
-        settings: Settings of the champion.
-    """
+    """Return the verdict on the challenger by the values of both after the repeats, and the noise."""
     if not night.challengers:
         return "kept", "The champion stays: no repeat of the challenger finished."
     value = f"{fmean(night.challengers):.5g}"
@@ -115,15 +105,9 @@ def compare_with_earlier(
     """Compare a night's best value with earlier ones. Nights differ by their seeds (the noise) and by their data (the
     spread between nights); the larger of both determines the allowed difference.
 
-    Args:
-        mode: Whether a smaller or a larger value is better.
-        best: Tonight's best value.
-        before: Best values of earlier nights, oldest first.
-        noise: Standard deviation between equal trainings; None if it was never measured.
-        rule: Rule for a regression.
-
     Returns:
-        The comparison; None if there is too little data.
+        The comparison; None if there is too little data: no earlier night, or neither a noise that was measured nor a
+            spread.
     """
     before = before[-rule.nights :]
     spread = stdev(before) if len(before) >= MIN_NIGHTS_FOR_SPREAD else None

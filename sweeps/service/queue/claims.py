@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import ColumnElement, Connection, func, select, update
 
 from sweeps.config.service import Queue
 from sweeps.service.database import tables
@@ -72,30 +72,24 @@ def _last_start(connection: Connection, user: str) -> float:
     return connection.execute(statement).scalar_one() or 0.0
 
 
-def orphans_on(connection: Connection, host: str, silent_since: float) -> list[Job]:
-    """Return the running jobs of a host whose service has died."""
-    return jobs.fetch(connection, _unserved(silent_since).where(_jobs.c.host == host))
+def orphans(connection: Connection, silent_since: float) -> list[Job]:
+    """Return the running jobs whose service has died."""
+    alive = select(tables.services.c.id).where(tables.services.c.beat >= silent_since)
+    return jobs.fetch(connection, select(_jobs).where(_jobs.c.state == jobs.RUNNING, _jobs.c.service.not_in(alive)))
 
 
 def take_over(connection: Connection, service: str, host: str, silent_since: float) -> list[Job]:
     """Assign the jobs of a host whose service has died to this service."""
     lock(connection, CLAIMING)
-    return [jobs.set_values(connection, job.id, service=service) for job in orphans_on(connection, host, silent_since)]
-
-
-def orphans_elsewhere(connection: Connection, host: str, silent_since: float) -> list[Job]:
-    """Return the running jobs of other hosts whose service has died."""
-    return jobs.fetch(connection, _unserved(silent_since).where(_jobs.c.host != host))
+    dead = [job.id for job in orphans(connection, silent_since) if job.host == host]
+    return [jobs.set_values(connection, number, service=service) for number in dead]
 
 
 def adopt(connection: Connection, job: Job, service: str, host: str) -> Job | None:
     """Assign a job of a failed machine to this service and host; None if another service has just done so."""
     lock(connection, CLAIMING)
-    current = jobs.find(connection, job.id)
-    claimed = (jobs.RUNNING, job.service, job.host, job.attempts)
-    if (current.state, current.service, current.host, current.attempts) != claimed:
-        return None
-    return jobs.set_values(connection, job.id, service=service, host=host, pid=None)
+    unchanged = (_jobs.c.host == job.host, _jobs.c.attempts == job.attempts)
+    return _set_held(connection, job, str(job.service), *unchanged, service=service, host=host, pid=None)
 
 
 def running_on(connection: Connection, service: str) -> list[Job]:
@@ -106,10 +100,8 @@ def running_on(connection: Connection, service: str) -> list[Job]:
 def begin_attempt(connection: Connection, job: Job, service: str, request: Request) -> Job | None:
     """Record that a job's driver is about to start, with its final request; None if another service has taken the job
     over."""
-    current = jobs.find(connection, job.id)
-    if not _is_held(current, service):
-        return None
-    return jobs.set_values(connection, job.id, attempts=current.attempts + 1, request=jobs.document_of(request))
+    attempts = _jobs.c.attempts + 1
+    return _set_held(connection, job, service, attempts=attempts, request=jobs.document_of(request))
 
 
 def end(
@@ -122,28 +114,19 @@ def end(
     *,
     has_sweep: bool = True,
 ) -> Job | None:
-    """Record a job's final state; None if another service has taken the job over.
+    """Record a job's final state, and the reason for a failure; None if another service has taken the job over.
 
-    Args:
-        connection: A writing transaction.
-        job: The job.
-        service: This service.
-        state: The final state.
-        now: Current time.
-        error: Reason for a failure.
-        has_sweep: Whether the job may have made the sweep of this name; otherwise the name is free again, and the job's
-            user may not see that sweep.
+    Unless ``has_sweep``, the job has not made the sweep of this name: the name is free again, and the job's user may
+    not see that sweep.
     """
-    if not _is_held(jobs.find(connection, job.id), service):
-        return None
     freed = {} if has_sweep and state != "cancelled" else {"makes": None}  # its sweep never began, so free the name
-    return jobs.set_values(connection, job.id, state=state, ended=now, error=error, **freed)
+    return _set_held(connection, job, service, state=state, ended=now, error=error, **freed)
 
 
-def _unserved(silent_since: float) -> Select[Any]:
-    alive = select(tables.services.c.id).where(tables.services.c.beat >= silent_since)
-    return select(_jobs).where(_jobs.c.state == jobs.RUNNING, _jobs.c.service.not_in(alive))
-
-
-def _is_held(job: Job, service: str) -> bool:
-    return job.state == jobs.RUNNING and job.service == service
+def _set_held(
+    connection: Connection, job: Job, holder: str, *conditions: ColumnElement[bool], **values: Any
+) -> Job | None:
+    """Set columns of a job that a service runs; None if it does not, or if the job does not meet the conditions."""
+    is_held = (_jobs.c.id == job.id, _jobs.c.state == jobs.RUNNING, _jobs.c.service == holder)
+    changed = connection.execute(update(_jobs).where(*is_held, *conditions).values(**values)).rowcount
+    return jobs.find(connection, job.id) if changed else None

@@ -66,13 +66,8 @@ class Housekeeping(Poller):
 
 def forget_jobs(engine: Engine, before: float, recorded: Collection[str] | None) -> int:
     """Remove jobs that ended before a time, and return their number. A job that made a sweep is kept while the sweep is
-    in the tracking store, since the job identifies the sweep's owner.
-
-    Args:
-        engine: The service's database.
-        before: Time, in seconds since 1970.
-        recorded: Names of the sweeps in the store; None if unknown; then all jobs that made a sweep are kept.
-    """
+    in the tracking store, or while it is unknown which sweeps are (``recorded`` is None), since the job identifies the
+    sweep's owner."""
     with engine.connect() as connection:
         found = connection.execute(_old(before)).all()
     old = [number for number, makes in found if makes is None or (recorded is not None and makes not in recorded)]

@@ -29,15 +29,8 @@ def newest(
     before: int | None,
     most: int,
 ) -> Select[Any]:
-    """Return a query for the ids of the newest jobs, newest first.
-
-    Args:
-        states: States of the jobs.
-        filters: Values of ``user``, ``project`` and ``schedule``.
-        principal: Only jobs that are visible to this principal; None: all.
-        before: Only jobs with a lower id.
-        most: Maximum number of jobs.
-    """
+    """Return a query for the ids of the newest jobs, newest first: those visible to the principal, with these values of
+    ``user``, ``project`` and ``schedule``, and with ids below ``before``."""
     rest = [_jobs.c[name] == value for name, value in filters.items()]
     if before is not None:
         rest.append(_jobs.c.id < before)

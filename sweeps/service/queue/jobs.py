@@ -118,7 +118,8 @@ def check_waiting(connection: Connection, user: str, most: int | None) -> None:
     Raises:
         UserError: The user already has the maximum number of queued jobs.
     """
-    if most is not None and _count(connection, _jobs.c.user == user, _jobs.c.state == QUEUED) >= most:
+    waiting = select(func.count()).where(_jobs.c.user == user, _jobs.c.state == QUEUED)
+    if most is not None and connection.execute(waiting).scalar_one() >= most:
         raise UserError(
             f"{user} has {counted(most, 'sweep')} in the queue, the maximum (queue.waiting_per_user); cancel some, or "
             "submit this when they have started"
@@ -138,19 +139,8 @@ def submit(
     schedule: str | None = None,
     due: float | None = None,
 ) -> Job:
-    """Put a sweep into the queue.
-
-    Args:
-        connection: A writing transaction.
-        request: Request to run.
-        sweep: Name of the sweep. If the request makes a sweep and does not name it, a number is added to a taken name.
-        user: User who submits.
-        project: Project of the sweep.
-        now: Current time.
-        priority: Higher starts first.
-        end_by: Deadline.
-        schedule: Schedule that fires.
-        due: Time of the firing.
+    """Put a sweep into the queue; see ``JobFields`` for the arguments. If the request makes a sweep and does not name
+    it, a number is added to a taken name.
 
     Raises:
         UserError: The name is taken.
@@ -221,8 +211,7 @@ def of_current_sweep(connection: Connection, sweep: str) -> list[Job]:
 
 def creator(connection: Connection, sweep: str) -> Job | None:
     """Return the job that made a sweep and thus identifies its owner; None if no job did."""
-    row = connection.execute(select(_jobs).where(_jobs.c.makes == sweep)).mappings().one_or_none()
-    return None if row is None else _job(row)
+    return creators(connection, [sweep]).get(sweep)
 
 
 def creators(connection: Connection, sweeps: Sequence[str]) -> dict[str, Job]:
@@ -235,12 +224,7 @@ def creators(connection: Connection, sweeps: Sequence[str]) -> dict[str, Job]:
 
 
 def recent(connection: Connection, ended: int) -> list[Job]:
-    """Return all queued and running jobs, and the newest ended ones.
-
-    Args:
-        connection: Any connection.
-        ended: Maximum number of ended jobs.
-    """
+    """Return all queued and running jobs, and so many of the newest ended ones."""
     live = query(connection, states=(QUEUED, RUNNING))
     return [*live, *query(connection, states=ENDED, limit=ended)]
 
@@ -259,16 +243,8 @@ def query(
 ) -> list[Job]:
     """Return jobs, newest first; with ``states=["queued"]`` in the order of the queue.
 
-    Args:
-        connection: Any connection.
-        states: States of the jobs.
-        user: Only jobs of this user.
-        project: Only jobs of this project.
-        schedule: Only firings of this schedule.
-        principal: Only jobs that are visible to this principal; see ``visible``.
-        limit: Maximum number of jobs.
-        offset: Number of jobs to skip; skipped ones are read too.
-        before: Only jobs with a lower id, for the next page; fast however far down the page is.
+    Only jobs that are ``visible`` to the principal. Jobs that ``offset`` skips are read, too; ``before`` selects those
+    with a lower id, for the next page, and is fast however far down the page is.
     """
     in_queue = tuple(states) == (QUEUED,)
     named = {"user": user, "project": project, "schedule": schedule}
@@ -340,10 +316,6 @@ def set_values(connection: Connection, number: int, **values: Any) -> Job:
     return find(connection, number)
 
 
-def _count(connection: Connection, *conditions: Any) -> int:
-    return int(connection.execute(select(func.count()).select_from(_jobs).where(*conditions)).scalar_one())
-
-
 def fetch(connection: Connection, statement: Select[Any]) -> list[Job]:
     """Return the jobs of a query on their table."""
     return [_job(row) for row in connection.execute(statement).mappings()]
@@ -355,8 +327,7 @@ def _job(row: RowMapping) -> Job:
 
 def document_of(request: Request) -> dict[str, Any]:
     """Return a request as JSON, as stored with a job."""
-    document: dict[str, Any] = request.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return document
+    return request.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def _redact(value: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from sweeps.constants import TAG_HEARTBEAT
 from sweeps.folders.driver_lock import last_heartbeat
@@ -17,20 +16,33 @@ Heartbeats = tuple[float | None, str | None, str | None]
 MLflow)."""
 
 MIN_OBSERVATIONS = 3
-"""Minimum number of successive equal observations for a failed machine. A living driver changes its heartbeat between
-two of them; elapsed time alone does not suffice, since this machine may have been suspended."""
+"""Minimum number of successive equal observations of a dead process. A living one changes its heartbeat between two of
+them; elapsed time alone does not suffice, since this machine may have been suspended."""
 
 
-@dataclass
-class _Observation:
-    heartbeats: Heartbeats
-    since: float
-    count: int = 1
+class Silence:
+    """Time for which heartbeats have not changed, by this machine's steady clock, since the clocks of machines
+    differ."""
+
+    def __init__(self) -> None:
+        self._heartbeat: object = None
+        self._since, self._count = 0.0, 0
+
+    def begin(self, now: float) -> None:
+        """Begin to wait for the first heartbeat of a new process; that of its predecessor may still be observed."""
+        self._since, self._count = now, 0
+
+    def lasts(self, heartbeat: object, now: float, seconds: float) -> bool:
+        """Whether a heartbeat that is observed now has been the same for so long; None is no heartbeat."""
+        if heartbeat is None or heartbeat != self._heartbeat:
+            self._heartbeat = heartbeat
+            self.begin(now)
+        self._count += 1
+        return self._count >= MIN_OBSERVATIONS and now - self._since >= seconds
 
 
 class FailureDetector:
-    """Detects machines whose heartbeats no longer change. Only this machine's steady clock is used, since the clocks of
-    machines differ."""
+    """Detects machines whose heartbeats no longer change."""
 
     def __init__(self, service: Surroundings, record: Callable[[Job], SweepRecord | None]) -> None:
         """
@@ -40,7 +52,7 @@ class FailureDetector:
         """
         self._engine, self._clock, self._record = service.database, service.clock, record
         self._output_dir, self._lost_after_s = service.config.folder, service.config.queue.lost_after_s
-        self._observed: dict[int, _Observation] = {}
+        self._silences: dict[int, Silence] = {}
 
     @property
     def every_s(self) -> float:
@@ -57,14 +69,10 @@ class FailureDetector:
         try:
             heartbeats = self._heartbeats(job)
         except Exception:
-            self._observed.pop(job.id, None)
+            self._silences.pop(job.id, None)
             raise
-        now, observed = self._clock.steady(), self._observed.get(job.id)
-        if observed is None or observed.heartbeats != heartbeats:
-            self._observed[job.id] = _Observation(heartbeats, now)
-            return False
-        observed.count += 1
-        return observed.count >= MIN_OBSERVATIONS and now - observed.since >= self._lost_after_s
+        silence = self._silences.setdefault(job.id, Silence())
+        return silence.lasts(heartbeats, self._clock.steady(), self._lost_after_s)
 
     def _heartbeats(self, job: Job) -> Heartbeats:
         with self._engine.connect() as connection:

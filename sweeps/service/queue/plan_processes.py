@@ -42,7 +42,7 @@ NICENESS = 5
 SweepExists = Callable[[str], bool]
 """Function that returns whether a sweep of this name exists for the user."""
 T = TypeVar("T")
-_EXISTS, _DONE, _REFUSED, _CRASHED = "exists", "done", "refused", "crashed"
+_EXISTS, _DONE, _FAILED = "exists", "done", "failed"
 
 logger = logging.getLogger(__name__)
 
@@ -82,13 +82,8 @@ class Planner:
             self._changed.notify_all()
 
     def make(self, user: str, work: Callable[..., T], sweep_exists: SweepExists, *arguments: Any) -> T:
-        """Return the result of ``work(sweep_exists, *arguments)``, run in a child process.
-
-        Args:
-            user: User on whose behalf the plan is made.
-            work: Function that pickles; its calls of ``sweep_exists`` are answered by this process.
-            sweep_exists: Tells which sweeps exist for the user.
-            arguments: Arguments of the function.
+        """Return the result of ``work(sweep_exists, *arguments)``, run in a child process for a user; its calls of
+        ``sweep_exists`` are answered by this process.
 
         Raises:
             TimeLimitExceeded: The plan took too long and was killed.
@@ -157,10 +152,8 @@ class Planner:
                 connection.send(sweep_exists(content))
             elif kind == _DONE:
                 return content
-            elif kind == _REFUSED:
-                raise content
             else:
-                raise PlanFailed(content)
+                raise content
 
 
 def _too_many() -> HTTPException:
@@ -200,6 +193,6 @@ def _work(
         os.environ.update(environment)
         connection.send((_DONE, work(sweep_exists, *arguments)))
     except SweepsError as error:
-        connection.send((_REFUSED, error))
+        connection.send((_FAILED, error))
     except BaseException:  # noqa: BLE001 - the service reports it
-        connection.send((_CRASHED, traceback.format_exc()))
+        connection.send((_FAILED, PlanFailed(traceback.format_exc())))

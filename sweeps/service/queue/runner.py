@@ -26,7 +26,7 @@ from sweeps.service.queue import claims, jobs
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.job_requests import Extend, Request, Resume, Run
 from sweeps.service.queue.jobs import Job
-from sweeps.service.queue.lost_machines import MIN_OBSERVATIONS, FailureDetector
+from sweeps.service.queue.lost_machines import FailureDetector, Silence
 from sweeps.service.service_log import logged_about
 from sweeps.service.surroundings import Surroundings
 from sweeps.tracking.client import reaching_within
@@ -82,12 +82,8 @@ class _JobState:
     """Time when the driver was told to stop, by the steady clock."""
     not_before: float = 0.0
     """Time before which no further step is taken, by the steady clock."""
-    heartbeat: str | None = None
-    """The driver's last heartbeat."""
-    beat_at: float = 0.0
-    """Time at which this heartbeat was first observed or the driver was started, by the steady clock."""
-    looks: int = 0
-    """Number of observations of this heartbeat since then."""
+    silence: Silence = field(default_factory=Silence)
+    """Time since the driver's last heartbeat, or its start."""
     look_at: float = 0.0
     """Time of the next check of the heartbeat."""
 
@@ -95,10 +91,6 @@ class _JobState:
     def is_busy(self) -> bool:
         """Whether a step of the job is in progress."""
         return self.work is not None and not self.work.done()
-
-    def reset(self) -> None:
-        """Forget the process, when the job has ended."""
-        self.process, self.stop_sent, self.not_before, self.heartbeat = None, None, 0.0, None
 
 
 class JobRunner(Poller):
@@ -158,10 +150,10 @@ class JobRunner(Poller):
         beat.beat()
         with self._engine.connect() as connection:
             own = claims.running_on(connection, beat.service)
-            orphans = claims.orphans_on(connection, beat.host, beat.silent_since)
-            elsewhere = claims.orphans_elsewhere(connection, beat.host, beat.silent_since)
+            orphans = claims.orphans(connection, beat.silent_since)
             has_queued = bool(jobs.query(connection, states=[jobs.QUEUED], limit=1))
-        if orphans:
+        elsewhere = [job for job in orphans if job.host != beat.host]
+        if len(elsewhere) < len(orphans):
             own += self._take_over()
         known = {job.id for job in [*own, *elsewhere]}
         self._states = {number: state for number, state in self._states.items() if state.is_busy or number in known}
@@ -235,12 +227,8 @@ class JobRunner(Poller):
         if now < state.look_at:
             return False
         state.look_at = now + LOOK_EVERY_S
-        heartbeat = last_heartbeat(self._output_dir / job.sweep)
-        if heartbeat is None or heartbeat != state.heartbeat:  # None: it has not begun, or the search is over
-            state.heartbeat, state.beat_at, state.looks = heartbeat, now, 0
-        state.looks += 1
-        # Time alone does not suffice, since this machine may have been suspended.
-        return state.looks >= MIN_OBSERVATIONS and now - state.beat_at >= self._limits.lost_after_s
+        heartbeat = last_heartbeat(self._output_dir / job.sweep)  # None: it has not begun, or the search is over
+        return state.silence.lasts(heartbeat, now, self._limits.lost_after_s)
 
     def _has_begun(self, job: Job) -> bool:
         """Whether a job's process was ever started, by its row or its control folder: a database restored from a backup
@@ -251,11 +239,9 @@ class JobRunner(Poller):
         """Run a step on a worker thread."""
         state = self._state(job)
 
+        @logged_about(job=job.id, sweep=job.sweep)
+        @reaching_within(MLFLOW_S)
         def run() -> None:
-            with logged_about(job=job.id, sweep=job.sweep), reaching_within(MLFLOW_S):
-                attempt()
-
-        def attempt() -> None:
             try:
                 step(job)
             except TrackingUnreachable as error:
@@ -387,8 +373,8 @@ class JobRunner(Poller):
         if process is None:
             return  # another service has just started it
         state = self._state(job)
-        # Until it sends its own heartbeat, the last one of its predecessor stays.
-        state.process, state.beat_at, state.looks = process, self._clock.steady(), 0
+        state.process = process
+        state.silence.begin(self._clock.steady())
         with writing(self._engine) as connection:
             jobs.set_values(connection, job.id, pid=process.pid)
         logger.info("job %d (%s): %s starts as process %d", job.id, job.sweep, job.verb, process.pid)
@@ -407,7 +393,6 @@ class JobRunner(Poller):
         now, service = self._time.now(), self._heartbeat.service
         with writing(self._engine) as connection:
             ended = claims.end(connection, job, service, state, now, error, has_sweep=has_sweep)
-        self._state(job).reset()
         self.wake()
         if ended is None:
             return

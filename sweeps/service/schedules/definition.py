@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sweeps.config.schedule import Schedule
 from sweeps.errors import ConfigError, UnknownName, UserError, raise_mistakes
@@ -62,6 +63,19 @@ class Definition:
     def line(self) -> CronLine:
         return CronLine(self.schedule.cron, self.schedule.timezone)
 
+    def firings(self, after: float) -> Iterator[Coming]:
+        """Yield the later firings of the cron line, in order: one waits for those before it, so that jitter does not
+        change the order."""
+        starts = -math.inf
+        for due in self.line.after(after):
+            try:
+                end_by = self.window_end(due)
+                starts = max(starts, self.starts(due))
+                yield Coming(self, due, starts, end_by)
+            except OutsideWindow as error:
+                starts = max(starts, due)
+                yield Coming(self, due, starts, None, str(error))
+
     def window_end(self, due: float) -> float | None:
         """Return the deadline of a firing's sweep; None if there is none.
 
@@ -79,10 +93,7 @@ class Definition:
         if not (evening or shown < str(window.end) if over_midnight else evening and shown < str(window.end)):
             raise OutsideWindow(f"{shown} is outside of its window, {window.start} to {window.end}")
         day = local.date() + timedelta(days=1 if over_midnight and evening else 0)
-        return self._end_on(day, str(window.end), due)
-
-    def _end_on(self, day: date, shown: str, due: float) -> float:
-        end = datetime.fromisoformat(f"{day} {shown}")
+        end = datetime.fromisoformat(f"{day} {window.end}")
         instant = instant_of(end, self.line.zone)
         # A repeated local time: the first one may be before the firing.
         return instant if instant > due else end.replace(tzinfo=self.line.zone, fold=1).timestamp()
@@ -108,6 +119,10 @@ class Definition:
         """Return a time as text in the schedule's time zone."""
         return datetime.fromtimestamp(time, self.line.zone).isoformat(" ", "minutes")
 
+    def in_json(self, time: float | None) -> str | None:
+        """Return a time in the schedule's time zone, for documents."""
+        return None if time is None else datetime.fromtimestamp(time, self.line.zone).isoformat(timespec="seconds")
+
     def overrides(self, due: float) -> list[str]:
         """Return the overrides of a firing's sweep, with ``{due:%Y-%m-%d}`` replaced by its local time in strftime
         format."""
@@ -118,13 +133,8 @@ class Definition:
     def plan(
         self, due: float, name: str | None = None, approve: Approve | None = None, *, is_ahead: bool = False
     ) -> Plan:
-        """Return the plan of a firing's sweep, as ``run`` makes it.
-
-        Args:
-            due: Time of the firing.
-            name: Name of the sweep; default: the config's and the time.
-            approve: See ``check_sweep``.
-            is_ahead: Whether the firing is yet to come, so that the data of its ``{due:...}`` may not have arrived.
+        """Return the plan of a firing's sweep, as ``run`` makes it. If the firing is ahead, the data of ``{due:...}``
+        may be missing.
 
         Raises:
             UserError: The config has mistakes.
@@ -143,31 +153,23 @@ class Definition:
         Raises:
             ConfigError: Names every mistake, one a line.
         """
-        checked = self
-        if not self._has_times:
+        checked, mistakes = self, self.mistakes_of_times(now)
+        if mistakes:  # any valid line and zone will do
             checked = replace(self, schedule=replace(self.schedule, cron="@daily", timezone="UTC"))
-        raise_mistakes([*self.mistakes_of_times(now), *checked.mistakes_of_sweep(now)])
+        raise_mistakes([*mistakes, *checked.mistakes_of_sweep(now)])
 
     def mistakes_of_times(self, now: float) -> list[str]:
         """Return the mistakes in the cron line, the time zone and the window."""
         try:
-            line = self.line
+            self.line  # noqa: B018 - a mistake raises
         except ValueError as error:
             key = "timezone" if "time zone" in str(error) else "cron"
             return [f"{key}={getattr(self.schedule, key)!r}: {error}"]
-        if not all(self._is_outside(due) for due in islice(line.after(now), _MAX_CHECKED_FIRINGS)):
-            return []
         window = self.schedule.window
-        assert window is not None
+        if window is None or any(each.outside is None for each in islice(self.firings(now), _MAX_CHECKED_FIRINGS)):
+            return []
         shown = f"window={{start: {window.start}, end: {window.end}}}"
         return [f"{shown}: cron={self.schedule.cron!r} never fires within it; change one of them"]
-
-    @property
-    def _has_times(self) -> bool:
-        try:
-            return self.line is not None
-        except ValueError:
-            return False
 
     def mistakes_of_sweep(self, due: float) -> list[str]:
         """Return the mistakes in a firing's sweep; empty for a disabled schedule, which may be unfinished."""
@@ -182,18 +184,35 @@ class Definition:
             return [f"its sweep ({command}) cannot run: {each}" for each in str(error).splitlines()]
         return []
 
-    def _is_outside(self, due: float) -> bool:
-        try:
-            self.window_end(due)
-        except OutsideWindow:
-            return True
-        return False
-
 
 def _sets_same(overrides: Sequence[str], override: str) -> bool:
     """Whether any of the overrides sets the same key as ``override``, which is then not added, so that the policy
     judges the user's value."""
     return any(each.startswith(f"{override.partition('=')[0]}=") for each in overrides)
+
+
+@dataclass(frozen=True)
+class Coming:
+    """A firing of a cron line that is not yet decided. Times are seconds since 1970."""
+
+    definition: Definition
+    due: float
+    """Time of the firing according to the cron line."""
+    starts: float
+    """Start, including jitter, and time of the decision."""
+    end_by: float | None
+    """Deadline of the firing's sweep."""
+    outside: str | None = None
+    """Reason why the firing is outside of the window, if it is."""
+
+    def may_start(self, now: float) -> bool:
+        """Whether the firing is in the window, which has not ended."""
+        return self.outside is None and (self.end_by is None or now < self.end_by)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document, with times in the schedule's time zone."""
+        times = {key: self.definition.in_json(getattr(self, key)) for key in ("due", "starts", "end_by")}
+        return {"schedule": self.definition.name, **times}
 
 
 class OutsideWindow(ValueError):
@@ -203,13 +222,8 @@ class OutsideWindow(ValueError):
 def load_definitions(
     config_dirs: Sequence[Path], now: float, only: Sequence[str] | None = None, enable: Sequence[str] = ()
 ) -> dict[str, Definition]:
-    """Load all schedules, by name.
-
-    Args:
-        config_dirs: Users' folders of configs, which come before the built-in ones.
-        now: Current time, in seconds since 1970.
-        only: Names of the schedules to return; default: all.
-        enable: Names of schedules to enable whatever their files say.
+    """Load the schedules with the names ``only`` (default: all), by name. Those in ``enable`` are enabled whatever
+    their files say.
 
     Raises:
         ConfigError: Names every mistake in any file, one a line.

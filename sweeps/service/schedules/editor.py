@@ -19,9 +19,9 @@ from sweeps.errors import ConfigError, Conflict, UnknownName, UserError, raise_m
 from sweeps.report.plan_summary import PlanPreview
 from sweeps.service.audit import Audit
 from sweeps.service.auth.permissions import Principal, check_priority, project_of, visible
-from sweeps.service.schedules.definition import Definition, find_definition
+from sweeps.service.schedules.definition import Coming, Definition, find_definition
 from sweeps.service.schedules.firing import forget
-from sweeps.service.schedules.overview import Coming, coming
+from sweeps.service.schedules.overview import coming
 from sweeps.service.schedules.saved import Owner, SavedSchedules, Version
 from sweeps.service.schedules.schedule_file import description_of, enabled_text, read_schedule, write_schedule
 from sweeps.service.schedules.scheduler import Scheduler

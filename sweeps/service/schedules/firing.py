@@ -16,9 +16,10 @@ Effects of changes to a schedule, from the moment at which a service notices the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice, takewhile
+from typing import Any
 
 from sqlalchemy import Connection, Engine, RowMapping, delete, func, insert, select, update
 
@@ -27,7 +28,7 @@ from sweeps.service.database.engine import CLAIMING, lock, writing
 from sweeps.service.queue import jobs
 from sweeps.service.queue.job_requests import Run
 from sweeps.service.queue.jobs import Job
-from sweeps.service.schedules.definition import Definition, OutsideWindow
+from sweeps.service.schedules.definition import Coming, Definition, OutsideWindow
 
 DAY_S = 86400.0
 QUEUED, SKIPPED, MISSED = "queued", "skipped", "missed"
@@ -57,22 +58,6 @@ class Firing:
     reason: str | None = None
 
 
-@dataclass(frozen=True)
-class _Pending:
-    """A firing that is not yet decided."""
-
-    due: float
-    ready: float
-    """Time of the decision: the start including jitter."""
-    end: float | None
-    """Deadline of the firing's sweep."""
-    outside: str | None = None
-    """Reason why the firing is outside of the window, if it is."""
-
-    def may_start(self, now: float) -> bool:
-        return self.outside is None and (self.end is None or now < self.end)
-
-
 def is_as_defined(row: RowMapping, definition: Definition) -> bool:
     """Whether a schedule's definition matches its row in ``schedules``."""
     return all(row[key] == value for key, value in _settings(definition).items())
@@ -80,18 +65,12 @@ def is_as_defined(row: RowMapping, definition: Definition) -> bool:
 
 def next_decision(definition: Definition, decided: float) -> float:
     """Return the time of the next decision; infinite if there is none."""
-    first = next(_in_turn(definition, decided), None)
-    return math.inf if first is None else first.ready
+    first = next(definition.firings(decided), None)
+    return math.inf if first is None else first.starts
 
 
 def decide(engine: Engine, definition: Definition, now: float, service: str | None = None) -> list[Firing]:
     """Decide the outcomes of a schedule's firings up to now, and queue their sweeps.
-
-    Args:
-        engine: The service's database.
-        definition: The schedule.
-        now: Current time.
-        service: Id of this service.
 
     Returns:
         The decided firings; with ``missed: all`` at most ``BATCH`` at a time. A firing that may be blocked by a sweep
@@ -107,8 +86,7 @@ def decide(engine: Engine, definition: Definition, now: float, service: str | No
         if is_as_defined(row, definition):
             return decisions.pending(row["decided"]) if enabled else []
         firings = decisions.rest(row, None if enabled else "the schedule was disabled")
-        own = update(_schedules).where(_schedules.c.name == definition.name)
-        connection.execute(own.values(decided=now, **_settings(definition)))
+        _set_row(connection, definition.name, decided=now, **_settings(definition))
         return firings
 
 
@@ -120,7 +98,7 @@ def undo_ahead(engine: Engine, definition: Definition, now: float) -> None:
             return  # another service has just done so
         own = _firings.c.schedule == definition.name
         connection.execute(delete(_firings).where(own, _firings.c.due > now, _firings.c.job.is_(None)))
-        connection.execute(update(_schedules).where(_schedules.c.name == definition.name).values(decided=now))
+        _set_row(connection, definition.name, decided=now)
 
 
 def retire(engine: Engine, definition: Definition, now: float, service: str | None = None) -> list[Firing]:
@@ -130,21 +108,13 @@ def retire(engine: Engine, definition: Definition, now: float, service: str | No
         if row is None:
             return []
         firings = _Decisions(connection, definition, now, service).rest(row, "the schedule was removed")
-        own = update(_schedules).where(_schedules.c.name == definition.name)
-        connection.execute(own.values(decided=now, enabled=False))
+        _set_row(connection, definition.name, decided=now, enabled=False)
         return firings
 
 
 def fire_now(connection: Connection, definition: Definition, now: float, user: str | None = None) -> Job:
-    """Queue a firing in addition to those of the cron line, regardless of the window. It starts after a running sweep
-    of the schedule.
-
-    Args:
-        connection: A writing transaction.
-        definition: The schedule.
-        now: Current time.
-        user: User of the sweep; default: the schedule's user.
-    """
+    """Queue a firing in addition to those of the cron line, regardless of the window, for this user or the schedule's.
+    It starts after a running sweep of the schedule."""
     try:
         end = definition.window_end(now)
     except OutsideWindow:
@@ -155,13 +125,7 @@ def fire_now(connection: Connection, definition: Definition, now: float, user: s
 def remove_old(engine: Engine, now: float, keep_days: float) -> int:
     """Remove old firings, and return their number. They are not decided again, since ``schedules.decided`` is later;
     this time, instead of a clock that may be wrong, determines which firings are old. The newest firing of each
-    schedule is kept.
-
-    Args:
-        engine: The service's database.
-        now: Current time.
-        keep_days: Days for which firings are kept.
-    """
+    schedule is kept."""
     removed = 0
     with engine.connect() as connection:
         newest = select(_schedules.c.name, _schedules.c.decided, func.max(_firings.c.due)).join(
@@ -177,12 +141,7 @@ def remove_old(engine: Engine, now: float, keep_days: float) -> int:
 
 
 def forget(engine: Engine, names: Sequence[str]) -> None:
-    """Remove the firings and nights of schedules, so that a user who later takes the same name does not see them.
-
-    Args:
-        engine: The service's database.
-        names: Names of the schedules.
-    """
+    """Remove the firings and nights of schedules, so that a user who later takes the same name does not see them."""
     if not names:
         return
     with writing(engine) as connection:
@@ -198,18 +157,18 @@ class _Decisions:
 
     def pending(self, decided: float) -> list[Firing]:
         """Decide all firings that are due by now."""
-        ready = takewhile(lambda each: each.ready <= self._now, _in_turn(self._definition, decided))
+        ready = takewhile(lambda each: each.starts <= self._now, self._definition.firings(decided))
         limit = BATCH if self._definition.schedule.missed == "all" else None
         due = list(islice(ready, limit))
         new = self._undecided(due, decided)
         firings = self._decide(new, may_wait=True)
         waits = len(firings) < len(new)
         if firings or (due and not waits):
-            own = update(_schedules).where(_schedules.c.name == self._definition.name)
-            self._connection.execute(own.values(decided=firings[-1].due if waits else due[-1].due))
+            decided = firings[-1].due if waits else due[-1].due
+            _set_row(self._connection, self._definition.name, decided=decided)
         return firings
 
-    def _undecided(self, due: list[_Pending], decided: float) -> list[_Pending]:
+    def _undecided(self, due: list[Coming], decided: float) -> list[Coming]:
         """Return the firings that were not already decided by a clock that was ahead."""
         statement = select(_firings.c.due).where(_firings.c.schedule == self._definition.name, _firings.c.due > decided)
         ahead = set(self._connection.execute(statement).scalars()) if due else set()
@@ -222,13 +181,13 @@ class _Decisions:
             return []
         former = replace(self._definition.schedule, cron=row["cron"], timezone=row["timezone"])
         self._definition = replace(self._definition, schedule=former)
-        due = list(takewhile(lambda each: each.due <= self._now, _in_turn(self._definition, row["decided"])))
-        if missed_reason is None:
-            return self._decide(self._undecided(due, row["decided"]), may_wait=False)
+        due = list(takewhile(lambda each: each.due <= self._now, self._definition.firings(row["decided"])))
         new = self._undecided(due, row["decided"])
+        if missed_reason is None:
+            return self._decide(new, may_wait=False)
         return self._write([self._firing(each, MISSED, missed_reason) for each in new])
 
-    def _decide(self, pending: list[_Pending], *, may_wait: bool) -> list[Firing]:
+    def _decide(self, pending: list[Coming], *, may_wait: bool) -> list[Firing]:
         latest = max((each.due for each in pending if each.may_start(self._now)), default=math.inf)
         unfinished = self._unfinished()
         firings = []
@@ -246,7 +205,7 @@ class _Decisions:
                 if self._definition.schedule.overlap == "stop_old":
                     self._stop(unfinished, each)
                     unfinished.clear()
-                job = _submit(self._connection, self._definition, each.due, self._now, each.end)
+                job = _submit(self._connection, self._definition, each.due, self._now, each.end_by)
                 unfinished.append(job)
                 firings.append(self._firing(each, QUEUED, job=job.id))
         return self._write(firings)
@@ -260,11 +219,11 @@ class _Decisions:
         states = [jobs.QUEUED, jobs.RUNNING]
         return jobs.query(self._connection, states=states, schedule=self._definition.name)
 
-    def _missed(self, each: _Pending, latest: float) -> str | None:
+    def _missed(self, each: Coming, latest: float) -> str | None:
         schedule = self._definition.schedule
         if not each.may_start(self._now):
             return "no service was up in its window"
-        if self._now - each.ready <= schedule.grace_s or schedule.missed == "all":
+        if self._now - each.starts <= schedule.grace_s or schedule.missed == "all":
             return None
         if schedule.missed == "none":
             return "no service was up"
@@ -284,7 +243,7 @@ class _Decisions:
             return False
         return job.started < started and self._now < started + SETTLED_AFTER_S
 
-    def _stop(self, unfinished: list[Job], by: _Pending) -> None:
+    def _stop(self, unfinished: list[Job], by: Coming) -> None:
         for job in unfinished:
             if job.state == jobs.QUEUED:
                 why = f"the firing of {self._definition.name} at {self._definition.shown(by.due)} takes its place"
@@ -292,7 +251,7 @@ class _Decisions:
             else:
                 jobs.request_stop(self._connection, job.id, self._now)
 
-    def _firing(self, each: _Pending, outcome: str, reason: str | None = None, job: int | None = None) -> Firing:
+    def _firing(self, each: Coming, outcome: str, reason: str | None = None, job: int | None = None) -> Firing:
         return Firing(schedule=self._definition.name, due=each.due, outcome=outcome, job=job, reason=reason)
 
     def _write(self, firings: list[Firing]) -> list[Firing]:
@@ -313,17 +272,8 @@ def _locked_row(connection: Connection, name: str) -> RowMapping | None:
     return connection.execute(statement).mappings().one_or_none()
 
 
-def _in_turn(definition: Definition, decided: float) -> Iterator[_Pending]:
-    """Yield undecided firings in order; a later firing waits, so that jitter does not change the order."""
-    ready = -math.inf
-    for due in definition.line.after(decided):
-        try:
-            end = definition.window_end(due)
-            ready = max(ready, definition.starts(due))
-            yield _Pending(due, ready, end)
-        except OutsideWindow as error:
-            ready = max(ready, due)
-            yield _Pending(due, ready, None, str(error))
+def _set_row(connection: Connection, name: str, **values: Any) -> None:
+    connection.execute(update(_schedules).where(_schedules.c.name == name).values(**values))
 
 
 def _submit(

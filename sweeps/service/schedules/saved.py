@@ -74,11 +74,8 @@ class SavedSchedules:
     """The schedules of a folder. Any number of processes of a machine may use it."""
 
     def __init__(self, folder: Path) -> None:
-        """
-        Args:
-            folder: The folder; created when the first schedule is saved.
-        """
         self.folder = folder
+        """The folder; created when the first schedule is saved."""
 
     def names(self) -> list[str]:
         """Return the names of all saved schedules."""
@@ -176,7 +173,7 @@ class SavedSchedules:
         return own[KEPT_REMOVED:]
 
     def _conflict(self, name: str, present: str | None) -> str:
-        last = self.versions(name)[0] if self.versions(name) else None
+        last = next(iter(self.versions(name)), None)
         who = f" by {last.user}" if last is not None and last.user else ""
         if present is None:
             return f"{name} was removed{who} since you opened it; save it again to create it again"
@@ -233,12 +230,6 @@ def with_saved(
     The sweeps of saved schedules are not composed here, since anybody who may run sweeps may save a schedule: they are
     composed when a schedule is saved, and again before a sweep starts.
 
-    Args:
-        definitions: The operator's schedules, by name.
-        saved: The saved ones.
-        define: Makes the definition of a saved schedule.
-        now: Current time.
-
     Returns:
         All schedules, by name, and the mistakes in files that are left out, by name.
     """
@@ -263,14 +254,8 @@ def with_saved(
 def define_saved(
     operators: Mapping[str, Definition], config_dirs: Sequence[Path], placed: Sequence[str], schedule: Schedule
 ) -> Definition:
-    """Return the definition of a saved schedule.
-
-    Args:
-        operators: The operator's schedules, by name.
-        config_dirs: Users' folders of configs.
-        placed: Overrides that the service adds, such as its output folder.
-        schedule: The schedule.
-    """
+    """Return the definition of a saved schedule; ``placed`` are overrides that the service adds, such as its output
+    folder."""
     replaces = operators.get(schedule.name)
     return Definition(schedule, tuple(config_dirs), is_saved=True, replaces=replaces, placed=tuple(placed))
 

@@ -26,13 +26,8 @@ _SCHEDULE = TypeAdapter(Schedule)
 
 
 def enabled_text(definition: Definition, text: str | None, *, is_enabled: bool) -> str | None:
-    """Return the YAML of a schedule that is paused or resumed; None if the operator's own file says the same.
-
-    Args:
-        definition: The schedule.
-        text: Saved file of the schedule, if there is one.
-        is_enabled: Whether it fires.
-    """
+    """Return the YAML of a schedule that is paused or resumed, from its saved file (``text``) if there is one; None if
+    the operator's own file says the same."""
     own = definition.replaces
     if own is not None and replace(definition.schedule, enabled=is_enabled) == own.schedule:
         return None
@@ -50,12 +45,7 @@ def is_pause(text: str) -> bool:
 
 
 def read_schedule(text: str, name: str, operators: Schedule | None = None) -> Schedule:
-    """Return the schedule of a saved file.
-
-    Args:
-        text: The YAML.
-        name: Name of the schedule.
-        operators: The operator's schedule of that name, which the file may pause.
+    """Return the schedule of a saved file, which may pause the operator's schedule of that name.
 
     Raises:
         ConfigError: Names every mistake, one a line.
@@ -70,12 +60,7 @@ def read_schedule(text: str, name: str, operators: Schedule | None = None) -> Sc
 
 
 def write_schedule(schedule: Schedule, description: str) -> str:
-    """Return the YAML of a schedule, without defaults.
-
-    Args:
-        schedule: The schedule.
-        description: First line of the file.
-    """
+    """Return the YAML of a schedule, without defaults; its first line is the description."""
     document: dict[str, Any] = _SCHEDULE.dump_python(schedule, mode="json", exclude_defaults=True)
     document.setdefault("enabled", True)
     body = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)

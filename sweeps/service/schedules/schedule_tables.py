@@ -18,12 +18,7 @@ STYLES = {"first": "green", "promoted": "green", "regression": "red", "failed": 
 
 
 def print_schedules(schedules: Sequence[Document], console: Console) -> None:
-    """Print a table of schedules.
-
-    Args:
-        schedules: Documents of ``ScheduleState.as_json``.
-        console: Console to print to.
-    """
+    """Print a table of schedules from the documents of ``ScheduleState.as_json``."""
     if not schedules:
         console.print("There are no schedules. Write one: schedule/NAME.yaml in a folder given with --config-dir")
         return
@@ -48,33 +43,20 @@ def print_schedules(schedules: Sequence[Document], console: Console) -> None:
 
 
 def print_coming(firings: Sequence[Document], disabled: Sequence[str], console: Console) -> None:
-    """Print a table of coming firings.
-
-    Args:
-        firings: Documents of ``Coming.as_json``.
-        disabled: Names of schedules that have none because they are disabled.
-        console: Console to print to.
-    """
+    """Print a table of coming firings from the documents of ``Coming.as_json``; ``disabled`` schedules have none."""
     if not firings:
         console.print("There are no coming firings.")
     for name in disabled:
         console.print(f"{name} is disabled. `python -m sweeps schedule resume {name}` enables it.")
-    if not firings:
-        return
-    table = plain_table("schedule", "due", "starts", "ended by", whole=("schedule",))
-    for each in firings:
-        table.add_row(each["schedule"], _shown(each["due"]), _shown(each["starts"]), _shown(each["end_by"]))
-    console.print(table)
+    if firings:
+        table = plain_table("schedule", "due", "starts", "ended by", whole=("schedule",))
+        for each in firings:
+            table.add_row(each["schedule"], _shown(each["due"]), _shown(each["starts"]), _shown(each["end_by"]))
+        console.print(table)
 
 
 def print_versions(name: str, versions: Sequence[Document], console: Console) -> None:
-    """Print the saved versions of a schedule, each with its differences from the previous one.
-
-    Args:
-        name: Name of the schedule.
-        versions: Documents of ``Version``, the newest first.
-        console: Console to print to.
-    """
+    """Print the saved versions of a schedule, newest first, each with its differences from the previous one."""
     if not versions:
         console.print(f"{name} is the operator's own file, and was never changed through the service.", markup=False)
     texts = [*(each["text"] for each in versions), None]
@@ -87,13 +69,7 @@ def print_versions(name: str, versions: Sequence[Document], console: Console) ->
 
 
 def print_nights(schedule: str, nights: Sequence[Document], console: Console) -> None:
-    """Print a table of nights.
-
-    Args:
-        schedule: Name of the schedule.
-        nights: Documents of ``Night.as_json``, oldest first.
-        console: Console to print to.
-    """
+    """Print a table of a schedule's nights, oldest first, from the documents of ``Night.as_json``."""
     if not nights:
         console.print(
             f"{schedule} has had no nights; a service runs them if the schedule has a section `nights`.",

@@ -31,7 +31,7 @@ from sweeps.service.schedules.firing import (
     undo_ahead,
 )
 from sweeps.service.schedules.overview import coming
-from sweeps.service.schedules.saved import SavedSchedules, define_saved, with_saved
+from sweeps.service.schedules.saved import FOLDER, SavedSchedules, define_saved, with_saved
 from sweeps.service.service_log import logged_about
 from sweeps.service.surroundings import Surroundings
 
@@ -62,7 +62,7 @@ class Scheduler(Poller):
             service: The service.
             number: Id of the service.
             queued: Called when sweeps were queued.
-            saved: Schedules that are saved through the service; default: none.
+            saved: Schedules that are saved through the service; default: those in its folder.
             placed: Overrides that the service adds to the saved ones.
 
         Raises:
@@ -72,7 +72,8 @@ class Scheduler(Poller):
         super().__init__("scheduler", service.clock, self.poll, RETRY_AFTER_S)
         self._engine, self._clock, self._config_dirs = service.database, service.clock, service.config_dirs
         self._config, self._service, self._queued = service.config, number, queued
-        self._saved, self._placed, self._loading = saved, placed, threading.Lock()
+        self._saved = saved or SavedSchedules(service.config.folder / FOLDER)
+        self._placed, self._loading = placed, threading.Lock()
         self._files, self._saved_files = self._file_states(), self._saved_states()
         self.own = self._load()
         """The operator's schedules by name, as last loaded without mistakes; saved ones may replace them."""
@@ -199,10 +200,7 @@ class Scheduler(Poller):
 
     def _take_saved(self) -> None:
         """Add the saved schedules to the operator's; one with a mistake keeps its previous definition."""
-        definitions = dict(self.own)
-        mistakes: dict[str, str] = {}
-        if self._saved is not None:
-            definitions, mistakes = with_saved(self.own, self._saved, self.saved_definition, self._clock.now())
+        definitions, mistakes = with_saved(self.own, self._saved, self.saved_definition, self._clock.now())
         for name, mistake in mistakes.items():
             logger.error("a saved schedule has mistakes: %s", mistake)
             if name in self.definitions and self.definitions[name].is_saved:
@@ -219,7 +217,7 @@ class Scheduler(Poller):
         return _states(path for folder in folders for path in (folder / GROUP).glob("*.yaml"))
 
     def _saved_states(self) -> _Files:
-        return [] if self._saved is None else _states(self._saved.folder.glob("*.yaml"))
+        return _states(self._saved.folder.glob("*.yaml"))
 
 
 def _states(paths: Iterable[Path]) -> _Files:
