@@ -16,7 +16,7 @@ import pytest
 from sweeps.constants import TAG_LANES
 from sweeps.doctor.finding import Finding
 from sweeps.driver import changing_capacity as capacity
-from sweeps.driver import leaving_nodes, requests
+from sweeps.driver import requests
 from sweeps.driver.changing_capacity import Capacity
 from sweeps.driver.requests import RequestHandler
 from sweeps.plan.plan import make_plan
@@ -40,7 +40,7 @@ class Cluster:
         monkeypatch.setattr(capacity, "LOOK_EVERY_S", 0.01)
         monkeypatch.setattr(capacity, "alive_nodes", lambda: list(self.nodes))
         self.leaving: dict[str, float | None] = {}
-        monkeypatch.setattr(leaving_nodes, "draining_nodes", lambda: dict(self.leaving))
+        monkeypatch.setattr(capacity, "draining_nodes", lambda: dict(self.leaving))
         monkeypatch.setattr(capacity, "nodes_to_come", lambda *_: [])
         monkeypatch.setattr(capacity, "unfit_nodes", lambda *_: self.unfit)
         overrides = ["conf=digits", "search.num_trials=100", "cluster=auto", f"output_dir={folder}"]
