@@ -32,7 +32,7 @@ def calls(
 ) -> Callable[Concatenate[Any, P], ray.ObjectRef[T]]:
     """Return a side's method that calls a method of the broker, without waiting for the answer."""
 
-    def method_of_side(side: Side, *arguments: P.args, **named: P.kwargs) -> ray.ObjectRef[T]:
+    def method_of_side(side: Side, /, *arguments: P.args, **named: P.kwargs) -> ray.ObjectRef[T]:
         return call(getattr(side.broker, method.__name__), *arguments, **named)
 
     return method_of_side
@@ -41,7 +41,7 @@ def calls(
 def asks(method: Callable[Concatenate[Broker, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
     """Return a side's method that calls a method of the broker, and waits for the answer."""
 
-    def method_of_side(side: Side, *arguments: P.args, **named: P.kwargs) -> T:
+    def method_of_side(side: Side, /, *arguments: P.args, **named: P.kwargs) -> T:
         answer: T = ray.get(call(getattr(side.broker, method.__name__), *arguments, **named))
         return answer
 

@@ -36,7 +36,7 @@ def tells(
     """Return a method of ``DriverSide`` that tells the broker something about the whole sweep; see
     ``DriverSide.tell``."""
 
-    def method_of_side(side: DriverSide, *arguments: P.args, **named: P.kwargs) -> None:
+    def method_of_side(side: DriverSide, /, *arguments: P.args, **named: P.kwargs) -> None:
         side.tell(matter, method, *arguments, **named)
 
     return method_of_side
