@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from sweeps.compat.ray_core import draining_nodes
 from sweeps.constants import TAG_LANES
 from sweeps.doctor.doctor import unfit_nodes
-from sweeps.driver.leaving_nodes import LeavingNodes
 from sweeps.driver.session import Session
 from sweeps.errors import DoesNotFit
 from sweeps.plan.plan import Plan
@@ -18,6 +19,7 @@ from sweeps.runtime.cluster import alive_nodes
 from sweeps.runtime.node_resources import Resources, node_id, without_nodes
 from sweeps.runtime.trials_at_once import Fit, fit
 from sweeps.search.schedulers.places import Places
+from sweeps.texts.wording import counted
 
 LOOK_EVERY_S = 2.0
 """Seconds between two checks of the cluster's nodes."""
@@ -51,7 +53,8 @@ class Capacity:
     def __init__(self, plan: Plan, session: Session, places: Places):
         self._plan, self._state, self._places, self._broker = plan, session.state, places, session.broker
         self._known = _by_id(alive_nodes())
-        self._leaving = LeavingNodes()
+        self._leaving: set[str] = set()
+        """Ids of the nodes whose departure has been announced."""
         self._recorder = session.recorder
         self._avoided = session.state.fit.avoided()
         self._done = threading.Event()
@@ -91,8 +94,7 @@ class Capacity:
 
     @property
     def _at_once(self) -> str:
-        number = self._state.concurrent
-        return f"{number} trial{'s'[: number != 1]} at once"
+        return f"{counted(self._state.concurrent, 'trial')} at once"
 
     def _run(self) -> None:
         is_blind = False
@@ -109,8 +111,9 @@ class Capacity:
     def _look(self) -> None:
         while not self._state.suspected.empty():
             self._check(self._state.suspected.get())
-        if leaving := self._leaving.announced():
-            self._leave(leaving)
+        if leaving := {node: ends for node, ends in draining_nodes().items() if node not in self._leaving}:
+            self._leaving |= leaving.keys()
+            self._leave({node: _announcement(ends) for node, ends in leaving.items()})
         if self._state.fit.finds_lanes and not self._state.has_found_lanes:
             self._find_lanes()
         nodes = _by_id(alive_nodes())
@@ -129,7 +132,7 @@ class Capacity:
         with contextlib.suppress(DoesNotFit):  # nodes have just left, and ``_changed`` announces that
             self.refit()
         if reason is not None:
-            found = f"{number} trial{'s'[: number > 1]} a worker group: {reason}"
+            found = f"{counted(number, 'trial')} a worker group: {reason}"
             state.announce(f"scaling.trials_per_group=auto: {found}; {self._at_once}")
             self._recorder.attach({}, {TAG_LANES: found})
 
@@ -141,16 +144,14 @@ class Capacity:
         """
         state = self._state
         state.excluded_nodes = (*state.excluded_nodes, *leaving)
-        if not self._refit_and_tell(f"{len(leaving)} node{'s'[: len(leaving) > 1]} will leave the cluster"):
+        if not self._refit_and_tell(f"{counted(len(leaving), 'node')} will leave the cluster"):
             self._avoided = state.fit.leaving_out(state.excluded_nodes).avoided()  # the trials wait for others
             self._broker.avoid(self._avoided)
         self._broker.nodes_leave(leaving)
 
     def _changed(self, joined: Collection[str], left: Collection[str]) -> None:
         numbers = ((len(joined), "joined"), (len(left), "left"))
-        self._refit_and_tell(
-            " and ".join(f"{number} node{'s'[: number > 1]} {verb}" for number, verb in numbers if number)
-        )
+        self._refit_and_tell(" and ".join(f"{counted(number, 'node')} {verb}" for number, verb in numbers if number))
 
     def _refit_and_tell(self, what: str) -> bool:
         """Recompute the limit after a change of the cluster and announce it; return whether any trial can be placed.
@@ -188,6 +189,11 @@ class Capacity:
             state.announce(f"the nodes of a failed trial could not be checked: {error}")
         finally:
             self._broker.avoid(self._avoided, nodes)
+
+
+def _announcement(ends: float | None) -> str:
+    """Describe when a node leaves the cluster, given the Unix time of its end if that is known."""
+    return "leaves the cluster" if ends is None else f"leaves the cluster in {max(0.0, ends - time.time()):.0f} s"
 
 
 def _by_id(nodes: Sequence[Resources]) -> dict[str, Resources]:

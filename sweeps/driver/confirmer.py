@@ -13,6 +13,7 @@ from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.plan.plan import Plan
 from sweeps.search.confirmation_race import MAX_RUNS, MIN_RUNS, Race, race
+from sweeps.texts.wording import counted
 from sweeps.tracking.confirmation_record import Confirmation, Contender, to_text
 
 CONFIDENCE = 0.95
@@ -96,7 +97,7 @@ class Confirmer:
         winner = now.in_race[0] if now.in_race and not now.next else None
         if now.next:
             ended = sum(each.has_ended for each in self._state.repeats)
-            reason = f"{reason or 'it continues'}; {ended} repeat{'s'[: ended != 1]} ended"
+            reason = f"{reason or 'it continues'}; {counted(ended, 'repeat')} ended"
         elif winner is None:
             reason = "a repeat of every contender failed"
         else:

@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePosixPath
 
@@ -127,21 +127,16 @@ def bring_reports(plan: Plan, earlier: SweepRecord | None) -> None:
     known |= exploits_of_trials(plan.folder, plan.name)
     trials = plan.store / "trials"
     try:
-        names = [*trials.names()]
-        for trial, exploits in sorted({trial_and_exploits(name) for name in names}):
-            if exploits > known.get(trial, -1):
-                checkpoint_folder(trials, trial, exploits).remove_all()
+        owners = {name: trial_and_exploits(name) for name in trials.names()}
+        lost = {(trial, exploits) for trial, exploits in owners.values() if exploits > known.get(trial, -1)}
+        for trial, exploits in sorted(lost):
+            checkpoint_folder(trials, trial, exploits).remove_all()
         shutil.rmtree(plan.folder / "trials", ignore_errors=True)
-        logs = [name for name in names if _is_known_log(name, known)]
+        logs = [name for name in owners if PurePosixPath(name).name == REPORT_LOG_FILE and owners[name] not in lost]
         with ThreadPoolExecutor(REQUESTS_AT_ONCE) as threads:
             list(threads.map(lambda name: trials.download(name, plan.folder / "trials" / name), logs))
     except OSError as error:
         raise SweepsError(f"{plan.store}: does not answer ({_first_line(error)})") from error
-
-
-def _is_known_log(name: str, known: Mapping[str, float]) -> bool:
-    trial, exploits = trial_and_exploits(name)
-    return PurePosixPath(name).name == REPORT_LOG_FILE and exploits <= known.get(trial, -1)
 
 
 def _first_line(error: OSError) -> str:

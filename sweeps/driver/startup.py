@@ -79,7 +79,7 @@ def place(plan: Plan, view: View, cluster: Connection) -> Fit:
         view.starting(f"{plan.name}: leaves out {finding.where}: {finding.found}")
     coming = nodes_to_come(config.cluster, nodes)
     if coming:
-        has = f"{describe_resources(nodes)} on {len(nodes)} node{'s'[: len(nodes) > 1]}"
+        has = f"{describe_resources(nodes)} on {counted(len(nodes), 'node')}"
         view.starting(f"{plan.name}: the cluster has {has}; its autoscaler may add {describe_nodes(coming)}")
     try:
         trials = fit(config, plan.scalings, [*nodes, *coming])

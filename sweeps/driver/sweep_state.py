@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from sweeps.search.advisors.memory import MemoryEstimate
     from sweeps.tracking.record import SweepRecord, TrialRecord
 
-UNFINISHED = ("running", "stopped")
-"""Recorded states of trials that continue when their sweep is resumed, unless a person has stopped them for good."""
-
 
 class View(Protocol):
     """Shows a running sweep to a person."""
@@ -113,13 +110,8 @@ class SweepState:
         """Copy of the current list of trials, which other threads cannot change while it is read."""
         return [*self.trials.values()]
 
-    @property
-    def searched(self) -> list[TrialStatus]:
-        """The trials of the search itself, without those of its stages and the repeats of the best ones."""
-        return self.trials_of(None)
-
-    def trials_of(self, stage: PlannedStage | None) -> list[TrialStatus]:
-        """The trials of a stage of the search, or of the search after its stages."""
+    def trials_of(self, stage: PlannedStage | None = None) -> list[TrialStatus]:
+        """The trials of a stage of the search, or of the search after its stages, without repeats of the best ones."""
         number = stage.number if stage is not None else None
         return [each for each in self.all_trials if each.repeat_of is None and each.stage == number]
 
@@ -217,18 +209,14 @@ class SweepState:
             return False
         return other.values is None or self.objectives.dominates(one.values, other.values)
 
-    def candidates(self) -> list[TrialStatus]:
-        """Return the trials that can be the best, including pruned ones, whose values are those of a real
-        checkpoint."""
-        return self.candidates_of(None)
-
-    def candidates_of(self, stage: PlannedStage | None) -> list[TrialStatus]:
-        """Return the trials of a stage, or of the search after its stages, that can be the best."""
+    def candidates(self, stage: PlannedStage | None = None) -> list[TrialStatus]:
+        """Return the trials of a stage, or of the search after its stages, that can be the best, including pruned ones,
+        whose values are those of a real checkpoint."""
         return [status for status in self.all_trials if self._may_be_best(status, stage)]
 
     def ranked(self, stage: PlannedStage | None) -> list[TrialStatus]:
-        """The trials of ``candidates_of`` with a finite value, best first."""
-        valued = [each for each in self.candidates_of(stage) if each.value is not None and math.isfinite(each.value)]
+        """The ``candidates`` with a finite value, best first."""
+        valued = [each for each in self.candidates(stage) if each.value is not None and math.isfinite(each.value)]
         return sorted(valued, key=lambda each: (self.objectives.loss(each.value or 0.0), each.trial))
 
     def _may_be_best(self, status: TrialStatus, stage: PlannedStage | None) -> bool:
@@ -240,11 +228,7 @@ class SweepState:
         """Describe the values of the objectives, as ``eval/loss 1.234``."""
         return ", ".join(f"{metric} {value:.4g}" for metric, value in zip(self.objectives.metrics, values, strict=True))
 
-    def counts(self) -> dict[str, int]:
-        """Number of trials of the search in each state, excluding those of its stages."""
-        return self.counts_of(None)
-
-    def counts_of(self, stage: PlannedStage | None) -> dict[str, int]:
+    def counts(self, stage: PlannedStage | None = None) -> dict[str, int]:
         """Number of trials in each state, of a stage or of the search after its stages."""
         counts = dict.fromkeys(("finished", "pruned", "failed", "running", "stopped"), 0)
         for status in self.trials_of(stage):
@@ -254,7 +238,7 @@ class SweepState:
 
     def ended_count(self) -> int:
         """Number of trials of the search that have ended."""
-        return sum(status.has_ended for status in self.searched)
+        return sum(status.has_ended for status in self.trials_of())
 
     @property
     def progress(self) -> str:
@@ -278,7 +262,7 @@ class SweepState:
         if self.shutdown.interrupts_trials():
             return False
         waits = any(each.state == "waiting" for each in self.all_trials)
-        return waits or self.stage is not None or self.to_repeat > 0 or len(self.searched) < self.num_trials
+        return waits or self.stage is not None or self.to_repeat > 0 or len(self.trials_of()) < self.num_trials
 
     @property
     def wall_s(self) -> float:
@@ -293,7 +277,7 @@ class SweepState:
 def _status_of(trial: TrialRecord) -> TrialStatus:
     """Status of a trial of an earlier session."""
     # "running" also stands for a trial whose driver died while restarting it only to stop it for good.
-    unfinished = trial.state in UNFINISHED and (trial.state == "running" or not trial.stopped_for_good)
+    unfinished = trial.state == "running" or (trial.state == "stopped" and not trial.stopped_for_good)
     return TrialStatus(
         trial.trial,
         trial.params,

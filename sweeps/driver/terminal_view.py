@@ -19,8 +19,6 @@ from sweeps.texts.wording import counted
 from sweeps.tracking.mlflow_texts import describe
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from sweeps.driver.sweep_state import SweepState
     from sweeps.driver.trial_status import TrialStatus
 
@@ -74,10 +72,8 @@ class LiveView:
         self._opened.enter_context(self._live)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._opened.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
 
     def starting(self, text: str) -> None:
         before = [Text(each) for each in self._started]
@@ -142,7 +138,7 @@ def progress_text(state: SweepState) -> Text:
     headline.append(f"{state.sweep}  ", style="bold")
     ended = state.ended_count()
     headline.append(f"{state.progress} trial{'s'[: state.planned_now != 1]}  ")
-    for name, count in state.counts_of(state.stage).items():
+    for name, count in state.counts(state.stage).items():
         if count:
             headline.append(f"{count} {name}  ", style=STATE_STYLES[name])
     headline.append(f"{duration(state.wall_s)} gone")

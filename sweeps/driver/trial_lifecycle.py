@@ -46,6 +46,7 @@ class Retried:
 
     trial: str
     reason: str
+    """Tune's reason, used only if the workers have given none."""
 
 
 @dataclass(frozen=True)
@@ -143,15 +144,6 @@ class TrialLifecycle:
         last_step = result.get(STEP, 0) if state == "pruned" else None
         for_good = state == "stopped" and not self._state.shutdown.interrupts_trials()
         self.queue(Finished(trial, state, error, last_step, for_good))
-
-    def retried(self, config: dict[str, Any], reason: str) -> None:
-        """Handle the failure of a trial that is started again in another actor.
-
-        Args:
-            config: The trial's config in Tune.
-            reason: Tune's reason, used only if the workers have given none.
-        """
-        self.queue(Retried(config[TRIAL], reason))
 
     def all_ended(self) -> None:
         """End the trials that Tune stopped together, without a callback for each."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from sweeps.search.schedulers.scheduler import Exploit
     from sweeps.tracking.artifact_uploader import CheckpointKind
     from sweeps.tracking.recorder import Recorder
-    from sweeps.worker_error import WorkerError
 
 
 class WorkerEvents:
@@ -121,9 +121,7 @@ class WorkerEvents:
             up_to: Last step to apply; default: all.
             after: Last step whose events were applied before, possibly except its checkpoint.
         """
-        for num_exploits, folder in enumerate(checkpoint_folders(self._state.folder / "trials", trial)):
-            if num_exploits < self._recorder.trials.exploits(trial):
-                continue  # all of it was recorded before the trial continued from another one's state
+        for num_exploits, folder in self._unrecorded_logs(trial):
             self._mend_report_log(folder)
             with self._state.lock:
                 self._record_exploit(trial, num_exploits)
@@ -137,11 +135,15 @@ class WorkerEvents:
         """Record reports of ended trials again, from their report logs, after the journal was damaged."""
         for status in self._state.all_trials:
             if status.has_ended:
-                folders = enumerate(checkpoint_folders(self._state.folder / "trials", status.trial))
-                for num_exploits, folder in folders:
-                    if num_exploits >= self._recorder.trials.exploits(status.trial):
-                        for event in read_report_log(str(folder), status.step):
-                            self._record_log(event, competes=isinstance(event, Report) and event.competes)
+                for _, folder in self._unrecorded_logs(status.trial):
+                    for event in read_report_log(str(folder), status.step):
+                        self._record_log(event, competes=isinstance(event, Report) and event.competes)
+
+    def _unrecorded_logs(self, trial: str) -> Iterator[tuple[int, Path]]:
+        """Yield the number of exploits and the folder of each report log of a trial, except those that were recorded
+        as a whole before the trial continued from another one's state."""
+        folders = checkpoint_folders(self._state.folder / "trials", trial)
+        return itertools.islice(enumerate(folders), self._recorder.trials.exploits(trial), None)
 
     def _mend_report_log(self, folder: Path) -> None:
         """Correct flipped bits in a report log, and report further damage."""
@@ -210,7 +212,8 @@ class WorkerEvents:
             self._state.suspected.put(event.suspected)
         attempt = self._record_break(status, event.timestamp_ms / 1000, error, moved=False)
         if event.failure is not None:
-            self._save_tracebacks(event.trial, attempt, [event.failure, *event.others])
+            text = traceback_text(event.trial, attempt, [event.failure, *event.others])
+            self._save(event.trial, traceback_name(attempt), text)
         for rank, record in enumerate(event.flight_records):
             if record is not None:
                 self._save(event.trial, flight_record_name(attempt, rank), record)
@@ -232,9 +235,6 @@ class WorkerEvents:
         status.failures.append(FailedAttempt(attempt=attempt, ended=ended, error=reason, moved=moved))
         self._recorder.trials.record_failures(status.trial, status.failures)
         return attempt
-
-    def _save_tracebacks(self, trial: str, attempt: int, errors: list[WorkerError]) -> None:
-        self._save(trial, traceback_name(attempt), traceback_text(trial, attempt, errors))
 
     def _save(self, trial: str, name: str, text: str) -> None:
         """Write a file into the trial's log folder, and attach it to the trial's run."""

@@ -22,8 +22,8 @@ class NotAttached(Exception):
     """Raised while a restarted broker has not received its predecessor's state from the driver."""
 
 
-Told = tuple[str, tuple[Any, ...]]
-"""Message of the driver for the whole sweep: the broker's method to call, and its arguments."""
+Told = tuple[str, tuple[Any, ...], dict[str, Any]]
+"""Message of the driver for the whole sweep: the broker's method to call, and its arguments by position and name."""
 
 
 @dataclass(frozen=True)

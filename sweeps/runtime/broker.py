@@ -322,8 +322,8 @@ class Broker(SharedSlots):
         Returns:
             All events so far, as ``drain`` does.
         """
-        for method, arguments in told:
-            await getattr(self, method)(*arguments)
+        for method, arguments, named in told:
+            await getattr(self, method)(*arguments, **named)
         for attempt in self._attempts.values():  # of this process, which looked dead only because of the network
             asked = [each for each in self._events if isinstance(each, Report | Ended)]
             attempt.forget_questions(

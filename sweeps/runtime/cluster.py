@@ -210,14 +210,6 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
             del os.environ[name]
 
 
-def _loopback_environment() -> dict[str, str]:
-    """Return the environment of a cluster on this machine only: Ray's processes and workers communicate over
-    loopback."""
-    from sweeps.compat.ray_core import LISTEN_ON_ALL
-
-    return {LISTEN_ON_ALL: "0", "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo"}
-
-
 def worker_environment(cluster: Cluster) -> dict[str, str]:
     """Return the environment of every process that Ray starts for a sweep."""
     environment = {
@@ -236,8 +228,12 @@ def worker_environment(cluster: Cluster) -> dict[str, str]:
         **{name: os.environ[name] for name in OF_THIS_USER if name in os.environ},
     }
     if cluster.address == "local":
+        from sweeps.compat.ray_core import LISTEN_ON_ALL
+
+        # Ray's processes and workers communicate over loopback.
+        environment |= {LISTEN_ON_ALL: "0", "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo"}
         # This machine is not preempted: without the watcher there is one process less for each worker group.
-        environment |= {**_loopback_environment(), "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
+        environment["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"
         environment["RAY_preload_python_modules"] = "sweeps.runtime.preloaded"
     return environment
 

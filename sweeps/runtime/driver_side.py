@@ -4,7 +4,7 @@ events."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec
 
 import ray
@@ -28,6 +28,18 @@ ANSWERS_WITHIN_S = 30.0
 """Maximum seconds for the answer of a broker that is alive; a busy machine may be slow."""
 LATE_S = 1.0
 """Maximum seconds to wait for a late answer of the broker before the driver continues with other work."""
+
+
+def tells(
+    matter: str, method: Callable[Concatenate[Broker, P], Coroutine[Any, Any, None]]
+) -> Callable[Concatenate[Any, P], None]:
+    """Return a method of ``DriverSide`` that tells the broker something about the whole sweep; see
+    ``DriverSide.tell``."""
+
+    def method_of_side(side: DriverSide, /, *arguments: P.args, **named: P.kwargs) -> None:
+        side.tell(matter, method, *arguments, **named)
+
+    return method_of_side
 
 
 class DriverSide:
@@ -57,60 +69,30 @@ class DriverSide:
 
     # --- what applies to the whole sweep, and is told to a new process again ----------------------------------
 
-    def stop_all(self) -> None:
-        """Ask every trial, including later ones, to stop after a checkpoint."""
-        self._tell("stop", Broker.stop_all)
-
-    def resume(self) -> None:
-        """Let later trials train again after ``stop_all``."""
-        self._tell("stop", Broker.resume)
+    stop_all = tells("stop", Broker.stop_all)
+    resume = tells("stop", Broker.resume)
+    search_over = tells("search", Broker.search_over)
+    set_room = tells("room", Broker.set_room)
+    set_groups = tells("groups", Broker.set_groups)
+    set_lanes = tells("lanes", Broker.set_lanes)
+    avoid = tells("avoid", Broker.avoid)
+    check_nodes = tells("check", Broker.check_nodes)
+    needs_no_answers = tells("answers", Broker.needs_no_answers)
 
     def stop_for_good(self, trial: str) -> None:
         """Ask a trial to stop after a checkpoint, in this attempt and in later ones."""
-        self._tell(f"stop {trial}", Broker.stop_for_good, trial)
-
-    def search_over(self, over: bool) -> None:
-        """Set whether the search starts no further trials."""
-        self._tell("search", Broker.search_over, over)
-
-    def set_room(self, places: int, expected: int, to_come: int = 0) -> None:
-        """Set the resources that elastic trials share; see ``WorkerShares.set_room``."""
-        self._tell("room", Broker.set_room, places, expected, to_come)
-
-    def set_groups(self, most: int) -> None:
-        """Set the number of worker groups with lanes for which there is room at a time."""
-        self._tell("groups", Broker.set_groups, most)
-
-    def set_lanes(self, number: int, reason: str | None) -> None:
-        """Set the number of trials that a worker group trains at a time; see ``Broker.set_lanes``."""
-        self._tell("lanes", Broker.set_lanes, number, reason)
-
-    def avoid(self, nodes: Mapping[str | None, tuple[str, ...]], checked: Collection[str] = ()) -> None:
-        """Place no further workers on the given nodes; see ``Broker.avoid``."""
-        self._tell("avoid", Broker.avoid, nodes, checked)
+        self.tell(f"stop {trial}", Broker.stop_for_good, trial)
 
     def nodes_leave(self, nodes: Mapping[str, str]) -> None:
         """Move the trials on the given nodes to other nodes; see ``Broker.nodes_leave``."""
         self._leaving |= nodes
-        self._tell("leaving", Broker.nodes_leave, {**self._leaving})
+        self.tell("leaving", Broker.nodes_leave, {**self._leaving})
 
-    def check_nodes(self) -> None:
-        """Ask the broker to have nodes checked that may have caused a failure; see ``Broker.check_nodes``."""
-        self._tell("check", Broker.check_nodes)
-
-    def needs_no_answers(self) -> None:
-        """Let trials end without answers; see ``Broker.needs_no_answers``."""
-        self._tell("answers", Broker.needs_no_answers)
-
-    def _tell(
-        self,
-        matter: str,
-        method: Callable[Concatenate[Broker, P], Coroutine[Any, Any, None]],
-        *arguments: P.args,
-        **_: P.kwargs,
-    ) -> None:
-        self._told[matter] = method.__name__, arguments
-        call(getattr(self._broker, method.__name__), *arguments)
+    def tell(self, matter: str, method: Callable[..., Any], *arguments: Any, **named: Any) -> None:
+        """Call a method of the broker, and of a broker that takes its place, unless another message on the same matter
+        has followed."""
+        self._told[matter] = method.__name__, arguments, named
+        call(getattr(self._broker, method.__name__), *arguments, **named)
 
     # --- lanes, and one trial ---------------------------------------------------------------------------------
 

@@ -6,14 +6,10 @@ TRACEBACK = "Traceback (most recent call last):"
 
 
 def summarize_error(exception: BaseException) -> str:
-    """Return the first worker's error in one line, without Ray's wrapping."""
+    """Return the first line of the first worker's error, without Ray's wrapping and the advice and links that may
+    follow; of an error that quotes a traceback, the last line."""
     failures = getattr(exception, "worker_failures", None)
-    return _summary(next(iter(failures.values())) if failures else exception)
-
-
-def _summary(exception: BaseException) -> str:
-    """Return the first line of an error, without the advice and links that may follow; of an error that quotes a
-    traceback, the last line."""
+    exception = next(iter(failures.values())) if failures else exception
     cause = getattr(exception, "cause", None)
     exception = cause if isinstance(cause, BaseException) else exception
     text, name = str(exception).strip(), type(exception).__name__

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from typing import Any
 
 from sweeps.provenance.redacted_text import redacted_error
@@ -13,7 +12,7 @@ from sweeps.runtime.open_files import write_open_files, write_open_files_at_exit
 from sweeps.runtime.spare_processes import take_resources
 from sweeps.runtime.worker_group_spec import Lanes
 from sweeps.runtime.worker_log import WorkerLog
-from sweeps.runtime.worker_loop import WorkerFailed
+from sweeps.runtime.worker_loop import WorkerFailed, errors_printed
 from sweeps.storage.location import joined
 from sweeps.worker_error import describe_exception
 
@@ -36,7 +35,7 @@ def train_in_lanes(config: dict[str, Any]) -> None:
     log_folder = joined(lanes.log_folder, slot)
     feed = LaneFeed(slot, broker, num_workers, log_folder, _number(lanes, broker)) if rank == 0 else None
     try:
-        with WorkerLog(rank, num_workers).of_trial(log_folder):
+        with WorkerLog(rank, num_workers).of_trial(log_folder), errors_printed():
             _train(lanes, feed)
     except BaseException as error:  # noqa: BLE001 - sys.exit too
         write_open_files()
@@ -54,14 +53,10 @@ def _number(lanes: Lanes, broker: WorkersSide) -> LaneNumber:
 
 
 def _train(lanes: Lanes, feed: LaneFeed | None) -> None:
-    try:
-        if lanes.shared is not None:
-            lanes.shared.check()
-        from sweeps_train.lanes.train_lanes import train_lanes  # imports torch
-        from sweeps_train.memory.device_memory import limit_memory
+    if lanes.shared is not None:
+        lanes.shared.check()
+    from sweeps_train.lanes.train_lanes import train_lanes  # imports torch
+    from sweeps_train.memory.device_memory import limit_memory
 
-        limit_memory(lanes.memory_share)
-        train_lanes(feed, lanes.number)
-    except BaseException:
-        traceback.print_exc()
-        raise
+    limit_memory(lanes.memory_share)
+    train_lanes(feed, lanes.number)

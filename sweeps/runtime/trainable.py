@@ -210,7 +210,11 @@ class Trial(tune.Trainable):
         if config.get(MAY_PAUSE) is False:
             sweep = sweep.without_pauses()
         self._is_elastic = sweep.scaling.is_elastic
-        return self._with_workers(sweep, self._previous) if self._is_elastic else sweep
+        if not self._is_elastic:
+            return sweep
+        steps = None if sweep.loop is None else sweep.loop.max_steps
+        numbers, previous = sweep.worker_numbers(), self._previous or None
+        return sweep.with_workers(self._context.broker.claim_workers(self._trial, numbers, steps, previous))
 
     def _assignment(self, sweep: SweepConfig, fit: Fit, begun: Begun, spec: WorkerGroupSpec) -> Assignment:
         """Return the attempt in the form that its workers receive."""
@@ -240,12 +244,6 @@ class Trial(tune.Trainable):
             and sweep.tracking.checkpoints == "copy"
             and bool(sweep.checkpoint.keep),
         )
-
-    def _with_workers(self, sweep: SweepConfig, previous: str) -> SweepConfig:
-        """Wait for workers, and return the config of a trial that has them."""
-        steps = None if sweep.loop is None else sweep.loop.max_steps
-        numbers = sweep.worker_numbers()
-        return sweep.with_workers(self._context.broker.claim_workers(self._trial, numbers, steps, previous or None))
 
     def _evaluation_place(self, config: SweepConfig) -> EvaluationPlace | None:
         """Return the resources and nodes for evaluations of a trial's checkpoints; None if its workers evaluate."""

@@ -57,7 +57,7 @@ def train_assignments(config: dict[str, Any]) -> None:
             with (
                 in_store(assignment, rank) as (here, stored),
                 log.of_trial(here.log_folder),
-                _errors_printed(),
+                errors_printed(),
                 users_runs_ended(f"{assignment.sweep}-{assignment.trial}"),
             ):
                 saved = _train(here, stored, is_main=rank == 0)
@@ -73,7 +73,7 @@ def train_assignments(config: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def _errors_printed() -> Iterator[None]:
+def errors_printed() -> Iterator[None]:
     """Print the traceback of an error at the end of the log, as Python does when a program fails."""
     try:
         yield

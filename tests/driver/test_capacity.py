@@ -6,7 +6,7 @@ import math
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from functools import cache
 from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +16,10 @@ import pytest
 from sweeps.constants import TAG_LANES
 from sweeps.doctor.finding import Finding
 from sweeps.driver import changing_capacity as capacity
-from sweeps.driver import leaving_nodes, requests
+from sweeps.driver import requests
 from sweeps.driver.changing_capacity import Capacity
 from sweeps.driver.requests import RequestHandler
-from sweeps.plan.plan import make_plan
+from sweeps.plan.plan import Plan, make_plan
 from sweeps.runtime.node_resources import NODE_ID_LABEL, label
 from sweeps.runtime.trials_at_once import fit
 from sweeps.search.schedulers.places import Places
@@ -29,10 +29,15 @@ def node(name: str, cpus: float = 2.0) -> dict[str, float]:
     return {"CPU": cpus, label(NODE_ID_LABEL, name): math.inf}
 
 
+@cache
+def planned() -> Plan:
+    return make_plan(["conf=digits", "search.num_trials=100", "cluster=auto"], [], "capacity", "test")
+
+
 class Cluster:
     """Nodes that a test changes, and what a sweep on them says and does."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path):
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
         self.nodes = [node("a"), node("b")]
         self.unfit: dict[str, Finding] = {}
         self.said: list[str] = []
@@ -40,11 +45,10 @@ class Cluster:
         monkeypatch.setattr(capacity, "LOOK_EVERY_S", 0.01)
         monkeypatch.setattr(capacity, "alive_nodes", lambda: list(self.nodes))
         self.leaving: dict[str, float | None] = {}
-        monkeypatch.setattr(leaving_nodes, "draining_nodes", lambda: dict(self.leaving))
+        monkeypatch.setattr(capacity, "draining_nodes", lambda: dict(self.leaving))
         monkeypatch.setattr(capacity, "nodes_to_come", lambda *_: [])
         monkeypatch.setattr(capacity, "unfit_nodes", lambda *_: self.unfit)
-        overrides = ["conf=digits", "search.num_trials=100", "cluster=auto", f"output_dir={folder}"]
-        plan = make_plan(overrides, [], "capacity", "test")
+        plan = planned()
         self.places = Places(2)
         self.state: Any = SimpleNamespace(
             fit=fit(plan.config, plan.scalings, self.nodes),
@@ -82,8 +86,8 @@ def wait_until(condition: Callable[[], bool], what: object) -> None:
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cluster:
-    return Cluster(monkeypatch, tmp_path)
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    return Cluster(monkeypatch)
 
 
 def test_the_limit_on_trials_follows_the_nodes(cluster: Cluster) -> None:

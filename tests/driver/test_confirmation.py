@@ -7,9 +7,8 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+from compositions import composed
 
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
 from sweeps.constants import TRIAL
 from sweeps.driver.confirmation_searcher import RepeatSearcher
 from sweeps.driver.confirmer import Confirmer, begin_confirmation
@@ -24,7 +23,7 @@ from sweeps.tracking.record import TrialRecord
 def state() -> SweepState:
     """A sweep for the highest accuracy, whose search has ended."""
     nothing: Any = None
-    state = SweepState("s", compose_sweep("digits", [], ConfSearchPath()), nothing, 2, Shutdown(nothing))
+    state = SweepState("s", composed(), nothing, 2, Shutdown(nothing))
     for trial, lr, value, end in (
         ("0000", 0.1, 0.80, "finished"),
         ("0001", 0.2, 0.90, "finished"),

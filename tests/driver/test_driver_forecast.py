@@ -9,6 +9,7 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+from compositions import composed
 from continuing import ONE_AT_ONCE, SEARCH, wait_for
 from running import NO_PREFLIGHT, ended, start, verb
 
@@ -18,7 +19,6 @@ from sweeps.driver.forecaster import Forecaster, search_so_far
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.terminal_view import progress_table
 from sweeps.driver.trial_status import State, TrialStatus
-from sweeps.plan.plan import make_plan
 from sweeps.plan.stage import planned_stages
 from sweeps.report.forecast_text import describe_forecast
 from sweeps.report.plain_console import plain_console
@@ -27,8 +27,7 @@ from sweeps.tracking.spans import Span
 
 
 def sweep(*overrides: str) -> SweepState:
-    plan = make_plan(["conf=digits", "cluster.num_cpus=4", "search.num_trials=20", *overrides], [], None, "")
-    return SweepState("digits-1", plan.composition, MagicMock(), 2, Shutdown(None))
+    return SweepState("digits-1", composed("search.num_trials=20", *overrides), MagicMock(), 2, Shutdown(None))
 
 
 def trial(number: int, state: State, step: int, seconds: float, value: float | None = None) -> TrialStatus:

@@ -7,9 +7,8 @@ import time
 from typing import Any
 
 import pytest
+from compositions import composed
 
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
 from sweeps.driver.early_end import Shutdown
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import TrialStatus
@@ -19,7 +18,7 @@ TWO = ("search.metric=[eval/accuracy,eval/loss]", "search.mode=[max,min]", "sear
 
 def made(*overrides: str) -> SweepState:
     nothing: Any = None
-    return SweepState("s", compose_sweep("digits", [*overrides], ConfSearchPath()), nothing, 2, Shutdown(nothing))
+    return SweepState("s", composed(*overrides), nothing, 2, Shutdown(nothing))
 
 
 def trial(number: int, values: tuple[float, ...] | None) -> TrialStatus:

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from compositions import composed
 from ray.util import get_node_ip_address
 from ray_nodes import RayNodes
 from recording import free_port
 from running import ended, start, verb
 
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
 from sweeps.driver import waiting_for_nodes
 from sweeps.driver.early_end import Shutdown
 from sweeps.driver.startup import place
@@ -73,7 +72,7 @@ WAIT = (
 
 def test_the_trials_that_have_no_place_are_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
     view, now = Told(), time.time()
-    state = SweepState("s", compose_sweep("digits", [], ConfSearchPath()), view, 3, Shutdown(None))
+    state = SweepState("s", composed(), view, 3, Shutdown(None))
     for trial, assigned in (("0000", now - 60), ("0001", now - 40), ("0002", now - 20), ("0003", now)):
         state.trials[trial] = TrialStatus(trial, {}, "running", assigned=assigned)
     monkeypatch.setattr(waiting_for_nodes, "EVERY_S", 0.0)

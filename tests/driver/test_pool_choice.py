@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from compositions import composed
 
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config import SweepConfig
 from sweeps.driver.pool_choice import PoolChoice
 from sweeps.runtime.trials_at_once import Fit
@@ -26,7 +25,7 @@ class Memory:
 
 
 def config(*overrides: str) -> SweepConfig:
-    return compose_sweep("digits", [POOLS, *overrides], ConfSearchPath([])).config
+    return composed(POOLS, *overrides).config
 
 
 @pytest.fixture

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from ray.train._internal.storage import StorageContext
+from ray.tune import TuneError
+from ray.tune.experiment import Trial
 from running import run
 from test_report_decisions import state_of
 
-from sweeps.driver.retries import Retries, recurs
+from sweeps.driver.retries import Retries, failure_reason, recurs
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.worker_error import describe_exception
 
@@ -124,6 +127,17 @@ def test_three_trials_that_fail_alike_at_their_first_step_are_a_reason_to_start_
     retries.begin()
     retries.allows(trials[0], "search.metric=los is not among the reported metrics: loss")
     assert retries.failed("0000", "no los") is None
+
+
+def test_the_reason_is_that_of_the_last_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray.train._internal.storage._get_ray_train_session_dir", lambda: str(tmp_path / "session"))
+    storage = StorageContext(str(tmp_path), experiment_dir_name="sweep", trial_dir_name="trial")
+    trial = Trial("__fake", storage=storage, stub=True)
+    trial.init_local_path()
+    assert failure_reason(trial) == "unknown error"
+    for number in (1, 2):
+        trial.handle_error(TuneError(f"Traceback\nsweeps.errors.TrialFailed: RuntimeError: number {number}"))
+        assert failure_reason(trial) == f"RuntimeError: number {number}"
 
 
 @pytest.mark.slow

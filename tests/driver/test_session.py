@@ -10,10 +10,9 @@ from unittest.mock import MagicMock
 
 import pytest
 import ray
+from compositions import composed
 from waiting import wait_until
 
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config.space import FloatDistribution
 from sweeps.constants import COMPLETED, LAST_DELIVERED, MAY_PAUSE, PARAMETERS, STEP, STOPPED, TRIAL
 from sweeps.driver.early_end import Shutdown
@@ -66,8 +65,7 @@ class _DeadBroker:
 
 def new_session(broker: Any = None, told: Any = None) -> tuple[_Told, Session]:
     broker, told = broker or MagicMock(), told or _Told()
-    composition = compose_sweep("digits", [], ConfSearchPath())
-    return told, Session(SweepState("s", composition, told, 1, Shutdown(broker)), told, broker)
+    return told, Session(SweepState("s", composed(), told, 1, Shutdown(broker)), told, broker)
 
 
 def session_with_a_trial() -> tuple[_Told, Session]:

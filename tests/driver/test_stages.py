@@ -192,7 +192,7 @@ def test_random_points_of_the_search_are_not_those_of_its_stages(plan: Plan) -> 
 
 
 def test_a_sweep_counts_and_judges_its_own_trials_alone(plan: Plan, state: SweepState) -> None:
-    assert (state.searched, state.front(), sum(state.counts().values())) == ([], [], 0)
+    assert (state.trials_of(), state.front(), sum(state.counts().values())) == ([], [], 0)
     state.stage = plan.stages[1]
     assert (state.progress, state.planned_now) == ("stage 2: 2/4", 4)
     assert state.unfinished_count(is_over=False) == 2

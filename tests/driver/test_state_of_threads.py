@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from compositions import composed
 
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
 from sweeps.driver.early_end import Shutdown
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import TrialStatus
@@ -37,7 +36,7 @@ def hasty_threads() -> Iterator[None]:
 @pytest.mark.parametrize("read", READS)
 def test_the_state_is_read_while_another_thread_adds_trials(read: str) -> None:
     nothing: Any = None
-    state = SweepState("s", compose_sweep("digits", [], ConfSearchPath()), nothing, 2, Shutdown(nothing))
+    state = SweepState("s", composed(), nothing, 2, Shutdown(nothing))
     finished = threading.Event()
 
     def add(numbers: range) -> None:
@@ -54,4 +53,4 @@ def test_the_state_is_read_while_another_thread_adds_trials(read: str) -> None:
     while not finished.is_set():
         READS[read](state)
     adds.join()
-    assert len(state.searched) == 4_000
+    assert len(state.trials_of()) == 4_000

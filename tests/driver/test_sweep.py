@@ -11,7 +11,7 @@ import pytest
 import yaml
 from mlflow import artifacts
 from processes import outputs
-from running import SHORT, Done, run, start
+from running import NO_PREFLIGHT, SHORT, Done, run, start
 
 from sweeps.cli import run_command
 from sweeps.tracking.reader import load_sweep
@@ -107,6 +107,22 @@ def check_references(done: Done) -> None:
     for run_ in done.trials():
         assert set(run_.data.tags) >= {"sweeps.checkpoint.best", "sweeps.checkpoint.last"}
         assert [item.path for item in done.client.list_artifacts(run_.info.run_id)] == ["config.yaml", "logs"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)  # a sweep, and a replay of it
+def test_a_sweep_for_two_objectives_finishes_trials_of_a_front_and_is_replayed_alike(tmp_path: Path) -> None:
+    done = run(
+        tmp_path,
+        *("conf=digits", "search=sweeps", "search.metric=[eval/loss,train/loss]", "search.mode=[min,min]"),
+        *("search.num_trials=12", "scaling=single_worker", "cluster.num_cpus=2", NO_PREFLIGHT, "--name=two"),
+        *("train.max_steps=80", "train.eval_every=10"),
+    )
+    states = [each["state"] for each in done.document["trials"]]
+    assert set(states) == {"finished", "pruned"}, done.err
+    said, _ = outputs(start(tmp_path, "replay", "two"), 100)
+    assert "11 suggestions" in said  # and the first one, of the config's own values
+    assert "repeated: all are the same" in said
 
 
 def test_the_best_value_is_the_best_that_any_trial_reported(digits: Done) -> None:

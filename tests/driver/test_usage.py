@@ -7,9 +7,8 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+from compositions import composed
 
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
 from sweeps.driver.early_end import Shutdown
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import TrialStatus
@@ -18,7 +17,7 @@ from sweeps.tracking.spans import Span
 
 def test_paused_trials_take_no_place_in_the_account_of_time() -> None:
     nothing: Any = MagicMock()
-    state = SweepState("s", compose_sweep("digits", [], ConfSearchPath()), nothing, 2, Shutdown(nothing))
+    state = SweepState("s", composed(), nothing, 2, Shutdown(nothing))
     for number in range(6):
         status = TrialStatus(f"{number:04}", {}, "running", attempt=1, num_workers=2)
         status.holds = {"CPU": 2.0} if number == 0 else {}
@@ -31,7 +30,7 @@ def test_paused_trials_take_no_place_in_the_account_of_time() -> None:
 
 def test_a_trial_that_is_to_follow_another_one_takes_no_place_before_the_workers_of_that_one_have_ended() -> None:
     nothing: Any = MagicMock()
-    state = SweepState("s", compose_sweep("digits", [], ConfSearchPath()), nothing, 1, Shutdown(nothing))
+    state = SweepState("s", composed(), nothing, 1, Shutdown(nothing))
     for number in range(2):
         status = TrialStatus(f"{number:04}", {}, "running", attempt=1, num_workers=2, holds={"CPU": 2.0})
         state.trials[status.trial] = status
@@ -44,7 +43,7 @@ def test_a_trial_that_is_to_follow_another_one_takes_no_place_before_the_workers
 
 def test_trials_that_share_their_workers_are_charged_once_for_them_where_their_number_is_found() -> None:
     nothing: Any = MagicMock()
-    state = SweepState("s", compose_sweep("digits", [], ConfSearchPath()), nothing, 4, Shutdown(nothing), lanes_found=4)
+    state = SweepState("s", composed(), nothing, 4, Shutdown(nothing), lanes_found=4)
     for number in range(4):
         state.trials[f"{number}"] = TrialStatus(f"{number}", {}, "running", attempt=1, holds={"CPU": 2.0, "GPU": 1.0})
         state.trials[f"{number}"].hourly_cost = 3600.0

@@ -14,7 +14,7 @@ from ray.exceptions import ActorUnavailableError
 
 from sweeps.constants import LAST_DELIVERED
 from sweeps.runtime.answers import Answer, Outcome
-from sweeps.runtime.attachment import BROKER_DIED, Begun, NotAttached, TrialSoFar
+from sweeps.runtime.attachment import BROKER_DIED, Begun, NotAttached, Told, TrialSoFar
 from sweeps.runtime.attempt import StopRequest
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.broker_sides import TrialSide
@@ -55,7 +55,11 @@ async def test_a_driver_that_only_the_network_had_cut_off_answers_what_it_takes_
 
 async def test_what_the_driver_has_told_holds_for_the_next_process_too() -> None:
     broker = Broker(is_new=False)
-    told = [("stop_for_good", ("0000",)), ("avoid", ({None: ("bad",)}, ())), ("set_lanes", (4, "1 trains 100; 2 ..."))]
+    told: list[Told] = [
+        ("stop_for_good", ("0000",), {}),
+        ("avoid", (), {"nodes": {None: ("bad",)}}),
+        ("set_lanes", (4, "1 trains 100; 2 ..."), {}),
+    ]
     await broker.attach({}, told)
     assert await broker.lanes() == (4, "1 trains 100; 2 ...")
     await broker.begin("0000")

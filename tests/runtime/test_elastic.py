@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from test_lane_assignment import assignment
 
 from sweeps.runtime import elastic
 from sweeps.runtime.answers import Answer, Outcome
@@ -26,15 +26,6 @@ CHANGES = "it changes from {} to {} workers, since {}"
 MOVES = "; it saves a checkpoint and continues on other workers, which does not count as a failure"
 
 
-@dataclass
-class Given:
-    """As much of an assignment as the broker looks at."""
-
-    trial: str
-    log_folder: str = ""
-    failures: int = 0
-
-
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elastic, "LOOK_EVERY_S", 0.01)
@@ -45,7 +36,7 @@ async def train(broker: Broker, trial: str, *, previous: str | None = None, last
     number = await asyncio.wait_for(broker.claim_workers(trial, NUMBERS, 1_000_000, previous), 10)
     attempt = (await broker.begin(trial)).attempt
     slot = f"slot-{trial}-{attempt}"
-    await broker.assign(slot, Given(trial))
+    await broker.assign(slot, assignment(trial, attempt))
     await broker.slot_started(slot, {"workers": ["a worker"] * number})
     await broker.post(Started(trial, attempt, 0))
     for step in (10, last_step):

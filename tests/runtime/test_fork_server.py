@@ -10,15 +10,15 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from compositions import composed
 from waiting import wait_until
 
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
 from sweeps.runtime import local_worker_script
 from sweeps.runtime.cluster import fork_server
 from sweeps.runtime.fork_server import ADDRESS, ForkServer
@@ -43,12 +43,19 @@ def worker(tmp_path: Path) -> Path:
     return script
 
 
-@pytest.fixture
-def forks() -> Iterator[ForkServer]:
+@contextmanager
+def running() -> Iterator[ForkServer]:
     """A running fork server that imports numpy."""
     with ForkServer(["numpy"], ENVIRONMENT) as forks:
         maps = Path(f"/proc/{forks.process.pid}/maps")
         wait_until(lambda: "numpy" in maps.read_text(encoding="utf-8"))  # it answers when the import has ended
+        yield forks
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[ForkServer]:
+    """One for all tests that leave it as it is."""
+    with running() as forks:
         yield forks
 
 
@@ -150,17 +157,18 @@ def test_a_worker_with_another_environment_imports_everything_itself(forks: Fork
     assert not answer["has numpy"]
 
 
-def test_workers_start_without_the_server_and_forks_outlive_it(forks: ForkServer, worker: Path) -> None:
-    first = start(forks, worker, RAY_SLEEPS="60")
-    assert first.stdout is not None
-    assert json.loads(first.stdout.readline())["parent"] == forks.process.pid
-    (fork,) = psutil.Process(forks.process.pid).children()
-    forks.process.kill()
-    forks.process.communicate()
-    assert fork.is_running()
-    assert told(forks, worker)["parent"] == os.getpid()
-    fork.kill()
-    first.communicate()
+def test_workers_start_without_the_server_and_forks_outlive_it(worker: Path) -> None:
+    with running() as forks:
+        first = start(forks, worker, RAY_SLEEPS="60")
+        assert first.stdout is not None
+        assert json.loads(first.stdout.readline())["parent"] == forks.process.pid
+        (fork,) = psutil.Process(forks.process.pid).children()
+        forks.process.kill()
+        forks.process.communicate()
+        assert fork.is_running()
+        assert told(forks, worker)["parent"] == os.getpid()
+        fork.kill()
+        first.communicate()
 
 
 def test_a_script_that_waits_too_long_runs_its_own_python_and_its_fork_ends(
@@ -212,7 +220,7 @@ def test_a_sweep_has_one_for_its_task_where_it_starts_ray_and_there_can_and_shal
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("tempfile.tempdir", variables.get("TMPDIR"))
-    with fork_server(compose_sweep("digits", overrides, ConfSearchPath([])).config) as forks:
+    with fork_server(composed(*overrides).config) as forks:
         assert (forks is not None) == has_one
         if forks is not None:
             command = psutil.Process(forks.process.pid).cmdline

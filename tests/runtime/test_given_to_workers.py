@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from compositions import composed
+from test_lane_assignment import assignment
+from training_runs import IMAGES, configured
 
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
 from sweeps.constants import PARAMETERS, TRIAL
-from sweeps.runtime import worker_group
+from sweeps.runtime import worker_group, worker_loop
 from sweeps.runtime.attachment import Begun
 from sweeps.runtime.trainable import Trial, TrialContext
 from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.trials_at_once import fit
 from sweeps.runtime.worker_group import DIAGNOSIS_S, Slot
 from sweeps.runtime.worker_group_spec import WorkerGroupSpec
+from sweeps_train import loop
+from sweeps_train.memory import device_memory
 
 NODE = {"CPU": 17.0, "GPU": 4.0, "memory": 2.0**36}
 SHARED = (
@@ -37,27 +41,23 @@ def answering(**answers: Any) -> Any:
 
 
 @pytest.fixture
-def given(begun: tuple[Any, list[Any]]) -> tuple[Assignment, WorkerGroupSpec]:
+def given(tmp_path: Path) -> tuple[Assignment, WorkerGroupSpec]:
     """Assignment and workers that the first trial of a sweep gives to its slot."""
-    assignment, spec = begun[1][0]
-    return assignment, spec
-
-
-@pytest.fixture
-def begun(tmp_path: Path) -> tuple[Any, list[Any]]:
-    """The first trial of a sweep, and what it has given to its slot."""
-    composition = compose_sweep("digits", list(SHARED), ConfSearchPath([]))
+    composition = composed(*SHARED)
     trials = fit(composition.config, [composition.config.scaling], [NODE])
     broker = answering(nodes_to_avoid=(), begin=Begun(1, None))
-    found: list[Any] = []
+    found: list[tuple[Assignment, WorkerGroupSpec]] = []
     trial: Any = object.__new__(Trial)
     trial._context = TrialContext(composition, str(tmp_path), None, None, trials, broker)
-    trial._slot = SimpleNamespace(release=lambda *_, **__: None, assign=lambda *each: found.append(each))
-    trial._trial, trial._is_elastic, trial._has_failed = "", False, False
+
+    def assign(assignment: Assignment, spec: WorkerGroupSpec) -> None:
+        found.append((assignment, spec))
+
+    trial._slot = SimpleNamespace(release=lambda *_, **__: None, assign=assign)
+    trial._trial = ""
     trial._take({TRIAL: "0000", PARAMETERS: {}})
     trial._begin()
-    trial._has_begun = True
-    return trial, found
+    return found[0]
 
 
 def test_a_worker_with_half_a_gpu_has_half_its_memory_and_of_the_cpus_beside_it(
@@ -84,3 +84,13 @@ def test_operations_among_workers_may_take_a_minute_more_than_a_hang(
     Slot("slot", given[1], answering())
     assert asked["backend_config"].timeout_s == 90 + DIAGNOSIS_S
     assert asked["scaling_config"].resources_per_worker == {"CPU": 2.0, "GPU": 0.5}
+
+
+def test_a_worker_is_limited_to_its_share_before_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares: list[float | None] = []
+    monkeypatch.setattr(device_memory, "_share", None)
+    monkeypatch.setattr(loop, "train", lambda *_, **__: shares.append(device_memory._share))
+    broker: Any = SimpleNamespace(alive=lambda *_: None)
+    given = replace(assignment("0000", 1), training=configured(IMAGES), broker=broker, memory_share=0.5)
+    worker_loop._train(given, None, is_main=False)
+    assert shares == [0.5]

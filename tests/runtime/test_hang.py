@@ -11,17 +11,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from running import Done, points, run
+from test_lane_assignment import assignment
 from training_runs import IMAGES, configured
 
 from sweeps.folders.trial_files import log_name
 from sweeps.runtime import hang, hang_end, worker_loop
 from sweeps.runtime.answers import Answer
 from sweeps.runtime.broker import Broker
-from sweeps.runtime.broker_sides import WorkersSide
 from sweeps.runtime.events import Log, Note, Report, Started
 from sweeps.runtime.native_stacks import hang_error
 from sweeps.runtime.signs_of_life import signs_of_life
@@ -81,53 +81,42 @@ class WorkerActor:
         return str(self._answer)
 
 
-async def test_a_hang_ends_with_the_flight_records_of_the_workers_that_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def diagnosed(message: str, processes: Any, locations: Any, log_folder: str) -> WorkerError:
-        return WorkerError(
-            kind="hang", type="Hang", message=message, rank=0, num_workers=3, node="a", traceback="stacks"
-        )
-
-    monkeypatch.setattr(hang, "RECORDS_WITHIN_S", 0.3)
-    monkeypatch.setattr(hang_end, "diagnose_hang", diagnosed)
-
-    broker = Broker()
-    await broker.needs_no_answers()
-    await broker.begin("0000")
-    workers = [WorkerActor("{}"), WorkerActor(RuntimeError("dead")), WorkerActor(None)]
-    await broker.slot_started("slot", {"processes": [("node", 1)] * 3, "locations": ("a",) * 3, "workers": workers})
-    broker._attempts["0000"].assign("slot", "logs")
-    await broker.post(Started("0000", 1, 0))
-    heard: Any = await asyncio.wait_for(broker.next_outcome("0000", 0.2), 10)
-    ended = heard.end
-    assert ended.flight_records == ("{}", None, None)
-    assert ended.failure.traceback == "stacks"
-    assert "its workers hang" in ended.error
-
-
 async def diagnosed_while_it_ends(
-    monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[Broker], Awaitable[None]]
+    monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[Broker], Awaitable[None]], *workers: WorkerActor
 ) -> tuple[Any, list[str]]:
     """Follow a trial that is silent for too long: the end that its actor hears of, and the notes to the driver.
 
     Args:
         monkeypatch: Of the test.
         meanwhile: What happens while its workers are asked for their stacks.
+        workers: Its workers.
     """
     broker = Broker()
 
     async def diagnosed(message: str, *_: Any) -> WorkerError:
         await meanwhile(broker)
-        return WorkerError(kind="hang", type="Hang", message=message, rank=0, num_workers=1, node="a", traceback="")
+        return WorkerError("hang", "Hang", message, rank=0, num_workers=len(workers), node="a", traceback="stacks")
 
     monkeypatch.setattr(hang_end, "diagnose_hang", diagnosed)
     await broker.needs_no_answers()
     await broker.begin("0000")
-    handles = {"processes": [("node", 1)], "locations": ("a",), "workers": [WorkerActor("{}")]}
-    await broker.slot_started("slot", handles)
+    processes, locations = [("node", 1)] * len(workers), ("a",) * len(workers)
+    await broker.slot_started("slot", {"processes": processes, "locations": locations, "workers": workers})
     broker._attempts["0000"].assign("slot", "logs")
     await broker.post(Started("0000", 1, 0))
     heard: Any = await asyncio.wait_for(broker.next_outcome("0000", 0.2), 10)
     return heard.end, [event.text for event in await broker.drain(0.1) if isinstance(event, Note)]
+
+
+async def test_a_hang_ends_with_the_flight_records_of_the_workers_that_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(_: Broker) -> None: ...
+
+    monkeypatch.setattr(hang, "RECORDS_WITHIN_S", 0.3)
+    workers = WorkerActor("{}"), WorkerActor(RuntimeError("dead")), WorkerActor(None)
+    ended, _ = await diagnosed_while_it_ends(monkeypatch, nothing, *workers)
+    assert ended.flight_records == ("{}", None, None)
+    assert ended.failure.traceback == "stacks"
+    assert "its workers hang" in ended.error
 
 
 async def test_a_trial_that_ends_while_its_workers_are_asked_for_their_stacks_has_ended_well(
@@ -137,7 +126,7 @@ async def test_a_trial_that_ends_while_its_workers_are_asked_for_their_stacks_ha
         await broker.post(Log("0000", 1, 20, {"loss": 0.4}, 0))
         await broker.worker_finished("0000", 1, 0, 1, 100.0)
 
-    end, notes = await diagnosed_while_it_ends(monkeypatch, ends)
+    end, notes = await diagnosed_while_it_ends(monkeypatch, ends, WorkerActor("{}"))
     assert end.error is None
     assert ["continued" in note for note in notes] == [True]
 
@@ -151,7 +140,7 @@ async def test_a_trial_that_goes_on_while_its_workers_are_asked_for_their_stacks
         if next(times) == 0:
             await broker.post(Log("0000", 1, 5, {"loss": 0.5}, 0))
 
-    end, notes = await diagnosed_while_it_ends(monkeypatch, goes_on_once)
+    end, notes = await diagnosed_while_it_ends(monkeypatch, goes_on_once, WorkerActor("{}"))
     assert "its workers hang" in end.error
     assert len(notes) == 1
 
@@ -181,21 +170,13 @@ class Signs:
         self.given.append((trial, attempt))
 
 
-def assignment(signs: Signs, prepare_timeout_s: float) -> Assignment:
-    nothing: Any = None
-    return Assignment(
-        *("0003", 2, nothing, ("eval/loss",), ("min",), "", "", None, None),
-        waits_for_decision=False,
-        last_delivered=None,
-        broker=cast("WorkersSide", signs),
-        hang_timeout_s=0.2,
-        prepare_timeout_s=prepare_timeout_s,
-    )
+def watched(signs: Signs, prepare_timeout_s: float) -> Assignment:
+    return replace(assignment("0003", 2), broker=signs, hang_timeout_s=0.2, prepare_timeout_s=prepare_timeout_s)
 
 
 def test_signs_of_life_end_when_the_worker_is_prepared_or_takes_too_long() -> None:
     signs = Signs()
-    with signs_of_life(assignment(signs, prepare_timeout_s=60)) as end:
+    with signs_of_life(watched(signs, prepare_timeout_s=60)) as end:
         time.sleep(0.5)
         end()
         given = len(signs.given)
@@ -204,7 +185,7 @@ def test_signs_of_life_end_when_the_worker_is_prepared_or_takes_too_long() -> No
         time.sleep(0.3)
         assert len(signs.given) <= given + 1  # one may have been under way
     late = Signs()
-    with signs_of_life(assignment(late, prepare_timeout_s=0.3)):
+    with signs_of_life(watched(late, prepare_timeout_s=0.3)):
         time.sleep(0.6)
         given = len(late.given)
         time.sleep(0.5)
@@ -397,6 +378,6 @@ def check_signs(signs: Signs, given: list[int], training: Any) -> None:
         given: Gets the number of signs when the training begins.
         training: What is trained.
     """
-    worker_loop._train(replace(assignment(signs, prepare_timeout_s=60), training=training), None, is_main=False)
+    worker_loop._train(replace(watched(signs, prepare_timeout_s=60), training=training), None, is_main=False)
     assert given[0] >= 2
     assert len(signs.given) <= given[0] + 1  # one may have been under way

@@ -101,6 +101,15 @@ class Groups:
         return outcome.end
 
 
+async def training(*trials: str, is_answered: bool = False) -> tuple[Groups, str]:
+    """One group, whose main worker has taken the first trials into its two lanes; and its slot."""
+    groups = Groups()
+    await groups.begin(*trials, is_answered=is_answered)
+    (slot,) = groups.owners
+    await groups.take(slot)
+    return groups, slot
+
+
 def assignment(trial: str, attempt: int) -> Assignment:
     nothing: dict[str, Any] = dict.fromkeys(
         ("training", "origin", "largest_micro_batch", "last_delivered", "broker"), None
@@ -145,10 +154,7 @@ async def test_a_group_without_a_trial_ends_when_the_search_is_over(monkeypatch:
 
 
 async def test_the_death_of_a_group_fails_the_trials_in_its_lanes_once_and_moves_those_that_wait() -> None:
-    groups = Groups()
-    await groups.begin("0", "1", "2")
-    (slot,) = groups.owners
-    assert await groups.take(slot) == ["0", "1"]
+    groups, slot = await training("0", "1", "2")
     await groups.broker.slot_ended(slot, "worker 1 was lost", ())
     for trial in ("0", "1"):
         assert (await groups.end(trial)).error == "worker 1 was lost"
@@ -162,10 +168,7 @@ async def test_the_death_of_a_group_fails_the_trials_in_its_lanes_once_and_moves
 
 
 async def test_the_death_of_the_process_that_owns_a_group_fails_its_trials() -> None:
-    groups = Groups()
-    await groups.begin("0")
-    (slot,) = groups.owners
-    await groups.take(slot)
+    groups, slot = await training("0")
     groups.owners[slot].dies.set()
     assert "was lost" in str((await groups.end("0")).error)
 
@@ -180,20 +183,14 @@ async def test_trials_fail_with_a_group_that_does_not_start() -> None:
 
 
 async def test_a_trial_that_waits_for_a_lane_leaves_at_once() -> None:
-    groups = Groups()
-    await groups.begin("0", "1", "2")
-    (slot,) = groups.owners
-    await groups.take(slot)
+    groups, slot = await training("0", "1", "2")
     await groups.broker.leave_lane("2", 1, 60.0)
     assert (await groups.end("2")).error is None
     assert await groups.take(slot) == []
 
 
 async def test_a_trial_that_waits_for_a_lane_stops_at_once_and_so_do_all() -> None:
-    groups = Groups()
-    await groups.begin("0", "1", "2", "3")
-    (slot,) = groups.owners
-    await groups.take(slot)
+    groups, slot = await training("0", "1", "2", "3")
     await groups.broker.stop_for_good("2")
     assert (await groups.end("2")).error is None
     await groups.broker.stop_all()
@@ -219,10 +216,7 @@ async def test_a_trial_that_waits_for_a_lane_of_workers_that_will_end_moves_at_o
 async def test_a_trial_that_waits_for_a_lane_while_others_train_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hang, "START_WITHIN_S", 0.1)
 
-    groups = Groups()
-    await groups.begin("0", "1", "2")
-    (slot,) = groups.owners
-    await groups.take(slot)
+    groups, slot = await training("0", "1", "2")
     report = asyncio.create_task(groups.broker.next_outcome("2", 0.1))
     await asyncio.sleep(0.5)
     assert not report.done()
@@ -235,10 +229,7 @@ async def test_a_trial_that_waits_for_a_lane_while_others_train_does_not_hang(mo
 
 
 async def test_a_lane_that_does_not_stop_ends_its_group_and_the_others_go_on_without_a_failure() -> None:
-    groups = Groups()
-    await groups.begin("0", "1")
-    (slot,) = groups.owners
-    await groups.take(slot)
+    groups, slot = await training("0", "1")
     await groups.broker.post(Report("1", 1, 4, {"eval/loss": 1.0}, 1000))
     await groups.broker.leave_lane("0", 1, 0.01)
     assert groups.owners[slot].is_closed
@@ -258,10 +249,7 @@ async def log(groups: Groups, trial: str, times: int, every_s: float) -> None:
 
 
 async def test_a_lane_has_time_to_stop_while_its_workers_evaluate_others() -> None:
-    groups = Groups()
-    await groups.begin("0", "1")
-    (slot,) = groups.owners
-    await groups.take(slot)
+    groups, slot = await training("0", "1")
     leaving = asyncio.create_task(groups.broker.leave_lane("0", 1, 0.2))
     await log(groups, "1", times=6, every_s=0.1)
     assert not leaving.done()
@@ -272,10 +260,7 @@ async def test_a_lane_has_time_to_stop_while_its_workers_evaluate_others() -> No
 
 async def test_a_lane_does_not_hang_while_its_workers_evaluate_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hang, "START_WITHIN_S", 0.2)
-    groups = Groups()
-    await groups.begin("0", "1")
-    (slot,) = groups.owners
-    await groups.take(slot)
+    groups, _ = await training("0", "1")
     await log(groups, "0", times=1, every_s=0.0)
     waits = asyncio.create_task(groups.broker.next_outcome("0", 0.2))
     await log(groups, "1", times=6, every_s=0.1)
@@ -287,10 +272,7 @@ async def test_a_lane_does_not_hang_while_its_workers_evaluate_others(monkeypatc
 
 
 async def test_a_lane_does_not_hang_while_its_workers_wait_for_a_decision_about_another_one() -> None:
-    groups = Groups()
-    await groups.begin("0", "1", is_answered=True)
-    (slot,) = groups.owners
-    await groups.take(slot)
+    groups, _ = await training("0", "1", is_answered=True)
     await log(groups, "0", times=1, every_s=0.0)
     await groups.broker.post(Report("1", 1, 4, {"eval/loss": 1.0}, 1000))
     waits = asyncio.create_task(groups.broker.next_outcome("0", 0.1))
@@ -300,10 +282,7 @@ async def test_a_lane_does_not_hang_while_its_workers_wait_for_a_decision_about_
 
 
 async def test_two_trials_that_leave_a_group_that_does_not_stop_have_not_failed() -> None:
-    groups = Groups()
-    await groups.begin("0", "1")
-    (slot,) = groups.owners
-    await groups.take(slot)
+    groups, _ = await training("0", "1")
     paused = asyncio.create_task(groups.broker.leave_lane("1", 1, 60.0))
     await groups.broker.leave_lane("0", 1, 0.01)
     await paused
@@ -313,10 +292,7 @@ async def test_two_trials_that_leave_a_group_that_does_not_stop_have_not_failed(
 
 
 async def test_a_trial_whose_actor_has_died_leaves_its_lane_before_it_begins_again() -> None:
-    groups = Groups()
-    await groups.begin("0", "1", "2")
-    (slot,) = groups.owners
-    assert await groups.take(slot) == ["0", "1"]
+    groups, slot = await training("0", "1", "2")
     begins = asyncio.create_task(groups.begin("0"))
     assert await groups.broker.wait_for_stop("0", 1) is StopRequest.DISCARD
     await asyncio.sleep(0.05)
@@ -333,10 +309,7 @@ async def test_a_trial_that_waited_for_a_lane_of_a_lost_group_has_neither_its_er
 ) -> None:
     monkeypatch.setattr(hang, "START_WITHIN_S", 0.5)
 
-    groups = Groups()
-    await groups.begin("0", "1", "2")
-    (slot,) = groups.owners
-    await groups.take(slot)
+    groups, slot = await training("0", "1", "2")
     waits = asyncio.create_task(groups.broker.next_outcome("2", 0.1, start_timeout_s=0.5))
     await asyncio.sleep(0.7)  # more than workers may take to start
     lost = WorkerError("lost", "WorkerLost", "worker 1 was lost", rank=1, num_workers=2, node="a")
@@ -354,10 +327,7 @@ async def test_a_trial_that_waited_for_a_lane_of_a_lost_group_has_neither_its_er
 
 
 async def test_trials_of_a_group_that_takes_no_others_move_too_when_a_worker_receives_sigterm() -> None:
-    groups = Groups()
-    await groups.begin("0")
-    (slot,) = groups.owners
-    await groups.take(slot)
+    groups, slot = await training("0")
     await groups.broker.close_slot(slot)  # as when one of its nodes is to be avoided
     await groups.broker.worker_terminated(slot, 0)
     assert await groups.broker.wait_for_stop("0", 1) is StopRequest.SAVE
@@ -387,10 +357,7 @@ async def test_trials_do_not_wait_for_a_group_that_lost_its_room_while_others_ha
 
 
 async def test_a_lane_that_ends_leaves_the_others_alone() -> None:
-    groups = Groups()
-    await groups.begin("0", "1")
-    (slot,) = groups.owners
-    await groups.take(slot)
+    groups, slot = await training("0", "1")
     leaving = asyncio.create_task(groups.broker.leave_lane("0", 1, 60.0))
     await asyncio.sleep(0)
     await groups.broker.lane_ended(slot, Ended("0", 1))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from test_lane_assignment import assignment
 
 from sweeps.runtime.attempt import Attempt, StopRequest
 from sweeps.runtime.broker import Broker
@@ -15,16 +15,6 @@ from sweeps.runtime.events import Ended, Event, Note, Report
 from sweeps.worker_error import WorkerError
 
 pytestmark = pytest.mark.anyio
-
-
-@dataclass(frozen=True)
-class Given:
-    """Parts of an assignment that the broker needs."""
-
-    trial: str = "0000"
-    attempt: int = 1
-    log_folder: str = ""
-    failures: int = 0
 
 
 def failed(kind: Any, message: str = "worker 1 on b was lost", *, taken: bool = False) -> Ended:
@@ -87,7 +77,7 @@ def test_a_node_that_was_taken_away_without_a_notice_is_no_failure_and_any_other
 
 async def train(broker: Broker, slot: str, trial: str, nodes: Sequence[str]) -> None:
     number = (await broker.begin(trial)).attempt
-    await broker.assign(slot, Given(trial, number))
+    await broker.assign(slot, assignment(trial, number))
     started = {
         "processes": [(node, 1) for node in nodes],
         "locations": tuple(f"host-{node}" for node in nodes),

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from compositions import composed
 
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config import SweepConfig
 from sweeps.errors import ConfigError, DoesNotFit
 from sweeps.plan.plan import make_plan
@@ -31,7 +30,7 @@ CPUS = "scaling.pools.cpu={labels: {zone: a}, use_gpu: false, per_cpu_hour: 0.05
 
 
 def config(*overrides: str) -> SweepConfig:
-    return compose_sweep("digits", ["search.num_trials=100", *overrides], ConfSearchPath([])).config
+    return composed("search.num_trials=100", *overrides).config
 
 
 def test_a_node_belongs_to_the_first_pool_whose_labels_and_gpus_it_has() -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from local_actor import LOCAL_RAY, LocalActor, event_loop
+from test_lane_assignment import assignment
 
 from sweeps.runtime import broker_sides, trial_reporter
 from sweeps.runtime.broker_sides import WorkersSide
 from sweeps.runtime.events import Log, Report, Started
 from sweeps.runtime.report_log import read_report_log
-from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.trial_reporter import BrokerReporter
 from sweeps_train.reports.progress import Progress
 
@@ -59,16 +60,8 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def test_the_logs_before_a_report_reach_the_broker_before_it(
     broker: Any, tmp_path: Path, waits_for_decision: bool
 ) -> None:
-    nothing: Any = None
-    assignment = Assignment(
-        *("0003", 1, nothing, ("eval/loss",), ("min",), str(tmp_path), str(tmp_path), None, None),
-        waits_for_decision=waits_for_decision,
-        last_delivered=None,
-        broker=WorkersSide(broker),
-        hang_timeout_s=9.0,
-        prepare_timeout_s=9.0,
-    )
-    reporter = BrokerReporter(assignment)
+    given = replace(assignment("0003", 1), checkpoint_folder=str(tmp_path), broker=WorkersSide(broker))
+    reporter = BrokerReporter(replace(given, waits_for_decision=waits_for_decision))
     for step in range(1, 13):
         reporter.log(Progress(step=step), {"train/loss": 1.0})
         if step % 4 == 0:

@@ -6,11 +6,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from test_lane_assignment import SPEC, assignment
 
 from sweeps.config.scaling import Scaling
 from sweeps.runtime import idle_slots, suspected_nodes, worker_group
@@ -21,20 +22,9 @@ from sweeps.runtime.node_resources import NODE_ID_LABEL, label
 from sweeps.runtime.report_log import ReportLog
 from sweeps.runtime.trial_cost import CostMeter
 from sweeps.runtime.trials_at_once import Workers
-from sweeps.runtime.worker_group_spec import WorkerGroupSpec
 from sweeps.worker_error import WorkerError
 
 pytestmark = pytest.mark.anyio
-
-
-@dataclass(frozen=True)
-class Given:
-    """Parts of an assignment that the broker needs."""
-
-    trial: str
-    attempt: int = 1
-    log_folder: str = ""
-    failures: int = 0
 
 
 def failed(kind: Any, message: str) -> Ended:
@@ -66,7 +56,7 @@ def nodes_with(cpus: dict[str, float]) -> list[dict[str, float]]:
 async def lose(broker: Broker, nodes: Sequence[str] = ("n1", "n2")) -> Ended:
     """Begin a trial on some nodes and lose a worker; returns the attempt's end."""
     await broker.begin("0000")
-    await broker.assign("slot", Given("0000"))
+    await broker.assign("slot", assignment("0000", 1))
     await broker.slot_started("slot", {"processes": [(node, 1) for node in nodes], "workers": []})
     await broker.end(failed("lost", "worker 0 on a was lost"))
     (end,) = [event for event in await broker.drain(1) if isinstance(event, Ended)]
@@ -132,7 +122,7 @@ async def test_a_slot_without_a_trial_is_room_for_another_one_and_is_not_kept_on
     await broker.check_nodes()
     await lose(broker)
     await broker.begin("0001")
-    await broker.assign("idle", Given("0001"))
+    await broker.assign("idle", assignment("0001", 1))
     await broker.slot_started("idle", {"processes": [(node, 1)], "workers": [], "reserved": {"CPU": 1.0}})
     assert (await broker.next_assignment("idle", 0)).trial == "0001"
     idle = asyncio.create_task(broker.next_assignment("idle", 1))
@@ -151,7 +141,7 @@ async def test_nodes_of_workers_that_were_taken_away_are_not_suspected() -> None
     broker = Broker()
     await broker.check_nodes()
     await broker.begin("0000")
-    await broker.assign("slot", Given("0000"))
+    await broker.assign("slot", assignment("0000", 1))
     await broker.slot_started("slot", {"processes": [("n1", 1)], "locations": ("a",), "workers": []})
     await broker.nodes_leave({"n1": "leaves the cluster"})
     await broker.end(failed("lost", "worker 0 on a was lost"))
@@ -171,21 +161,7 @@ def test_ray_train_is_told_which_nodes_to_avoid_when_the_workers_are_placed(
         return now
 
     broker: Any = SimpleNamespace(nodes_to_avoid_now=nodes_to_avoid_now)
-    spec = WorkerGroupSpec(
-        num_workers=2,
-        use_gpu=True,
-        resources_per_worker={"CPU": 3.0},
-        placement="SPREAD",
-        accelerator_type="L4",
-        labels={"zone": "a"},
-        avoid=("b",),
-        workers=workers(num_workers=2),
-        environment={},
-        hang_timeout_s=1.0,
-        spare_processes="never",
-        cluster_grows=False,
-        storage_path="",
-    )
+    spec = replace(SPEC, labels={"zone": "a"}, avoid=("b",), workers=workers(num_workers=2))
     told = worker_group._SlotHooks("slot", broker, spec).on_controller_start_worker_group()
     assert told == (expected and {"zone": "a", NODE_ID_LABEL: expected})
     assert asked == [(spec.workers,)]
@@ -247,7 +223,7 @@ async def test_a_trial_that_waits_for_room_gets_that_of_a_slot_without_one_unles
 
     broker = Broker()
     await broker.begin("0000")
-    await broker.assign("idle", Given("0000"))
+    await broker.assign("idle", assignment("0000", 1))
     await broker.slot_started("idle", {"workers": []})
     assert (await broker.next_assignment("idle", 0)).trial == "0000"
     idle = asyncio.create_task(broker.next_assignment("idle", 1))
@@ -255,7 +231,7 @@ async def test_a_trial_that_waits_for_room_gets_that_of_a_slot_without_one_unles
     if is_kept:
         assert await broker.reserve("idle")
     await broker.begin("0001")
-    await broker.assign("other", Given("0001"))
+    await broker.assign("other", assignment("0001", 1))
     if is_full and not is_kept:
         assert await idle is None
         assert not await broker.reserve("idle"), "its workers return: the next trial has others"
@@ -263,5 +239,5 @@ async def test_a_trial_that_waits_for_room_gets_that_of_a_slot_without_one_unles
     await (asyncio.sleep(0.1) if is_kept else looked())
     assert not idle.done()
     await broker.begin("0002")
-    await broker.assign("idle", Given("0002"))
+    await broker.assign("idle", assignment("0002", 1))
     assert (await idle).trial == "0002"

@@ -1,11 +1,12 @@
-"""Where a trial's workers may lie, checked against what the cluster has."""
+"""Where a trial's workers may lie, checked against what the cluster has, or this machine."""
 
 from __future__ import annotations
 
-from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
+from compositions import composed
 from pydantic import ValidationError
 
 from sweeps.compose.hydra_composition import compose_sweep
@@ -13,7 +14,8 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config import SweepConfig
 from sweeps.config.scaling import Scaling
 from sweeps.errors import DoesNotFit
-from sweeps.runtime.node_resources import accelerator, label
+from sweeps.runtime import node_resources
+from sweeps.runtime.node_resources import accelerator, label, local_resources
 from sweeps.runtime.reservation import memory_share
 from sweeps.runtime.trials_at_once import fit
 
@@ -25,9 +27,8 @@ NODES = [
 ]
 
 
-@cache
 def config() -> SweepConfig:
-    return compose_sweep("digits", ["search.num_trials=100"], ConfSearchPath([])).config
+    return composed("search.num_trials=100").config
 
 
 def concurrent(**scaling: Any) -> int:
@@ -123,3 +124,17 @@ def test_workers_of_one_trial_do_not_share_a_gpu() -> None:
         Scaling(num_workers=2, resources_per_worker={"GPU": 0.5})
     with pytest.raises(ValidationError, match="needs use_gpu=true"):
         Scaling(use_gpu=False, accelerator_type="A100")
+
+
+def test_gpus_of_amd_are_counted_as_their_driver_lists_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, units in enumerate([0, 304, 304]):  # a CPU and two GPUs
+        device = tmp_path / str(number)
+        device.mkdir()
+        (device / "properties").write_text(f"cpu_cores_count 0\nsimd_count {units}\nmem_banks_count 1\n")
+    monkeypatch.setattr(node_resources, "AMD_DEVICES", tmp_path, raising=False)
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    config = composed("scaling.use_gpu=true").config
+    assert local_resources(config)["GPU"] == 2
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1")
+    assert local_resources(config)["GPU"] == 1
