@@ -165,28 +165,6 @@ def test_evaluations_of_several_datasets_are_one_report(
     assert reported == [(losses, 1, saves), (losses, 2, saves)]
 
 
-@pytest.mark.parametrize("schedule", ["linear", pytest.param("constant", marks=pytest.mark.slow)])
-def test_a_trainer_that_continues_trains_with_its_changed_values(schedule: str, tmp_path: Path) -> None:
-    from sweeps_train.frameworks.huggingface import ChangedValues
-
-    def last_group(lr: float, stop_at: int, resume: str | None = None) -> dict[str, Any]:
-        values: Any = {"learning_rate": lr, "weight_decay": lr, "lr_scheduler_type": schedule}
-        trainer = Trainer(Line(), line_arguments(tmp_path, max_steps=4, save_steps=2, **values), train_dataset=ROWS)
-        trainer.add_callback(ChangedValues(trainer))
-        trainer.add_callback(Stops(stop_at))
-        trainer.train(resume_from_checkpoint=resume)
-        assert trainer.optimizer is not None
-        group: dict[str, Any] = trainer.optimizer.param_groups[0]
-        return group
-
-    left = 0.25 if schedule == "linear" else 1.0  # after three of four steps
-    last_group(0.01, stop_at=2)
-    assert last_group(0.01, 3, str(tmp_path / "checkpoint-2"))["lr"] == pytest.approx(0.01 * left)
-    changed = last_group(0.02, 3, str(tmp_path / "checkpoint-2"))
-    assert changed["lr"] == pytest.approx(0.02 * left)
-    assert changed["weight_decay"] == 0.02
-
-
 class Own(Trainer):
     """A Trainer whose optimizer does not have the learning rate of its arguments."""
 
@@ -214,14 +192,22 @@ class Own(Trainer):
             id="of its own, as before",
         ),
         pytest.param(
-            Own,
-            {"num_train_epochs": 4, "learning_rate": 1e-4},
-            {"learning_rate": 2e-4},
-            {"lr": [0.005, 0.00125]},
-            id="several rates",
+            Own, {"num_train_epochs": 4}, {"learning_rate": 2e-4}, {"lr": [0.005, 0.00125]}, id="several rates"
         ),
         pytest.param(
-            Trainer, {"weight_decay": 0.0}, {"weight_decay": 0.1}, {"weight_decay": [0.1, 0.0]}, id="from zero"
+            Trainer,
+            {"weight_decay": 0.0},
+            {"learning_rate": 2e-4, "weight_decay": 0.1},
+            {"lr": [5e-5] * 2, "weight_decay": [0.1, 0.0]},
+            id="of the arguments, from zero",
+        ),
+        pytest.param(
+            Trainer,
+            {"lr_scheduler_type": "constant"},
+            {"learning_rate": 2e-4},
+            {"lr": [2e-4] * 2},
+            marks=pytest.mark.slow,
+            id="constant",
         ),
     ],
 )
@@ -240,7 +226,7 @@ def test_a_trainer_that_continues_has_the_values_that_its_optimizer_is_created_w
         return trainer.optimizer.param_groups
 
     groups(2, **before)
-    resumed = groups(3, str(tmp_path / "checkpoint-2"), **before | now)
+    resumed = groups(3, str(tmp_path / "checkpoint-2"), **before | now)  # whose schedule has a quarter of its rate left
     assert {name: [group[name] for group in resumed] for name in expected} == {
         name: pytest.approx(values) for name, values in expected.items()
     }
@@ -274,16 +260,15 @@ def test_an_object_that_is_no_trainer_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "last"),
     [
-        {"save_strategy": "best"},
-        pytest.param(
-            {"save_strategy": "steps", "save_steps": 1, "load_best_model_at_end": True}, marks=pytest.mark.slow
-        ),
+        ({"save_strategy": "best"}, 3),
+        # The learning rate is 0, so that no evaluation is better than the first one.
+        ({"save_strategy": "steps", "load_best_model_at_end": True, "learning_rate": 0.0}, 2),
     ],
 )
-def test_the_trial_keeps_the_best_checkpoint_of_a_trainer_that_would_do_so_itself(
-    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_trial_keeps_the_best_checkpoint_of_a_trainer_that_would_do_so_itself_and_may_stop_early(
+    options: dict[str, Any], last: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from transformers import EarlyStoppingCallback
 
@@ -294,22 +279,8 @@ def test_the_trial_keeps_the_best_checkpoint_of_a_trainer_that_would_do_so_itsel
 
     best = {"metric_for_best_model": "loss", **options}
     arguments = line_arguments(tmp_path, max_steps=3, eval_strategy="steps", eval_steps=1, **best)
-    trained(arguments, monkeypatch, report, EarlyStoppingCallback(2))
-    assert reported == [(1, True), (2, True), (3, True)]
-
-
-def test_a_trainers_own_early_stopping_ends_the_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from transformers import EarlyStoppingCallback
-
-    def report(metrics: dict[str, float], checkpoint: Any) -> None:
-        reported.append(metrics["step"])
-
-    reported: list[float] = []
-    best: dict[str, Any] = {"metric_for_best_model": "loss", "load_best_model_at_end": True}
-    # The learning rate is 0, so that no evaluation is better than the first one.
-    arguments = line_arguments(tmp_path, max_steps=9, learning_rate=0.0, eval_strategy="steps", eval_steps=1, **best)
     trained(arguments, monkeypatch, report, EarlyStoppingCallback(1))
-    assert reported == [1, 2]
+    assert reported == [(step, True) for step in range(1, last + 1)]
 
 
 def test_a_checkpoint_that_is_saved_just_before_its_evaluation_is_kept(
