@@ -241,7 +241,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
             measured: Step and metrics, on rank 0.
             save: Adds this worker's files to the folder of a checkpoint, if it has any.
         """
-        seconds = self._seconds()
+        seconds = self.progress.seconds + time.perf_counter() - self._resumed
         # Not yet under its final name: only rank 0 knows the step.
         folder = unfinished(self._root / f"step-report{self.progress.evaluations + 1}")
         if save is not None:
@@ -314,9 +314,6 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
 
     def _key_of(self, metric: str) -> str:
         return f"search.metric={metric}" if metric == self._metric else f"{metric}, which the search reads,"
-
-    def _seconds(self) -> float:
-        return self.progress.seconds + time.perf_counter() - self._resumed
 
     def _next_step(self, metrics: Mapping[str, float]) -> int:
         """Return the reported step, or the step after the last one; metrics are stored by step, so steps must not
