@@ -234,7 +234,7 @@ def test_a_resumed_module_is_validated_at_the_steps_of_one_that_was_not_interrup
 
 
 def stand_in(rank: int, local_rank: int, broadcast: Any, **options: Any) -> Any:
-    """What callbacks read of the Trainer of one of several workers."""
+    """A Trainer as callbacks see it, of one of several workers."""
     return SimpleNamespace(
         callback_metrics={},
         current_epoch=0,

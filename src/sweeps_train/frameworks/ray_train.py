@@ -183,7 +183,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         self._needed, self._has_noted = needed, False
         self.rank: int = self.get_context().get_world_rank()
         self.reporter: Reporter = reporter if reporter is not None and self.rank == 0 else SilentReporter()
-        """For logs, notes and requests to stop; reports go through ``report_at``."""
+        """Receiver of logs and notes, which also asks for stops; reports go through ``report_at``."""
         self.runs = OwnRuns(root, self.rank)
         """MLflow runs that the function starts."""
         self.progress = FunctionProgress()
