@@ -18,7 +18,7 @@ from transformers import ByT5Tokenizer
 from sweeps_train.config import TextData
 from sweeps_train.data import text
 from sweeps_train.data.array_cache import Arrays, cached_arrays
-from sweeps_train.data.packing import TextSamples
+from sweeps_train.data.packing import PackedSamples, TextSamples
 from sweeps_train.data.text import build_text_samples
 
 LARGE_MIB = 64
@@ -62,13 +62,13 @@ def stored(cache: Path) -> list[Path]:
     return sorted(cache.rglob("*.safetensors"))
 
 
-def content(samples: TextSamples) -> list[torch.Tensor]:
+def content(samples: TextSamples | PackedSamples) -> list[torch.Tensor]:
     whole = samples.batch(range(len(samples)))
     counts = [torch.tensor([samples.units([index]), samples.size([index])]) for index in range(len(samples))]
     return [*whole.values(), *counts]
 
 
-def assert_same(one: TextSamples, other: TextSamples) -> None:
+def assert_same(one: TextSamples | PackedSamples, other: TextSamples | PackedSamples) -> None:
     assert len(one) == len(other) > 0
     for left, right in zip(content(one), content(other), strict=True):
         assert left.dtype == right.dtype

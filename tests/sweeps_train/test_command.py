@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from pathlib import Path
 
 import psutil
@@ -13,6 +12,7 @@ import pytest
 from processes import outputs
 from ray_nodes import RayNodes
 from running import Done, points, run, start
+from waiting import wait_until
 
 DEFAULTS = """\
 defaults: [{task: command}, {search: optuna_asha}, {scaling: single_worker}, {checkpoint: best_and_last},
@@ -194,27 +194,20 @@ def test_a_program_ends_with_its_worker_and_is_tried_again(tmp_path: Path) -> No
     parent = first.parent()
     assert parent is not None
     parent.kill()
-    deadline = time.monotonic() + 30
-    while first.is_running() and first.status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(lambda: not first.is_running() or first.status() == psutil.STATUS_ZOMBIE, 30)
     assert _wait_for_program(folder).pid != first.pid
     os.kill(process.pid, signal.SIGINT)
     outputs(process, 120)
     assert process.returncode == 130
-    deadline = time.monotonic() + 30
-    while programs(folder):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(lambda: not programs(folder), 30)
 
 
 def _wait_for_program(folder: Path) -> psutil.Process:
-    deadline = time.monotonic() + 180
-    while time.monotonic() < deadline:
-        if found := [each for each in programs(folder) if each.status() != psutil.STATUS_ZOMBIE]:
-            return found[0]
-        time.sleep(0.2)
-    raise AssertionError("no program was started")
+    def running() -> list[psutil.Process]:
+        return [each for each in programs(folder) if each.status() != psutil.STATUS_ZOMBIE]
+
+    wait_until(running, 180, every_s=0.2)
+    return running()[0]
 
 
 ON_NODES = """

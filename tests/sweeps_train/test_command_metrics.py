@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import struct
 from pathlib import Path
 
 import pytest
@@ -220,12 +219,6 @@ def test_a_training_that_begins_anew_and_writes_the_same_rows_again_has_them(
     assert source.read() == [{"step": 1, "loss": 0.5}]
 
 
-def test_a_file_of_json_lines_is_read_as_it_grows(tmp_path: Path) -> None:
-    source = JsonLinesTail(tmp_path / "log.jsonl")
-    (tmp_path / "log.jsonl").write_text('{"current_steps": 5, "loss": 0.5}\n{"current')
-    assert source.read() == [{"current_steps": 5, "loss": 0.5}]
-
-
 def test_a_file_that_is_rewritten_whole_and_looked_at_while_it_is_empty_gives_no_row_twice(tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"
     source = JsonLinesTail(file)
@@ -258,6 +251,12 @@ def test_names_of_a_csv_file_may_be_a_comment(tmp_path: Path) -> None:
     assert source.read() == [{"# epoch": 1, "loss": 0.5}]
 
 
+BY_STEP = [
+    {"step": 1, "eval/loss": 1.0, "train/loss": 2.0},
+    {"step": 2, "eval/loss": 0.5, "train/loss": 1.0},
+]
+
+
 def test_tensorboards_events_are_read_by_step_from_any_depth(tmp_path: Path) -> None:
     source = EventFiles(tmp_path)
     with SummaryWriter(str(tmp_path / "run" / "deep")) as writer:
@@ -265,10 +264,7 @@ def test_tensorboards_events_are_read_by_step_from_any_depth(tmp_path: Path) -> 
             writer.add_scalar("eval/loss", 1 / step, step)
             writer.add_scalar("train/loss", 2 / step, step)
             writer.add_text("note", "x", step)
-    assert source.read() == [
-        {"step": 1, "eval/loss": 1.0, "train/loss": 2.0},
-        {"step": 2, "eval/loss": 0.5, "train/loss": 1.0},
-    ]
+    assert source.read() == BY_STEP
     assert source.read() == []
 
 
@@ -284,7 +280,6 @@ def test_an_event_that_is_half_written_is_read_when_it_is_whole(tmp_path: Path) 
     assert source.read() == []
     part.write_bytes(data)
     assert source.read() == [{"step": 1, "loss": 0.5}]
-    assert struct.unpack("<Q", data[:8])[0] > 0
 
 
 @pytest.mark.filterwarnings("ignore")  # MLflow's own, about stores of files
@@ -301,9 +296,6 @@ def test_metrics_that_a_program_logs_to_mlflow_are_read_from_its_store(
     for step in (1, 2):
         client.log_metric(run_id, "eval/loss", 1 / step, step=step)
         client.log_metric(run_id, "train/loss", 2 / step, step=step)
-    assert source.read() == [
-        {"step": 1, "eval/loss": 1.0, "train/loss": 2.0},
-        {"step": 2, "eval/loss": 0.5, "train/loss": 1.0},
-    ]
+    assert source.read() == BY_STEP
     sources = file_sources([MlflowRun(kind="mlflow")], tmp_path, tmp_path, {}.__getitem__)
     assert [type(each) for each in sources] == [MlflowStore]

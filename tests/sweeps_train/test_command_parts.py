@@ -19,7 +19,7 @@ import pytest
 import yaml
 from waiting import wait_until
 
-from sweeps_train.command.checkpoints import CheckpointWatch, put_back
+from sweeps_train.command.checkpoints import CheckpointWatch, put_into
 from sweeps_train.command.command_line import command_line, words
 from sweeps_train.command.config_files import UnknownPath, read_document, write_files
 from sweeps_train.command.placeholders import Template, config_values
@@ -351,7 +351,7 @@ def test_a_checkpoint_is_put_back_under_its_own_name_and_is_no_new_one(tmp_path:
     (out / "step-7").mkdir()
     (out / "step-7" / "half written").touch()
     for name in ("ckpt.pt", "step-7"):
-        put_back(saved / name, out)
+        put_into(saved / name, out)
     assert (out / "ckpt.pt").read_text() == "new"
     assert [each.name for each in (out / "step-7").iterdir()] == ["state"]
     watch = CheckpointWatch(ProgramCheckpoints(folder=str(out), pattern="ckpt.pt"), out)

@@ -6,7 +6,8 @@ import contextlib
 import json
 import math
 import shutil
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +63,22 @@ class Worker:
 
 
 @pytest.fixture
-def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
-    made = Worker(tmp_path)
-    monkeypatch.setattr(ray.train, "report", made.report)
-    monkeypatch.setattr(ray.train, "get_checkpoint", made.get_checkpoint)
+def new_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Worker]:
+    """Makes workers, of which the last one gets the calls."""
+
+    def make() -> Worker:
+        made = Worker(Path(tempfile.mkdtemp(dir=tmp_path)))
+        monkeypatch.setattr(ray.train, "report", made.report)
+        monkeypatch.setattr(ray.train, "get_checkpoint", made.get_checkpoint)
+        return made
+
     monkeypatch.setattr(training, "_num_cpus", lambda: 1)
-    return made
+    return make
+
+
+@pytest.fixture
+def worker(new_worker: Callable[[], Worker]) -> Worker:
+    return new_worker()
 
 
 def configured(target: str, *, path: str = "builtin:wine", **task: Any) -> EstimatorConfig:
@@ -98,25 +109,18 @@ BOOSTING = {
     [pytest.param(each, marks=pytest.mark.slow if "GradientBoosting" in each else ()) for each in BOOSTING],
 )
 def test_each_piece_is_a_report_and_a_resumed_training_is_the_same_as_an_unbroken_one(
-    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    target: str, new_worker: Callable[[], Worker]
 ) -> None:
     config = configured(target, arguments=BOOSTING[target], report_every=4)
-    monkeypatch.setattr(training, "_num_cpus", lambda: 1)
-    results = []
-    for stops in (math.inf, 2):
-        folder = tmp_path / str(stops)
-        folder.mkdir()
-        worker = Worker(folder)
-        worker.stop_after = stops
-        monkeypatch.setattr(ray.train, "report", worker.report)
-        monkeypatch.setattr(ray.train, "get_checkpoint", worker.get_checkpoint)
-        if stops == 2:
-            with pytest.raises(Stopped):
-                fit(config)
-            worker.stop_after = math.inf
+    unbroken = new_worker().reports
+    fit(config)
+    worker = new_worker()
+    worker.stop_after = 2
+    with pytest.raises(Stopped):
         fit(config)
-        results.append(worker.reports)
-    unbroken, resumed = results
+    worker.stop_after = math.inf
+    fit(config)
+    resumed = worker.reports
     assert [each["step"] for each in resumed] == [4, 8, 12]
     assert resumed == unbroken
     assert unbroken[-1]["eval/accuracy"] > 0.8
@@ -165,16 +169,16 @@ def test_an_estimator_that_continues_reads_rows_as_before_though_the_table_has_c
 
 
 @pytest.mark.parametrize("target", ["xgboost.XGBRegressor", "lightgbm.LGBMRegressor"])
-def test_boosting_in_pieces_is_boosting_at_once(target: str, worker: Worker) -> None:
+def test_boosting_in_pieces_is_boosting_at_once(target: str, new_worker: Callable[[], Worker]) -> None:
     arguments = {"n_estimators": 20, "learning_rate": 0.1}
-    fit(configured(target, path="builtin:diabetes", arguments=arguments, report_every=1))
-    pieces = worker.reports[-1]
-    worker.reports.clear()
-    for each in worker.folder.iterdir():
-        each.rename(worker.folder.with_name(f"{worker.folder.name}-{each.name}"))
-    fit(configured(target, path="builtin:diabetes", arguments=arguments, report_every=20))
-    assert pieces["step"] == worker.reports[-1]["step"] == 20
-    assert pieces["eval/rmse"] == pytest.approx(worker.reports[-1]["eval/rmse"], rel=2e-3)
+    last = []
+    for report_every in (1, 20):
+        worker = new_worker()
+        fit(configured(target, path="builtin:diabetes", arguments=arguments, report_every=report_every))
+        last.append(worker.reports[-1])
+    pieces, at_once = last
+    assert pieces["step"] == at_once["step"] == 20
+    assert pieces["eval/rmse"] == pytest.approx(at_once["eval/rmse"], rel=2e-3)
     assert pieces["eval/r2"] > 0.2
 
 

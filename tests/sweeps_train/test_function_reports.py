@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray.train
 import torch
 from ray.train import Checkpoint
 from running import NO_PREFLIGHT, own_function, points, run
@@ -209,6 +211,55 @@ def test_whatever_a_function_reports_is_recorded_or_fails_its_own_trial_alone(tm
     assert "no number: note (str)" in done.err
 
 
+@contextlib.contextmanager
+def calls_to(utils: Alone) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ray.train, "report", utils.report)
+        patch.setattr(ray.train, "get_checkpoint", utils.get_checkpoint)
+        yield
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions run here, and their calls of Ray Train reach ``Alone``."""
+    monkeypatch.setattr(ray_train, "TrialTrainFnUtils", Alone)
+    monkeypatch.setattr(ray_train, "replaced_train_fn_utils", calls_to)
+
+
+def run_function(root: Path, framework: Any = "ray_train", **options: Any) -> Recorder:
+    task = FunctionTask(kind="function", framework=framework, _target_="users.training")
+    config, recorder = FunctionConfig(task=task, checkpoint=CheckpointConfig()), Recorder(**options)
+    ray_train.run_function(config, reporter=recorder, checkpoint_folder=str(root), metric="loss", mode="min")
+    return recorder
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_a_function_that_is_stopped_saves_its_report_catches_nothing_and_goes_on_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts: list[int] = []
+
+    def training(config: dict[str, Any]) -> None:
+        saved = ray.train.get_checkpoint()
+        starts.append(0 if saved is None else int((Path(saved.path) / "epoch").read_text()))
+        for epoch in range(starts[-1], 4):
+            own = checkpoint(tmp_path / f"{len(starts)}-{epoch}")
+            (Path(own.path) / "epoch").write_text(str(epoch + 1))
+            try:
+                ray.train.report({"loss": 1.0 - epoch / 10}, checkpoint=own)
+            except Exception:  # noqa: BLE001 - any one
+                pytest.fail("a stop is none of its business")
+
+    monkeypatch.setattr("sweeps_train.frameworks.bound_function.import_target", lambda *_: training)
+    stopped = run_function(tmp_path / "trial", stop_when_asked=4)  # twice at each report
+    assert steps(stopped) == [(1, 1.0), (2, 0.9)]
+    resumed = run_function(tmp_path / "trial")
+    assert starts == [0, 2]
+    assert steps(resumed) == [(2, 0.9), (3, 0.8), (4, 0.7), (4, 0.7)]
+    assert resumed.final == {"loss": 0.7}
+
+
+@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize(
     ("framework", "advice"),
     [
@@ -221,12 +272,6 @@ def test_whatever_a_function_reports_is_recorded_or_fails_its_own_trial_alone(tm
 def test_a_training_without_a_report_says_how_one_of_its_framework_reports(
     framework: Any, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_train, "TrialTrainFnUtils", Alone)
-    monkeypatch.setattr(ray_train, "replaced_train_fn_utils", contextlib.nullcontext)
     monkeypatch.setattr(ray_train, "_function_of", lambda *_: lambda: None)
-    config = FunctionConfig(
-        task=FunctionTask(kind="function", framework=framework, _target_="users.training"),
-        checkpoint=CheckpointConfig(),
-    )
     with pytest.raises(ValueError, match=f"task._target_=users.training returned without a report; {advice}"):
-        ray_train.run_function(config, reporter=None, checkpoint_folder=str(tmp_path), metric="loss", mode="min")
+        run_function(tmp_path, framework)

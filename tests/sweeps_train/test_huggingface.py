@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -128,15 +127,22 @@ def test_transformers_reads_a_trainers_checkpoint(sweep: Done) -> None:
     }
 
 
+Report = tuple[float, set[str], bool]
+"""Step of a report, its losses of evaluations, and whether it has a checkpoint."""
+
+
 def trained(
-    arguments: TrainingArguments,
-    patch: pytest.MonkeyPatch,
-    report: Callable[..., None],
-    *callbacks: TrainerCallback,
-    held_out: Any = ROWS,
-) -> None:
-    """Train the model of two weights as a trial does."""
+    arguments: TrainingArguments, patch: pytest.MonkeyPatch, *callbacks: TrainerCallback, held_out: Any = ROWS
+) -> list[Report]:
+    """Train the model of two weights as a trial does; returns its reports."""
     from sweeps_train.frameworks.huggingface import ReportCallback, keep_best_by_the_trial
+
+    reports: list[Report] = []
+
+    def report(metrics: dict[str, float], checkpoint: Any) -> None:
+        losses = {name for name in metrics if name.startswith("eval_") and name.endswith("loss")}
+        is_saved = checkpoint is not None and (Path(checkpoint.path) / "optimizer.pt").exists()
+        reports.append((metrics["step"], losses, is_saved))
 
     patch.setattr("ray.train.report", report)
     patch.setattr("sweeps_train.frameworks.huggingface.log_step", lambda *_: None)
@@ -147,44 +153,18 @@ def trained(
         vars(callback)["trainer"] = trainer
         trainer.add_callback(callback)
     trainer.train()
+    return reports
 
 
 @pytest.mark.parametrize("saves", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_evaluations_of_several_datasets_are_one_report(
     saves: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def report(metrics: dict[str, float], checkpoint: Any) -> None:
-        reported.append(({name for name in metrics if name.endswith("_loss")}, metrics["step"], checkpoint is not None))
-
-    reported: list[tuple[set[str], float, bool]] = []
     strategy = "steps" if saves else "no"
     arguments = line_arguments(tmp_path, max_steps=2, eval_strategy="steps", eval_steps=1, save_strategy=strategy)
     held_out = dict.fromkeys(("seen", "unseen", "long", "short"), ROWS)
-    trained(arguments, monkeypatch, report, held_out=held_out)
     losses = {f"eval_{name}_loss" for name in held_out}
-    assert reported == [(losses, 1, saves), (losses, 2, saves)]
-
-
-@pytest.mark.parametrize("schedule", ["linear", pytest.param("constant", marks=pytest.mark.slow)])
-def test_a_trainer_that_continues_trains_with_its_changed_values(schedule: str, tmp_path: Path) -> None:
-    from sweeps_train.frameworks.huggingface import ChangedValues
-
-    def last_group(lr: float, stop_at: int, resume: str | None = None) -> dict[str, Any]:
-        values: Any = {"learning_rate": lr, "weight_decay": lr, "lr_scheduler_type": schedule}
-        trainer = Trainer(Line(), line_arguments(tmp_path, max_steps=4, save_steps=2, **values), train_dataset=ROWS)
-        trainer.add_callback(ChangedValues(trainer))
-        trainer.add_callback(Stops(stop_at))
-        trainer.train(resume_from_checkpoint=resume)
-        assert trainer.optimizer is not None
-        group: dict[str, Any] = trainer.optimizer.param_groups[0]
-        return group
-
-    left = 0.25 if schedule == "linear" else 1.0  # after three of four steps
-    last_group(0.01, stop_at=2)
-    assert last_group(0.01, 3, str(tmp_path / "checkpoint-2"))["lr"] == pytest.approx(0.01 * left)
-    changed = last_group(0.02, 3, str(tmp_path / "checkpoint-2"))
-    assert changed["lr"] == pytest.approx(0.02 * left)
-    assert changed["weight_decay"] == 0.02
+    assert trained(arguments, monkeypatch, held_out=held_out) == [(1, losses, saves), (2, losses, saves)]
 
 
 class Own(Trainer):
@@ -214,14 +194,22 @@ class Own(Trainer):
             id="of its own, as before",
         ),
         pytest.param(
-            Own,
-            {"num_train_epochs": 4, "learning_rate": 1e-4},
-            {"learning_rate": 2e-4},
-            {"lr": [0.005, 0.00125]},
-            id="several rates",
+            Own, {"num_train_epochs": 4}, {"learning_rate": 2e-4}, {"lr": [0.005, 0.00125]}, id="several rates"
         ),
         pytest.param(
-            Trainer, {"weight_decay": 0.0}, {"weight_decay": 0.1}, {"weight_decay": [0.1, 0.0]}, id="from zero"
+            Trainer,
+            {"weight_decay": 0.0},
+            {"learning_rate": 2e-4, "weight_decay": 0.1},
+            {"lr": [5e-5] * 2, "weight_decay": [0.1, 0.0]},
+            id="of the arguments, from zero",
+        ),
+        pytest.param(
+            Trainer,
+            {"lr_scheduler_type": "constant"},
+            {"learning_rate": 2e-4},
+            {"lr": [2e-4] * 2},
+            marks=pytest.mark.slow,
+            id="constant",
         ),
     ],
 )
@@ -240,7 +228,7 @@ def test_a_trainer_that_continues_has_the_values_that_its_optimizer_is_created_w
         return trainer.optimizer.param_groups
 
     groups(2, **before)
-    resumed = groups(3, str(tmp_path / "checkpoint-2"), **before | now)
+    resumed = groups(3, str(tmp_path / "checkpoint-2"), **before | now)  # whose schedule has a quarter of its rate left
     assert {name: [group[name] for group in resumed] for name in expected} == {
         name: pytest.approx(values) for name, values in expected.items()
     }
@@ -259,72 +247,46 @@ def trained_trainer(config: dict[str, Any]) -> Trainer:
 def takes_none() -> None: ...
 
 
-def test_an_object_that_is_no_trainer_is_refused() -> None:
-    task = FunctionTask(kind="function", framework="huggingface", _target_=f"{__name__}.no_trainer")
-    with pytest.raises(
-        ValueError, match=r"returned a \w+Path; task.framework=huggingface needs an untrained transformers.Trainer"
-    ):
-        bind_function(task)()
-    task = FunctionTask(kind="function", framework="huggingface", _target_=f"{__name__}.trained_trainer")
-    with pytest.raises(ValueError, match="returned a Trainer that it has trained; Sweeps calls `train`: remove"):
-        bind_function(task)()
-    task = FunctionTask(kind="function", framework="huggingface", _target_=f"{__name__}.takes_none")
-    with pytest.raises(ValueError, match="takes no arguments; give it one, `config`"):
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("no_trainer", r"returned a \w+Path; task.framework=huggingface needs an untrained transformers.Trainer"),
+        ("trained_trainer", "returned a Trainer that it has trained; Sweeps calls `train`: remove"),
+        ("takes_none", "takes no arguments; give it one, `config`"),
+    ],
+)
+def test_an_object_that_is_no_trainer_is_refused(function: str, words: str) -> None:
+    task = FunctionTask(kind="function", framework="huggingface", _target_=f"{__name__}.{function}")
+    with pytest.raises(ValueError, match=words):
         bind_function(task)()
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "last"),
     [
-        {"save_strategy": "best"},
-        pytest.param(
-            {"save_strategy": "steps", "save_steps": 1, "load_best_model_at_end": True}, marks=pytest.mark.slow
-        ),
+        ({"save_strategy": "best"}, 3),
+        # The learning rate is 0, so that no evaluation is better than the first one.
+        ({"save_strategy": "steps", "load_best_model_at_end": True, "learning_rate": 0.0}, 2),
     ],
 )
-def test_the_trial_keeps_the_best_checkpoint_of_a_trainer_that_would_do_so_itself(
-    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_trial_keeps_the_best_checkpoint_of_a_trainer_that_would_do_so_itself_and_may_stop_early(
+    options: dict[str, Any], last: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from transformers import EarlyStoppingCallback
 
-    reported: list[tuple[float, bool]] = []
-
-    def report(metrics: dict[str, float], checkpoint: Any) -> None:
-        reported.append((metrics["step"], (Path(checkpoint.path) / "optimizer.pt").exists()))
-
     best = {"metric_for_best_model": "loss", **options}
     arguments = line_arguments(tmp_path, max_steps=3, eval_strategy="steps", eval_steps=1, **best)
-    trained(arguments, monkeypatch, report, EarlyStoppingCallback(2))
-    assert reported == [(1, True), (2, True), (3, True)]
-
-
-def test_a_trainers_own_early_stopping_ends_the_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from transformers import EarlyStoppingCallback
-
-    def report(metrics: dict[str, float], checkpoint: Any) -> None:
-        reported.append(metrics["step"])
-
-    reported: list[float] = []
-    best: dict[str, Any] = {"metric_for_best_model": "loss", "load_best_model_at_end": True}
-    # The learning rate is 0, so that no evaluation is better than the first one.
-    arguments = line_arguments(tmp_path, max_steps=9, learning_rate=0.0, eval_strategy="steps", eval_steps=1, **best)
-    trained(arguments, monkeypatch, report, EarlyStoppingCallback(1))
-    assert reported == [1, 2]
+    reports = trained(arguments, monkeypatch, EarlyStoppingCallback(1))
+    assert reports == [(step, {"eval_loss"}, True) for step in range(1, last + 1)]
 
 
 def test_a_checkpoint_that_is_saved_just_before_its_evaluation_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A Trainer saves the last step of an epoch as a step, before the evaluation at the end of this epoch."""
-
-    def report(metrics: dict[str, float], checkpoint: Any) -> None:
-        saved = checkpoint is not None and (Path(checkpoint.path) / "optimizer.pt").exists()
-        reported.append((metrics["step"], saved))
-
-    reported: list[tuple[float, bool]] = []
     epochs: dict[str, Any] = {"num_train_epochs": 3, "eval_strategy": "epoch", "per_device_train_batch_size": 4}
-    trained(line_arguments(tmp_path, save_steps=3, **epochs), monkeypatch, report)
-    assert reported == [(2, False), (4, False), (6, True)]
+    reports = trained(line_arguments(tmp_path, save_steps=3, **epochs), monkeypatch)
+    assert reports == [(step, {"eval_loss"}, step == 6) for step in (2, 4, 6)]
 
 
 class EvaluatesOnTraining(TrainerCallback):
@@ -339,10 +301,6 @@ class EvaluatesOnTraining(TrainerCallback):
 
 
 def test_an_evaluation_of_the_users_own_is_no_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def report(metrics: dict[str, float], checkpoint: Any) -> None:
-        reported.append((metrics["step"], "eval_loss" in metrics))
-
-    reported: list[tuple[float, bool]] = []
     epochs: dict[str, Any] = {"num_train_epochs": 2, "eval_strategy": "epoch", "save_strategy": "no"}
-    trained(line_arguments(tmp_path, **epochs), monkeypatch, report, EvaluatesOnTraining())
-    assert reported == [(1, True), (2, True)]
+    reports = trained(line_arguments(tmp_path, **epochs), monkeypatch, EvaluatesOnTraining())
+    assert reports == [(1, {"eval_loss"}, False), (2, {"eval_loss"}, False)]

@@ -233,6 +233,20 @@ def test_a_resumed_module_is_validated_at_the_steps_of_one_that_was_not_interrup
     assert reported == [3, 6, 9, 9]
 
 
+def stand_in(rank: int, local_rank: int, broadcast: Any, **options: Any) -> Any:
+    """A Trainer as callbacks see it, of one of several workers."""
+    return SimpleNamespace(
+        callback_metrics={},
+        current_epoch=0,
+        global_step=3,
+        sanity_checking=False,
+        is_global_zero=rank == 0,
+        local_rank=local_rank,
+        strategy=SimpleNamespace(broadcast=broadcast),
+        **options,
+    )
+
+
 def test_workers_report_together_when_only_the_first_one_has_logged_the_metric(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,16 +256,7 @@ def test_workers_report_together_when_only_the_first_one_has_logged_the_metric(
     reported: list[Any] = []
     monkeypatch.setattr("ray.train.report", lambda metrics, checkpoint: reported.append(metrics))
     monkeypatch.setattr("sweeps_train.frameworks.lightning.searched_metrics", lambda: ("loss",))
-    trainer: Any = SimpleNamespace(
-        callback_metrics={},
-        current_epoch=0,
-        global_step=3,
-        is_last_batch=False,
-        sanity_checking=False,
-        is_global_zero=False,
-        local_rank=1,
-        strategy=SimpleNamespace(broadcast={False: True, "": str(tmp_path)}.get),
-    )
+    trainer = stand_in(1, 1, {False: True, "": str(tmp_path)}.get, is_last_batch=False)
     callback = ReportCallback(saves=False)
     callback.on_validation_end(trainer, None)  # type: ignore[arg-type]
     callback.on_train_batch_start(trainer, None, None, 0)  # type: ignore[arg-type]
@@ -280,19 +285,8 @@ def test_the_shards_of_every_node_are_reported_by_one_of_its_workers(
     named = tmp_path / "named by the first worker"
     reported: list[list[str] | None] = []
     monkeypatch.setattr("ray.train.report", report)
-    trainer: Any = SimpleNamespace(
-        callbacks=[ModelCheckpoint()],
-        callback_metrics={},
-        current_epoch=0,
-        global_step=3,
-        num_val_batches=[1],
-        is_last_batch=True,
-        sanity_checking=False,
-        is_global_zero=rank == 0,
-        local_rank=local_rank,
-        save_checkpoint=save,
-        strategy=SimpleNamespace(broadcast=broadcast),
-    )
+    options: dict[str, Any] = {"callbacks": [ModelCheckpoint()], "save_checkpoint": save, "num_val_batches": [1]}
+    trainer = stand_in(rank, local_rank, broadcast, is_last_batch=True, **options)
     callback = _callbacks(trainer)[-1]
     callback.on_validation_end(trainer, None)
     callback.on_train_epoch_end(trainer, None)

@@ -30,10 +30,6 @@ def test_no_module_is_in_both_splits_and_a_tenth_is_held_out() -> None:
     assert 0.03 < len(held_out) / len(train | held_out) < 0.2
 
 
-def test_a_package_is_in_one_split_as_a_whole() -> None:
-    assert len({split_of(path) for path in source_files() if "asyncio" in path.parts}) == 1
-
-
 @pytest.mark.slow
 def test_no_docstring_is_in_both_splits_or_twice_in_one() -> None:
     texts = docstrings("train") + docstrings("eval")

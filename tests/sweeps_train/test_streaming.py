@@ -18,6 +18,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import torch
+from test_array_cache import assert_same
 from test_text_data import BYTES, byte_tokenizer_in_rust
 from transformers import ByT5Tokenizer
 
@@ -69,16 +70,6 @@ def folder(tmp_path: Path) -> Path:
 def build(path: Any, tokenizer: Any = BYTES, **options: Any) -> tuple[Samples, Samples]:
     config = TextData(kind="text", path=str(path), **{"sequence_length": 32, "streaming": True, **options})
     return build_text_samples(config, tokenizer, None)
-
-
-def content(samples: Samples) -> list[Any]:
-    everything = range(len(samples))
-    return [samples.units(everything), samples.size(everything), *samples.batch(everything).values()]
-
-
-def assert_same(one: Samples, other: Samples) -> None:
-    for left, right in zip(content(one), content(other), strict=True):
-        assert torch.equal(torch.as_tensor(left), torch.as_tensor(right))
 
 
 def pieces(path: Path) -> int:

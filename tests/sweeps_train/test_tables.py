@@ -20,7 +20,7 @@ import pytest
 
 from sweeps.compose.overrides import parse_overrides
 from sweeps_train.config import TableData
-from sweeps_train.tables.encoding import ENCODING, Amount, Classes, learn_encoding
+from sweeps_train.tables.encoding import ENCODING, Amount, Classes, TableEncoding, learn_encoding
 from sweeps_train.tables.metrics import classification_metrics, label_metrics, regression_metrics
 from sweeps_train.tables.predictions import example_row, prediction_frame, to_table
 from sweeps_train.tables.split import fold_rows, read_split, split_rows
@@ -53,6 +53,16 @@ def data(**changes: Any) -> TableData:
     return TableData(**{**given, **changes})
 
 
+def own(content: str | bytes, **changes: Any) -> TableData:
+    """A table of this content, all of whose columns are used."""
+    Path("own.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
+    return data(path="own.csv", drop=[], **changes)
+
+
+def learned(config: TableData) -> TableEncoding:
+    return learn_encoding(config, "classification", read_table(config))
+
+
 @pytest.fixture(autouse=True)
 def files(working_folder: Path) -> Path:
     write_csv(working_folder / "rows.csv", rows())
@@ -76,10 +86,9 @@ def test_csv_and_parquet_files_alone_compressed_or_in_a_folder_are_the_same_tabl
     assert read_table(data(format="parquet", path="rows.parquet")).equals(table)
 
 
-def test_a_column_whose_decimals_come_late_is_read_as_numbers(files: Path) -> None:
+def test_a_column_whose_decimals_come_late_is_read_as_numbers() -> None:
     lines = ["x,label"] + ["1,a"] * 400_000 + ["1.5,b"]
-    (files / "late.csv").write_text("\n".join(lines))
-    assert str(read_table(data(path="late.csv"))["x"].type) == "double"
+    assert str(read_table(own("\n".join(lines)))["x"].type) == "double"
 
 
 def test_categories_of_a_file_are_those_of_the_others_though_its_own_look_like_numbers(files: Path) -> None:
@@ -102,9 +111,8 @@ def test_the_index_that_pandas_writes_is_left_out(files: Path) -> None:
 EUROPEAN = "größe;ort;label\n1,5;Köln;a\n2,5;;b\n;Bonn;a\n4,0;Köln;b\n"
 
 
-def test_a_table_of_a_european_spreadsheet_is_read_by_its_separator_encoding_and_decimal_comma(files: Path) -> None:
-    (files / "european.csv").write_text(EUROPEAN, encoding="latin-1")
-    table = read_table(data(path="european.csv", separator=";", encoding="latin-1", decimal=","))
+def test_a_table_of_a_european_spreadsheet_is_read_by_its_separator_encoding_and_decimal_comma() -> None:
+    table = read_table(own(EUROPEAN.encode("latin-1"), separator=";", encoding="latin-1", decimal=","))
     assert table["größe"].to_pylist() == [1.5, 2.5, None, 4.0]
     assert table["ort"].to_pylist() == ["Köln", None, "Bonn", "Köln"]
 
@@ -118,12 +126,10 @@ def test_a_table_of_a_european_spreadsheet_is_read_by_its_separator_encoding_and
     ],
 )
 def test_a_table_of_a_european_spreadsheet_leads_from_one_key_to_the_next(
-    changes: dict[str, Any], words: list[str], files: Path
+    changes: dict[str, Any], words: list[str]
 ) -> None:
-    (files / "european.csv").write_text(EUROPEAN, encoding="latin-1")
-    config = data(path="european.csv", drop=[], **changes)
     with pytest.raises(ValueError) as raised:  # noqa: PT011 - the words are checked
-        learn_encoding(config, "classification", read_table(config))
+        learned(own(EUROPEAN.encode("latin-1"), **changes))
     for word in words:
         assert word in str(raised.value)
 
@@ -141,11 +147,10 @@ def test_a_table_of_a_european_spreadsheet_leads_from_one_key_to_the_next(
     ],
 )
 def test_a_table_of_another_separator_or_encoding_names_the_key(
-    content: bytes, changes: dict[str, Any], words: list[str], files: Path
+    content: bytes, changes: dict[str, Any], words: list[str]
 ) -> None:
-    (files / "other.csv").write_bytes(content)
     with pytest.raises(ValueError) as raised:  # noqa: PT011 - the words are checked
-        read_table(data(path="other.csv", drop=[], **changes))
+        read_table(own(content, **changes))
     for word in words:
         assert word in str(raised.value)
 
@@ -167,21 +172,20 @@ def test_a_table_of_another_separator_or_encoding_names_the_key(
     ],
 )
 def test_numbers_of_another_country_never_become_categories_without_a_word(
-    cells: list[str], changes: dict[str, Any], key: str, files: Path
+    cells: list[str], changes: dict[str, Any], key: str
 ) -> None:
-    (files / "other.csv").write_text("x;label\n" + "".join(f"{each};{'ab'[n % 2]}\n" for n, each in enumerate(cells)))
-    config = data(path="other.csv", drop=[], separator=";", **changes)
+    content = "x;label\n" + "".join(f"{each};{'ab'[n % 2]}\n" for n, each in enumerate(cells))
     with pytest.raises(ValueError, match=re.escape(key)):
-        learn_encoding(config, "classification", read_table(config))
+        learned(own(content, separator=";", **changes))
 
 
-def test_a_tab_is_written_as_the_message_says(files: Path) -> None:
-    (files / "other.csv").write_text("a\tlabel\n1\tx\n")
+def test_a_tab_is_written_as_the_message_says() -> None:
+    content = "a\tlabel\n1\tx\n"
     with pytest.raises(ValueError, match=r"""'data\.separator="\\t"'""") as raised:
-        read_table(data(path="other.csv", drop=[]))
+        read_table(own(content))
     token = shlex.split(str(raised.value))[-1]
     (override,) = parse_overrides([token])
-    assert read_table(data(path="other.csv", separator=override.value())).column_names == ["a", "label"]
+    assert read_table(own(content, separator=override.value())).column_names == ["a", "label"]
 
 
 def test_a_question_mark_in_the_name_of_a_folder_ends_no_file_name(files: Path) -> None:
@@ -198,20 +202,17 @@ def test_an_encoding_that_python_does_not_have_is_refused() -> None:
         data(encoding="latin-7x")
 
 
-def test_empty_cells_are_missing_whatever_other_texts_are(files: Path) -> None:
-    (files / "gaps.csv").write_text('x,label\n1,a\n?,b\n"",a\n,b\n')
-    assert read_table(data(path="gaps.csv", missing=["?"]))["x"].to_pylist() == [1, None, None, None]
+def test_empty_cells_are_missing_whatever_other_texts_are() -> None:
+    table = read_table(own('x,label\n1,a\n?,b\n"",a\n,b\n', missing=["?"]))
+    assert table["x"].to_pylist() == [1, None, None, None]
 
 
-def test_the_advice_for_missing_values_can_be_pasted(files: Path) -> None:
-    rows = "".join(f"{n},{'ab'[n % 2]}\n" for n in range(20))
-    (files / "gaps.csv").write_text(f"x,label\n?,a\nNA,b\n,a\nunknown,b\n{rows}")
-    config = data(path="gaps.csv", drop=[])
+def test_the_advice_for_missing_values_can_be_pasted() -> None:
+    content = "x,label\n?,a\nNA,b\n,a\nunknown,b\n" + "".join(f"{n},{'ab'[n % 2]}\n" for n in range(20))
     with pytest.raises(ValueError, match=r"data\.missing") as raised:
-        learn_encoding(config, "classification", read_table(config))
+        learned(own(content))
     (token,) = [word for word in shlex.split(str(raised.value)) if word.startswith("data.missing=[")]
-    config = data(path="gaps.csv", drop=[], missing=json.loads(token.removeprefix("data.missing=")))
-    assert learn_encoding(config, "classification", read_table(config)).kinds == {"x": "number"}
+    assert learned(own(content, missing=json.loads(token.removeprefix("data.missing=")))).kinds == {"x": "number"}
 
 
 @pytest.mark.parametrize(
@@ -236,19 +237,16 @@ def test_the_advice_for_missing_values_can_be_pasted(files: Path) -> None:
         ("label\n" + "a\nb\n" * 10, {}, ["no column with values"]),
     ],
 )
-def test_a_table_that_cannot_be_learned_from_says_why(
-    content: str, changes: dict[str, Any], words: list[str], files: Path
-) -> None:
+def test_a_table_that_cannot_be_learned_from_says_why(content: str, changes: dict[str, Any], words: list[str]) -> None:
     goal = changes.pop("goal", "classification")
-    (files / "bad.csv").write_text(content)
-    config = data(path="bad.csv", drop=[], **changes)
+    config = own(content, **changes)
     with pytest.raises(ValueError) as raised:  # noqa: PT011 - the words are checked
         learn_encoding(config, goal, read_split(config, goal)[0])
     for word in words:
         assert word in str(raised.value)
 
 
-def test_columns_of_types_that_no_model_reads_are_named(files: Path) -> None:
+def test_columns_of_types_that_no_model_reads_are_named() -> None:
     table = pa.table({"x": [[1], [2], [3], [4]], "label": ["a", "b", "a", "b"]})
     with pytest.raises(ValueError, match=r"the column 'x' is of type list<item: int64>.*data.drop=\[x\]"):
         learn_encoding(data(), "classification", table)
@@ -326,9 +324,9 @@ def test_a_part_of_the_training_rows_is_within_each_larger_one_and_has_every_cla
     assert [part.num_rows for part in read_split(own_file, "classification")] == [100, 200]
 
 
-def test_a_number_that_stands_for_a_missing_target_leaves_its_row_out_however_it_is_written(files: Path) -> None:
-    (files / "gaps.csv").write_text("x,label\n" + "1,1.5\n2,-999.0\n3,2.5\n4,-999\n" * 5)
-    train, held_out = read_split(data(path="gaps.csv", drop=[], missing=["-999"]), "regression")
+def test_a_number_that_stands_for_a_missing_target_leaves_its_row_out_however_it_is_written() -> None:
+    config = own("x,label\n" + "1,1.5\n2,-999.0\n3,2.5\n4,-999\n" * 5, missing=["-999"])
+    train, held_out = read_split(config, "regression")
     assert {*train["label"].to_pylist(), *held_out["label"].to_pylist()} == {1.5, 2.5}
 
 
@@ -419,9 +417,8 @@ def test_dates_booleans_and_whole_numbers_with_gaps_are_read_alike_from_files_an
         assert np.array_equal(features.categories, expected.categories)
 
 
-def test_a_number_that_stands_for_a_missing_value_is_learned_as_missing_however_it_is_written(files: Path) -> None:
-    (files / "gaps.csv").write_text("x,label\n1.5,a\n-999.0,b\n2.5,a\n-999,b\n")
-    config = data(path="gaps.csv", drop=[], missing=["-999"])
+def test_a_number_that_stands_for_a_missing_value_is_learned_as_missing_however_it_is_written() -> None:
+    config = own("x,label\n1.5,a\n-999.0,b\n2.5,a\n-999,b\n", missing=["-999"])
     table = read_table(config)
     encoding = learn_encoding(config, "classification", table)
     (feature,) = encoding.numbers
@@ -444,33 +441,28 @@ def test_a_column_of_many_categories_is_taken_by_every_estimator_that_takes_cate
     HistGradientBoostingClassifier(max_iter=1).fit(inputs, encoding.targets(table, "training"))
 
 
-def test_long_codes_are_told_apart_as_texts_too(files: Path) -> None:
+def test_long_codes_are_told_apart_as_texts_too() -> None:
     codes = [10**17 + last for last in range(4)]
-    (files / "codes.csv").write_text("code,label\n" + "".join(f"{code},{code % 2}\n" for code in codes))
-    config = data(path="codes.csv", drop=[], categories=["code"])
-    encoding = learn_encoding(config, "classification", read_table(config))
+    content = "code,label\n" + "".join(f"{code},{code % 2}\n" for code in codes)
+    encoding = learned(own(content, categories=["code"]))
     for rows_ in ([{"code": code} for code in codes], [{"code": f"0{code}"} for code in codes]):
         assert encoding.encode(to_table(rows_)).categories[:, 0].tolist() == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("dtype", [None, str])
 def test_categories_of_dates_moments_and_truth_values_are_known_as_texts_and_as_objects(
-    dtype: type | None, files: Path
+    dtype: type | None,
 ) -> None:
-    (files / "typed.csv").write_text(
-        "new,at,day,label\nTrue,2024-01-05T08:00,2024-01-05,a\nFalse,2024-01-05T09:30,2024-01-06,b\n"
-    )
-    config = data(path="typed.csv", drop=[], categories=["new", "at", "day"])
-    encoding = learn_encoding(config, "classification", read_table(config))
-    raw = pd.read_csv(files / "typed.csv", dtype=dtype, parse_dates=["at", "day"] if dtype is None else False)
+    content = "new,at,day,label\nTrue,2024-01-05T08:00,2024-01-05,a\nFalse,2024-01-05T09:30,2024-01-06,b\n"
+    config = own(content, categories=["new", "at", "day"])
+    encoding = learned(config)
+    raw = pd.read_csv(config.path, dtype=dtype, parse_dates=["at", "day"] if dtype is None else False)
     for given in (raw, raw.to_dict("records")):
         assert encoding.encode(to_table(given)).categories.tolist() == [[2, 1, 1], [1, 2, 2]]
 
 
-def test_a_time_of_day_is_the_same_number_as_a_text_and_as_an_object(files: Path) -> None:
-    (files / "times.csv").write_text("at,label\n08:30,a\n17:45,b\n")
-    config = data(path="times.csv", drop=[])
-    encoding = learn_encoding(config, "classification", read_table(config))
+def test_a_time_of_day_is_the_same_number_as_a_text_and_as_an_object() -> None:
+    encoding = learned(own("at,label\n08:30,a\n17:45,b\n"))
     for at in ("17:45", datetime.time(17, 45)):
         assert encoding.encode(to_table([{"at": at}])).numbers.tolist() == [[17.75 * 3600]]
 
@@ -490,18 +482,15 @@ def test_predictions_have_the_classes_of_the_file() -> None:
 
 
 def test_the_example_of_a_row_has_usual_values() -> None:
-    config = data(categories=["visits"])
-    encoding = learn_encoding(config, "classification", read_table(config))
+    encoding = learned(data(categories=["visits"]))
     row = example_row(encoding)
-    assert row == {"age": 50.0, "city": "Lima", "member": False, "joined": "2020-02-19", "visits": "0"} | {
-        "age": row["age"]
-    }
     assert 40 < row["age"] < 60
+    assert row | {"age": 50} == {"age": 50, "city": "Lima", "member": False, "joined": "2020-02-19", "visits": "0"}
     assert not np.isnan(encoding.encode(to_table([row])).numbers).any()
 
 
 def test_rows_that_do_not_fit_say_why() -> None:
-    encoding = learn_encoding(data(), "classification", read_table(data()))
+    encoding = learned(data())
     with pytest.raises(ValueError, match="no column city, member"):
         encoding.encode(to_table([{"age": 1, "joined": "2020-01-01", "visits": 1}]))
     row = {"age": "old", "city": "x", "member": True, "joined": "2020-01-01", "visits": 1}
@@ -522,19 +511,19 @@ GERMAN = "größe;plz;seit;neu;um;label\n" + "".join(
         ]
     )
 )
-GERMAN_DATA: dict[str, Any] = {"path": "german.csv", "drop": [], "categories": ["plz"], "separator": ";"} | {
-    "encoding": "latin-1", "decimal": ",", "missing": ["k. A.", "-999"]
-}  # fmt: skip
+
+
+def german() -> TableData:
+    options: dict[str, Any] = {"categories": ["plz"], "separator": ";", "decimal": ",", "missing": ["k. A.", "-999"]}
+    return own(GERMAN.encode("latin-1"), encoding="latin-1", **options)
 
 
 @pytest.mark.parametrize("dtype", [None, str])
-def test_raw_rows_are_read_as_the_file_of_the_training(dtype: type | None, files: Path) -> None:
-    (files / "german.csv").write_text(GERMAN, encoding="latin-1")
-    config = data(**GERMAN_DATA)
-    table = read_table(config)
-    learned = learn_encoding(config, "classification", table)
-    expected, encoding = learned.encode(table), ENCODING.validate_json(ENCODING.dump_json(learned))
-    raw = pd.read_csv(files / "german.csv", sep=";", encoding="latin-1", dtype=dtype, keep_default_na=dtype is None)
+def test_raw_rows_are_read_as_the_file_of_the_training(dtype: type | None) -> None:
+    config = german()
+    of_file = learned(config)
+    expected, encoding = of_file.encode(read_table(config)), ENCODING.validate_json(ENCODING.dump_json(of_file))
+    raw = pd.read_csv(config.path, sep=";", encoding="latin-1", dtype=dtype, keep_default_na=dtype is None)
     for given in (raw, raw.iloc[::-1].iloc[::-1], raw.astype({"größe": "category"}), raw.to_dict("records")):
         features = encoding.encode(to_table(given))
         assert np.array_equal(features.numbers, expected.numbers, equal_nan=True)
@@ -545,10 +534,8 @@ def test_raw_rows_are_read_as_the_file_of_the_training(dtype: type | None, files
 
 
 @pytest.mark.parametrize("text", ["1.250", "1.250,5", "unknown"])
-def test_a_raw_row_whose_number_the_file_would_not_have_is_refused(text: str, files: Path) -> None:
-    (files / "german.csv").write_text(GERMAN, encoding="latin-1")
-    config = data(**GERMAN_DATA)
-    encoding = learn_encoding(config, "classification", read_table(config))
+def test_a_raw_row_whose_number_the_file_would_not_have_is_refused(text: str) -> None:
+    encoding = learned(german())
     row = dict.fromkeys(encoding.kinds, "k. A.")
     with pytest.raises(ValueError, match=re.escape(f"'größe' has a value that is not a number: '{text}'; texts are")):
         encoding.encode(to_table([row, row | {"größe": text}]))

@@ -23,7 +23,6 @@ from sweeps_train.data.data_files import Piece, find_files, read_piece
 from sweeps_train.data.documents import read_documents
 from sweeps_train.data.global_batches import GlobalBatches
 from sweeps_train.data.packing import IGNORED, PackedSamples, TextSamples, to_arrays
-from sweeps_train.data.sample_order import in_batches
 from sweeps_train.data.text import build_text_samples
 from sweeps_train.steps.micro_batches import loss_scale
 from sweeps_train.tasks.cross_entropy import full_cross_entropy
@@ -299,7 +298,3 @@ def test_a_global_batch_of_isolated_documents_without_a_token_to_predict_has_no_
 def test_packing_is_refused_where_a_prompt_would_be_lost() -> None:
     with pytest.raises(ValueError, match="packing=true is for plain text only"):
         TextData(kind="text", path="a.jsonl", prompt_field="q", completion_field="a", packing=True)
-
-
-def test_batches_cover_all_samples() -> None:
-    assert [list(batch) for batch in in_batches(range(5), 2)] == [[0, 1], [2, 3], [4]]

@@ -80,17 +80,21 @@ class CheckpointWatch:
         return before == signature and time.monotonic() - since >= self._settings.settled_s
 
 
-def put_back(checkpoint: Path, folder: Path) -> None:
-    """Copy a checkpoint to the place where the program looks for it, replacing one of the same name.
+def put_into(checkpoint: Path, folder: Path, *, move: bool = False) -> None:
+    """Copy or move a checkpoint of a program into a folder, replacing one of the same name.
 
     Args:
         checkpoint: A file or a folder.
         folder: The folder; made if it does not exist.
+        move: Whether to move it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / checkpoint.name
     if checkpoint.is_dir():
         shutil.rmtree(target, ignore_errors=True)
+    if move:
+        shutil.move(checkpoint, target)
+    elif checkpoint.is_dir():
         shutil.copytree(checkpoint, target)
     else:
         shutil.copy2(checkpoint, target)

@@ -43,7 +43,7 @@ def find_cause(lines: Sequence[str]) -> tuple[str, list[str]]:
     of_rank = [text for text in raised if text.startswith(f"[rank{rank}]:")]
     heard = [line for number, line in enumerate(own) if number not in ignored and LOG_OF_TORCHRUN not in line]
     causes = (
-        [_without_rank(text) for text in of_rank[-1:] or raised[-1:]]
+        [_split_rank(text)[1] for text in of_rank[-1:] or raised[-1:]]
         or signals
         or _message_of_hydra(own)
         or [*filter(_says_something, heard)][-1:]
@@ -111,12 +111,9 @@ def _message_of_hydra(lines: Sequence[str]) -> list[str]:
 
 
 def _split_rank(line: str) -> tuple[str, str]:
+    """Return the mark of a line's rank, empty if it has none, and the rest of the line."""
     match = _RANK.match(line)
     return ("", line.rstrip()) if match is None else (match.group(), line[match.end() :].rstrip())
-
-
-def _without_rank(line: str) -> str:
-    return _split_rank(line)[1]
 
 
 def _says_something(line: str) -> bool:

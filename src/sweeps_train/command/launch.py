@@ -25,7 +25,8 @@ Processes = Literal["one", "per_node", "per_worker"]
 
 @dataclass(frozen=True)
 class Place:
-    """Ranks of a worker among the workers of its trial, and the address of the first worker."""
+    """Ranks of a worker among the workers of its trial, and the address of the first worker. Each field is also a
+    placeholder of programs."""
 
     rank: int
     local_rank: int

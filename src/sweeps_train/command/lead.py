@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
 
-from sweeps_train.command.checkpoints import CheckpointWatch, ProgramCheckpoint
+from sweeps_train.command.checkpoints import CheckpointWatch, ProgramCheckpoint, put_into
 from sweeps_train.command.measurements import Measured, Measurements
 from sweeps_train.command.output import Record, parsers, record_in
 from sweeps_train.command.placeholders import Template
@@ -241,8 +241,9 @@ class Lead:
             self._utils.add_checkpoint(replace(progress, step=step), metrics, self._saving(checkpoint))
 
     def _saving(self, checkpoint: ProgramCheckpoint) -> Callable[[Path], None]:
+        """Return a function that copies or moves a checkpoint of the program into a folder."""
         settings = self._config.task.checkpoints
-        return _saving(checkpoint.path, move=settings is not None and settings.move)
+        return partial(put_into, checkpoint.path, move=settings is not None and settings.move)
 
     def _position(self, checkpoint: ProgramCheckpoint) -> tuple[int, dict[str, float] | None, FunctionProgress]:
         """Return a checkpoint's step, the metrics reported at it, and the training's position there."""
@@ -268,18 +269,3 @@ class Lead:
             self._undone = self._undone[len(fitting) :]
             self._due.append((fitting[-1], saved))
             self._saved = None
-
-
-def _saving(source: Path, *, move: bool) -> Callable[[Path], None]:
-    """Return a function that copies or moves a program's checkpoint, a file or a folder, into a folder."""
-
-    def save(folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        if move:
-            shutil.move(source, folder / source.name)
-        elif source.is_dir():
-            shutil.copytree(source, folder / source.name, dirs_exist_ok=True)
-        else:
-            shutil.copy2(source, folder / source.name)
-
-    return save

@@ -51,7 +51,8 @@ class Measurements:
         self._objectives, self._limited = list(objectives), list(limited)
         self._rename, self._step_name = dict(rename or {}), step
         self._note = note
-        self._step = self._reported = done or 0
+        self.step = self._reported = done or 0
+        """Step of the last record, and of the last report."""
         self._has_reported = self._has_noted = False
         self._latest: dict[str, float] = {}
         """Latest values of the objectives and limited metrics; a report contains all of them."""
@@ -65,11 +66,6 @@ class Measurements:
         self.counts_records = True
         """Whether steps are counted, because no record has a step."""
 
-    @property
-    def step(self) -> int:
-        """Step of the last record."""
-        return self._step
-
     def take(self, record: Record) -> Measured:
         """Process one record of the program; return its step and metrics.
 
@@ -79,23 +75,23 @@ class Measurements:
         step_name = self._name_of_step(record)
         if step_name is not None:
             self.counts_records = False
-            self._step = _whole(step_name, record[step_name])
+            self.step = _whole(step_name, record[step_name])
         elif self.counts_records:
-            self._step += 1
+            self.step += 1
         metrics = {self._rename.get(name, name): value for name, value in record.items() if name != step_name}
         self.names |= metrics.keys()
         needed = {name: metrics[name] for name in (*self._objectives, *self._limited) if name in metrics}
         self._latest |= needed
-        if self._step > 0:
+        if self.step > 0:
             self._fresh |= needed.keys() & set(self._objectives)
             self._check_limited(needed)
-        return Measured(self._step, *self._judged(metrics))
+        return Measured(self.step, *self._judged(metrics))
 
     @property
     def only_result(self) -> Measured | None:
         """Result of a program that ended without a report, but logged all objectives at step 0, which MLflow and
         TensorBoard use for values logged without a step."""
-        if self._step > 0 or not self._is_first or self._missing([*self._objectives, *self._limited]):
+        if self.step > 0 or not self._is_first or self._missing([*self._objectives, *self._limited]):
             return None
         return Measured(1, dict(self._latest), is_report=True)
 
@@ -109,8 +105,8 @@ class Measurements:
         if not missing or len(self._fresh) < len(self._objectives):
             return
         if self._incomplete_at is None:
-            self._incomplete_at = self._step
-        elif self._step > self._incomplete_at and new.keys() >= set(self._objectives):
+            self._incomplete_at = self.step
+        elif self.step > self._incomplete_at and new.keys() >= set(self._objectives):
             raise ValueError(
                 f"search.limits.{missing[0]}: the program did not report it at step {self._incomplete_at}, the step of "
                 f"its first report; it reported only {', '.join(sorted(self.names))}"
@@ -120,16 +116,15 @@ class Measurements:
         if len(self._fresh) < len(self._objectives) or self._missing(self._limited):
             return metrics, False
         self._fresh = set()
-        if self._step <= self._reported:
+        if self.step <= self._reported:
             # A program that continues may repeat the step at which it does.
             if self._has_reported and not self._has_noted:
                 self._has_noted = True
                 self._note(
-                    f"it reported step {self._step} after step {self._reported}: this report is recorded, but not "
-                    "judged"
+                    f"it reported step {self.step} after step {self._reported}: this report is recorded, but not judged"
                 )
             return metrics, False
-        self._reported, self._has_reported, self._is_first = self._step, True, False
+        self._reported, self._has_reported, self._is_first = self.step, True, False
         return {**self._latest, **metrics}, True
 
     def _name_of_step(self, record: Record) -> str | None:

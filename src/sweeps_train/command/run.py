@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ray.train.collective import broadcast_from_rank_zero
 
-from sweeps_train.command.checkpoints import put_back
+from sweeps_train.command.checkpoints import put_into
 from sweeps_train.command.command_line import command_line
 from sweeps_train.command.config_files import file_name, write_files
 from sweeps_train.command.failure import find_cause
@@ -77,7 +77,7 @@ def run_command(
     works_in = _working_folder(config.task, folder, lookup)
     if place.rank == 0:
         if checkpoint is not None and config.task.checkpoints is not None and config.task.checkpoints.put_back:
-            put_back(Path(checkpoint), works_in / Template(config.task.checkpoints.folder).text(lookup))
+            put_into(Path(checkpoint), works_in / Template(config.task.checkpoints.folder).text(lookup))
         write_files(config.task.files, folder, lookup)
     broadcast_from_rank_zero(1 if place.rank == 0 else None)  # the files are there
     lead = Lead(config, utils, folder, works_in, lookup) if place.rank == 0 else None
@@ -157,14 +157,7 @@ def _values(
         "trial.attempt": identity.attempt,
         "start_folder": str(start_folder()),
         "checkpoint": checkpoint,
-        "num_workers": place.num_workers,
-        "num_nodes": place.num_nodes,
-        "node_rank": place.node_rank,
-        "workers_per_node": place.workers_per_node,
-        "master_address": place.master_address,
-        "master_port": place.master_port,
-        "rank": place.rank,
-        "local_rank": place.local_rank,
+        **asdict(place),
         **files,
         **config.values,
     }

@@ -25,7 +25,7 @@ from sweeps_train.config import (
     TextData,
     TrainingConfig,
 )
-from sweeps_train.data.data_files import local_files
+from sweeps_train.data.data_files import FILE_TYPES, local_files
 from sweeps_train.data.sklearn_files import files_of_sklearn
 from sweeps_train.data.standard_library import BUILTIN_DOCSTRINGS, source_files
 from sweeps_train.tables.table_files import TYPES
@@ -56,34 +56,24 @@ def data_fingerprints(
         return {"digits": _files(files_of_sklearn("digits.csv.gz"))}
     if isinstance(data, CustomData):
         return _function(data.target, data.arguments)
-    paths = [data.path, *([data.eval_path] if data.eval_path is not None else [])]
-    if isinstance(data, TableData):
-        return {path: _table(data, path) for path in paths}
-    return {path: _text(data, path) for path in paths}
+    return {path: _data(data, path) for path in (data.path, data.eval_path) if path is not None}
 
 
-def _table(config: TableData, path: str) -> str | None:
-    if path.startswith("builtin:"):
+def _data(config: TableData | TextData, path: str) -> str | None:
+    if isinstance(config, TableData) and path.startswith("builtin:"):
         return _files(files_of_sklearn(f"{path.removeprefix('builtin:')}*.csv*"))
-    if "://" in path:
-        return None
-    try:
-        files = local_files("data.path", path, TYPES[config.format])
-    except ValueError:
-        return None
-    return _files(files) if files is not None else None
-
-
-def _text(config: TextData, path: str) -> str | None:
     if path == BUILTIN_DOCSTRINGS:
         return _files(source_files())
     if "://" in path:
         return None
+    types = TYPES[config.format] if isinstance(config, TableData) else FILE_TYPES
     try:
-        files = local_files("data.path", path)
+        files = local_files("data.path", path, types)
     except ValueError:
         return None  # the data may be on the workers' machines only
-    return _files(files) if files is not None else _hub_commit(path, config)
+    if files is not None:
+        return _files(files)
+    return _hub_commit(path, config) if isinstance(config, TextData) else None
 
 
 def _hub_commit(name: str, config: TextData) -> str | None:

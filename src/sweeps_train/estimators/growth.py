@@ -110,7 +110,8 @@ class Passes:
     total: int
 
     def grow(self, estimator: Any, inputs: Any, targets: Any, done: int, number: int) -> int:
-        classes = {"classes": sorted(set(targets.tolist()))} if _takes_classes(estimator) else {}
+        takes_classes = "classes" in inspect.signature(estimator.partial_fit).parameters
+        classes = {"classes": sorted(set(targets.tolist()))} if takes_classes else {}
         for _ in range(number):
             estimator.partial_fit(inputs, targets, **classes)
         return done + number
@@ -125,7 +126,3 @@ class AtOnce:
     def grow(self, estimator: Any, inputs: Any, targets: Any, done: int, number: int) -> int:
         estimator.fit(inputs, targets)
         return 1
-
-
-def _takes_classes(estimator: Any) -> bool:
-    return "classes" in inspect.signature(estimator.partial_fit).parameters

@@ -182,24 +182,26 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         self._metric = objectives[0].metric
         self._needed, self._has_noted = needed, False
         self.rank: int = self.get_context().get_world_rank()
-        self._reporter = reporter if reporter is not None and self.rank == 0 else SilentReporter()
+        self.reporter: Reporter = reporter if reporter is not None and self.rank == 0 else SilentReporter()
+        """Receiver of logs and notes, which also asks for stops; reports go through ``report_at``."""
         self.runs = OwnRuns(root, self.rank)
         """MLflow runs that the function starts."""
-        self._progress = FunctionProgress()
+        self.progress = FunctionProgress()
+        """Position at the last report."""
         self._metrics: dict[str, float] = {}
         """Metrics of the last report, on rank 0."""
         self._newest = self._find_checkpoint()
         """The newest checkpoint to which this worker has contributed, or from which it was resumed."""
         if self._newest is not None:
             progress = json.loads((self._newest / PROGRESS_FILE).read_text(encoding="utf-8"))
-            self._progress = FunctionProgress(**progress)
+            self.progress = FunctionProgress(**progress)
             self._metrics = read_metrics(self._newest) or {}
             if self._metrics:  # again: the process may have died between saving and reporting
-                self._reporter.report(self._progress, self._metrics, str(self._newest / FILES), done=False)
+                self.reporter.report(self.progress, self._metrics, str(self._newest / FILES), done=False)
         self._resumed = time.perf_counter()
 
     def _find_checkpoint(self) -> Path | None:
-        newest = prepare_resume(self._root, self._reporter.note) if self.rank == 0 else None
+        newest = prepare_resume(self._root, self.reporter.note) if self.rank == 0 else None
         name = self.broadcast_from_rank_zero(newest.name if newest is not None else None)
         return self._root / name if name is not None else None
 
@@ -239,20 +241,20 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
             measured: Step and metrics, on rank 0.
             save: Adds this worker's files to the folder of a checkpoint, if it has any.
         """
-        seconds = self._seconds()
+        seconds = self.progress.seconds + time.perf_counter() - self._resumed
         # Not yet under its final name: only rank 0 knows the step.
-        folder = unfinished(self._root / f"step-report{self._progress.evaluations + 1}")
+        folder = unfinished(self._root / f"step-report{self.progress.evaluations + 1}")
         if save is not None:
             save(folder / FILES)
         decided = None
         if measured is not None:
             step, self._metrics = measured
-            decided = step, self._reporter.should_stop(can_save=False)
+            decided = step, self.reporter.should_stop(can_save=False)
         step, stop = broadcast_in_report(decided)
         if stop == Stop.DISCARD:
             raise StopRequested
-        evaluations = self._progress.evaluations + (step > 0)
-        self._progress = FunctionProgress(step=step, evaluations=evaluations, seconds=seconds)
+        evaluations = self.progress.evaluations + (step > 0)
+        self.progress = FunctionProgress(step=step, evaluations=evaluations, seconds=seconds)
         if save is not None:
             self._newest = self._root / f"step-{step:08d}"
         checkpoint = self._finish(folder) if self.rank == 0 else None
@@ -260,7 +262,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
             self._log_own_runs()
             self._report(checkpoint)
         # Asked again, since the reporter may have waited for a decision about the report.
-        ends = max(stop, broadcast_in_report(self._reporter.should_stop(can_save=checkpoint is not None)))
+        ends = max(stop, broadcast_in_report(self.reporter.should_stop(can_save=checkpoint is not None)))
         if save is not None:
             self._keep_own(folder)
         if ends:
@@ -270,21 +272,21 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
     def _report(self, checkpoint: str | None) -> None:
         """Report the metrics of the current step. An evaluation before the first step is only recorded, so that an
         untrained model does not compete."""
-        if self._progress.step > 0:
-            self._reporter.report(self._progress, self._metrics, checkpoint, done=False)
+        if self.progress.step > 0:
+            self.reporter.report(self.progress, self._metrics, checkpoint, done=False)
             return
-        self._reporter.log(self._progress, self._metrics)
+        self.reporter.log(self.progress, self._metrics)
         if checkpoint is not None:
-            self._reporter.checkpoint(self._progress, {}, checkpoint)
+            self.reporter.checkpoint(self.progress, {}, checkpoint)
 
     def log_step(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Record metrics of a step between two reports; see ``step_log.py``."""
-        self._reporter.log(replace(self._progress, step=step), metrics_in(metrics).numbers)
+        self.reporter.log(replace(self.progress, step=step), metrics_in(metrics).numbers)
 
     def _log_own_runs(self) -> None:
         """Record the metrics that the function has logged to MLflow; a metric that it reports under the same name takes
         precedence."""
-        for step, values in self.runs.new(self._progress.step, {*self._metrics, *self.searched}):
+        for step, values in self.runs.new(self.progress.step, {*self._metrics, *self.searched}):
             self.log_step(step, values)
 
     def _numbers(self, metrics: Mapping[Any, Any]) -> dict[str, float]:
@@ -295,7 +297,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
             TypeError: A metric that the search reads is not a number.
         """
         found = metrics_in(metrics)
-        first = self._progress.evaluations == 0
+        first = self.progress.evaluations == 0
         for name in self.searched:
             if name in found.others:
                 raise TypeError(
@@ -307,14 +309,11 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         if found.others and not self._has_noted:
             self._has_noted = True
             others = ", ".join(f"{name} ({kind})" for name, kind in found.others.items())
-            self._reporter.note(f"reported values that are not numbers are not recorded: {others}")
+            self.reporter.note(f"reported values that are not numbers are not recorded: {others}")
         return found.numbers
 
     def _key_of(self, metric: str) -> str:
         return f"search.metric={metric}" if metric == self._metric else f"{metric}, which the search reads,"
-
-    def _seconds(self) -> float:
-        return self._progress.seconds + time.perf_counter() - self._resumed
 
     def _next_step(self, metrics: Mapping[str, float]) -> int:
         """Return the reported step, or the step after the last one; metrics are stored by step, so steps must not
@@ -325,9 +324,9 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         """
         name = next((name for name in STEP_METRICS if name in metrics), None)
         step = None if name is None else as_step(name, metrics[name])
-        if step == 0 and self._progress.step == 0:
+        if step == 0 and self.progress.step == 0:
             return 0
-        return max(step or 0, self._progress.step + 1)
+        return max(step or 0, self.progress.step + 1)
 
     def _keep_own(self, folder: Path) -> None:
         """Give this node's copy of a checkpoint its final name if rank 0 is on another node, where it renamed only its
@@ -351,9 +350,9 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         has any."""
         if not folder.exists():
             return None
-        path = self._root / f"step-{self._progress.step:08d}"
+        path = self._root / f"step-{self.progress.step:08d}"
         # A checkpoint from before the first step gets no metrics, so that it is never chosen as the best one.
-        self._complete(folder, path, self._progress, self._metrics if self._progress.step > 0 else None)
+        self._complete(folder, path, self.progress, self._metrics if self.progress.step > 0 else None)
         self._remove_superseded(finished=False)
         return str(path / FILES)
 
@@ -373,17 +372,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
     def has_reported(self) -> bool:
         """Whether there was a report, on rank 0. Reports of earlier attempts count, as do those of another training
         from whose state this one continues."""
-        return self.rank != 0 or bool(self._metrics) or self._progress.evaluations > 0
-
-    @property
-    def progress(self) -> FunctionProgress:
-        """Position at the last report."""
-        return self._progress
-
-    @property
-    def reporter(self) -> Reporter:
-        """Reporter for logs, notes and requests to stop; reports go through ``report_at``."""
-        return self._reporter
+        return self.rank != 0 or bool(self._metrics) or self.progress.evaluations > 0
 
     @property
     def newest(self) -> Path | None:
@@ -412,17 +401,17 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         self._complete(folder, path, progress, metrics)
         if self._newest is None or self._newest.name < path.name:
             self._newest = path
-        self._reporter.checkpoint(progress, metrics or {}, str(path / FILES))
+        self.reporter.checkpoint(progress, metrics or {}, str(path / FILES))
         self._remove_superseded(finished=False)
 
     def end(self) -> None:
         """Report the end of the training: its last report is the trial's result. If the only report was of step 0, the
         training does not count steps, and the report counts as step 1."""
-        if self._progress.evaluations == 0:
-            self._progress = replace(self._progress, step=1, evaluations=1)
+        if self.progress.evaluations == 0:
+            self.progress = replace(self.progress, step=1, evaluations=1)
         if self.rank == 0:
             self._log_own_runs()
-            self._reporter.report(self._progress, self._metrics, None, done=True)
+            self.reporter.report(self.progress, self._metrics, None, done=True)
             if complete_checkpoints(self._root):
                 self._remove_superseded(finished=True)
 

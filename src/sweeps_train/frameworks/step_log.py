@@ -3,21 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from sweeps_train.compat.ray_train import get_train_fn_utils
-
-
-@runtime_checkable
-class StepLog(Protocol):
-    """Receives metrics of single steps."""
-
-    @property
-    def searched(self) -> tuple[str, ...]:
-        """Metrics that the search reads."""
-
-    def log_step(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Record metrics of a step between two reports."""
 
 
 def log_step(step: int, metrics: Mapping[str, Any]) -> None:
@@ -30,12 +18,12 @@ def log_step(step: int, metrics: Mapping[str, Any]) -> None:
         step: Number of optimizer steps done.
         metrics: Values by name; those that are not numbers are left out.
     """
-    utils = get_train_fn_utils()
-    if isinstance(utils, StepLog):
+    utils: Any = get_train_fn_utils()
+    if hasattr(utils, "log_step"):  # a trial's; see ``ray_train.py``
         utils.log_step(step, metrics)
 
 
 def searched_metrics() -> tuple[str, ...]:
     """Return the metrics that the search reads; none for a function that runs under Ray Train without Sweeps."""
-    utils = get_train_fn_utils()
-    return utils.searched if isinstance(utils, StepLog) else ()
+    searched: tuple[str, ...] = getattr(get_train_fn_utils(), "searched", ())
+    return searched

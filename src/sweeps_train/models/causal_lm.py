@@ -213,7 +213,8 @@ def save_causal_lm(
         stored_types: Types to write weights in, by name, where they differ from those that they are trained in.
     """
     if stored_types:
-        weights = _in_types(_own_weights(model) if weights is None else weights, stored_types)
+        whole = _own_weights(model) if weights is None else weights
+        weights = {name: each.to("cpu", stored_types.get(name, each.dtype)) for name, each in whole.items()}
     given: Any = {} if weights is None else {"state_dict": dict(weights)}
     from peft import PeftModel
     from transformers import PreTrainedModel
@@ -239,10 +240,6 @@ def _own_weights(model: nn.Module) -> dict[str, torch.Tensor]:
     for name, each in model.state_dict(keep_vars=True).items():
         names.setdefault(each, name)
     return {name: each.detach() for each, name in names.items()}
-
-
-def _in_types(weights: Mapping[str, torch.Tensor], types: Mapping[str, torch.dtype]) -> dict[str, torch.Tensor]:
-    return {name: each.to("cpu", types.get(name, each.dtype)) for name, each in weights.items()}
 
 
 def _name_type(file: Path, dtype: torch.dtype) -> None:
