@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -39,6 +40,16 @@ def hasten(page: Page) -> None:
     page.add_init_script(HASTE)
 
 
+@contextmanager
+def opened_page(browser: Browser, **options: Any) -> Iterator[Page]:
+    """A page in a context of its own, which has these options."""
+    context = browser.new_context(**options)
+    page = context.new_page()
+    page.set_default_timeout(WITHIN_MS)
+    yield page
+    context.close()
+
+
 def watched_page(browser: Browser, server: WebServer, expected: Sequence[str] = (), **options: Any) -> Iterator[Page]:
     """A page of a service; nothing it does may break the content security policy or end in another error.
 
@@ -48,12 +59,9 @@ def watched_page(browser: Browser, server: WebServer, expected: Sequence[str] = 
         expected: Words of the errors that the console may have.
         **options: Options of the browser's context.
     """
-    context = browser.new_context(base_url=server.url, **options)
-    page = context.new_page()
-    page.set_default_timeout(WITHIN_MS)
     errors: list[str] = []
-    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    yield page
-    context.close()
+    with opened_page(browser, base_url=server.url, **options) as page:
+        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        yield page
     assert [text for text in errors if not any(word in text for word in expected)] == []

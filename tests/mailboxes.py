@@ -21,6 +21,10 @@ class Mailbox:
     """Documents of a webhook, or whole mails."""
     refused: int = 0
 
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
 
 @contextmanager
 def webhook(

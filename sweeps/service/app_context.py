@@ -45,10 +45,7 @@ class AppContext(Surroundings):
     """All parts of this service process; the web application finds it as ``app.state.service``."""
 
     def __init__(self, config: Service, config_dirs: Sequence[Path] = ()) -> None:
-        """
-        Args:
-            config: Config of the service.
-            config_dirs: Folders of configs, which take precedence over those in the service's config.
+        """Make the parts of a service; ``config_dirs`` take precedence over those in its config.
 
         Raises:
             ConfigError: The database cannot be opened, a schedule or a channel's address is invalid, or the service

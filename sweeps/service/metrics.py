@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from sqlalchemy import Connection, Engine, func, select
 
 from sweeps.errors import TrackingUnreachable
-from sweeps.service.auth.permissions import Principal
+from sweeps.service.auth.permissions import LOCAL
 from sweeps.service.clock import Clock
 from sweeps.service.counters import PROCESS
 from sweeps.service.database import tables
@@ -26,7 +26,6 @@ from sweeps.tracking.record import STATES as TRIAL_STATES
 from sweeps.tracking.time_account import NAMES
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-EVERYBODY = Principal("", "admin")
 SWEEP_STATUSES = ("running", "finished", "stopped", "failed", "interrupted")
 
 
@@ -66,7 +65,7 @@ class ServiceCollector(Collector):
 
     def _of_sweeps(self) -> Iterator[GaugeMetricFamily]:
         try:
-            seen = self._records.sweeps(EVERYBODY)
+            seen = self._records.sweeps(LOCAL)
         except TrackingUnreachable:
             yield _gauge("sweeps_tracking_up", "Whether MLflow answers.", 0)
             return

@@ -226,10 +226,6 @@ class UserOperations(Reading):
         """Check a job of the user again before its start: since its submission the operator may have restricted the
         policy, a config file may have changed, or the user may have lost access to a sweep that the job reads.
 
-        Args:
-            job: The job.
-            schedule: Schedule that it is a firing of.
-
         Returns:
             Environment variables for the checks that the job's process makes only at its end.
 

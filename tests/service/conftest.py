@@ -11,12 +11,29 @@ from chromium import WITHIN_MS, chromium
 from guarded_app import Stopped
 
 if TYPE_CHECKING:
+    from fastapi.testclient import TestClient
     from playwright.sync_api import Browser
+    from serving import Api
 
 
 @pytest.fixture
 def clock() -> Stopped:
     return Stopped()
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """A service with the sweeps of ``serving``, and without tokens: everybody may do everything."""
+    from serving import serving
+
+    with serving(tmp_path_factory.mktemp("service")) as api:
+        yield api
+
+
+@pytest.fixture(scope="module")
+def client(api: Api) -> TestClient:
+    """Browser without scripts on that service."""
+    return api.client(follow_redirects=False)
 
 
 @pytest.fixture(scope="session")

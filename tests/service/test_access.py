@@ -3,7 +3,6 @@ may, and none tells of another's sweep."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -115,6 +114,8 @@ def test_a_reader_changes_nothing(api: Api) -> None:
         and (answer := ask(client, route, "mine", 2)).status_code != 403
     }
     assert done == {}
+    refused = client.post(f"{API}/sweeps", json={"conf": "digits"}).json()["detail"]
+    assert refused == "this requires a token with the role run; yours has read"
 
 
 def test_what_only_an_admin_may_do_a_runner_may_not(api: Api, bob: TestClient) -> None:
@@ -142,12 +143,17 @@ def test_anothers_sweep_is_answered_like_one_that_was_never_made(api: Api, bob: 
     assert looked_at > 20
 
 
-def test_lists_have_the_callers_own_alone(bob: TestClient, api: Api) -> None:
+def test_lists_have_the_callers_own_and_those_of_their_projects_alone(bob: TestClient, api: Api) -> None:
     assert [each["sweep"] for each in bob.get(f"{API}/sweeps").json()["sweeps"]] == ["mine"]
     assert [each["sweep"] for each in bob.get(f"{API}/jobs?user=ada").json()["jobs"]] == []
     assert THEIRS not in bob.get("/").text
-    admins = asking(api, api.token("eve", "admin")).get(f"{API}/sweeps").json()
-    assert {each["sweep"] for each in admins["sweeps"]} == {"mine", THEIRS, "made-by-hand"}
+    for user, role, projects, seen in (
+        ("ada", "run", (), {THEIRS}),
+        ("cyd", "read", ("bob",), {"mine"}),
+        ("eve", "admin", (), {"mine", THEIRS, "made-by-hand"}),
+    ):
+        listed = asking(api, api.token(user, role, *projects)).get(f"{API}/sweeps").json()
+        assert {each["sweep"] for each in listed["sweeps"]} == seen, user
 
 
 def test_nobody_learns_from_anothers_sweep(bob: TestClient) -> None:
@@ -202,10 +208,12 @@ def test_expensive_routes_are_limited(api: Api, bob: TestClient) -> None:
         assert bob.get(f"{API}/compare?sweep=mine&sweep=mine").status_code == 429
 
 
-def test_the_apis_document_is_for_those_who_may_read(api: Api, bob: TestClient) -> None:
+def test_the_apis_document_is_for_those_who_may_read_and_describes_every_route(api: Api, bob: TestClient) -> None:
     assert asking(api).get(f"{API}/openapi.json").status_code == 401
     document = bob.get(f"{API}/openapi.json").json()
-    assert "/api/v1/sweeps" in json.dumps(document)
+    assert {"/api/v1/sweeps", "/api/v1/jobs/{number}", "/api/v1/clean", "/api/v1/tokens"} <= set(document["paths"])
+    for path, verbs in document["paths"].items():
+        assert all(verb["summary"] and verb["description"] for verb in verbs.values()), path
 
 
 def test_a_name_that_is_used_again_shows_nothing_of_the_job_that_had_it(api: Api) -> None:

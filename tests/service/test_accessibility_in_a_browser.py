@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import json
 import pkgutil
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
-from chromium import WITHIN_MS
+import requests
+from chromium import WITHIN_MS, opened_page
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from searched_sweep import BEST, FAILED, record_searched_sweep
@@ -64,16 +63,6 @@ PARTS = {
 WITH_PREVIEW = ("/submit", "/new-schedule", "/schedules/evening/edit")
 
 
-def _request(server: WebServer, method: str, path: str, document: Any = None) -> None:
-    request = urllib.request.Request(
-        f"{server.url}/api/v1/{path}",
-        method=method,
-        data=None if document is None else json.dumps(document).encode(),
-        headers={"Content-Type": "application/json"},
-    )
-    urllib.request.urlopen(request, timeout=WITHIN_MS / 1000).close()
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
     """A service with a sweep of each kind, a waiting job, and schedules that were edited and removed."""
@@ -89,10 +78,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
         with writing(server.service.database) as connection:
             jobs.submit(connection, Run(conf="digits"), "waits", user="mira", project="chat", now=time.time())
         schedule = {"name": "evening", "cron": "30 20 * * *", "conf": "digits", "overrides": ["search.num_trials=3"]}
-        _request(server, "POST", "schedules", {"schedule": schedule})
-        _request(server, "PUT", "schedules/evening", {"schedule": {**schedule, "timezone": "Asia/Tokyo"}})
-        _request(server, "POST", "schedules", {"schedule": {**schedule, "name": "gone"}})
-        _request(server, "DELETE", "schedules/gone")
+        for method, path, changed in (
+            ("POST", "", {}),
+            ("PUT", "/evening", {"timezone": "Asia/Tokyo"}),
+            ("POST", "", {"name": "gone"}),
+            ("DELETE", "/gone", {}),
+        ):
+            address, body = f"{server.url}/api/v1/schedules{path}", {"schedule": schedule | changed}
+            requests.request(method, address, json=body, timeout=WITHIN_MS / 1000).raise_for_status()
         yield server
     alive.close("finished")
     patch.undo()
@@ -100,11 +93,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
 
 @pytest.fixture
 def page(browser: Browser, server: WebServer) -> Iterator[Page]:
-    context = browser.new_context(base_url=server.url)
-    page = context.new_page()
-    page.set_default_timeout(WITHIN_MS)
-    yield page
-    context.close()
+    with opened_page(browser, base_url=server.url) as page:
+        yield page
 
 
 def problems_of(page: Page) -> list[str]:
@@ -168,11 +158,9 @@ def test_axe_finds_nothing_where_a_person_signs_in(browser: Browser, tmp_path: P
     with answering(tmp_path) as guarded:
         with writing(guarded.service.database) as connection:
             tokens.create(connection, "mira", "run", time.time())
-        context = browser.new_context(base_url=guarded.url)
-        page = context.new_page()
-        page.goto("/queue")
-        page.get_by_label("Token").fill("sweeps_" + "x" * 43)
-        page.get_by_role("button", name="Sign in").click()
-        expect(page.get_by_role("alert")).to_contain_text("not valid")
-        assert problems_of(page) == []
-        context.close()
+        with opened_page(browser, base_url=guarded.url) as page:
+            page.goto("/queue")
+            page.get_by_label("Token").fill("sweeps_" + "x" * 43)
+            page.get_by_role("button", name="Sign in").click()
+            expect(page.get_by_role("alert")).to_contain_text("not valid")
+            assert problems_of(page) == []

@@ -48,7 +48,11 @@ def test_every_change_is_noted_with_who_and_from_where(api: Api, eve: TestClient
     fired = ask("POST", "/schedules/mine/run")
     ask("DELETE", "/schedules/mine")
     made = ask("POST", "/tokens", {"user": "cyd", "role": "read"}, eve)
+    cyd = api.client(made["token"])
+    ask("GET", "/sweeps", None, cyd)
+    assert made["token"] not in eve.get(f"{API}/tokens").text
     ask("DELETE", f"/tokens/{made['id']}", None, eve)
+    assert cyd.get(f"{API}/sweeps").status_code == 401
     assert bob.post(f"{API}/tokens", json={"user": "bob", "role": "admin"}).status_code == 403
 
     page = eve.get(f"{API}/audit").json()

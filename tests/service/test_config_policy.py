@@ -31,9 +31,6 @@ search: {metric: loss, mode: min, num_trials: 2}
 
 TASK = "{kind: command, command: 'true {lr}', options: {}, arguments: {lr: 0.1}}\n"
 
-DATA = "data._target_=allowed_module.build"
-CUSTOM = "model._target_=allowed_module.build"
-
 
 def staged(*overrides: str) -> str:
     return f"search.stages=[{{overrides: [{', '.join(map(repr, overrides))}], num_trials: 8}}]"
@@ -188,7 +185,8 @@ TOGETHER = [
     (
         "digits",
         [
-            *("output_dir=choice(outputs, /tmp)", "cluster=choice(local, slurm)", "model=custom", CUSTOM),
+            *("output_dir=choice(outputs, /tmp)", "cluster=choice(local, slurm)"),
+            *("model=custom", "model._target_=allowed_module.build"),
             "model.arguments.file=choice(mlflow.db, outside/a.txt)",
         ],
         [
@@ -271,9 +269,7 @@ def allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConfigPolicy:
     )
     Path("conf/task").mkdir(parents=True)
     Path("conf/program.yaml").write_text(PROGRAM)
-    Path("conf/task/program.yaml").write_text(
-        "kind: command\ncommand: 'true {lr}'\noptions: {}\narguments: {lr: 0.1}\n"
-    )
+    Path("conf/task/program.yaml").write_text(TASK)
     Path("conf/task/incomplete.yaml").write_text("kind: command\n")
     return ConfigPolicy(
         access, tracking_uri="sqlite:///mlflow.db", output_dir="outputs", config_dirs=[Path("conf").absolute()]
@@ -321,7 +317,7 @@ def test_each_hostile_value_of_a_config_is_refused(
         ("digits", ["search.warm_start=[{kind: mlflow, uri: 'http://mlflow.example:5000', experiment: x}]"]),
         (
             "digits",
-            ["data=custom", DATA, "data.arguments={kind: a/b, file: clean/a.txt}"],
+            ["data=custom", "data._target_=allowed_module.build", "data.arguments={kind: a/b, file: clean/a.txt}"],
         ),
         ("llm_lora", ["data=text", "data.path=clean"]),
         ("llm_lora", ["data=text", "data.path='clean/*.txt'"]),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import hasten, watched_page
+from chromium import hasten, opened_page, watched_page
 from searched_sweep import BEST, record_searched_sweep
 from web_server import WebServer, answering
 
@@ -66,17 +66,15 @@ def test_a_report_fits_a_phone_and_follows_the_colour_scheme(browser: Browser, f
     record = replace(record, mlflow=replace(record.mlflow, tracking_uri=far), command=f"run 'data.path={far}'")
     data = ReportData(record=record)
     (tmp_path / "report.html").write_text(render(data, [found for found in (best_so_far(data),) if found is not None]))
-    context = browser.new_context(viewport={"width": 390, "height": 900}, color_scheme="dark")
-    page = context.new_page()
-    page.goto((tmp_path / "report.html").as_uri())
-    page.get_by_text("How it was made").click()
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
-    curve = page.locator(".js-plotly-plot path.js-line").first
-    for scheme, background, line in (("dark", "#11151b", "#f4f7fb"), ("light", "#f6f7f9", "#111827")):
-        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-        expect(page.locator("body")).to_have_css("background-color", rgb(background))
-        expect(curve).to_have_css("stroke", rgb(line))
-    context.close()
+    with opened_page(browser, viewport={"width": 390, "height": 900}, color_scheme="dark") as page:
+        page.goto((tmp_path / "report.html").as_uri())
+        page.get_by_text("How it was made").click()
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        curve = page.locator(".js-plotly-plot path.js-line").first
+        for scheme, background, line in (("dark", "#11151b", "#f4f7fb"), ("light", "#f6f7f9", "#111827")):
+            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            expect(page.locator("body")).to_have_css("background-color", rgb(background))
+            expect(curve).to_have_css("stroke", rgb(line))
 
 
 def rgb(colour: str) -> str:
@@ -220,14 +218,12 @@ def test_stop_asks_first_and_then_tells_what_became_of_it(page: Page, alive: Rec
 
 
 def test_without_scripts_the_choices_and_tables_still_work(browser: Browser, server: WebServer) -> None:
-    context = browser.new_context(base_url=server.url, java_script_enabled=False)
-    page = context.new_page()
-    page.goto(SWEEP)
-    page.get_by_label("Metric").select_option("train/loss")
-    page.get_by_role("checkbox", name="Compare trial 0002").check()
-    page.get_by_role("button", name="Show").first.click()
-    expect(page.get_by_role("checkbox", name="Compare trial 0002")).to_be_checked()
-    page.get_by_role("link", name="Learning curves as a table").click()
-    expect(page.get_by_text("train/loss by step")).to_be_visible()
-    expect(page.get_by_role("row")).to_have_count(1 + 6 * 2 + 6 * 10)
-    context.close()
+    with opened_page(browser, base_url=server.url, java_script_enabled=False) as page:
+        page.goto(SWEEP)
+        page.get_by_label("Metric").select_option("train/loss")
+        page.get_by_role("checkbox", name="Compare trial 0002").check()
+        page.get_by_role("button", name="Show").first.click()
+        expect(page.get_by_role("checkbox", name="Compare trial 0002")).to_be_checked()
+        page.get_by_role("link", name="Learning curves as a table").click()
+        expect(page.get_by_text("train/loss by step")).to_be_visible()
+        expect(page.get_by_role("row")).to_have_count(1 + 6 * 2 + 6 * 10)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chromium import WITHIN_MS, hasten, watched_page
+from chromium import hasten, opened_page, watched_page
 from recording import open_recorder
 from web_server import WebServer, answering
 
@@ -85,14 +85,12 @@ def test_keys_are_completed_by_keyboard(page: Page) -> None:
 
 
 def test_without_scripts_a_sweep_is_checked_by_its_button(browser: Browser, server: WebServer) -> None:
-    context = browser.new_context(base_url=server.url, java_script_enabled=False)
-    page = context.new_page()
-    page.goto("/submit")
-    page.get_by_label("search/sampler").select_option("random")
-    page.get_by_role("button", name="Check only").click()
-    expect(page.locator("#preview")).to_contain_text("sampler random")
-    expect(page.get_by_label("search/sampler")).to_have_value("random")
-    context.close()
+    with opened_page(browser, base_url=server.url, java_script_enabled=False) as page:
+        page.goto("/submit")
+        page.get_by_label("search/sampler").select_option("random")
+        page.get_by_role("button", name="Check only").click()
+        expect(page.locator("#preview")).to_contain_text("sampler random")
+        expect(page.get_by_label("search/sampler")).to_have_value("random")
 
 
 def test_a_schedule_is_made_with_a_preview_and_changed_by_two_at_once(page: Page, browser: Browser) -> None:
@@ -151,11 +149,9 @@ def test_where_tokens_are_demanded_a_person_signs_in_and_tries_the_api_from_its_
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     open_recorder(f"sqlite:///{tmp_path}/mlflow.db", "hidden").close("finished")
-    with answering(tmp_path) as server:
+    with answering(tmp_path) as server, opened_page(browser, base_url=server.url) as page:
         with writing(server.service.database) as connection:
             _, secret = tokens.create(connection, "mira", "run", time.time(), projects=["chat"])
-        page = browser.new_context(base_url=server.url).new_page()
-        page.set_default_timeout(WITHIN_MS)
         blocked: list[str] = []
         page.on("console", lambda message: blocked.append(message.text) if "Content Security" in message.text else None)
         page.goto("/queue")
@@ -179,7 +175,6 @@ def test_where_tokens_are_demanded_a_person_signs_in_and_tries_the_api_from_its_
         page.goto("/")
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
         assert blocked == []
-        page.context.close()
 
 
 def tries_the_api(page: Page) -> None:

@@ -7,11 +7,13 @@ import os
 import subprocess
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from guarded_app import Stopped
 from mailboxes import Mailbox, mail_server, webhook
 from postgres import on_both_databases
 from pydantic import TypeAdapter, ValidationError
@@ -29,7 +31,6 @@ from sweeps.driver.terminal_view import PlainView
 from sweeps.errors import ConfigError, SweepsError
 from sweeps.plan.plan import make_plan
 from sweeps.service.app_context import AppContext
-from sweeps.service.clock import Clock
 from sweeps.service.database.engine import writing
 from sweeps.service.database.tables import deliveries, jobs
 from sweeps.service.nights.night import Night, begin, change
@@ -44,17 +45,10 @@ from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
 
 
-class StandingClock(Clock):
-    """Stands still until it is moved on."""
+class StandingClock(Stopped):
+    """Stands still until somebody waits."""
 
-    def __init__(self) -> None:
-        self.time = 1e9
-
-    def now(self) -> float:
-        return self.time
-
-    def steady(self) -> float:
-        return self.now()
+    time = 1e9
 
     def wait(self, wake: threading.Event, seconds: float) -> bool:
         self.time += seconds
@@ -85,14 +79,11 @@ def add_job(engine: Engine, sweep: str, **more: Any) -> None:
         connection.execute(jobs.insert().values(**values | {"sweep": sweep, "ended": 1e9} | more))
 
 
-def notifier(engine: Engine, uri: str, clock: Clock | None = None, **urls: str) -> Notifier:
-    channels = [Channel(name=name, url_env=name) for name in urls]
-    return notifier_of(engine, uri, channels, urls, clock)
-
-
-def notifier_of(
-    engine: Engine, uri: str, channels: list[Channel], urls: dict[str, str], clock: Clock | None = None
+def notifier(
+    engine: Engine, uri: str, clock: StandingClock | None = None, only: Channel | None = None, **urls: str
 ) -> Notifier:
+    """With a channel for each address, or with one that has settings."""
+    channels = [Channel(name=name, url_env=name) for name in urls] if only is None else [only]
     service = Surroundings(Service(tracking_uri=uri, notifications=channels), engine, clock or StandingClock())
     return Notifier(service, urls, lambda sweep: f"http://here/sweeps/{sweep}")
 
@@ -106,7 +97,7 @@ def test_a_webhook_is_sent_the_best_result_what_it_beats_and_where_to_look(
     engine: Engine, recorded: str, box: Mailbox
 ) -> None:
     add_job(engine, "digits-1")
-    notifier(engine, recorded, team=f"http://127.0.0.1:{box.port}/hooks/abc").step()
+    notifier(engine, recorded, team=f"{box.url}/hooks/abc").step()
     assert len(box.received) == 1
     title, *lines = box.received[0]["text"].split("\n")
     assert title == "*digits-1 has ended*"
@@ -143,12 +134,10 @@ def test_apprise_sends_to_all_that_it_knows(engine: Engine, recorded: str, box: 
 @pytest.mark.usefixtures("_no_process")
 def test_a_sweep_is_told_of_once_though_two_services_watch(engine: Engine, recorded: str, box: Mailbox) -> None:
     add_job(engine, "digits-1")
-    both = [notifier(engine, recorded, team=f"http://127.0.0.1:{box.port}") for _ in range(2)]
-    threads = [threading.Thread(target=each.step) for each in both for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    both = [notifier(engine, recorded, team=box.url) for _ in range(2)]
+    with ThreadPoolExecutor(4) as threads:
+        for done in [threads.submit(each.step) for each in both for _ in range(2)]:
+            done.result()
     assert len(box.received) == 1
 
 
@@ -159,7 +148,7 @@ def test_a_broken_channel_is_tried_again_ever_later_and_given_up_with_a_logged_l
     add_job(engine, "digits-1")
     clock = StandingClock()
     with webhook(status=500) as box:
-        broken = notifier(engine, recorded, clock, team=f"http://127.0.0.1:{box.port}/hooks/S3CRETTOKEN")
+        broken = notifier(engine, recorded, clock, team=f"{box.url}/hooks/S3CRETTOKEN")
         broken.step()
         for tried, wait in enumerate((10, 30, 90, 270, 810, 2430, 3600), start=1):
             clock.time += wait - 1
@@ -182,8 +171,7 @@ def test_a_channel_that_never_answers_holds_nobody_up(
     add_job(engine, "digits-1")
     released = threading.Event()
     with webhook(hang=released) as silent:
-        at = {"silent": f"http://127.0.0.1:{silent.port}", "team": f"http://127.0.0.1:{box.port}"}
-        threaded = notifier(engine, recorded, **at)
+        threaded = notifier(engine, recorded, silent=silent.url, team=box.url)
         threaded.start()
         wait_until(lambda: "sent" in states(engine), 100)  # the silent channel hangs for ever
         threaded.stop()
@@ -209,7 +197,7 @@ def test_a_spent_budget_is_told_as_one(engine: Engine, uri: str, box: Mailbox, t
     assert not recorder.close("finished")
     add_job(engine, "digits-1")
     only = Channel(name="team", url_env="X", events=[event])
-    notifier_of(engine, uri, [only], {"team": f"http://127.0.0.1:{box.port}"}).step()
+    notifier(engine, uri, only=only, team=box.url).step()
     assert len(box.received) == 1
     assert (tag in box.received[0]["text"]) == tag.startswith("search.")
 
@@ -217,7 +205,7 @@ def test_a_spent_budget_is_told_as_one(engine: Engine, uri: str, box: Mailbox, t
 @pytest.mark.usefixtures("_no_process")
 def test_a_job_that_left_no_record_is_told_with_its_error(engine: Engine, uri: str, box: Mailbox) -> None:
     add_job(engine, "digits-9", state="failed", error="scaling.num_workers=64: only 2 CPUs")
-    notifier(engine, uri, team=f"http://127.0.0.1:{box.port}").step()
+    notifier(engine, uri, team=box.url).step()
     assert box.received[0]["text"].split("\n")[:2] == [
         "*digits-9 has failed*",
         "scaling.num_workers=64: only 2 CPUs",
@@ -230,7 +218,7 @@ def test_a_message_that_failed_while_the_clock_was_a_month_ahead_is_sent_when_it
 ) -> None:
     add_job(engine, "digits-9", state="failed", error="no")
     clock = StandingClock()
-    told = notifier(engine, uri, clock, team=f"http://127.0.0.1:{box.port}")
+    told = notifier(engine, uri, clock, team=box.url)
     clock.time += 30 * 86400
     with monkeypatch.context() as patch:
         patch.setattr("sweeps.service.notify.notifier.send", lambda *_: "it answered 503")
@@ -254,7 +242,7 @@ def test_a_record_that_cannot_be_read_holds_up_no_other_message(
 
     monkeypatch.setattr("sweeps.service.notify.notifier.load_sweep", read)
     clock = StandingClock()
-    told = notifier(engine, recorded, clock, team=f"http://127.0.0.1:{box.port}")
+    told = notifier(engine, recorded, clock, team=box.url)
     told.step()
     assert [each["text"].split("\n")[0] for each in box.received] == ["*digits-2 has ended*"]
     clock.time += MAX_WAIT_S
@@ -266,7 +254,7 @@ def test_what_was_cancelled_and_what_others_watch_is_not_told(engine: Engine, re
     add_job(engine, "digits-2", state="cancelled")
     add_job(engine, "digits-1", project="speech")
     only = Channel(name="team", url_env="X", projects=["vision"])
-    notifier_of(engine, recorded, [only], {"team": f"http://127.0.0.1:{box.port}"}).step()
+    notifier(engine, recorded, only=only, team=box.url).step()
     assert box.received == []
     with engine.connect() as connection:
         assert None not in connection.execute(select(jobs.c.told)).scalars().all()
@@ -283,7 +271,7 @@ def test_a_night_is_told_when_its_verdict_is_there_and_its_repeats_are_not(
     begin(engine, night)
     add_job(engine, "digits-1", schedule="nightly", due=5.0)
     add_job(engine, "digits-1-repeats")
-    told = notifier(engine, recorded, team=f"http://127.0.0.1:{box.port}")
+    told = notifier(engine, recorded, team=box.url)
     told.step()
     assert box.received == []
     with writing(engine) as connection:
@@ -302,12 +290,10 @@ def test_an_address_is_read_from_where_it_stands_and_every_mistake_is_named(tmp_
     bad = [Channel(name="a", url_env="NONE"), Channel(name="b", url_file=str(tmp_path / "odd")), good, good]
     with pytest.raises(ConfigError) as mistakes:
         addresses(bad, {})
-    lines = str(mistakes.value).splitlines()
-    assert lines[0].startswith("notifications.0.url_env=NONE: there is no such environment variable")
-    assert lines[1].startswith(
-        f"notifications.1.url_file={tmp_path}/odd: apprise does not accept this slakc:// address"
-    )
-    assert lines[2].startswith("notifications.3.name=chat: two channels have this name")
+    first, second, third = str(mistakes.value).splitlines()
+    assert first.startswith("notifications.0.url_env=NONE: there is no such environment variable")
+    assert second.startswith(f"notifications.1.url_file={tmp_path}/odd: apprise does not accept this slakc:// address")
+    assert third.startswith("notifications.3.name=chat: two channels have this name")
     assert "S3CRETTOKEN" not in str(mistakes.value)
 
 
@@ -326,16 +312,18 @@ def test_a_channel_says_where_its_address_stands_once() -> None:
             TypeAdapter(Channel).validate_python(given)
 
 
+MESSAGE = {"event": "finished", "sweep": "s", "title": "t", "lines": [], "links": []}
+
+
 def processes() -> str:
     return subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
 
 
 def test_a_process_that_sends_shows_no_address(box: Mailbox) -> None:
-    message = {"event": "finished", "sweep": "s", "title": "t", "lines": [], "links": []}
-    assert sending.send(f"http://127.0.0.1:{box.port}/S3CRETTOKEN", message) is None
+    assert sending.send(f"{box.url}/S3CRETTOKEN", MESSAGE) is None
     released = threading.Event()
     with webhook(hang=released) as silent, Path("log").open("w") as log:
-        sending.send_in_background(f"http://127.0.0.1:{silent.port}/S3CRETTOKEN", message, 1, log)
+        sending.send_in_background(f"{silent.url}/S3CRETTOKEN", MESSAGE, 1, log)
         wait_until(lambda: "notify.sending" in processes())
         listed = processes()
         released.set()
@@ -344,9 +332,8 @@ def test_a_process_that_sends_shows_no_address(box: Mailbox) -> None:
 
 @pytest.mark.parametrize("status", [301, 307, 308])
 def test_a_message_follows_a_webhook_that_has_moved(box: Mailbox, status: int) -> None:
-    message = {"event": "finished", "sweep": "s", "title": "t", "lines": [], "links": []}
-    with webhook(status, moved_to=f"http://127.0.0.1:{box.port}/new") as old:
-        assert sending.deliver(f"http://127.0.0.1:{old.port}/old", message) is None
+    with webhook(status, moved_to=f"{box.url}/new") as old:
+        assert sending.deliver(f"{old.url}/old", MESSAGE) is None
     assert box.received == [{"text": "*t*"}]
 
 
@@ -366,7 +353,7 @@ def test_a_sweep_by_hand_keeps_its_error_and_its_result_when_no_message_can_be_m
         raise ValueError("a tag that somebody has edited")
 
     monkeypatch.setattr("sweeps.service.notify.cli_notify.list_sweeps", broken)
-    for variable in ("", f"http://127.0.0.1:{box.port}/a"):
+    for variable in ("", f"{box.url}/a"):
         monkeypatch.setenv("SWEEPS_NOTIFY", variable)
         with pytest.raises(SweepsError, match="the object store does not answer"):
             run_and_notify(fails, plan, PlainView(Console(stderr=True)))
@@ -378,7 +365,7 @@ def test_a_sweep_by_hand_keeps_its_error_and_its_result_when_no_message_can_be_m
 def test_a_sweep_by_hand_tells_the_addresses_in_its_environment_and_does_not_wait(
     recorded: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SWEEPS_NOTIFY", f"http://127.0.0.1:{box.port}/a json://127.0.0.1:{box.port}/b")
+    monkeypatch.setenv("SWEEPS_NOTIFY", f"{box.url}/a json://127.0.0.1:{box.port}/b")
     plan = make_plan(["conf=digits"], [], "digits-1", "")
 
     def story(*_: Any) -> SweepRecord:

@@ -69,14 +69,6 @@ def test_a_sweeps_folder_and_what_says_what_it_is_are_its_owners_alone(
     assert [mode(plan.folder / name) for name in (SWEEP_FILE, COPY_FILE, JOURNAL_FILE)] == [0o600] * 3
 
 
-def test_a_drivers_log_is_its_owners_alone(tmp_path: Path) -> None:
-    folder = tmp_path / "job-1"
-    process = subprocesses.start(folder, [["--help"]], tmp_path / "sweep", dict(os.environ))
-    assert process is not None
-    process.wait(60)
-    assert (mode(folder), mode(folder / LOG_FILE)) == (0o700, 0o600)
-
-
 def test_the_address_of_the_database_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert compose_service([], []).database == "sqlite:///outputs/service.db"
     monkeypatch.setenv("SWEEPS_DATABASE", URL)
@@ -84,7 +76,7 @@ def test_the_address_of_the_database_comes_from_the_environment(monkeypatch: pyt
     assert compose_service(["database=sqlite:///other.db"], []).database == "sqlite:///other.db"
 
 
-def test_no_process_that_the_service_starts_gets_the_databases_password(
+def test_no_process_that_the_service_starts_gets_the_databases_password_and_its_log_is_its_owners_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SWEEPS_DATABASE", URL)
@@ -97,7 +89,9 @@ def test_no_process_that_the_service_starts_gets_the_databases_password(
     process = subprocesses.start(tmp_path / "job", [["--help"]], tmp_path / "sweep", environment)
     assert process is not None
     assert process.wait(60) == 0
-    printed = (tmp_path / "job" / LOG_FILE).read_text()
+    log = tmp_path / "job" / LOG_FILE
+    assert (mode(log.parent), mode(log)) == (0o700, 0o600)
+    printed = log.read_text()
     assert json.loads(printed)
     assert PASSWORD not in printed
 

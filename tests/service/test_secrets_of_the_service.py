@@ -11,16 +11,16 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+import requests
 from fastapi.routing import APIRoute, iter_route_contexts
 from recording import Server
 from serving import API, Api
+from test_serve import Service
 
 PASSWORD = "planted-password-of-the-store-4711"
 ADDRESS = "planted-word-of-the-notifier-4711"
@@ -48,25 +48,22 @@ class Planted:
         (folder / "configs" / "service" / "planted.yaml").write_text(SERVICE)
         self._token = self._create_token()
         self.secrets["token"] = self._token
-        self.process = self._serve()
+        self.service = Service(folder, "service=planted", "--config-dir", "configs", **self._environment())
+        self.service.start()
         try:
             self._run()
         finally:
-            self.process.send_signal(signal.SIGTERM)
-            self.process.wait(60)
+            self.service.end(signal.SIGTERM)
+            self.service.close()
             with contextlib.suppress(ProcessLookupError):  # it is dead already, where all went well
                 self.store.kill()
         self._read_files()
 
     def ask(self, path: str, body: object = None, token: str | None = None) -> str:
         headers = {"Authorization": f"Bearer {token or self._token}", "Content-Type": "application/json"}
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.address + path, data, headers)
-        try:
-            with urllib.request.urlopen(request, timeout=120) as answer:
-                text = answer.read().decode(errors="replace")
-        except urllib.error.HTTPError as error:
-            text = error.read().decode(errors="replace")
+        method, data = ("GET", None) if body is None else ("POST", json.dumps(body))
+        answer = requests.request(method, self.service.url + path, data=data, headers=headers, timeout=120)
+        text = answer.content.decode(errors="replace")
         self.seen[f"{len(self.seen)} {path}"] = text
         return text
 
@@ -75,33 +72,17 @@ class Planted:
         return "\n".join(text for where, text in self.seen.items() if where.endswith(f" {path}"))
 
     def _create_token(self) -> str:
-        command = ["token", "create", "service=planted", "--user", "ada", "--role", "admin"]
+        command = ["token", "create", "service=planted", "--user", "ada", "--role", "admin", "--config-dir", "configs"]
         made = subprocess.run(
-            [sys.executable, "-m", "sweeps", *command, "--config-dir", "configs"],
-            cwd=self.folder, env=self._environment(), capture_output=True, text=True, timeout=120, check=True,
+            [sys.executable, "-m", "sweeps", *command],
+            cwd=self.folder, env=os.environ | self._environment(), capture_output=True, text=True, check=True,
         )  # fmt: skip
         return made.stdout.strip()
 
     def _environment(self) -> dict[str, str]:
         address = self.store.uri.replace("://", f"://ada:{PASSWORD}@")
         hook = f"json://127.0.0.1:9/{ADDRESS}"  # where nobody listens: the failure is told, too
-        return {**os.environ, "PLANTED_STORE": address, "PLANTED_HOOK": hook, "HF_TOKEN": HUB}
-
-    def _serve(self) -> subprocess.Popen[bytes]:
-        self.log = self.folder / "service.log"
-        with self.log.open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "sweeps", "serve", "service=planted", "--config-dir", "configs"],
-                cwd=self.folder, env=self._environment(), stdout=log, stderr=log,
-            )  # fmt: skip
-        for _ in range(600):
-            found = re.search(r"http://[\d.]+:\d+", self.log.read_text())
-            if found:
-                self.address = found[0]
-                return process
-            assert process.poll() is None, self.log.read_text()
-            time.sleep(0.1)
-        raise AssertionError(self.log.read_text())
+        return {"PLANTED_STORE": address, "PLANTED_HOOK": hook, "HF_TOKEN": HUB}
 
     def _run(self) -> None:
         overrides = [*SMALL, f"tracking.experiment={OVERRIDE}"]

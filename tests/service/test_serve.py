@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ from typing import Any
 
 import pytest
 import requests
-from processes import run_python
 from running import SHORT
 from waiting import wait_until
 
@@ -125,12 +123,3 @@ def test_a_service_killed_and_started_again_goes_on_with_its_queue_and_its_sweep
     service.start()
     wait_until(lambda: service.job(second["id"])["state"] == "finished", 180)
     assert service.job(second["id"])["attempts"] == 1
-
-
-def test_a_port_in_use_is_one_message_with_status_2() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        done = run_python("-m", "sweeps", "serve", f"port={port}", status=None)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"sweeps: host=127.0.0.1 port={port}: cannot listen")
-    assert "Traceback" not in done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -16,17 +15,6 @@ from waiting import wait_until
 
 from sweeps.service.queue import jobs
 from sweeps.service.web.submit_form import split_overrides
-
-
-@pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    with serving(tmp_path_factory.mktemp("form")) as api:
-        yield api
-
-
-@pytest.fixture(scope="module")
-def client(api: Api) -> TestClient:
-    return api.client(follow_redirects=False)
 
 
 def selected(page: str, group: str) -> str:

@@ -110,29 +110,54 @@ class Running:
         self.runner = JobRunner(Surroundings(config, engine, self.clock), self.heartbeat)
 
     def until(self, number: int, *states: str) -> Job:
-        def reached() -> bool:
-            self.runner.poll()
-            return self.find(number).state in states
-
-        wait_until(reached, 60)
+        wait_until(lambda: (self.runner.poll(), self.find(number).state)[1] in states, 60)
         return self.find(number)
 
     def find(self, number: int) -> Job:
         with self.engine.connect() as connection:
             return jobs.find(connection, number)
 
-    def submit(self, sweep: str, *overrides: str) -> int:
+    def submit(self, sweep: str, *overrides: str, **request: Any) -> int:
         with writing(self.engine) as connection:
-            asked = Run(conf="digits", overrides=[*overrides], name=sweep)
+            asked = Run(conf="digits", overrides=[*overrides], name=sweep, **request)
             return jobs.submit(connection, asked, sweep, user="ada", project="ada", now=1.0).id
+
+    def start(self, *, is_stopped: bool = True, **request: Any) -> int:
+        """Start the sweep ``mine``; its driver does not get far."""
+        number = self.submit("mine", **request)
+        wait_until(lambda: (self.runner.poll(), self.find(number).pid)[1] is not None)
+        if is_stopped:
+            os.kill(self.find(number).pid or 0, signal.SIGSTOP)
+        return number
+
+    def control(self, number: int) -> Path:
+        return self.runner.control_folder(self.find(number))
+
+    def kill(self, number: int) -> None:
+        subprocesses.send(self.control(number), signal.SIGKILL)
+
+    def ask_to_stop(self, number: int) -> None:
+        with writing(self.engine) as connection:
+            jobs.request_stop(connection, number, self.clock.now())
+
+    def settle(self) -> None:
+        """Wait until the runner has done all that it has begun."""
+        wait_until(lambda: not any(state.is_busy for state in self.runner._states.values()))
+
+    def close(self) -> None:
+        self.runner.close()
+        self.engine.dispose()
 
 
 @pytest.fixture
 def running(uri: str, tmp_path: Path) -> Iterator[Running]:
     running = Running(open_database(f"sqlite:///{tmp_path}/service.db"), tmp_path / "outputs", uri)
     yield running
-    running.runner.close()
-    running.engine.dispose()
+    running.close()
+
+
+def away(*_: object) -> None:
+    raise TrackingUnreachable("MLflow does not answer")
 
 
 @pytest.fixture
@@ -161,7 +186,7 @@ def test_a_job_of_a_backup_whose_sweep_has_ended_since_is_not_run_again(running:
     for sweep in ("waited", "ran"):
         record_small_sweep(uri, sweep)
     waited, ran = running.submit("waited"), running.submit("ran")
-    running.runner.control_folder(running.find(waited)).mkdir(parents=True)  # of its start after the backup
+    running.control(waited).mkdir(parents=True)  # of its start after the backup
     running.heartbeat.beat()
     with writing(running.engine) as connection:
         own = running.heartbeat.service
@@ -186,7 +211,9 @@ def test_a_job_whose_name_was_taken_while_it_waited_says_so(running: Running, ur
 
 
 @pytest.mark.usefixtures("_fails_at_once")
-def test_what_comes_before_a_start_adds_overrides_once_and_can_refuse_it(running: Running) -> None:
+def test_what_comes_before_a_start_adds_overrides_once_and_can_refuse_it_which_gives_its_name_up(
+    running: Running,
+) -> None:
     def prepare(job: Job) -> list[str]:
         if job.sweep == "refused":
             raise SweepsError("no champion")
@@ -200,17 +227,9 @@ def test_what_comes_before_a_start_adds_overrides_once_and_can_refuse_it(running
     assert mine.request["overrides"] == ["search.num_trials=none"]
     assert (refused.error, refused.attempts) == ("no champion", 0)
     assert broken.error == "preparing its start failed: ZeroDivisionError()"
-
-
-def test_a_job_that_fails_before_its_start_gives_its_name_up(running: Running) -> None:
-    def refuse(job: Job) -> list[str]:
-        raise SweepsError("no champion")
-
-    running.runner.listeners.before_start.append(refuse)
-    assert running.until(running.submit("mine"), *jobs.ENDED).error == "no champion"
     with running.engine.connect() as connection:
-        assert jobs.creator(connection, "mine") is None  # a later sweep of this name may be somebody else's
-    assert running.find(running.submit("mine")).sweep == "mine"
+        assert jobs.creator(connection, "refused") is None  # a later sweep of this name may be somebody else's
+    assert running.find(running.submit("refused")).sweep == "refused"
 
 
 def test_what_is_not_allowed_any_more_does_not_start_and_does_not_go_on(running: Running) -> None:
@@ -262,11 +281,11 @@ def test_a_start_that_finds_a_full_disk_is_no_death_of_a_driver(
         patch.setattr(subprocesses, "start", full)
         for times in range(1, 6):
             running.runner.poll()
-            wait_until(lambda: not any(state.is_busy for state in running.runner._states.values()))
+            running.settle()
             assert len(tried) == times
             running.clock.ahead_s += runner.STORE_AWAY_S
         assert (running.find(number).state, running.find(number).attempts) == ("running", 0)
-    _ask_to_stop(running, number)
+    running.ask_to_stop(number)
     assert running.until(number, *jobs.ENDED).state == "cancelled"
 
 
@@ -286,16 +305,15 @@ def test_a_driver_that_dies_is_started_again_so_many_times(uri: str, tmp_path: P
     wait_until(kill, 60)
     assert len(killed) == 3
     assert "its process has died 3 times; `python -m sweeps resume mine`" in str(running.find(number).error)
-    running.runner.close()
-    running.engine.dispose()
+    running.close()
 
 
 def test_a_sweep_that_mlflow_has_lost_keeps_its_folder_when_its_driver_dies(running: Running, tmp_path: Path) -> None:
-    number = _started(running)  # in a store that knows nothing of it
+    number = running.start()  # in a store that knows nothing of it
     checkpoint = tmp_path / "outputs" / "mine" / "trials" / "0001" / "step-00000010" / "model"
     checkpoint.parent.mkdir(parents=True)
     checkpoint.write_text("weights")
-    subprocesses.send(running.runner.control_folder(running.find(number)), signal.SIGKILL)
+    running.kill(number)
     job = running.until(number, "failed")
     assert "there is no sweep 'mine'" in str(job.error)
     assert checkpoint.read_text() == "weights"
@@ -317,27 +335,11 @@ def test_a_job_that_was_claimed_and_not_started_is_started_by_the_next_service(u
     engine.dispose()
 
 
-def _started(running: Running, *, is_stopped: bool = True, **request: Any) -> int:
-    """Start a sweep; its driver does not get far."""
-    with writing(running.engine) as connection:
-        asked = Run(conf="digits", name="mine", **request)
-        number = jobs.submit(connection, asked, "mine", user="ada", project="ada", now=1.0).id
-    wait_until(lambda: (running.runner.poll(), running.find(number).pid)[1] is not None)
-    if is_stopped:
-        os.kill(running.find(number).pid or 0, signal.SIGSTOP)
-    return number
-
-
-def _ask_to_stop(running: Running, number: int) -> None:
-    with writing(running.engine) as connection:
-        jobs.request_stop(connection, number, running.clock.now())
-
-
 def test_who_cancels_a_sweep_while_it_starts_gets_that_and_its_name(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    number = _started(running, is_stopped=False)
-    _ask_to_stop(running, number)
+    number = running.start(is_stopped=False)
+    running.ask_to_stop(number)
     job = running.until(number, *jobs.ENDED)
     assert (job.state, job.error) == ("cancelled", None)
     fail_at_once(monkeypatch)
@@ -353,8 +355,8 @@ def test_a_sweep_whose_files_cannot_be_read_does_not_keep_other_jobs_from_going_
         for _ in (first, other):
             assert claims.claim(connection, limits, own.service, own.host, 1.0) is not None
     for number in (first, other):
-        _ask_to_stop(running, number)
-    unreadable = running.runner.control_folder(running.find(first)) / subprocesses.LOCK_FILE
+        running.ask_to_stop(number)
+    unreadable = running.control(first) / subprocesses.LOCK_FILE
     unreadable.mkdir(parents=True)  # it cannot be opened, like a file on a failing disk
     assert running.until(other, *jobs.ENDED).state == "cancelled"
     assert running.find(first).state == "running"
@@ -367,22 +369,22 @@ def test_a_sweep_whose_files_cannot_be_read_does_not_keep_other_jobs_from_going_
 def test_what_a_driver_says_that_is_stopped_while_it_starts_is_no_failure(
     running: Running, status: int, error: str | None
 ) -> None:
-    number = _started(running)
-    folder = running.runner.control_folder(running.find(number))
-    write_json(folder / subprocesses.OUTCOME_FILE, {"status": status, "error": error, "document": None})
-    _ask_to_stop(running, number)
-    subprocesses.send(folder, signal.SIGKILL)
+    number = running.start()
+    outcome = {"status": status, "error": error, "document": None}
+    write_json(running.control(number) / subprocesses.OUTCOME_FILE, outcome)
+    running.ask_to_stop(number)
+    running.kill(number)
     job = running.until(number, *jobs.ENDED)
     assert (job.state, job.error) == ("cancelled", None)
 
 
 def test_a_driver_that_mlflow_did_not_answer_is_started_again(running: Running) -> None:
-    number = _started(running)
-    folder = running.runner.control_folder(running.find(number))
-    write_json(folder / subprocesses.OUTCOME_FILE, {"status": runner.STORE_AWAY, "error": "away", "document": None})
-    subprocesses.send(folder, signal.SIGKILL)
+    number = running.start()
+    outcome = {"status": runner.STORE_AWAY, "error": "away", "document": None}
+    write_json(running.control(number) / subprocesses.OUTCOME_FILE, outcome)
+    running.kill(number)
     wait_until(lambda: (running.runner.poll(), running.find(number).attempts)[1] == 2)
-    _ask_to_stop(running, number)
+    running.ask_to_stop(number)
     assert running.until(number, *jobs.ENDED).state == "cancelled"
 
 
@@ -391,7 +393,7 @@ def test_a_job_that_hangs_is_ended_by_its_limit_of_time_and_says_so(
 ) -> None:
     monkeypatch.setattr(runner, "TERMINATE_AFTER_S", 0.2)
     monkeypatch.setattr(runner, "KILL_AFTER_S", 0.5)  # it is stopped, and does not hear SIGTERM
-    number = _started(running, max_hours=2)
+    number = running.start(max_hours=2)
     running.clock.ahead_s = 7000
     running.runner.poll()
     assert running.find(number).stop_asked is None
@@ -404,19 +406,19 @@ def test_a_job_that_hangs_is_ended_by_its_limit_of_time_and_says_so(
 def test_a_clock_that_is_wrong_for_a_moment_ends_no_job_before_its_limit_and_kills_none_that_is_stopping(
     running: Running,
 ) -> None:
-    number = _started(running, max_hours=2)
+    number = running.start(max_hours=2)
     running.clock.set_by = 30 * 86400.0
     running.runner.poll()
     assert running.find(number).stop_asked is None
     running.clock.set_by = 0.0
-    _ask_to_stop(running, number)
+    running.ask_to_stop(number)
     running.runner.poll()
     running.clock.set_by = 86400.0
-    wait_until(lambda: not any(state.is_busy for state in running.runner._states.values()))
+    running.settle()
     running.runner.poll()
-    assert subprocesses.is_running(running.runner.control_folder(running.find(number)))
+    assert subprocesses.is_running(running.control(number))
     running.clock.set_by = 0.0
-    subprocesses.send(running.runner.control_folder(running.find(number)), signal.SIGKILL)
+    running.kill(number)
     assert running.until(number, *jobs.ENDED).state == "cancelled"
 
 
@@ -424,15 +426,12 @@ def test_a_clock_that_is_wrong_for_a_moment_ends_no_job_before_its_limit_and_kil
 def test_a_start_that_waits_while_the_clock_is_a_month_ahead_is_tried_again_when_it_is_right(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def away(*_: object) -> None:
-        raise TrackingUnreachable("MLflow does not answer")
-
     running.clock.set_by = 30 * 86400.0
     number = running.submit("mine", "search.num_trials=none")
     with monkeypatch.context() as patch:
         patch.setattr("sweeps.tracking.reader.load_sweep", away)
         running.runner.poll()
-        wait_until(lambda: not any(state.is_busy for state in running.runner._states.values()))
+        running.settle()
     running.clock.set_by = 0.0
     running.clock.ahead_s = runner.STORE_AWAY_S
     assert running.until(number, "failed").attempts == 1
@@ -444,7 +443,7 @@ def test_a_driver_that_lives_and_does_not_go_on_is_killed_and_started_again(
     steady = [1000.0]
     monkeypatch.setattr(Ahead, "steady", lambda _: steady[0])
     folder = tmp_path / "outputs" / "mine"
-    number = _started(running)
+    number = running.start()
 
     def look(beat: int) -> int:
         folder.mkdir(parents=True, exist_ok=True)
@@ -458,20 +457,20 @@ def test_a_driver_that_lives_and_does_not_go_on_is_killed_and_started_again(
     look(3)
     wait_until(lambda: (running.runner.poll(), running.find(number).attempts == 2)[1])
     signals: list[signal.Signals] = []
-    wait_until(lambda: not any(state.is_busy for state in running.runner._states.values()))
+    running.settle()
     with monkeypatch.context() as patch:
         patch.setattr(subprocesses, "send", lambda _, sent: signals.append(sent))
         patch.setattr(subprocesses, "is_running", lambda _: True)
         look(3)  # its successor takes a while to send a first one
     assert not signals
-    _ask_to_stop(running, number)
+    running.ask_to_stop(number)
     running.until(number, *jobs.ENDED)
 
 
 def test_a_driver_of_a_machine_that_was_suspended_is_not_killed(
     running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    number = _started(running)
+    number = running.start()
     driver = tmp_path / "outputs" / "mine" / "driver.json"
     driver.parent.mkdir(parents=True, exist_ok=True)
     driver.write_text(json.dumps({"id": "a", "machine": "here/1", "beat": 1}))
@@ -482,8 +481,8 @@ def test_a_driver_of_a_machine_that_was_suspended_is_not_killed(
             running.clock.ahead_s += slept_s
             running.runner.poll()
     assert not signals
-    _ask_to_stop(running, number)
-    subprocesses.send(running.runner.control_folder(running.find(number)), signal.SIGKILL)
+    running.ask_to_stop(number)
+    running.kill(number)
     running.until(number, *jobs.ENDED)
 
 
@@ -513,18 +512,27 @@ class Elsewhere:
     def look_later(self, seconds: float) -> Job:
         self.here.clock.ahead_s += seconds
         self.here.runner.poll()
-        wait_until(lambda: not any(state.is_busy for state in self.here.runner._states.values()))
+        self.here.settle()
         return self.here.find(self.job)
 
     def close(self) -> None:
         self.lost.runner.close()
-        self.here.runner.close()
-        self.engine.dispose()
+        self.here.close()
+
+
+@pytest.fixture(params=[True], ids=["shared"])
+def both(request: pytest.FixtureRequest, uri: str, tmp_path: Path) -> Iterator[Elsewhere]:
+    """Both services, which share their storage."""
+    both = Elsewhere(tmp_path, uri, shared=request.param)
+    yield both
+    both.close()
+
+
+not_shared = pytest.mark.parametrize("both", [False], indirect=True, ids=["not-shared"])
 
 
 @pytest.mark.usefixtures("_fails_at_once")
-def test_what_a_lost_machine_ran_goes_on_where_its_storage_is_shared(uri: str, tmp_path: Path) -> None:
-    both = Elsewhere(tmp_path, uri, shared=True)
+def test_what_a_lost_machine_ran_goes_on_where_its_storage_is_shared(both: Elsewhere) -> None:
     both.look_later(40)  # the service is silent, and its sweep is seen for the first time
     assert both.look_later(500).host == "lost"
     both.give_sign(2)  # its driver lives
@@ -534,50 +542,38 @@ def test_what_a_lost_machine_ran_goes_on_where_its_storage_is_shared(uri: str, t
     job = both.here.until(both.job, "failed")
     assert job.error == "it fails at once"
     assert (job.attempts, job.service) == (2, both.here.heartbeat.service)
-    both.close()
 
 
-def test_what_a_lost_machine_ran_ends_where_nobody_else_sees_its_storage(uri: str, tmp_path: Path) -> None:
-    both = Elsewhere(tmp_path, uri, shared=False)
+@not_shared
+def test_what_a_lost_machine_ran_ends_where_nobody_else_sees_its_storage(both: Elsewhere) -> None:
     both.look_later(40)
     assert both.look_later(601).state == "running"  # perhaps it is the clock
     job = both.look_later(31)
     assert job.state == "failed"
     assert "its machine lost has sent no heartbeat for 600 s (queue.lost_after_s)" in str(job.error)
-    both.close()
 
 
-def test_a_clock_that_is_set_forward_takes_no_machine_for_lost(uri: str, tmp_path: Path) -> None:
-    both = Elsewhere(tmp_path, uri, shared=False)
+@not_shared
+def test_a_clock_that_is_set_forward_takes_no_machine_for_lost(both: Elsewhere) -> None:
     both.look_later(40)
     both.here.clock.set_by = 86400.0
     assert [both.look_later(31).state for _ in range(4)] == ["running"] * 4
-    both.close()
 
 
-def test_who_asks_for_the_end_of_what_a_lost_machine_ran_gets_it(uri: str, tmp_path: Path) -> None:
-    both = Elsewhere(tmp_path, uri, shared=True)
+def test_who_asks_for_the_end_of_what_a_lost_machine_ran_gets_it(both: Elsewhere) -> None:
     with writing(both.engine) as connection:
         jobs.request_stop(connection, both.job, 2.0)
     for _ in range(3):
         both.look_later(301)
     assert both.here.until(both.job, "cancelled", "stopped").attempts == 1
-    both.close()
 
 
-def test_while_the_store_is_away_no_machine_is_taken_for_lost(
-    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def away(*_: object) -> None:
-        raise TrackingUnreachable("MLflow does not answer")
-
-    both = Elsewhere(tmp_path, uri, shared=True)
+def test_while_the_store_is_away_no_machine_is_taken_for_lost(both: Elsewhere, monkeypatch: pytest.MonkeyPatch) -> None:
     both.look_later(40)
     with monkeypatch.context() as patch:
         patch.setattr("sweeps.tracking.reader.load_sweep", away)
         both.look_later(601)
     assert [both.look_later(301).host for _ in range(3)] == ["lost", "lost", "here"]  # it is counted from now on
-    both.close()
 
 
 def test_run_detach_answers_a_mistake_at_once_and_prints_the_name(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -11,24 +10,13 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 from recording import CONFIG, open_recorder
-from serving import API, Api, serving
+from serving import API, Api
 from waiting import wait_until
 
 from sweeps.service.queue import jobs
 from sweeps.service.queue.jobs import Job
 from sweeps.tracking.control_channel import RequestListener
 from sweeps.tracking.reader import load_sweep
-
-
-@pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    with serving(tmp_path_factory.mktemp("orders")) as api:
-        yield api
-
-
-@pytest.fixture
-def client(api: Api) -> TestClient:
-    return api.client(follow_redirects=False)
 
 
 def newest(api: Api) -> Job:

@@ -145,28 +145,17 @@ def test_a_figure_is_made_once_for_a_record_and_again_for_a_new_one(monkeypatch:
     assert len(made) == 2
 
 
-def test_while_the_store_is_away_the_last_figure_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    def away() -> str:
-        raise TrackingUnreachable("MLflow does not answer")
-
-    monkeypatch.setattr(figure_cache, "MAX_LOAD", math.inf)
-    cache = FigureCache()
-    with pytest.raises(TrackingUnreachable):
-        cache.get(record(trial(0, 0.2)), "curves", away)
-    cache.get(record(trial(0, 0.2)), "curves", lambda: "figure")
-    assert cache.get(record(trial(0, 0.1)), "curves", away) == "figure"
-
-
-def test_a_figure_of_a_sweep_that_ended_in_an_outage_is_made_once_the_store_is_back(
+def test_while_the_store_is_away_the_last_figure_is_shown_and_a_new_one_is_made_once_it_is_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def away() -> str:
         raise TrackingUnreachable("MLflow does not answer")
 
     monkeypatch.setattr(figure_cache, "MAX_LOAD", math.inf)
-    cache, ended = FigureCache(), record(trial(0, 0.1))
-    cache.get(record(trial(0, 0.2)), "curves", lambda: "old")
-    assert cache.get(ended, "curves", away) == "old"
+    cache, running, ended = FigureCache(), record(trial(0, 0.2)), record(trial(0, 0.1))
+    with pytest.raises(TrackingUnreachable):
+        cache.get(running, "curves", away)
+    assert [cache.get(running, "curves", lambda: "old"), cache.get(ended, "curves", away)] == ["old", "old"]
     assert cache.get(ended, "curves", lambda: "new") == "new"
 
 

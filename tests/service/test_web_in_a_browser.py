@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chromium import hasten, watched_page
+from chromium import hasten, opened_page, watched_page
 from recording import CONFIG, open_recorder, record_small_sweep
-from sqlalchemy import update
 from web_server import WebServer, answering
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[dev]'")
@@ -20,7 +19,6 @@ from playwright.sync_api import Browser, Page, expect  # noqa: E402 - after the 
 
 from sweeps.constants import TAG_DASHBOARD  # noqa: E402
 from sweeps.service.database.engine import writing  # noqa: E402
-from sweeps.service.database.tables import jobs as jobs_table  # noqa: E402
 from sweeps.service.queue import jobs  # noqa: E402
 from sweeps.service.queue.job_requests import Run  # noqa: E402
 from sweeps.tracking.recorder import Recorder  # noqa: E402
@@ -40,12 +38,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def running(folder: Path) -> Iterator[Recorder]:
     """A sweep that runs, beside one that has ended."""
-    here = Path.cwd()
-    os.chdir(folder)
-    record_small_sweep(f"sqlite:///{folder}/mlflow.db", "digits-done")
     config = "search:\n  num_trials: 9\ntrain:\n  lr: 0.01\n"
-    recorder = open_recorder(f"sqlite:///{folder}/mlflow.db", "digits-alive", config=config)
-    os.chdir(here)
+    with contextlib.chdir(folder):
+        record_small_sweep(f"sqlite:///{folder}/mlflow.db", "digits-done")
+        recorder = open_recorder(f"sqlite:///{folder}/mlflow.db", "digits-alive", config=config)
     yield recorder
     recorder.close("finished")
 
@@ -61,18 +57,10 @@ def server(folder: Path, running: Recorder) -> Iterator[WebServer]:
     with answering(folder) as server:
         engine = server.service.database
         with writing(engine) as connection:
-            alive = jobs.submit(
-                connection,
-                Run(conf="digits", name="digits-alive"),
-                "digits-alive",
-                user="mira",
-                project="chat",
-                now=1.0,
-            )
-            connection.execute(
-                update(jobs_table).where(jobs_table.c.id == alive.id).values(state="running", started=2.0)
-            )
-            jobs.submit(connection, Run(conf="digits"), "digits-next", user="mira", project="chat", now=time.time())
+            for sweep in ("digits-alive", "digits-next"):
+                asked = Run(conf="digits", name=sweep)
+                jobs.submit(connection, asked, sweep, user="mira", project="chat", now=time.time())
+            jobs.set_values(connection, 1, state="running", started=2.0)
         yield server
 
 
@@ -192,23 +180,20 @@ PATHS = (
 def test_a_phone_shows_it_without_scrolling_sideways_and_with_room_for_a_finger(
     browser: Browser, server: WebServer
 ) -> None:
-    context = browser.new_context(base_url=server.url, viewport=PHONE, has_touch=True, is_mobile=True)
-    page = context.new_page()
-    for path in PATHS:
-        page.goto(path)
-        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], path
-        for control in page.locator(
-            "main button, main .button, main select, main input:not([type=checkbox]), .pick, nav a"
-        ).all():
-            if control.is_visible():
-                box = control.bounding_box()
-                assert box is not None
-                assert box["height"] >= LEAST_TOUCH, (path, control.inner_text())
-        if path == "/":
-            expect(page.get_by_role("row", name="digits-done").get_by_text("eval/loss")).to_be_visible()
-        if path == "/sweeps/digits-done":
-            what_a_button_asks_fits(page)
-    context.close()
+    controls = "main button, main .button, main select, main input:not([type=checkbox]), .pick, nav a"
+    with opened_page(browser, base_url=server.url, viewport=PHONE, has_touch=True, is_mobile=True) as page:
+        for path in PATHS:
+            page.goto(path)
+            assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], path
+            for control in page.locator(controls).all():
+                if control.is_visible():
+                    box = control.bounding_box()
+                    assert box is not None
+                    assert box["height"] >= LEAST_TOUCH, (path, control.inner_text())
+            if path == "/":
+                expect(page.get_by_role("row", name="digits-done").get_by_text("eval/loss")).to_be_visible()
+            if path == "/sweeps/digits-done":
+                what_a_button_asks_fits(page)
 
 
 def what_a_button_asks_fits(page: Page) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from sweeps.config.sweep_name import SweepName
 from sweeps.service.api.schema import Body, Document
@@ -17,6 +17,9 @@ Priority = Annotated[int, Field(ge=-1000, le=1000)]
 Project = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9@._+-]{0,99}$")]
 
 
+R = TypeVar("R", bound=BaseModel)
+
+
 class Prioritised(Body):
     """Body of a request that makes a job."""
 
@@ -24,6 +27,10 @@ class Prioritised(Body):
     """Priority; higher starts first."""
     max_hours: Hours | None = None
     """Hours from the start until the service ends the job, even if it hangs; the operator may allow fewer."""
+
+    def to_request(self, kind: type[R], **more: str) -> R:
+        """Convert the body to a request for the queue."""
+        return kind.model_validate({**self.model_dump(by_alias=True, exclude={"priority", "project"}), **more})
 
 
 class Queued(Prioritised):

@@ -40,6 +40,7 @@ from sweeps.service.queue.job_requests import (
 from sweeps.service.queue.job_requests import TrialId as Id
 from sweeps.service.queue.job_requests import Word as Token
 from sweeps.service.queue.jobs import JobDocument
+from sweeps.service.queue.plans import Planned
 from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.metric_history import fetch_histories
 from sweeps.tracking.trial_logs import LogPart
@@ -71,10 +72,6 @@ class RunBody(Queued):
     name: SweepName | None = None
     """Name of the sweep; default: the config's and the time."""
 
-    def to_request(self) -> Run:
-        """Convert the body to a request for the queue."""
-        return Run(conf=self.conf, overrides=self.overrides, name=self.name, max_hours=self.max_hours)
-
 
 class ExtendBody(Prioritised):
     """Body of ``extend``."""
@@ -99,7 +96,7 @@ class RetrainBody(Queued):
     """Overrides of the trial's config."""
     name: SweepName | None = None
     """Name of the new sweep; default: derived from the old one."""
-    model: ModelName | None = None
+    model: ModelName | None = Field(None, serialization_alias="register")
     """Name of the model in MLflow's registry."""
     alias: Alias = "champion"
     """Alias of the new version."""
@@ -107,11 +104,6 @@ class RetrainBody(Queued):
     """Whether to merge LoRA adapters into their base model."""
     no_register: bool = False
     """Whether to train without registering the model."""
-
-    def to_request(self, sweep: str) -> Retrain:
-        """Convert the body to a request for the queue."""
-        values = self.model_dump(exclude={"priority", "project", "model"})
-        return Retrain.model_validate({**values, "sweep": sweep, "register": self.model})
 
 
 class ReproduceBody(Queued):
@@ -122,10 +114,6 @@ class ReproduceBody(Queued):
     name: SweepName | None = None
     """Name of the new sweep; default: derived from the old one."""
 
-    def to_request(self, sweep: str) -> Reproduce:
-        """Convert the body to a request for the queue."""
-        return Reproduce(sweep=sweep, trial=self.trial, name=self.name, max_hours=self.max_hours)
-
 
 class PlanDocument(Document):
     """A plan: document of ``--dry-run --json`` and text of ``--dry-run``."""
@@ -134,6 +122,11 @@ class PlanDocument(Document):
     """The document of ``--dry-run --json``."""
     text: str
     """The text of ``--dry-run``."""
+
+    @classmethod
+    def of(cls, planned: Planned) -> PlanDocument:
+        """Return the document of a plan."""
+        return cls(plan=planned.document, text=planned.text)
 
 
 @router.get("/sweeps")
@@ -161,14 +154,13 @@ def sweeps(
 @router.post("/sweeps", status_code=202)
 def run(operations: Runs, body: RunBody) -> JobDocument:
     """Queue a sweep."""
-    return JobDocument.of(operations.run(body.to_request(), project=body.project, priority=body.priority))
+    return JobDocument.of(operations.run(body.to_request(Run), project=body.project, priority=body.priority))
 
 
 @router.post("/plans")
 def plan(operations: Runs, body: RunBody) -> PlanDocument:
     """Plan a sweep without starting it."""
-    found = operations.plan(body.to_request())
-    return PlanDocument(plan=found.document, text=found.text)
+    return PlanDocument.of(operations.plan(body.to_request(Run)))
 
 
 @router.get("/sweeps/{name}", response_model_exclude_unset=True)
@@ -234,15 +226,13 @@ def stop(operations: Runs, name: Name, body: StopBody | None = None) -> None:
 def resume(operations: Runs, name: Name, body: Prioritised | None = None) -> JobDocument:
     """Resume a sweep that was interrupted or stopped."""
     body = body or Prioritised()
-    request = Resume(sweep=name, max_hours=body.max_hours)
-    return JobDocument.of(operations.resume(request, priority=body.priority))
+    return JobDocument.of(operations.resume(body.to_request(Resume, sweep=name), priority=body.priority))
 
 
 @router.post("/sweeps/{name}/extend", status_code=202)
 def extend(operations: Runs, name: Name, body: ExtendBody) -> Extended:
     """Extend a sweep."""
-    request = Extend(sweep=name, changes=body.changes, max_hours=body.max_hours)
-    done = operations.extend(request, priority=body.priority)
+    done = operations.extend(body.to_request(Extend, sweep=name), priority=body.priority)
     if isinstance(done, str):
         return Extended(answer=done, job=None)
     return Extended(answer=None, job=JobDocument.of(done))
@@ -251,27 +241,27 @@ def extend(operations: Runs, name: Name, body: ExtendBody) -> Extended:
 @router.post("/sweeps/{name}/retrain", status_code=202)
 def retrain(operations: Runs, name: Name, body: RetrainBody) -> JobDocument:
     """Train one trial of a sweep with its full budget, and register it."""
-    return JobDocument.of(operations.retrain(body.to_request(name), project=body.project, priority=body.priority))
+    request = body.to_request(Retrain, sweep=name)
+    return JobDocument.of(operations.retrain(request, project=body.project, priority=body.priority))
 
 
 @router.post("/sweeps/{name}/retraining")
 def plan_retraining(operations: Runs, name: Name, body: RetrainBody) -> PlanDocument:
     """Plan a retraining without starting it."""
-    found = operations.plan_retraining(body.to_request(name))
-    return PlanDocument(plan=found.document, text=found.text)
+    return PlanDocument.of(operations.plan_retraining(body.to_request(Retrain, sweep=name)))
 
 
 @router.post("/sweeps/{name}/reproduce", status_code=202)
 def reproduce(operations: Runs, name: Name, body: ReproduceBody) -> JobDocument:
     """Run a sweep, or one of its trials, again."""
-    return JobDocument.of(operations.reproduce(body.to_request(name), project=body.project, priority=body.priority))
+    request = body.to_request(Reproduce, sweep=name)
+    return JobDocument.of(operations.reproduce(request, project=body.project, priority=body.priority))
 
 
 @router.post("/sweeps/{name}/reproduction")
 def plan_reproduction(operations: Runs, name: Name, body: ReproduceBody) -> PlanDocument:
     """Plan a reproduction without starting it, with the differences between now and the recorded run."""
-    found = operations.plan_reproduction(body.to_request(name))
-    return PlanDocument(plan=found.document, text=found.text)
+    return PlanDocument.of(operations.plan_reproduction(body.to_request(Reproduce, sweep=name)))
 
 
 class LogWorkers(Document):

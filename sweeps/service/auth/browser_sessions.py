@@ -14,14 +14,8 @@ from sweeps.service.database import tables
 
 
 def begin(connection: Connection, token: Token, now: float, lasts_s: float) -> str:
-    """Begin a session and return its cookie; expired sessions are removed.
-
-    Args:
-        connection: A writing transaction.
-        token: Token of the user who signs in.
-        now: Current time.
-        lasts_s: Seconds until the session expires, unless the token expires earlier.
-    """
+    """Begin a session and return its cookie; expired sessions are removed. It expires after ``lasts_s``, or with its
+    token."""
     connection.execute(delete(tables.sessions).where(tables.sessions.c.expires <= now))
     cookie = secrets.token_urlsafe(32)
     expires = min(now + lasts_s, token.expires or float("inf"))

@@ -42,11 +42,7 @@ class CommandPolicy:
         self._allowed += [section for each in own if (section := _complete(each)) is not None]
 
     def refusals(self, config: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
-        """Yield path, value and reason of each refusal.
-
-        Args:
-            config: Nested mappings with the keys of the YAML; may be partial.
-        """
+        """Yield path, value and reason of each refusal in a config, which may be partial."""
         task = config.get("task")
         if not isinstance(task, Mapping):
             return

@@ -95,12 +95,7 @@ class ConfigPolicy:
         self._output_dir = Path(output_dir).expanduser().resolve()
 
     def allowing_own(self, overrides: Sequence[str], composition: Composition) -> ConfigPolicy:
-        """Return the policy for changes of the operator's own sweep, which may keep all its values.
-
-        Args:
-            overrides: Overrides of the operator's sweep.
-            composition: Composed config of the sweep.
-        """
+        """Return the policy for changes of the operator's own sweep, which may keep all its overrides and values."""
         configs = [*_all_configs(composition)]
         values = {each.identity for config in configs for each in self._refused_values(config, lambda _: False)}
         own = Own(frozenset(overrides), frozenset(values), [config.get("task") for config in configs])
@@ -110,11 +105,7 @@ class ConfigPolicy:
         )
 
     def check_request(self, conf: str | None, overrides: Sequence[str]) -> None:
-        """Check a request before any part of it is composed.
-
-        Args:
-            conf: Name of the config; None for an existing sweep.
-            overrides: Overrides as typed.
+        """Check a request before any part of it is composed; that for an existing sweep has no conf.
 
         Raises:
             ConfigError: A part of the request is not allowed.
@@ -125,10 +116,6 @@ class ConfigPolicy:
 
     def check(self, composition: Composition, sweep_exists: SweepExists) -> None:
         """Check a composed sweep, with every option and choice of its space. ``check_sweep`` calls this first.
-
-        Args:
-            composition: The composed config.
-            sweep_exists: Tells which sweeps are visible to the user.
 
         Raises:
             ConfigError: Names everything that is not allowed, one item a line.

@@ -124,12 +124,7 @@ class LimitedProtocol(H11Protocol):
 
 
 def protocol(most: int, most_per_address: int) -> type[LimitedProtocol]:
-    """Return a protocol class for uvicorn.
-
-    Args:
-        most: Maximum number of connections.
-        most_per_address: Maximum number of connections of one address.
-    """
+    """Return a protocol class for uvicorn with a maximum number of connections, in all and of one address."""
     members = {"most": most, "most_per_address": most_per_address, "open_connections": OpenConnections()}
     return type("ServerProtocol", (LimitedProtocol,), members)
 

@@ -26,9 +26,6 @@ def reaching_values(config: Mapping[str, Any]) -> Iterator[ReachingValue]:
     """Yield every value of a config whose field declares a reach. The config may be partial and need not be valid:
     where the schema offers a choice (such as the kind of model), a value is yielded for each alternative.
 
-    Args:
-        config: Nested mappings with the keys of the YAML.
-
     Raises:
         ConfigError: A field neither declares a reach nor is limited to numbers, fixed words and sections.
     """

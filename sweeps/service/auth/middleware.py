@@ -17,6 +17,7 @@ from collections.abc import Collection
 from typing import NoReturn
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -59,14 +60,6 @@ CONTROL = re.compile(rb"%(?:[01][0-9a-f]|7f)", re.IGNORECASE)
 logger = logging.getLogger(__name__)
 
 
-class _Refused(Exception):
-    """Raised to answer a request with an error before it reaches its route."""
-
-    def __init__(self, status: int, detail: str) -> None:
-        super().__init__(status, detail)
-        self.status, self.detail = status, detail
-
-
 class SecurityMiddleware:
     """Checks host, origin and body of requests, sets response headers, and hides the details of internal errors."""
 
@@ -92,8 +85,8 @@ class SecurityMiddleware:
                 await self._check_origin(scope)
                 body = await self._body(scope, receive, is_kept=await self._keeps_body(scope))
                 await self._app(scope, _replay(body, receive), response.send)
-        except _Refused as refused:
-            await JSONResponse({"detail": refused.detail}, refused.status)(scope, receive, response.send)
+        except HTTPException as refused:  # raised here, since routes answer their own
+            await JSONResponse({"detail": refused.detail}, refused.status_code)(scope, receive, response.send)
         except ClientDisconnect:
             pass
         except Exception:  # noqa: BLE001 - logged here, without details in the response
@@ -102,15 +95,15 @@ class SecurityMiddleware:
     async def _check_origin(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
         if CONTROL.search(scope.get("raw_path") or b"") or CONTROL.search(scope["query_string"]):
-            raise _Refused(400, "the address contains a control character")
+            raise HTTPException(400, "the address contains a control character")
         if (
             scope["path"] not in HEALTH_PATHS
             and not await self._authenticator.requires_tokens()
             and (refusal := refusal_of_host(headers))
         ):
-            raise _Refused(421, refusal)
+            raise HTTPException(421, refusal)
         if refusal := refusal_of_site(scope["method"], headers, self._own):
-            raise _Refused(403, refusal)
+            raise HTTPException(403, refusal)
 
     async def _keeps_body(self, scope: Scope) -> bool:
         """Whether the body is kept: only that of an authenticated request that may change something. Otherwise the
@@ -125,15 +118,15 @@ class SecurityMiddleware:
         max_bytes = MAX_SIGN_IN_BYTES if scope["path"] == SIGN_IN else access.max_body_kib * 1024
         try:
             async with asyncio.timeout(access.body_timeout_s):
-                body = await _read(receive, max_bytes, is_kept=is_kept)
+                body = await _read(Request(scope, receive), max_bytes, is_kept=is_kept)
         except TimeoutError:
-            raise _Refused(408, f"the body did not arrive within {access.body_timeout_s:g} s") from None
+            raise HTTPException(408, f"the body did not arrive within {access.body_timeout_s:g} s") from None
         if not is_kept or not scope["path"].startswith(API):
             return body
         kind = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
         # Pages of other sites can send forms and plain text without a CORS preflight, but not JSON.
         if (body or kind in (*FORMS, "text/plain")) and kind != "application/json":
-            raise _Refused(415, "the body must be JSON, with Content-Type: application/json")
+            raise HTTPException(415, "the body must be JSON, with Content-Type: application/json")
         if body:
             check_json(body, access.max_depth)
         return body
@@ -176,20 +169,15 @@ class _Response:
         await self._send(message)
 
 
-async def _read(receive: Receive, max_bytes: int, *, is_kept: bool) -> bytes:
+async def _read(request: Request, max_bytes: int, *, is_kept: bool) -> bytes:
     body, length = bytearray(), 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        part = message.get("body", b"")
+    async for part in request.stream():
         length += len(part)
+        if length > max_bytes:
+            raise HTTPException(413, f"the body is larger than the {max_bytes // 1024} KiB that the service accepts")
         if is_kept:
             body += part
-        if length > max_bytes:
-            raise _Refused(413, f"the body is larger than the {max_bytes // 1024} KiB that the service accepts")
-        if not message.get("more_body", False):
-            return bytes(body)
+    return bytes(body)
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
@@ -208,20 +196,20 @@ def check_json(body: bytes, max_depth: int) -> None:
     """Check a JSON body.
 
     Raises:
-        _Refused: Status 400: the body is not valid JSON, or too deep for Python.
+        HTTPException: Status 400: the body is not valid JSON, or too deep for Python.
     """
     depth = 0
     for bracket in STRINGS.sub(b"", body).translate(None, NO_BRACKETS):
         depth += 1 if bracket in b"[{" else -1
         if depth > max_depth:
-            raise _Refused(400, f"the JSON has more than {max_depth} brackets within brackets")
+            raise HTTPException(400, f"the JSON has more than {max_depth} brackets within brackets")
     try:
         document = json.loads(body, parse_constant=_refuse_constant)
         json.dumps(document, ensure_ascii=False).encode()
     except ValueError as error:  # invalid JSON, a number of thousands of digits, a lone surrogate
-        raise _Refused(400, f"the body is not valid JSON: {str(error)[:200]}") from None
+        raise HTTPException(400, f"the body is not valid JSON: {str(error)[:200]}") from None
     if b"\\u0000" in body or b"\x00" in body:
-        raise _Refused(400, "the JSON contains a null character")
+        raise HTTPException(400, "the JSON contains a null character")
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -51,13 +51,8 @@ class Owned(Protocol):
 
 
 def visible(principal: Principal, job: Owned | None) -> bool:
-    """Whether a principal may see a sweep: their own and those of their projects. An invisible sweep is answered like
-    one that does not exist.
-
-    Args:
-        principal: Principal of the request.
-        job: Job that made the sweep; None if it was not made through the service, and only admins may see it.
-    """
+    """Whether a principal may see the sweep that a job has made: their own and those of their projects. Only admins may
+    see one that no job of the service has made. An invisible sweep is answered like one that does not exist."""
     if principal.role == "admin":
         return True
     return job is not None and (job.user == principal.user or job.project in principal.projects)

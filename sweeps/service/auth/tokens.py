@@ -83,19 +83,8 @@ def create(
     label: str = "",
     lasts_s: float | None = None,
 ) -> tuple[Token, str]:
-    """Create a token.
-
-    Args:
-        connection: A writing transaction.
-        user: User of the token.
-        role: ``metrics``, ``read``, ``run`` or ``admin``.
-        now: Current time.
-        projects: Projects whose sweeps the user may access besides their own.
-        label: Purpose of the token.
-        lasts_s: Seconds until the token expires; None: never.
-
-    Returns:
-        The token's description, and the token itself, which is not stored.
+    """Create a token that lasts for some seconds, or for ever; return its description, and the token itself, which is
+    not stored.
 
     Raises:
         ConfigError: A name, the role or the label is invalid.
@@ -146,13 +135,7 @@ def find_valid_by_id(connection: Connection, number: int, now: float) -> Token |
 
 def rights_of(connection: Connection, user: str, project: str, now: float) -> Principal:
     """Return a user's current rights, for the start of a job or the firing of a schedule that was requested earlier.
-
-    Args:
-        connection: Any connection.
-        user: The user.
-        project: Project of the job or schedule. A user without a valid token can read their own sweeps and those of
-            this project.
-        now: Current time.
+    A user without a valid token can read their own sweeps and those of the job's project.
     """
     if not any_made(connection):
         return Principal(user, "admin")  # like permissions.LOCAL

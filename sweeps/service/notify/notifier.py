@@ -42,12 +42,7 @@ class Notifier(Poller):
         addresses: Mapping[str, str],
         page_of: Callable[[str], str | None] = lambda _: None,
     ):
-        """
-        Args:
-            service: The service.
-            addresses: Addresses of the channels, by name.
-            page_of: Returns the address of a sweep's page, if it has one.
-        """
+        """Make the notifier with the addresses of the channels by name, and of the pages of sweeps that have one."""
         super().__init__("notifier", service.clock, self.step, POLL_EVERY_S, stop_within_s=STOP_TIMEOUT_S)
         self._engine, self._clock, self._uri = service.database, service.clock, service.config.tracking_uri
         self._channels, self._addresses, self._page_of = service.config.notifications, addresses, page_of

@@ -20,8 +20,9 @@ from sweeps.service.queue.job_requests import Extend, Resume, Retrain
 from sweeps.service.queue.jobs import Job
 from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.pages import RunnerVisit, Visit
-from sweeps.service.web.router import queue_page, sweep_page
+from sweeps.service.web.router import queue, sweep
 from sweeps.service.web.submit_form import read_priority, split_overrides
+from sweeps.service.web.sweep_figures import NOTHING_CHOSEN
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -115,21 +116,14 @@ def run_schedule(visit: RunnerVisit, name: str) -> Response:
 
 
 def _act_on_sweep(visit: Visit, name: str, where: str, act: Callable[[], object]) -> Response:
-    """Change a sweep and show its page, or that of the new sweep.
-
-    Args:
-        visit: The user's visit.
-        name: Name of the sweep.
-        where: End of the address to show, after the sweep's own.
-        act: The change.
-    """
+    """Change a sweep and show its page, or that of the new sweep; ``where`` is added to the address of the page."""
     try:
         done = act()
     except (SweepsError, ValidationError) as error:
         if isinstance(error, UnknownName):
             visit.row(name)  # shows its own page if the sweep is unknown
         text = _mistakes(error) if isinstance(error, ValidationError) else str(error)
-        return sweep_page(visit, name, message=text, status=422)
+        return sweep(visit.failing(text), name, NOTHING_CHOSEN)
     return visit.redirect(f"/sweeps/{quote(done.sweep if isinstance(done, Job) else name)}{where}")
 
 
@@ -140,7 +134,7 @@ def _act_on_queue(visit: Visit, what: str, act: Callable[[], object]) -> Respons
     except UnknownName:
         raise
     except UserError as error:
-        return queue_page(visit, message=str(error), status=422)
+        return queue(visit.failing(str(error)))
     return visit.redirect(f"/queue?done={what}")
 
 

@@ -25,7 +25,7 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 @router.get(ADDRESS)
 def documentation(visit: ReaderVisit) -> Response:
     """Page of the API's documentation."""
-    return visit.answer("api.html", here="API")
+    return visit.answer("api.html")
 
 
 def swagger_files() -> StaticFiles:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -10,13 +9,13 @@ from fastapi import APIRouter, Depends, Query
 from fastapi.responses import Response
 
 from sweeps.errors import SweepsError
-from sweeps.report.comparison import MOST_DIFFERENCES, Comparison
+from sweeps.report.comparison import MOST_DIFFERENCES
 from sweeps.report.figures.comparison import comparison_figure
 from sweeps.report.figures.section import Section, SectionFigure
 from sweeps.service.auth.auth import expensive
 from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.figures import as_json
-from sweeps.service.web.pages import ReaderVisit, Visit
+from sweeps.service.web.pages import ReaderVisit
 from sweeps.service.web.rendering import conditional
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -37,21 +36,18 @@ Names = Annotated[list[Annotated[str, Query(max_length=200)]], Query(max_length=
 def compare(visit: ReaderVisit, sweep: Names = []) -> Response:  # noqa: B006 - a default
     """Form for the names, and the comparison of the named sweeps."""
     names = list(dict.fromkeys(name.strip() for name in sweep if name.strip()))
-    comparison, trouble = None, ""
+    comparison = None
     if len(names) > 1:
         try:
-            comparison = _compared(visit, names)
+            comparison = visit.operations.compare(names)
         except SweepsError as error:
-            trouble = str(error)
+            visit = visit.failing(str(error))
     offered = [row.sweep for row in visit.pages.rows(visit.principal) if row.recorded and row.sweep not in names]
     return visit.answer(
         "compare.html",
-        status=422 if trouble else 200,
-        here="Sweeps",
         names=names,
         offered=offered[:OFFERED],
         most=MOST,
-        trouble=trouble,
         comparison=comparison,
         figure=f"/compare/figure?{urlencode([('sweep', name) for name in names])}",
         differences=[] if comparison is None else list(comparison.differences.items())[:MOST_DIFFERENCES],
@@ -61,10 +57,7 @@ def compare(visit: ReaderVisit, sweep: Names = []) -> Response:  # noqa: B006 - 
 @router.get("/compare/figure", dependencies=[Depends(expensive)])
 def figure(visit: ReaderVisit, sweep: Names) -> Response:
     """The figure of a comparison as JSON."""
-    figures = [SectionFigure(figure=comparison_figure(_compared(visit, dict.fromkeys(sweep))), min_width=680)]
+    drawn = comparison_figure(visit.operations.compare([*dict.fromkeys(sweep)]))
+    figures = [SectionFigure(figure=drawn, min_width=680)]
     section = Section(slug="comparison", title="Comparison", text=TEXT, figures=figures)
     return conditional(visit.request, as_json(section, ""), "application/json")
-
-
-def _compared(visit: Visit, names: Iterable[str]) -> Comparison:
-    return visit.operations.compare([*names])

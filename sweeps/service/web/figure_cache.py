@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from fastapi import HTTPException
@@ -42,8 +42,7 @@ class FigureCache:
     """Thread-safe cache of values that are made from a sweep's record."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self._entry = lru_cache(CACHED)(lambda _sweep, _key: _Entry())
         self._turns = threading.BoundedSemaphore(AT_ONCE)
 
     def get(self, record: SweepRecord, key: Hashable, make: Callable[[], T]) -> T:
@@ -57,11 +56,7 @@ class FigureCache:
         Raises:
             TrackingUnreachable: The store cannot be reached, and there is no older value.
         """
-        with self._lock:
-            entry = self._entries.setdefault((record.sweep, key), _Entry())
-            self._entries.move_to_end((record.sweep, key))
-            if len(self._entries) > CACHED:
-                self._entries.popitem(last=False)
+        entry = self._entry(record.sweep, key)
         with entry.lock:
             started = time.monotonic()
             is_young = started - entry.made < entry.took / MAX_LOAD

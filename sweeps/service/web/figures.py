@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
+from pydantic import BaseModel, Field
 
 from sweeps.constants import CONFIG_ARTIFACT
 from sweeps.errors import TrackingUnreachable
@@ -72,13 +73,9 @@ NOTHING = "There is nothing to show yet."
 
 
 def load_libraries(tracking_uri: str) -> None:
-    """Import the libraries that make figures, which takes seconds, so that the first viewer does not wait for it.
-
-    Args:
-        tracking_uri: Store of the sweeps; a connection imports the parts of MLflow for its kind.
-    """
+    """Import the libraries that make figures, which takes seconds, so that the first viewer does not wait for it."""
     with suppress(TrackingUnreachable):
-        connect(tracking_uri)
+        connect(tracking_uri)  # which imports the parts of MLflow for a store of its kind
     import mlflow.artifacts
     import plotly.graph_objects as go
     from sklearn.ensemble import RandomForestRegressor
@@ -87,6 +84,20 @@ def load_libraries(tracking_uri: str) -> None:
 
     _ = mlflow.artifacts, contours, importance, RandomForestRegressor
     go.Figure(go.Scatter(x=[0], y=[0])).to_json()  # Plotly imports its parts when they are used
+
+
+class CurveChoices(BaseModel):
+    """Query parameters for learning curves."""
+
+    metric: str = Field("", max_length=LONGEST_METRIC)
+    axis: str = Field("good", max_length=10)
+
+
+class FigureChoices(CurveChoices):
+    """Query parameters of a figure."""
+
+    trial: list[str] = Field([], max_length=MOST_CHOSEN)
+    """Trials to compare."""
 
 
 @dataclass(frozen=True)
@@ -100,14 +111,8 @@ class Choices:
 
 
 def read_choices(record: SweepRecord, metric: str, axis: str, trials: Sequence[str]) -> Choices:
-    """Read choices from an address, leaving out names that do not exist.
-
-    Args:
-        record: The sweep.
-        metric: Name of a metric; empty means the first objective.
-        axis: Range of the value axis.
-        trials: Ids of trials; ``7`` is ``0007``.
-    """
+    """Read choices from an address, leaving out names that do not exist. The default metric is the first objective, and
+    the trial ``7`` is ``0007``."""
     known = {trial.trial for trial in record.all_trials}
     chosen = dict.fromkeys(each if each in known else each.zfill(4) for each in trials)
     axes: dict[str, ValueAxis] = {each: each for each in get_args(ValueAxis)}
@@ -119,14 +124,7 @@ def read_choices(record: SweepRecord, metric: str, axis: str, trials: Sequence[s
 
 
 def figure_address(sweep: str, figure: str, choices: Choices, end: str = "") -> str:
-    """Address of a figure.
-
-    Args:
-        sweep: Name of the sweep.
-        figure: One of ``FIGURES``.
-        choices: Metric, axis and trials.
-        end: End of the path: ``/table`` for the figure as a table.
-    """
+    """Address of one of ``FIGURES``; ``end`` is ``/table`` for the figure as a table."""
     query = [("metric", choices.metric), ("axis", choices.axis)] if figure == "curves" else []
     query += [("trial", trial) for trial in choices.trials]
     return f"/sweeps/{quote(sweep)}/figures/{figure}{end}{'?' if query else ''}{urlencode(query)}"
@@ -151,17 +149,10 @@ def report_data(figures: FigureCache, record: SweepRecord) -> ReportData:
 
 
 @router.get("/sweeps/{name}/figures/{figure}")
-def figure(
-    visit: ReaderVisit,
-    name: str,
-    figure: str,
-    metric: Annotated[str, Query(max_length=LONGEST_METRIC)] = "",
-    axis: Annotated[str, Query(max_length=10)] = "good",
-    trial: Annotated[list[str], Query(max_length=MOST_CHOSEN)] = [],  # noqa: B006 - a default
-) -> Response:
+def figure(visit: ReaderVisit, name: str, figure: str, chosen: Annotated[FigureChoices, Query()]) -> Response:
     """One figure of a sweep as JSON."""
     _, record = _shown(visit, name, figure, FIGURES)
-    choices, figures = read_choices(record, metric, axis, trial), visit.pages.figures
+    choices, figures = read_choices(record, chosen.metric, chosen.axis, chosen.trial), visit.pages.figures
 
     def document() -> str:
         return as_json(make_section(figures, record, figure, choices), f"/sweeps/{quote(record.sweep)}/trials/")
@@ -211,13 +202,7 @@ def _without_webgl(figure: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_section(figures: FigureCache, record: SweepRecord, figure: str, choices: Choices) -> Section | None:
-    """Section of the report with one figure, as chosen by the viewer; None if there is nothing to show.
-
-    Args:
-        figures: Cache of what figures are made from.
-        record: The sweep.
-        figure: One of ``FIGURES``.
-        choices: Metric, axis and trials.
+    """Section of the report with one of ``FIGURES``, as chosen by the viewer; None if there is nothing to show.
 
     Raises:
         TrackingUnreachable: The store cannot be reached.
@@ -258,16 +243,10 @@ def nights(visit: ReaderVisit, name: str) -> Response:
 
 
 @router.get("/sweeps/{name}/figures/{figure}/table")
-def table(
-    visit: ReaderVisit,
-    name: str,
-    figure: str,
-    metric: Annotated[str, Query(max_length=LONGEST_METRIC)] = "",
-    trial: Annotated[list[str], Query(max_length=MOST_CHOSEN)] = [],  # noqa: B006 - a default
-) -> Response:
+def table(visit: ReaderVisit, name: str, figure: str, chosen: Annotated[FigureChoices, Query()]) -> Response:
     """One figure of a sweep as a table, for users who cannot see it or have no JavaScript."""
     row, record = _shown(visit, name, figure, TABLES)
-    choices, figures = read_choices(record, metric, "all", trial), visit.pages.figures
+    choices, figures = read_choices(record, chosen.metric, "all", chosen.trial), visit.pages.figures
 
     def rows() -> list[tuple[str, ...]]:
         section = make_section(figures, record, figure, choices)
@@ -276,7 +255,6 @@ def table(
     found = figures.get(record, ("table", figure, choices), rows)
     return visit.answer(
         "figure_table.html",
-        here="Sweeps",
         row=row,
         title=FIGURES[figure],
         metric=choices.metric if figure == "curves" else "",
@@ -288,11 +266,7 @@ def table(
 
 
 def table_rows(figure: Any) -> list[tuple[str, ...]]:
-    """Rows of a figure's lines, points and bars: name, x, y and trial.
-
-    Args:
-        figure: Plotly figure.
-    """
+    """Rows of the lines, points and bars of a Plotly figure: name, x, y and trial."""
     rows: list[tuple[str, ...]] = []
     for trace in figure.data:
         if trace.x is None or trace.hoverinfo == "skip":

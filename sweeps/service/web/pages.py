@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
@@ -16,7 +16,7 @@ from sweeps.report.expected_cost import ExpectedCost, expected_cost
 from sweeps.report.plan_summary import PlanPreview
 from sweeps.service.app_context import AppContext
 from sweeps.service.auth.auth import COOKIE, Reader, Runner, form_token
-from sweeps.service.auth.permissions import Principal, visible
+from sweeps.service.auth.permissions import LOCAL, Principal, visible
 from sweeps.service.queue import jobs
 from sweeps.service.record_cache import SweepLine
 from sweeps.service.user_operations import UserOperations
@@ -32,8 +32,6 @@ ENDED_JOBS = 500
 before it began. Older ones are in the API, ``GET jobs?before=NUMBER``."""
 FRESH_S = 1.0
 """Maximum age of the list of jobs, in seconds."""
-EVERYBODY = Principal("", "admin")
-"""Principal with access to everything: the list is made once and filtered for each user."""
 
 
 class Pages:
@@ -58,7 +56,7 @@ class Pages:
         Raises:
             TrackingUnreachable: The store cannot be reached, and nothing is cached.
         """
-        lines = self.service.records.sweeps(EVERYBODY).content
+        lines = self.service.records.sweeps(LOCAL).content  # all, filtered for each user below
         with self._lock:
             if self._lines is not lines or time.monotonic() - self._made >= FRESH_S:
                 with self.service.database.connect() as connection:
@@ -90,6 +88,10 @@ class Visit:
     request: Request
     pages: Pages
     principal: Principal
+    mistake: str = ""
+    """Reason why a change was not made, at the top of the page."""
+    status: int = 200
+    """Status of the response."""
 
     @property
     def service(self) -> AppContext:
@@ -102,11 +104,7 @@ class Visit:
         return self.service.operations(self.principal)
 
     def row(self, name: str, *, recorded: bool = False) -> Row:
-        """Row of a sweep.
-
-        Args:
-            name: Name of the sweep.
-            recorded: Whether the store must have a record of it.
+        """Row of a sweep, which must be in the store if ``recorded``.
 
         Raises:
             Answered: There is no such sweep, or the user may not see it.
@@ -121,11 +119,17 @@ class Visit:
         self.pages.changed()
         return RedirectResponse(address, 303)
 
-    def answer(self, template: str, **context: Any) -> Response:
+    def failing(self, mistake: str, status: int = 422) -> Visit:
+        """Return the visit for a page that says at its top why a change was not made."""
+        return replace(self, mistake=mistake, status=status)
+
+    def answer(self, template: str, *, status: int | None = None, **context: Any) -> Response:
         """Render a page; ``rendering.answer`` has the arguments."""
         return answer(
             self.request,
             template,
+            status=status or self.status,
+            mistake=self.mistake,
             principal=self.principal,
             may_run=self.principal.may("run"),
             signed_in=COOKIE in self.request.cookies,

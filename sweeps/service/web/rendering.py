@@ -33,14 +33,7 @@ ONCE = ("part", "done")
 
 
 def answer(request: Request, template: str, *, status: int = 200, **context: Any) -> Response:
-    """Response with a page, or with ``?part=live`` its live part; 304 if the browser already has it.
-
-    Args:
-        request: The request.
-        template: Name of a template.
-        status: Status of the response.
-        context: Variables of the template.
-    """
+    """Response with a page from a template, or with ``?part=live`` its live part; 304 if the browser already has it."""
     page = _environment().get_template(template)
     has_docs = any(getattr(route, "name", "") == DOCS for route in request.app.routes)
     plain = {"principal": None, "here": "", "signed_in": False, "form_token": "", "message": "", "has_docs": has_docs}

@@ -14,10 +14,11 @@ from sweeps.report.report_folder import existing_report
 from sweeps.service.api import results
 from sweeps.service.api.administration import AuditPosition, AuditWords
 from sweeps.service.auth.auth import admin
+from sweeps.service.auth.permissions import LOCAL
 from sweeps.service.web.error_pages import PageRoute
-from sweeps.service.web.pages import EVERYBODY, ReaderVisit, Visit
+from sweeps.service.web.pages import ReaderVisit
 from sweeps.service.web.paging import ROWS, page_of
-from sweeps.service.web.sweep_figures import NOTHING_CHOSEN, SweepChoices, figures_view
+from sweeps.service.web.sweep_figures import SweepChoices, figures_view
 from sweeps.service.web.sweep_rows import TABS
 from sweeps.service.web.sweep_view import sweep_view
 from sweeps.service.web.trials_table import trials_table
@@ -49,10 +50,9 @@ def sweeps(visit: ReaderVisit, state: Words = "", q: Words = "", page: PageNumbe
     found = [row for row in visit.pages.rows(visit.principal) if row.holds(words)]
     state = state if state in TABS else ""
     counts = Counter(row.group for row in found)
-    seen = visit.service.records.sweeps(EVERYBODY)
+    seen = visit.service.records.sweeps(LOCAL)
     return visit.answer(
         "sweeps.html",
-        here="Sweeps",
         tabs=[(each, label, counts[each] if each else len(found)) for each, label in TABS.items()],
         state=state,
         q=q,
@@ -65,21 +65,6 @@ def sweeps(visit: ReaderVisit, state: Words = "", q: Words = "", page: PageNumbe
 @router.get("/sweeps/{name}")
 def sweep(visit: ReaderVisit, name: str, chosen: Annotated[SweepChoices, Query()]) -> Response:
     """Page of one sweep."""
-    return sweep_page(visit, name, chosen, message=DONE.get(chosen.done, ""))
-
-
-def sweep_page(
-    visit: Visit, name: str, chosen: SweepChoices = NOTHING_CHOSEN, *, message: str = "", status: int = 200
-) -> Response:
-    """Page of a sweep.
-
-    Args:
-        visit: The user's visit.
-        name: Name of the sweep.
-        chosen: The viewer's choices.
-        message: Message at the top; an error unless the status is 200.
-        status: Status of the response.
-    """
     row = visit.row(name)
     try:
         seen = visit.service.records.snapshot(visit.principal, name) if row.recorded else None
@@ -89,13 +74,11 @@ def sweep_page(
     table = trials_table(record, chosen.sort, down=chosen.down, page=chosen.page) if record is not None else None
     return visit.answer(
         "sweep.html",
-        status=status,
-        here="Sweeps",
         row=row,
         view=sweep_view(row, seen, record, visit.pages.sites),
         figures=figures_view(visit.pages.figures, record, chosen) if record is not None else None,
         table=table,
-        message=message,
+        message=DONE.get(chosen.done, ""),
     )
 
 
@@ -104,33 +87,20 @@ def report(visit: ReaderVisit, name: str) -> Response:
     """Report of a sweep; it runs in a sandbox, so that its scripts cannot reach the service."""
     row = visit.row(name, recorded=True)
     if existing_report(visit.operations.record(name)) is None:
-        return visit.answer("no_report.html", here="Sweeps", row=row)
+        return visit.answer("no_report.html", row=row)
     return results.report(visit.operations, name)
 
 
 @router.get("/queue")
 def queue(visit: ReaderVisit, done: Words = "") -> Response:
     """Page of the queue: running and waiting jobs."""
-    return queue_page(visit, message=DONE.get(done, ""))
-
-
-def queue_page(visit: Visit, *, message: str = "", status: int = 200) -> Response:
-    """Page of the queue.
-
-    Args:
-        visit: The user's visit.
-        message: Message at the top; an error unless the status is 200.
-        status: Status of the response.
-    """
     rows, limits = visit.pages.rows(visit.principal), visit.service.config.queue
     limits_text = [f"{limits.running} at once on each machine"]
     limits_text += [f"{limits.per_user} of a user"] if limits.per_user else []
     limits_text += [f"{limits.per_project} of a project"] if limits.per_project else []
     return visit.answer(
         "queue.html",
-        status=status,
-        here="Queue",
-        message=message,
+        message=DONE.get(done, ""),
         limits=", ".join(limits_text),
         running=[row for row in rows if row.group == "running"],
         waiting=sorted((row for row in rows if row.waits), key=lambda row: row.queue_key),
@@ -142,4 +112,4 @@ def queue_page(visit: Visit, *, message: str = "", status: int = 200) -> Respons
 def audit(visit: ReaderVisit, q: AuditWords = "", before: AuditPosition = None) -> Response:
     """Changes that users have made, newest first."""
     entries, following = visit.service.audit.read(ROWS, before, q)
-    return visit.answer("audit.html", here="Audit", entries=entries, q=q, following=following, before=before)
+    return visit.answer("audit.html", entries=entries, q=q, following=following, before=before)

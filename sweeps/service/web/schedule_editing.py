@@ -23,7 +23,7 @@ from sweeps.service.schedules.schedule_file import difference, has_more_comments
 from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.pages import RunnerVisit, Visit
 from sweeps.service.web.schedule_form import FilledSchedule, filled_from, mistakes_of, read_schedule_form, zones
-from sweeps.service.web.schedules import schedule_page
+from sweeps.service.web.schedules import schedule as schedule_page
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -98,20 +98,13 @@ def _act(visit: Visit, name: str, done: str, act: Callable[[], object]) -> Respo
     try:
         act()
     except (ConfigError, Conflict) as error:
-        status = 409 if isinstance(error, Conflict) else 422
-        return schedule_page(visit, name, message=str(error), status=status)
+        return schedule_page(visit.failing(str(error), 409 if isinstance(error, Conflict) else 422), name)
     is_left = name in visit.service.scheduler.visible_to(visit.principal)
     return visit.redirect(f"/schedules/{quote(name)}?done={done}" if is_left else "/schedules?done=remove")
 
 
 def _check_or_save(visit: Visit, filled: FilledSchedule, *, name: str) -> Response:
-    """Answer a posted form.
-
-    Args:
-        visit: The user's visit.
-        filled: Contents of the form.
-        name: Name of the schedule; empty for a new one.
-    """
+    """Answer a posted form; the name of the schedule is empty for a new one."""
     editor, principal = visit.service.schedule_editor, visit.principal
     if name:
         editor.find(principal, name)
@@ -166,7 +159,7 @@ def _form(
         name: Name of the schedule; empty for a new one.
         checked: The schedule, if it was checked and has no mistakes.
         mistakes: Mistakes by key.
-        lines: Differences from what somebody else has saved.
+        lines: Differences from the schedule that somebody else has saved.
         status: Status if there are mistakes.
     """
     live, principal = filled["then"] == "preview", visit.principal
@@ -174,7 +167,6 @@ def _form(
     return visit.answer(
         "schedule_edit.html",
         status=status if mistakes and not live else 200,
-        here="Schedules",
         name=name,
         form=filled,
         confs=visit.pages.conf_names.described(),

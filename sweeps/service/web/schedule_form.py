@@ -18,9 +18,8 @@ from sweeps.compose.dotted import MISSING, find
 from sweeps.compose.schema_errors import read_as
 from sweeps.config.schedule import Schedule
 from sweeps.errors import ConfigError
+from sweeps.service.web.submit_form import read_texts
 
-LINE, TEXT = 500, 100_000
-"""Maximum length of a single-line field and of a multi-line one."""
 LONG = ("overrides", "nights")
 NUMBERS = (
     *("grace_s", "jitter_s", "priority", "window.hours", "budget.gpu_hours", "budget.wall_hours"),
@@ -80,11 +79,8 @@ def filled_from(schedule: Schedule, description: str, tag: str) -> FilledSchedul
 async def read_schedule_form(request: Request) -> FilledSchedule:
     """Read the form's fields."""
     known = {*WORDS, *NUMBERS, *LONG, "enabled", "description", "tag", "then"}
-    values = {name: value for name, value in (await request.form()).items() if name in known and isinstance(value, str)}
-    for name, value in values.items():
-        if len(value) > (longest := TEXT if name in LONG else LINE):
-            raise ConfigError(f"{name}: is longer than {longest:,} characters")
-    return FilledSchedule(values=values)
+    form = await read_texts(request, LONG)
+    return FilledSchedule(values={name: value for name, value in form.items() if name in known})
 
 
 def mistakes_of(error: Exception) -> dict[str, str]:

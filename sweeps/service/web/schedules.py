@@ -19,7 +19,7 @@ from sweeps.service.schedules.overview import coming, states
 from sweeps.service.schedules.saved import Version
 from sweeps.service.schedules.schedule_file import difference
 from sweeps.service.web.error_pages import PageRoute
-from sweeps.service.web.pages import ReaderVisit, Visit
+from sweeps.service.web.pages import ReaderVisit
 from sweeps.service.web.paging import page_of
 from sweeps.service.web.sweep_view import Fact
 
@@ -69,7 +69,6 @@ def schedules(visit: ReaderVisit, done: Done = "") -> Response:
         found = states(service.scheduler.visible_to(principal), service.clock.now(), connection, principal)
     return visit.answer(
         "schedules.html",
-        here="Schedules",
         schedules=found,
         trouble=(service.scheduler.trouble or "") if principal.may("admin") else "",
         removed=service.schedule_editor.removed(principal),
@@ -81,35 +80,18 @@ def schedules(visit: ReaderVisit, done: Done = "") -> Response:
 def schedule(
     visit: ReaderVisit, name: str, page: Annotated[int, Query(ge=1, le=1_000_000)] = 1, done: Done = ""
 ) -> Response:
-    """Page of one schedule."""
-    return schedule_page(visit, name, page=page, message=DONE.get(done, ""))
-
-
-def schedule_page(visit: Visit, name: str, *, page: int = 1, message: str = "", status: int = 200) -> Response:
-    """Page of a schedule, or of the versions of a removed one.
-
-    Args:
-        visit: The user's visit.
-        name: Name of the schedule.
-        page: Page of its firings.
-        message: Message at the top; an error unless the status is 200.
-        status: Status of the response.
-    """
+    """Page of one schedule with a page of its firings, or of the versions of a removed one."""
     editor, principal = visit.service.schedule_editor, visit.principal
     changes = _changes(editor.versions(principal, name))
     if name in editor.removed(principal):
-        removed = {"name": name, "changes": changes, "message": message, "here": "Schedules"}
-        return visit.answer("schedule_removed.html", status=status, **removed)
+        return visit.answer("schedule_removed.html", name=name, changes=changes)
     definition = editor.find(principal, name)
     with visit.service.database.connect() as connection:
         firings, nights = _firings(connection, name, principal), of_schedule(connection, name)
     ahead = [each.due for each in islice(coming([definition], visit.service.clock.now()), MOST_COMING)]
     return visit.answer(
         "schedule.html",
-        status=status,
-        here="Schedules",
-        message=message,
-        failed=status != 200,
+        message=DONE.get(done, ""),
         schedule=definition.schedule,
         definition=definition,
         description=definition.description,

@@ -88,15 +88,7 @@ def _answer(
     preview: PlanPreview | None = None,
     command: str = "",
 ) -> Response:
-    """Page with the form.
-
-    Args:
-        visit: The user's visit.
-        filled: Contents of the form.
-        mistakes: Mistakes by field.
-        preview: Plan of the sweep, if there are none.
-        command: The command line that does the same.
-    """
+    """Page with the form, its mistakes by field, or the plan of the sweep with the command line that does the same."""
     names, live = visit.pages.conf_names, filled.then == "preview"
     confs = names.described()
     if not filled.conf:
@@ -104,7 +96,6 @@ def _answer(
     return visit.answer(
         "submit.html",
         status=422 if mistakes and not live else 200,
-        here="New sweep",
         confs=confs,
         groups=group_fields(filled, names),
         form=filled,

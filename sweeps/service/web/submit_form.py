@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fastapi import Request
@@ -17,7 +17,7 @@ from sweeps.service.queue.jobs import HIGHEST_PRIORITY
 GROUP_FIELD = "group:"
 """Beginning of the names of the groups' fields: ``group:model``."""
 LINE, TEXT = 500, 100_000
-"""Maximum length of a field, and of the overrides."""
+"""Maximum length of a field, and of one with several lines."""
 NOT_OF_SWEEPS = ("schedule", "service")
 """Groups that do not belong to sweeps."""
 _CHOICE = re.compile(r"\+?([A-Za-z_][\w/]*)=([\w.-]+)", re.ASCII)
@@ -48,9 +48,6 @@ class Filled:
     def request(self, names: ConfNames) -> Run:
         """Request of the form.
 
-        Args:
-            names: Confs and groups of the service.
-
         Raises:
             ValidationError: A field is invalid.
         """
@@ -69,12 +66,22 @@ def split_overrides(text: str) -> list[str]:
     return [word[1:-1] if _IN_QUOTES.fullmatch(word) else word for word in words]
 
 
-async def read_form(request: Request) -> Filled:
-    """Read the form's fields, whose number depends on the groups."""
+async def read_texts(request: Request, long: Container[str]) -> dict[str, str]:
+    """Read the texts of a form's fields, of which some may be long.
+
+    Raises:
+        ConfigError: A text is too long.
+    """
     form = {name: value for name, value in (await request.form()).items() if isinstance(value, str)}
     for name, value in form.items():
-        if len(value) > (TEXT if name == "overrides" else LINE):
-            raise ConfigError(f"{name[:LINE]}: is longer than {TEXT if name == 'overrides' else LINE:,} characters")
+        if len(value) > (longest := TEXT if name in long else LINE):
+            raise ConfigError(f"{name[:LINE]}: is longer than {longest:,} characters")
+    return form
+
+
+async def read_form(request: Request) -> Filled:
+    """Read the form's fields, whose number depends on the groups."""
+    form = await read_texts(request, ("overrides",))
     groups = {
         name.removeprefix(GROUP_FIELD): value.strip()
         for name, value in form.items()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from sweeps.service.web.figure_cache import FigureCache
 from sweeps.service.web.figures import (
     FIGURES,
-    LONGEST_METRIC,
     MOST_CHOSEN,
     TABLES,
     Choices,
+    FigureChoices,
     figure_address,
     metric_names,
     read_choices,
@@ -26,7 +26,7 @@ FIRST_VIEW = "parallel"
 """Figure that is shown with the learning curves until another one is chosen."""
 
 
-class SweepChoices(BaseModel):
+class SweepChoices(FigureChoices):
     """Query parameters of a sweep's page."""
 
     sort: str = Field(RANK, max_length=250)
@@ -34,11 +34,7 @@ class SweepChoices(BaseModel):
     down: bool = False
     """Whether the highest values are first."""
     page: int = Field(1, ge=1, le=1_000_000)
-    metric: str = Field("", max_length=LONGEST_METRIC)
-    """Metric of the learning curves."""
-    axis: str = Field("good", max_length=10)
     trial: list[str] = Field([], max_length=10 * MOST_CHOSEN)
-    """Trials to compare."""
     view: str = Field(FIRST_VIEW, max_length=20)
     """Figure below the learning curves."""
     done: str = Field("", max_length=200)
@@ -49,13 +45,7 @@ NOTHING_CHOSEN = SweepChoices.model_validate({})
 
 
 def figures_view(figures: FigureCache, record: SweepRecord, chosen: SweepChoices) -> dict[str, Any]:
-    """Variables of the template for the figures.
-
-    Args:
-        figures: Cache of what figures are made from.
-        record: The sweep, as ``settled`` returns it.
-        chosen: The viewer's choices.
-    """
+    """Variables of the template for the figures of a sweep, which is as ``settled`` returns it."""
     choices = read_choices(record, chosen.metric, chosen.axis, chosen.trial)
     views = {name: label for name, label in FIGURES.items() if name != "curves"}
     if len(record.metrics) < 2:

@@ -100,12 +100,7 @@ class Row:
 
 
 def rows_of(sweeps: Sequence[SweepLine], jobs: Sequence[Job]) -> list[Row]:
-    """Rows of all sweeps and jobs: running, then queued in the queue's order, then the others, newest first.
-
-    Args:
-        sweeps: Sweeps of the store.
-        jobs: Jobs in any order.
-    """
+    """Rows of all sweeps and jobs: running, then queued in the queue's order, then the others, newest first."""
     latest = {job.sweep: job for job in sorted(jobs, key=lambda job: job.id)}
     rows = [_of_sweep(sweep, latest.pop(sweep.summary.sweep, None)) for sweep in sweeps]
     rows += [_of_job(job) for job in latest.values()]
@@ -118,13 +113,12 @@ def _rank(row: Row) -> tuple[float, ...]:
 
 def _of_sweep(line: SweepLine, latest: Job | None) -> Row:
     sweep = line.summary
-    waits = latest is not None and latest.state == "queued"
     return Row(
         sweep=sweep.sweep,
         status=sweep.status,
         conf=sweep.conf,
         started=sweep.started,
-        note=f"{latest.verb} waits in the queue" if latest is not None and waits else "",
+        note=f"{latest.verb} waits in the queue" if latest is not None and latest.state == "queued" else "",
         counts=sweep.counts,
         planned=sweep.planned,
         best=sweep.best,

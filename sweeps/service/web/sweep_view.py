@@ -56,14 +56,8 @@ class ExternalSites(NamedTuple):
 def sweep_view(
     row: Row, seen: Snapshot[SweepRecord] | None, record: SweepRecord | None, sites: ExternalSites
 ) -> dict[str, Any]:
-    """Variables of the page's template.
-
-    Args:
-        row: The sweep's row in the list.
-        seen: Cached record of the sweep; None if it has not started.
-        record: The record, as ``settled`` returns it.
-        sites: Addresses of other sites.
-    """
+    """Variables of the page's template, for a sweep with its cached record, and that record as ``settled`` returns it;
+    None if it has not started."""
     mlflow, runs = sites.mlflow, sites.runs(record) if record is not None else None
     return {
         "name": row.sweep,
@@ -112,13 +106,13 @@ def _errors(row: Row, record: SweepRecord | None) -> list[str]:
 
 def _links(row: Row, record: SweepRecord | None, mlflow: str | None, ray: str | None) -> list[Link]:
     links = [Link("Run again", f"/submit?like={quote(row.sweep)}")]
-    if record is not None:
-        links.append(Link("Report", f"{row.href}/report"))
-        links.append(Link("Compare", f"/compare?sweep={quote(row.sweep)}"))
-    if record is not None and mlflow is not None:
+    if record is None:
+        return links
+    links += [Link("Report", f"{row.href}/report"), Link("Compare", f"/compare?sweep={quote(row.sweep)}")]
+    if mlflow is not None:
         page = trials_page(record.mlflow.experiment_id, record.sweep, record.metrics[0], record.modes[0])
         links.append(Link("MLflow", f"{mlflow}/{page}", away=True))
-    if record is not None and record.status == "running":
+    if record.status == "running":
         dashboard = ray or record.tags.get(TAG_DASHBOARD, "")
         if dashboard.startswith(("http://", "https://")):  # anyone who can write to the store can set the tag
             links.append(Link("Ray dashboard", dashboard, away=True))

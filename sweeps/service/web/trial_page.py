@@ -7,15 +7,15 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import PlainTextResponse, Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from sweeps.errors import SweepsError, UnknownName
 from sweeps.plan import export
 from sweeps.service.api.sweeps import TrialId, Worker
 from sweeps.service.auth.auth import expensive
 from sweeps.service.web.error_pages import PageRoute
-from sweeps.service.web.figures import LONGEST_METRIC, figure_address, read_choices, report_data
-from sweeps.service.web.pages import ReaderVisit, RunnerVisit, Visit
+from sweeps.service.web.figures import CurveChoices, figure_address, read_choices, report_data
+from sweeps.service.web.pages import ReaderVisit, RunnerVisit
 from sweeps.service.web.sweep_figures import curves_view
 from sweeps.service.web.trial_view import trial_view
 from sweeps.tracking.trial_logs import TrialLogs
@@ -27,12 +27,9 @@ LINES = 300
 STOPPED = "The trial was asked to stop. It saves its state first."
 
 
-class TrialChoices(BaseModel):
+class TrialChoices(CurveChoices):
     """Query parameters of a trial's page."""
 
-    metric: str = Field("", max_length=LONGEST_METRIC)
-    """Metric of the learning curves."""
-    axis: str = Field("good", max_length=10)
     worker: int | None = Field(None, ge=0, lt=1_000_000)
     """Rank of the worker whose log is shown; default: the first worker with a log."""
     view: str = Field("slices", max_length=20)
@@ -45,24 +42,8 @@ SPACE = {"slices": "Each parameter", "parallel": "All parameters"}
 
 
 @router.get("/sweeps/{name}/trials/{trial}")
-def trial(visit: ReaderVisit, name: str, trial: TrialId, chosen: Annotated[TrialChoices, Query()]) -> Response:
+def page(visit: ReaderVisit, name: str, trial: TrialId, chosen: Annotated[TrialChoices, Query()]) -> Response:
     """Page of one trial."""
-    return trial_page(visit, name, trial, chosen, message=STOPPED if chosen.done == "stop" else "")
-
-
-def trial_page(
-    visit: Visit, name: str, trial: str, chosen: TrialChoices, *, message: str = "", status: int = 200
-) -> Response:
-    """Page of a trial.
-
-    Args:
-        visit: The user's visit.
-        name: Name of the sweep.
-        trial: Id of the trial; ``7`` is ``0007``.
-        chosen: The viewer's choices.
-        message: Message at the top; an error unless the status is 200.
-        status: Status of the response.
-    """
     row, pages = visit.row(name, recorded=True), visit.pages
     record = visit.operations.record(name).settled()
     shown = export.choose(record, trial)
@@ -76,8 +57,6 @@ def trial_page(
     worker = chosen.worker if chosen.worker in workers else workers[0] if workers else None
     return visit.answer(
         "trial.html",
-        status=status,
-        here="Sweeps",
         row=row,
         trial=shown,
         objectives=record.metrics,
@@ -91,7 +70,7 @@ def trial_page(
         log=logs.last_lines(worker, LINES) if worker is not None else [],
         traceback=logs.traceback() if shown.failures or shown.state == "failed" else None,
         may_stop=visit.principal.may("run") and shown.state == "running" and record.status == "running",
-        message=message,
+        message=STOPPED if chosen.done == "stop" else "",
     )
 
 
@@ -103,7 +82,7 @@ def stop(visit: RunnerVisit, name: str, trial: TrialId) -> Response:
     except UnknownName:
         raise
     except SweepsError as error:
-        return trial_page(visit, name, trial, TrialChoices.model_validate({}), message=str(error), status=422)
+        return page(visit.failing(str(error)), name, trial, TrialChoices.model_validate({}))
     record = visit.operations.record(name)
     return visit.redirect(f"/sweeps/{quote(record.sweep)}/trials/{export.choose(record, trial).trial}?done=stop")
 

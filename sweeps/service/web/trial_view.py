@@ -53,13 +53,7 @@ class Attempt:
 
 
 def trial_view(data: ReportData, trial: TrialRecord, runs: str | None) -> dict[str, Any]:
-    """Variables of the page's template.
-
-    Args:
-        data: The sweep.
-        trial: The trial.
-        runs: Beginning of the addresses of MLflow's runs; None if there is no server.
-    """
+    """Variables of the page's template; ``runs`` is the beginning of the addresses of MLflow's runs, if it has any."""
     record = data.record
     best = {each.trial for each in record.front}
     place = next((number for number, each in enumerate(data.ranked, start=1) if each.trial == trial.trial), None)

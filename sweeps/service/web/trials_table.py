@@ -46,14 +46,7 @@ class TrialsTable:
 
 
 def trials_table(record: SweepRecord, sort: str, *, down: bool, page: int) -> TrialsTable:
-    """One page of a sweep's trials.
-
-    Args:
-        record: The sweep.
-        sort: Key of a column; any other text means ``RANK``.
-        down: Whether the highest are first.
-        page: Number of the page, from 1.
-    """
+    """One page of a sweep's trials, sorted by the column with this key, or by ``RANK``; ``down``: the highest first."""
     columns = _columns(record)
     by = next((column for column in columns if column.key == sort), None)
     shown = page_of(by_rank(record) if by is None else _sorted(record.trials, by.value, down=down), page)
