@@ -133,12 +133,28 @@ class Space:
         return self._default(lookup)[1]
 
     def _default(self, lookup: Lookup) -> tuple[dict[str, Any], dict[str, Any]]:
+        def own(path: str) -> Any:
+            distribution = self[path]
+            return distribution.value if isinstance(distribution, ConstantDistribution) else lookup(path)
+
+        return self.point_of(own, lookup)
+
+    def point_of(self, values: Lookup, lookup: Lookup) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Convert given values to a point.
+
+        Args:
+            values: Returns the value of a parameter; not called for parameters that do not exist.
+            lookup: Returns the config's own value at a path.
+
+        Returns:
+            The point, with values as they are sampled, and the values that lie outside of the space, by path.
+        """
         point: dict[str, Any] = {}
         outside: dict[str, Any] = {}
         for path, distribution in self.distributions.items():
             if not self.active(path, {**point, **outside}, lookup):
                 continue
-            value = distribution.value if isinstance(distribution, ConstantDistribution) else lookup(path)
+            value = values(path)
             if contains(distribution, value):
                 point[path] = as_sampled(distribution, value)
             else:
