@@ -12,18 +12,44 @@ import re
 from pathlib import Path
 from typing import Any
 
-_STUB = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
-_MODULES = {name: module for module, name in re.findall(r"^from (\S+) import (\w+) as", _STUB, re.MULTILINE)}
-"""Module of each name, as the stub for type checkers has it."""
+__all__ = [
+    "Advisor",
+    "CategoricalDistribution",
+    "CurveSampler",
+    "EarlierSweep",
+    "EarlierTrials",
+    "ExpectedImprovement",
+    "FailureAdvisor",
+    "FloatDistribution",
+    "IntDistribution",
+    "MLflowExperiment",
+    "MemoryEstimate",
+    "OptunaSearcher",
+    "OptunaStudy",
+    "OrdinalDistribution",
+    "PointOptions",
+    "PredictedSampler",
+    "PriorAdvisor",
+    "Race",
+    "RungSampler",
+    "Space",
+    "TrialTable",
+    "WarmStartSampler",
+    "build_sampler",
+    "load_earlier",
+    "points_to_retry",
+    "race",
+]
 
-__all__ = list(_MODULES)
 ALIASES = {"points_again": "points_to_retry"}
 """Names of earlier releases."""
 
 
 def __getattr__(name: str) -> Any:
     name = ALIASES.get(name, name)
-    if name in _MODULES:  # imported when it is needed
-        globals()[name] = found = getattr(importlib.import_module(_MODULES[name]), name)
+    if name in __all__:  # imported when it is needed, from the module that the stub names
+        stub = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+        (module,) = re.findall(rf"^from (\S+) import {name} as", stub, re.MULTILINE)
+        globals()[name] = found = getattr(importlib.import_module(module), name)
         return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
