@@ -17,7 +17,7 @@ from sweeps.errors import UserError
 from sweeps.simulate.curve_source import Report
 from sweeps.simulate.recorded_rows import CONFIG_ID, ELAPSED, STEP, read_rows
 from sweeps.space.distributions import encode
-from sweeps.space.space import Lookup, Point, Space
+from sweeps.space.space import Lookup, Point, Space, point_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,7 +99,7 @@ def read_table(path: Path, space: Space, lookup: Lookup, metrics: Sequence[str])
     firsts = np.flatnonzero(~frame[CONFIG_ID].duplicated())  # a configuration's rows follow each other
     rows: list[dict[Any, Any]] = frame[[CONFIG_ID, *space]].iloc[firsts].to_dict("records")
     for row, first, end in zip(rows, firsts, [*firsts[1:], len(frame)], strict=True):
-        point, wrong = space.point_of(partial(_value, space, row), lookup)
+        point, wrong = point_of(space, partial(_value, space, row), lookup)
         if wrong:
             path_outside, value = next(iter(wrong.items()))
             outside.append(f"configuration {row[CONFIG_ID]} has {path_outside}={value}")

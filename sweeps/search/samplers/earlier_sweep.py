@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sweeps.space.space import Lookup, Point, Space
+from sweeps.space.space import Lookup, Point, Space, point_of
 
 
 @dataclass(frozen=True)
@@ -41,5 +41,5 @@ def as_point(space: Space, lookup: Lookup, config: Lookup, params: Mapping[str, 
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if path not in space.distributions and not number and value != lookup(path):
             return path
-    point, outside = space.point_of(lambda path: params[path] if path in params else config(path), lookup)
+    point, outside = point_of(space, lambda path: params[path] if path in params else config(path), lookup)
     return next(iter(outside), point)
