@@ -194,8 +194,8 @@ def run(search: Search) -> tuple[Outcome, dict[int, int]]:
 
 def forecasted(search: Search, outcome: Outcome, lengths: dict[int, int], fraction: float, now: float) -> Forecasted:
     """The forecast of a search at a moment, and what came true."""
-    from sweeps.search.forecast.remaining_work import Course
-    from sweeps.search.forecast.search_forecast import SearchSoFar, forecast
+    from sweeps.search.forecast.remaining_work import Course, SearchSoFar
+    from sweeps.search.forecast.search_forecast import forecast
 
     by_trial: dict[int, list[Reported]] = {}
     for report in outcome.reports:

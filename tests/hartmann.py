@@ -4,6 +4,7 @@ a trial reports after a part of its training, with a bias and a noise that shrin
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -59,3 +60,14 @@ class Hartmann:
         )
         noise = random.normal() * self.noise * left if random is not None else 0.0
         return float(-heights.sum() - OPTIMUM[self.dimensions] + noise)
+
+    def searched(self, searcher: Any, trials: int) -> tuple[list[dict[str, float]], list[float]]:
+        """Points that a searcher suggests one after another, and their regrets."""
+        points, regrets = [], []
+        for trial in range(trials):
+            point = searcher.suggest(str(trial))
+            assert point is not None
+            points.append(point)
+            regrets.append(self.regret(point))
+            searcher.on_trial_complete(str(trial), {"loss": regrets[-1], "training_iteration": 1})
+        return points, regrets

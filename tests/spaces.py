@@ -1,4 +1,4 @@
-"""Spaces as a config writes them."""
+"""Spaces and samplers as a config writes them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from sweeps.config.samplers import Sampler
 from sweeps.config.space import Distribution
 from sweeps.space.space import Space
 
 
 def space_of(distributions: Mapping[str, Any]) -> Space:
     return Space(TypeAdapter(dict[str, Distribution]).validate_python(distributions))
+
+
+def sampler_of(kind: str, **options: Any) -> Sampler:
+    return TypeAdapter[Sampler](Sampler).validate_python({"kind": kind, **options})

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from sweeps.constants import TAG_FORECAST
 from sweeps.report.forecast_text import describe_forecast
 from sweeps.search.confirmation_race import MAX_RUNS, MIN_RUNS
-from sweeps.search.forecast.remaining_work import Course
-from sweeps.search.forecast.search_forecast import SearchSoFar, forecast
+from sweeps.search.forecast.remaining_work import Course, SearchSoFar
+from sweeps.search.forecast.search_forecast import forecast
 
 if TYPE_CHECKING:
     from sweeps.driver.sweep_state import SweepState

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +15,8 @@ STUDY_FILE = "optuna.log"
 """File in the sweep's folder: Optuna's journal."""
 VERSION, WRITTEN_BY = "sweeps:version", "sweeps:written_by"
 """Attributes of a study. A study without them has version 1: it was written before versions were recorded."""
-
-
-def _add_version(_study: optuna.Study) -> None:
-    """Migrate version 1 to 2, in which the study contains its version; ``migrate_study`` writes it after every step."""
-
-
-STEPS: Sequence[Callable[[optuna.Study], None]] = (_add_version,)
-"""Migrations: the first one from version 1 to version 2, and so on."""
-STUDY_VERSION = len(STEPS) + 1
+STUDY_VERSION = 2
+"""The version of this release; between 1 and 2, only the record of the version was added."""
 
 
 def check_study(folder: Path) -> None:
@@ -51,10 +43,9 @@ def migrate_study(study: optuna.Study) -> None:
     """
     found = int(study.user_attrs.get(VERSION, 1))
     check_not_newer(study.study_name, found, STUDY_VERSION, study.user_attrs.get(WRITTEN_BY))
-    for number, step in enumerate(STEPS[found - 1 :], start=found + 1):
-        step(study)
+    if found < STUDY_VERSION:
         study.set_user_attr(WRITTEN_BY, release())
-        study.set_user_attr(VERSION, number)
+        study.set_user_attr(VERSION, STUDY_VERSION)
 
 
 def _user_attributes(line: bytes) -> dict[str, Any]:

@@ -38,7 +38,12 @@ def read_inputs(plan: Plan, table: Path) -> Inputs:
     search = plan.config.search
     _check_search(search)
     curves = read_table(table, plan.space, plan.points.lookup, [*search.metrics, *search.limits])
-    _check_resource(search, table, curves)
+    resource = "evaluations" if search.scheduler.kind == "none" else search.scheduler.resource
+    if resource not in {"evaluations", "steps", "seconds", *curves.metric_names()}:
+        raise ConfigError(
+            f"search.scheduler.resource={resource}: {table} has no column {resource} of numbers; add it, or count in "
+            "evaluations (the rows of a configuration), steps or seconds"
+        )
     objectives = Objectives.of(search)
     return Inputs(plan, curves, objectives, scale_of(curves, objectives))
 
@@ -63,18 +68,4 @@ def _check_search(search: Search) -> None:
         raise ConfigError(
             f"search.stages: has {len(search.stages)}, whose trainings differ from the sweep's, and a table has no "
             "curves of them; simulate with search.stages=[]"
-        )
-
-
-def _check_resource(search: Search, table: Path, curves: CurveTable) -> None:
-    """Check that the table has the resource in which the scheduler counts.
-
-    Raises:
-        ConfigError: The table has no such column.
-    """
-    resource = "evaluations" if search.scheduler.kind == "none" else search.scheduler.resource
-    if resource not in {"evaluations", "steps", "seconds", *curves.metric_names()}:
-        raise ConfigError(
-            f"search.scheduler.resource={resource}: {table} has no column {resource} of numbers; add it, or count in "
-            "evaluations (the rows of a configuration), steps or seconds"
         )

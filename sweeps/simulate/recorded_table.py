@@ -6,18 +6,18 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sweeps.config.space import CategoricalDistribution, Distribution, OrdinalDistribution
+from sweeps.config.space import CategoricalDistribution, OrdinalDistribution
 from sweeps.errors import UserError
 from sweeps.simulate.curve_source import Report
 from sweeps.simulate.recorded_rows import CONFIG_ID, ELAPSED, STEP, read_rows
-from sweeps.space.distributions import as_sampled, contains, encode
-from sweeps.space.space import Lookup, Point, Space
+from sweeps.space.distributions import encode
+from sweeps.space.space import Lookup, Point, Space, point_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,11 +99,12 @@ def read_table(path: Path, space: Space, lookup: Lookup, metrics: Sequence[str])
     firsts = np.flatnonzero(~frame[CONFIG_ID].duplicated())  # a configuration's rows follow each other
     rows: list[dict[Any, Any]] = frame[[CONFIG_ID, *space]].iloc[firsts].to_dict("records")
     for row, first, end in zip(rows, firsts, [*firsts[1:], len(frame)], strict=True):
-        point, wrong = _point(row, space, lookup)
-        if wrong is None:
-            trials.append(RecordedTrial(point, reports[first:end]))
+        point, wrong = point_of(space, partial(_value, space, row), lookup)
+        if wrong:
+            path_outside, value = next(iter(wrong.items()))
+            outside.append(f"configuration {row[CONFIG_ID]} has {path_outside}={value}")
         else:
-            outside.append(f"configuration {row[CONFIG_ID]} has {wrong}")
+            trials.append(RecordedTrial(point, reports[first:end]))
     if not trials:
         raise UserError(
             f"--simulate {path}: none of its {len(outside)} configurations lies in the space of this sweep "
@@ -121,22 +122,9 @@ def _reports(rows: pd.DataFrame, numbers: Sequence[str]) -> list[Report]:
     ]
 
 
-def _point(row: Mapping[str, Any], space: Space, lookup: Lookup) -> tuple[dict[str, Any], str | None]:
-    """Return a configuration as a point of the space, and its first value outside of the space; None if all values lie
-    inside."""
-    point: dict[str, Any] = {}
-    for path, distribution in space.distributions.items():
-        if not space.active(path, point, lookup):
-            continue
-        value = _value(distribution, row[path])
-        if not contains(distribution, value):
-            return point, f"{path}={value}"
-        point[path] = as_sampled(distribution, value)
-    return point, None
-
-
-def _value(distribution: Distribution, stored: Any) -> Any:
-    """Convert a value from NumPy's type; a list or mapping among choices is stored as JSON."""
+def _value(space: Space, row: Mapping[str, Any], path: str) -> Any:
+    """Return a value of a row, from NumPy's type; a list or mapping among choices is stored as JSON."""
+    distribution, stored = space[path], row[path]
     value = stored.item() if hasattr(stored, "item") else stored
     if isinstance(value, float) and math.isnan(value):
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import optuna
@@ -45,13 +45,7 @@ class Replay:
 
     def as_json(self) -> dict[str, Any]:
         """Return the document of ``replay --json``."""
-        return {
-            "suggestions": self.suggestions,
-            "given": self.given,
-            "decisions": self.decisions,
-            "unknown": self.unknown,
-            "differences": self.differences,
-        }
+        return asdict(self)
 
 
 def read_journal(plan: Plan) -> list[dict[str, Any]]:
@@ -111,12 +105,8 @@ def replay(plan: Plan) -> Replay:
 
 
 def _suggestions(plan: Plan, entries: Sequence[dict[str, Any]], study: optuna.Study) -> tuple[int, list[str]]:
-    sampler, trials, journal = (
-        searcher_options(plan)["sampler"],
-        study.get_trials(deepcopy=False),
-        PlayedJournal(entries),
-    )
-    count, different = 0, []
+    sampler, journal = searcher_options(plan)["sampler"], PlayedJournal(entries)
+    trials, count, different = study.get_trials(deepcopy=False), 0, []
     for number, position in sampled_at(entries).items():
         trial = trials[number]
         known = enqueued_values(trial)

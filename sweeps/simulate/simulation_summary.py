@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
@@ -31,9 +32,7 @@ def simulation_document(result: SimulationResult) -> dict[str, Any]:
             "workers": result.workers,
             "trials_per_group": result.lanes,
             "between": result.between,
-            "error": None
-            if error is None
-            else {"rmse": error.rmse, "spread": error.spread, "rank_correlation": error.rank_correlation},
+            "error": None if error is None else asdict(error),
             "best": result.scale.best,
             "median": result.scale.median,
             "seeds": [_seed_document(each, result) for each in result.sweeps],

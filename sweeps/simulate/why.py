@@ -97,11 +97,8 @@ def _best(plan: Plan, ended: list[FrozenTrial]) -> str:
         return ""
     choose = min if plan.config.search.modes[0] == "min" else max
     best = choose(finished, key=lambda each: each.values[0])
-    return f"; the best {plan.config.search.metrics[0]} was {best.values[0]:.6g}, of trial {_id(plan, best)}"
-
-
-def _id(plan: Plan, trial: FrozenTrial) -> str:
-    return trial_id(trial.user_attrs[NUMBER], None if plan.stage is None else plan.stage.number)
+    name = trial_id(best.user_attrs[NUMBER], None if plan.stage is None else plan.stage.number)
+    return f"; the best {plan.config.search.metrics[0]} was {best.values[0]:.6g}, of trial {name}"
 
 
 def _decided(plan: Plan, study: optuna.Study, trial: str) -> list[str]:

@@ -133,17 +133,11 @@ class Space:
         return self._default(lookup)[1]
 
     def _default(self, lookup: Lookup) -> tuple[dict[str, Any], dict[str, Any]]:
-        point: dict[str, Any] = {}
-        outside: dict[str, Any] = {}
-        for path, distribution in self.distributions.items():
-            if not self.active(path, {**point, **outside}, lookup):
-                continue
-            value = distribution.value if isinstance(distribution, ConstantDistribution) else lookup(path)
-            if contains(distribution, value):
-                point[path] = as_sampled(distribution, value)
-            else:
-                outside[path] = value
-        return point, outside
+        def own(path: str) -> Any:
+            distribution = self[path]
+            return distribution.value if isinstance(distribution, ConstantDistribution) else lookup(path)
+
+        return point_of(self, own, lookup)
 
     def encode(self, point: Mapping[str, Any]) -> dict[str, Any]:
         """Encode a point for ``optuna.Study.enqueue_trial``."""
@@ -211,6 +205,30 @@ def _order(distributions: Mapping[str, Distribution]) -> list[str]:
         ordered.extend(ready)
         waiting = [path for path in waiting if path not in ready]
     return ordered
+
+
+def point_of(space: Space, values: Lookup, lookup: Lookup) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Convert given values to a point.
+
+    Args:
+        space: The space.
+        values: Returns the value of a parameter; not called for parameters that do not exist.
+        lookup: Returns the config's own value at a path.
+
+    Returns:
+        The point, with values as they are sampled, and the values that lie outside of the space, by path.
+    """
+    point: dict[str, Any] = {}
+    outside: dict[str, Any] = {}
+    for path, distribution in space.distributions.items():
+        if not space.active(path, {**point, **outside}, lookup):
+            continue
+        value = values(path)
+        if contains(distribution, value):
+            point[path] = as_sampled(distribution, value)
+        else:
+            outside[path] = value
+    return point, outside
 
 
 def check_point(space: Space, point: Mapping[str, Any], name: str, lookup: Lookup) -> None:

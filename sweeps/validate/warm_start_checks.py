@@ -61,7 +61,7 @@ def check_sources(config: SweepConfig, space: Space, lookup: Lookup) -> None:
         UserError: A source does not exist, cannot be read, or has no trial in the space.
     """
     from sweeps.tracking.reader import load_sweep
-    from sweeps.warm_start.load import load_other_trials
+    from sweeps.warm_start.earlier_trials import load_other_trials
     from sweeps.warm_start.mlflow_experiment import check_experiment
 
     search, uri = config.search, config.tracking.uri

@@ -7,12 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from sweeps.config.space import (
-    CategoricalDistribution,
-    ConstantDistribution,
-    Distribution,
-    OrdinalDistribution,
-)
+from sweeps.config.space import CategoricalDistribution, ConstantDistribution, Distribution, OrdinalDistribution
 from sweeps.errors import UserError
 from sweeps.search.samplers.earlier_sweep import EarlierSweep, as_point
 from sweeps.space.distributions import describe, encode, index_of

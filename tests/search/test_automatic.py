@@ -32,7 +32,6 @@ Extra = Callable[[int], dict[str, Any]]
 
 
 def planned(*tokens: str, conf: str = "digits") -> Plan:
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     if conf == "digits":
         tokens = ("search.metric=eval/loss", "search.mode=min", *tokens)
     return make_plan([f"conf={conf}", *tokens], [], "automatic", "", where="elsewhere")

@@ -135,7 +135,6 @@ def search(function: Hartmann, sampler: BaseSampler, seed: int, halving: bool, b
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_where_early_values_mislead_rungs_are_better_than_random_and_a_sampler_that_believes_them_is_worse() -> None:
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     misleading = Hartmann(6, bias=2.5, noise=2.0)
     rungs = [search(misleading, RungSampler(tpe(seed), 8), seed, halving=True, budget=4000) for seed in range(4)]
     believing = [search(misleading, tpe(seed), seed, halving=True, budget=2000) for seed in range(4)]

@@ -75,7 +75,6 @@ def test_the_usual_cost_is_the_median_of_each_trials_last_measurement() -> None:
 
 def study_with(expensive_side: bool | None) -> optuna.Study:
     """Trials of a loss with two equal optima, at 0.2 and 0.8; the upper or the lower half costs nine times as much."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     sampler = CurveSampler(optuna.samplers.RandomSampler(seed=0), SPACE, startup=5, seed=0)
     study = optuna.create_study(sampler=sampler)
     for number, x in enumerate(np.random.default_rng(3).random(24)):

@@ -31,6 +31,12 @@ def curves(noise: float, seed: int = 0, number: int = 90) -> tuple[Array, Array]
     return vectors, values
 
 
+def predict_observed(posterior: Posterior, rung: int) -> tuple[Array, Array]:
+    """Predict the functions of the observed trials themselves."""
+    mean, deviation, _ = posterior.look_ahead_observed(np.zeros(len(posterior._data.vectors), dtype=np.intp), rung)
+    return mean, deviation
+
+
 def test_the_gradient_is_that_of_the_density() -> None:
     data = observe(*curves(noise=0.3, number=30))
     prior = Prior.of(3, RUNGS)
@@ -72,7 +78,7 @@ def test_a_value_at_a_rung_moves_the_prediction_of_its_own_trial_as_the_model_sa
     for score in (-1.0, 1.0):
         spread = np.sqrt(first_deviation**2 + at.own * np.exp(at.log_variances[0]) + np.exp(at.log_noise[0]))
         known = data.with_values(new, 0, first + score * spread)
-        of_trials, deviations = Posterior(at, GROUPS, known).predict_observed(RUNGS - 1)
+        of_trials, deviations = predict_observed(Posterior(at, GROUPS, known), RUNGS - 1)
         means.append(of_trials[-1])
         assert deviations[-1] == pytest.approx(np.sqrt(deviation**2 - told**2)[0], rel=1e-3)
     assert np.mean(means) == pytest.approx(mean[0], abs=1e-3)
@@ -85,7 +91,7 @@ def test_what_later_rungs_add_to_all_trials_alike_is_no_promise_before_there_are
     values[:, 1:] = np.nan
     data = observe(vectors, values)
     posterior = Posterior(Hyperparameters.of(Prior.of(3, RUNGS).mean, 3, RUNGS), GROUPS, data)
-    mean, deviation = posterior.predict_observed(RUNGS - 1)
+    mean, deviation = predict_observed(posterior, RUNGS - 1)
     promise = expected_improvement(mean, deviation, float(mean.min()))
     order = np.argsort(mean)
     assert promise[order[len(order) // 2]] < 0.1 * promise[order[0]]
@@ -180,13 +186,13 @@ def test_the_next_value_of_a_trial_is_expected_to_tell_what_it_does_tell() -> No
     at = fit(data, GROUPS, values.shape[1])
     posterior, end, trial = Posterior(at, GROUPS, data), values.shape[1] - 1, 20
     told = posterior.look_ahead_observed(np.full(24, 1), end)[2][trial]
-    mean, deviation = (found[trial] for found in posterior.predict_observed(1))
+    mean, deviation = (found[trial] for found in predict_observed(posterior, 1))
     found = []
     for drawn in rng.normal(mean, np.hypot(deviation, np.exp(at.log_noise[1] / 2)), 200):
         more = Observations(
             data.vectors, np.append(data.trials, trial), np.append(data.rungs, 1), np.append(data.values, drawn)
         )
-        found.append(Posterior(at, GROUPS, more).predict_observed(end)[0][trial])
+        found.append(predict_observed(Posterior(at, GROUPS, more), end)[0][trial])
     assert np.std(found) == pytest.approx(abs(told), rel=0.15)
 
 
@@ -196,7 +202,7 @@ def test_a_paused_trial_may_be_worth_its_next_rung_where_it_is_not_worth_the_res
     names, rungs, ones = [str(number) for number in range(24)], [1.0, 3.0, 27.0], np.ones(24)
     at = fit(observe(vectors, values), GROUPS, RUNGS)
     worth = measure_worth(names, values, vectors, vectors, rungs, at, GROUPS, ones, ones)
-    mean, deviation = Posterior(at, GROUPS, observe(vectors, values)).predict_observed(RUNGS - 1)
+    mean, deviation = predict_observed(Posterior(at, GROUPS, observe(vectors, values)), RUNGS - 1)
     to_the_end = expected_improvement(mean, deviation, mean[:12].min())[12:] / (1 - rungs[0] / rungs[-1])
     best = int(np.argmax(to_the_end))
     assert worth.trials[names[12 + best]] > 1.5 * to_the_end[best] > 0.01

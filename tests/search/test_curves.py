@@ -14,15 +14,14 @@ from sweeps.constants import CURVE_MODELS, DECISION_PREFIX, NUMBER, REASON, REPO
 from sweeps.search import CurveSampler
 
 SPACE = space_of({"x": {"type": "float", "low": 0, "high": 1}, "y": {"type": "float", "low": 0, "high": 1}})
+DISTRIBUTIONS: dict[str, Any] = {name: optuna.distributions.FloatDistribution(0, 1) for name in SPACE}
 RUNGS = (1, 3, 9)
 
 
 def study_of(curve: Any, number: int = 40, seed: int = 0) -> optuna.Study:
     """A study of random points with these curves, of which the best third went on at each rung."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     random = np.random.default_rng(seed)
     study = optuna.create_study(sampler=sampler())
-    distributions: Any = {name: optuna.distributions.FloatDistribution(0, 1) for name in SPACE}
     points = random.random((number, 2))
     values = np.array([curve(x, y, random) for x, y in points])
     reached = np.ones(number, dtype=int)
@@ -35,7 +34,7 @@ def study_of(curve: Any, number: int = 40, seed: int = 0) -> optuna.Study:
                 state=TrialState.COMPLETE if count == 3 else TrialState.PRUNED,
                 value=float(curve_values[count - 1]),
                 params={"x": x, "y": y},
-                distributions=distributions,
+                distributions=DISTRIBUTIONS,
                 intermediate_values=dict(zip(RUNGS[:count], map(float, curve_values), strict=False)),
                 user_attrs={NUMBER: order},
             )
@@ -45,6 +44,13 @@ def study_of(curve: Any, number: int = 40, seed: int = 0) -> optuna.Study:
 
 def sampler(seed: int = 0) -> CurveSampler:
     return CurveSampler(optuna.samplers.RandomSampler(seed=seed), SPACE, startup=5, seed=seed)
+
+
+def learnt_from(study: optuna.Study) -> Any:
+    """Trials that the model learns from, and their values."""
+    learnt = sampler()._learnt_from(study)
+    assert learnt is not None
+    return learnt
 
 
 def suggested(study: optuna.Study, number: int = 6) -> np.ndarray:
@@ -84,34 +90,30 @@ def test_suggestions_that_run_at_once_differ() -> None:
 
 def test_a_paused_trial_tells_its_values_and_does_not_keep_others_away() -> None:
     study = study_of(honest)
-    paused = study.ask({name: optuna.distributions.FloatDistribution(0, 1) for name in SPACE})
+    paused = study.ask(DISTRIBUTIONS)
     paused.report(0.2, 1)
     paused.set_user_attr(f"{DECISION_PREFIX}0", {"event": "arrived", "pauses": True})
-    learnt = sampler()._learnt_from(study)
-    assert learnt is not None
-    assert [trial.number for trial in learnt.trials][-1] == paused.number
+    assert [trial.number for trial in learnt_from(study).trials][-1] == paused.number
 
 
 def test_a_trial_that_broke_a_limit_or_diverged_counts_as_one_of_the_worst() -> None:
     study = study_of(honest)
-    distributions: Any = {name: optuna.distributions.FloatDistribution(0, 1) for name in SPACE}
-    broken = study.ask(distributions)
+    broken = study.ask(DISTRIBUTIONS)
     broken.report(-9.0, 1)
     broken.set_constraint("system/memory_mib", 3.0)
     study.tell(broken, state=TrialState.PRUNED)
-    diverged = study.ask(distributions)
+    diverged = study.ask(DISTRIBUTIONS)
     diverged.report(-9.0, 1)
     diverged.set_user_attr(REASON, "loss=nan")
     study.tell(diverged, state=TrialState.FAIL)
-    at_once = study.ask(distributions)
+    at_once = study.ask(DISTRIBUTIONS)
     at_once.set_user_attr(REASON, "loss=nan")
     study.tell(at_once, state=TrialState.FAIL)
-    lost = study.ask(distributions)
+    lost = study.ask(DISTRIBUTIONS)
     lost.report(-9.0, 1)
     lost.set_user_attr(REASON, "a person stopped it")
     study.tell(lost, state=TrialState.FAIL)
-    learnt = sampler()._learnt_from(study)
-    assert learnt is not None
+    learnt = learnt_from(study)
     numbers = [trial.number for trial in learnt.trials]
     assert lost.number not in numbers
     of_bad = learnt.values[0, [numbers.index(trial.number) for trial in (broken, diverged, at_once)], 0]
@@ -140,23 +142,19 @@ def test_a_region_where_all_trials_diverge_at_once_is_left() -> None:
 def test_a_step_that_only_running_trials_have_reached_is_no_rung() -> None:
     study = study_of(honest)
     for _ in range(2):
-        study.ask({name: optuna.distributions.FloatDistribution(0, 1) for name in SPACE}).report(0.5, 2)
-    learnt = sampler()._learnt_from(study)
-    assert learnt is not None
-    assert learnt.rungs == [*RUNGS]
+        study.ask(DISTRIBUTIONS).report(0.5, 2)
+    assert learnt_from(study).rungs == [*RUNGS]
 
 
 def test_a_rung_stays_one_when_the_trials_that_waited_there_go_on() -> None:
     study = study_of(honest)
     for _ in range(2):
-        waiting = study.ask({name: optuna.distributions.FloatDistribution(0, 1) for name in SPACE})
+        waiting = study.ask(DISTRIBUTIONS)
         waiting.report(0.5, 5)
         waiting.set_user_attr(f"{DECISION_PREFIX}0", {"event": "arrived", "step": 5, "pauses": True})
         waiting.set_user_attr(f"{DECISION_PREFIX}1", {"event": "resumed"})
         waiting.report(0.4, 6)
-    learnt = sampler()._learnt_from(study)
-    assert learnt is not None
-    assert learnt.rungs == [1, 3, 5, 9]
+    assert learnt_from(study).rungs == [1, 3, 5, 9]
 
 
 def test_hyperparameters_of_the_same_rungs_are_used_again_after_others_were_fitted() -> None:
@@ -176,11 +174,9 @@ def test_with_many_earlier_trials_hyperparameters_are_fitted_again_as_the_search
     study = study_of(honest, 20, seed=1)
     own = [*study.get_trials()]
     study.get_trials = lambda *args, **named: [*earlier, *own]  # type: ignore[method-assign]
-    before = sampler()._learnt_from(study)
+    before = learnt_from(study)
     own += study_of(honest, 20, seed=2).get_trials()
-    after = sampler()._learnt_from(study)
-    assert before is not None
-    assert after is not None
+    after = learnt_from(study)
     assert len(before.trials) == len(after.trials) == 200
     assert after.num_values > 1.5 * before.num_values
 

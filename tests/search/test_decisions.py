@@ -17,7 +17,6 @@ from sweeps.search.study_file import StudyFile
 
 @pytest.fixture(params=["memory", "file"])
 def study(request: pytest.FixtureRequest, tmp_path: Path) -> optuna.Study:
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage: BaseStorage = InMemoryStorage()
     if request.param == "file":
         storage = JournalStorage(StudyFile(tmp_path / "study.journal"))

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sweeps.search.forecast.remaining_work import Course
-from sweeps.search.forecast.search_forecast import SearchSoFar, forecast
+from sweeps.search.forecast.remaining_work import Course, SearchSoFar
+from sweeps.search.forecast.search_forecast import forecast
 from sweeps.tracking.forecast_record import Forecast, Interval
 
 WHOLE = Course(progress=1.0, held_s=60.0, state="ended")

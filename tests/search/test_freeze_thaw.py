@@ -75,15 +75,16 @@ def searched(
     space: Space = SPACE,
     resource: str = "steps",
     longest: float | None = 27,
+    objectives: Objectives = LOSS,
 ) -> Search:
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     sampler = sampler or optuna.samplers.RandomSampler(seed=seed)
-    searcher = StudySearch(space, metric="loss", mode="min", sampler=sampler, num_trials=num_trials)
+    metrics, modes = objectives.metrics, objectives.modes
+    searcher = StudySearch(space, metric=metrics, mode=modes, sampler=sampler, num_trials=num_trials)
     decisions = DecisionLog(searcher.study)
     named: dict[str, Any] = {}
     if limit_s is not None:
         named["remaining_s"] = lambda: limit_s - simulation.usage.wall_s
-    scheduler = FreezeThaw(resource, 1, longest, 3, space, LOSS, decisions, **named)
+    scheduler = FreezeThaw(resource, 1, longest, 3, space, objectives, decisions, **named)
     ends: Callable[[Any], str | None] = lambda usage: "budget" if limit_s and usage.wall_s > limit_s else None  # noqa: E731
     simulation = Simulation(searcher, scheduler, source, workers, exhausted=ends)
     return Search(simulation.run(), simulation)
@@ -105,16 +106,12 @@ class Broken:
 @pytest.mark.parametrize("last", [{"loss": float("nan")}, {"gb": 9.0}])
 def test_a_trial_whose_last_report_is_bad_does_not_look_like_a_good_unfinished_one(last: dict[str, float]) -> None:
     limited = Objectives(("loss",), ("min",), {"gb": Limit(max=2.0)})
-    searcher = StudySearch(
-        SPACE, metric="loss", mode="min", sampler=optuna.samplers.RandomSampler(seed=0), num_trials=20
-    )
-    decisions = DecisionLog(searcher.study)
-    scheduler = FreezeThaw("steps", 1, 27, 3, SPACE, limited, decisions)
-    simulation = Simulation(searcher, scheduler, Broken(last), 3)
-    simulation.run()
+    simulation = searched(Broken(last), num_trials=20, objectives=limited).simulation
+    scheduler = simulation.scheduler
+    assert isinstance(scheduler, FreezeThaw)
     broken = {each.id for each in simulation.trials if each.position == len(RUNGS) and each.parameters["end"] < 0.3}
     assert broken
-    again = FreezeThaw("steps", 1, 27, 3, SPACE, limited, DecisionLog(searcher.study))
+    again = FreezeThaw("steps", 1, 27, 3, SPACE, limited, DecisionLog(simulation.search.study))
     assert scheduler._model.bad == again._model.bad == broken
     assert not broken & scheduler._model.done.keys()
 
@@ -296,14 +293,12 @@ def test_a_scheduler_knows_the_points_of_earlier_trials_in_a_space_that_was_wide
 
 
 def test_a_paused_trial_goes_on_when_it_turns_out_to_be_worth_it() -> None:
-    searches = [searched(Curves(told=0.7), num_trials=40, seed=seed) for seed in range(4)]
-    resumed = [
-        trial
+    searches = (searched(Curves(told=0.7), num_trials=40, seed=seed) for seed in range(4))
+    assert any(
+        trial.position == len(RUNGS) and search.outcome.seconds[trial.number][1] - trial.began > 27
         for search in searches
         for trial in search.simulation.trials
-        if trial.position == len(RUNGS) and search.outcome.seconds[trial.number][1] - trial.began > 27
-    ]
-    assert resumed
+    )
 
 
 @dataclass
@@ -330,18 +325,12 @@ def test_a_trial_whose_last_report_lacks_an_objective_has_not_diverged() -> None
 
 
 def test_with_several_objectives_trials_that_are_good_in_any_of_them_go_on() -> None:
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     finished = {}
     for objectives in (LOSS, Objectives(("loss", "seconds"), ("min", "min"))):
-        sampler = optuna.samplers.RandomSampler(seed=0)
-        searcher = StudySearch(SPACE, metric=["loss", "seconds"], mode=["min", "min"], sampler=sampler, num_trials=60)
-        decisions = DecisionLog(searcher.study)
-        scheduler = FreezeThaw("steps", 1, 27, 3, SPACE, objectives, decisions)
-        simulation = Simulation(searcher, scheduler, Opposed(), 3)
-        simulation.run()
-        whole = [trial for trial in simulation.trials if trial.position == len(RUNGS)]
-        finished[len(objectives.metrics)] = [trial.parameters["end"] for trial in whole]
-        assert len(whole) < 40
+        search = searched(Opposed(), objectives=objectives)
+        ends = [search.simulation.trials[number].parameters["end"] for number in search.finished()]
+        finished[len(objectives.metrics)] = ends
+        assert len(ends) < 40
     assert max(finished[1]) < 0.8, "by the first objective alone"
     assert min(finished[2]) < 0.1
     assert max(finished[2]) > 0.9

@@ -10,9 +10,8 @@ import pytest
 from optuna.distributions import FloatDistribution
 from optuna.samplers._tpe import sampler as tpe_sampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from pydantic import TypeAdapter
+from spaces import sampler_of
 
-from sweeps.config.samplers import Sampler
 from sweeps.search import FloatDistribution as Range
 from sweeps.search import Space, build_sampler
 from sweeps.search.samplers.limited_history import LimitedHistorySampler
@@ -126,7 +125,6 @@ def test_the_samplers_that_are_built_learn_from_400_trials_of_a_long_search(
 
     monkeypatch.setattr(tpe_sampler, "_split_trials", counted)
     searched = study([trial(index % 1000 / 1000) for index in range(2000)])
-    config = TypeAdapter[Sampler](Sampler).validate_python({"kind": kind})
-    searched.sampler = build_sampler(config, 0, Space({"x": Range(type="float", low=0.0, high=1.0)}))
+    searched.sampler = build_sampler(sampler_of(kind), 0, Space({"x": Range(type="float", low=0.0, high=1.0)}))
     searched.ask({"x": RANGE})
     assert counts == [400]

@@ -7,10 +7,9 @@ from typing import Any
 
 import optuna
 import pytest
-from pydantic import TypeAdapter
+from spaces import sampler_of
 
 from sweeps.config.objectives import Objectives
-from sweeps.config.samplers import Sampler
 from sweeps.config.search import Limit
 from sweeps.config.space import FloatDistribution
 from sweeps.search import build_sampler
@@ -46,16 +45,15 @@ class Memory:
 @pytest.mark.parametrize(
     ("sampler", "kind", "seed"),
     [
-        *(("tpe", kind, seed) for kind in ("asha", "hyperband") for seed in range(3)),
-        ("curves", "freeze_thaw", 0),
-        *(pytest.param("curves", "freeze_thaw", seed, marks=pytest.mark.slow) for seed in (1, 2)),
+        pytest.param(*case, seed, marks=[pytest.mark.slow] if seed else [])
+        for case in (("tpe", "asha"), ("tpe", "hyperband"), ("curves", "freeze_thaw"))
+        for seed in range(3)
     ],
 )
 def test_a_trial_that_breaks_a_limit_is_stopped_and_the_best_of_the_others_is_finished(
     sampler: str, kind: str, seed: int
 ) -> None:
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    made = build_sampler(TypeAdapter[Any](Sampler).validate_python({"kind": sampler}), seed, SPACE)
+    made = build_sampler(sampler_of(sampler), seed, SPACE)
     searcher = StudySearch(SPACE, metric="loss", mode="min", sampler=made, num_trials=60, limits=LIMITS)
     simulation = Simulation(searcher, SCHEDULERS[kind](DecisionLog(searcher.study)), Memory(), 4)
     simulation.run()

@@ -10,9 +10,8 @@ import optuna
 import pytest
 from optuna.samplers import BaseSampler
 from optuna.testing.pytest_samplers import BasicSamplerTestCase, MultiObjectiveSamplerTestCase, RelativeSamplerTestCase
-from pydantic import TypeAdapter
+from spaces import sampler_of
 
-from sweeps.config.samplers import Sampler
 from sweeps.search.samplers.build_sampler import build_sampler
 from sweeps.space.space import Space
 
@@ -34,13 +33,11 @@ RELATIVE = ("tpe", "bohb", "gp")
 
 
 def made(name: str) -> Callable[[], BaseSampler]:
-    config = TypeAdapter[Sampler](Sampler).validate_python(SAMPLERS[name])
-    return lambda: build_sampler(config, 0, Space({}))
+    return lambda: build_sampler(sampler_of(**SAMPLERS[name]), 0, Space({}))
 
 
 @pytest.fixture(autouse=True)
 def quiet() -> None:
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
 
 

@@ -34,6 +34,13 @@ UNLIKE = "search.points=[{train.lr: 0.1, train.momentum: 0.9}, {train.lr: 0.002,
 """Points of which one diverges at once and the other learns: one is better at every step."""
 
 
+def ran(folder: Path, *tokens: str) -> Done:
+    """A sweep that has ended as it should."""
+    done = run(folder, *tokens)
+    assert done.status == 0, done.err
+    return done
+
+
 def history(done: Done, trial: int, metric: str) -> dict[int, float]:
     """Values by step. Each is recorded once, or again after the trial went back to another trial's earlier step."""
     points = done.client.get_metric_history(done.trials()[trial].info.run_id, metric)
@@ -58,7 +65,7 @@ def study(done: Done) -> optuna.Study:
 @pytest.fixture(scope="module")
 def hyperband(tmp_path_factory: pytest.TempPathFactory) -> Done:
     folder = tmp_path_factory.mktemp("hyperband")
-    return run(folder, "conf=digits", "search/scheduler=hyperband", "search.num_trials=3", *SMALL, "--name=hyperband")
+    return ran(folder, "conf=digits", "search/scheduler=hyperband", "search.num_trials=3", *SMALL, "--name=hyperband")
 
 
 @pytest.fixture(scope="module")
@@ -68,12 +75,11 @@ def undisturbed(hyperband: Done, tmp_path_factory: pytest.TempPathFactory) -> Do
     points = [f"++search.points=[{{{','.join(f'{path}: {value!r}' for path, value in best['params'].items())}}}]"]
     folder = tmp_path_factory.mktemp("undisturbed")
     alone = ("search/scheduler=none", "search.num_trials=1", "search.default_first=false")
-    return run(folder, "conf=digits", *SMALL, *alone, *points, "--name=undisturbed")
+    return ran(folder, "conf=digits", *SMALL, *alone, *points, "--name=undisturbed")
 
 
 @pytest.mark.slow
 def test_every_trial_of_hyperband_ends_and_only_the_best_of_a_rung_goes_on(hyperband: Done) -> None:
-    assert hyperband.status == 0
     assert hyperband.document["counts"] == {"finished": 1, "pruned": 2, "failed": 0, "running": 0, "stopped": 0}
     trials = hyperband.document["trials"]
     at_rung = [history(hyperband, number, "eval/loss")[3] for number in range(3)]
@@ -107,8 +113,7 @@ def test_train_time_leaves_out_what_a_trial_waited(hyperband: Done) -> None:
 def test_our_own_search_runs_two_trials_at_once_and_finishes_the_best(search: str, tmp_path: Path) -> None:
     tokens = [token for token in SMALL if not token.startswith(("search/sampler", "train.max_steps"))]
     two = (f"search={search}", "search.num_trials=8", "scaling.num_workers=1", "train.max_steps=27", "--name=own")
-    done = run(tmp_path, "conf=digits", *tokens, *two)
-    assert done.status == 0, done.err
+    done = ran(tmp_path, "conf=digits", *tokens, *two)
     trials, counts = done.document["trials"], done.document["counts"]
     assert counts["finished"] >= 1
     assert counts["finished"] + counts["pruned"] == len(trials) == 8
@@ -130,12 +135,11 @@ def test_our_own_search_runs_two_trials_at_once_and_finishes_the_best(search: st
 def pbt(tmp_path_factory: pytest.TempPathFactory) -> Done:
     folder = tmp_path_factory.mktemp("pbt")
     changes = ("search/scheduler=pbt", "search.scheduler.quantile=0.5", "search.num_trials=2")
-    return run(folder, "conf=digits", *SMALL, *changes, UNLIKE, "search.default_first=false", "--name=pbt")
+    return ran(folder, "conf=digits", *SMALL, *changes, UNLIKE, "search.default_first=false", "--name=pbt")
 
 
 @pytest.mark.slow
 def test_in_a_population_the_worse_goes_on_from_the_better_ones_checkpoint_with_other_values(pbt: Done) -> None:
-    assert pbt.status == 0
     assert pbt.document["counts"]["finished"] == 2
     assert exploits(pbt)[0][:2] == (0, 1)
     for trial, donor, step in exploits(pbt):
@@ -212,8 +216,7 @@ def test_every_sampler_that_no_other_whole_sweep_has_runs_one(sampler: str, tmp_
     if sampler != "brute_force":
         space["train.lr"] = {"type": "float", "low": 0.001, "high": 0.1, "log": True}
     tokens += [f"search/sampler={sampler}", f"++space={json.dumps(space).replace(chr(34), '')}"]
-    done = run(tmp_path, "conf=digits", *tokens, "search/scheduler=asha", "search.num_trials=5", "--name=all")
-    assert done.status == 0, done.err
+    done = ran(tmp_path, "conf=digits", *tokens, "search/scheduler=asha", "search.num_trials=5", "--name=all")
     counts = done.document["counts"]
     assert counts["finished"] + counts["pruned"] == len(done.document["trials"]) == 5
     points = [tuple(sorted(trial["params"].items())) for trial in done.document["trials"]]
@@ -244,10 +247,9 @@ def test_every_scheduler_runs_a_sweep_and_each_of_its_resources_is_counted(
     if scheduler in ("pbt", "pb2"):
         options += [f"search.scheduler.interval={one}", "search.scheduler.quantile=0.5", UNLIKE, "train.max_steps=15"]
     options.append("train.global_batch_size=32")
-    done = run(
+    done = ran(
         tmp_path, "conf=digits", *SMALL, f"search/scheduler={scheduler}", *options, "search.num_trials=4", "--name=all"
     )
-    assert done.status == 0, done.err
     counts = done.document["counts"]
     assert counts["finished"] + counts["pruned"] == 4
     if scheduler in ("asha", "hyperband"):
@@ -269,8 +271,7 @@ FUNCTION = (
 @pytest.mark.slow
 def test_a_users_function_that_hyperband_pauses_goes_on_from_what_it_saved(tmp_path: Path) -> None:
     scheduler = ("search/scheduler=hyperband", "search.scheduler.grace=2", "search.scheduler.longest=6")
-    done = run(tmp_path, "conf=ray_train_function", *FUNCTION, *scheduler, "search.num_trials=3", "--name=all")
-    assert done.status == 0, done.err
+    done = ran(tmp_path, "conf=ray_train_function", *FUNCTION, *scheduler, "search.num_trials=3", "--name=all")
     assert [trial["attempts"] for trial in done.document["trials"]] == [1, 1, 1]
     losses = [history(done, number, "loss") for number in range(3)]
     assert sorted(map(len, losses)) == [2, 2, 6]
@@ -281,8 +282,7 @@ def test_a_users_function_that_hyperband_pauses_goes_on_from_what_it_saved(tmp_p
 def test_a_users_function_goes_on_from_what_another_trial_saved(tmp_path: Path) -> None:
     scheduler = ("search/scheduler=pbt", "search.scheduler.interval=2", "search.scheduler.quantile=0.5")
     scheduler += ("search/sampler=random", "search.scheduler.mutate=[task.arguments.lr]", "scaling.isolation=warm")
-    done = run(tmp_path, "conf=ray_train_function", *FUNCTION, *scheduler, "search.num_trials=2", "--name=all")
-    assert done.status == 0, done.err
+    done = ran(tmp_path, "conf=ray_train_function", *FUNCTION, *scheduler, "search.num_trials=2", "--name=all")
     assert done.document["counts"]["finished"] == 2
     losses = [history(done, number, "loss") for number in range(2)]
     assert all(set(each) == set(range(1, 7)) for each in losses)
@@ -299,6 +299,5 @@ def test_a_language_model_is_stopped_by_the_tokens_that_it_has_seen(tmp_path: Pa
     tokens += ["space=none", "train.lr=tag(log, interval(1e-4, 10))", "search.default_first=false"]
     tokens += ["search.points=[{train.lr: 0.003}, {train.lr: 5.0}]", "cluster.num_cpus=2", "search.num_trials=2"]
     tokens += ["search/scheduler=asha", "search.scheduler.resource=tokens", "search.scheduler.grace=500"]
-    done = run(tmp_path, "conf=llm_lora", *tokens, "search.scheduler.eta=2", "--name=tokens")
-    assert done.status == 0, done.err
+    done = ran(tmp_path, "conf=llm_lora", *tokens, "search.scheduler.eta=2", "--name=tokens")
     assert [(trial["state"], trial["steps"]) for trial in done.document["trials"]] == [("finished", 8), ("pruned", 2)]

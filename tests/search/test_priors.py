@@ -92,19 +92,12 @@ def regrets(prior: dict[str, float] | None, confidence: float, seeds: int) -> np
             sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=8),
             advisors=[PriorAdvisor(Space(distributions), seed)],
         )
-        values = []
-        for trial in range(40):
-            point = searcher.suggest(str(trial))
-            assert point is not None
-            values.append(function.regret(point))
-            searcher.on_trial_complete(str(trial), {"loss": values[-1], "training_iteration": 1})
-        found.append(np.minimum.accumulate(values))
+        found.append(np.minimum.accumulate(function.searched(searcher, 40)[1]))
     return np.array(found)
 
 
 @pytest.mark.parametrize("seeds", [4, pytest.param(8, marks=pytest.mark.slow)])
 def test_a_good_prior_gets_closer_faster_and_a_wrong_one_does_no_harm(seeds: int) -> None:
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     best = Hartmann(6).best
     without = regrets(None, 0.5, seeds)
     good = regrets({path: value + 0.08 for path, value in best.items()}, 0.8, seeds)

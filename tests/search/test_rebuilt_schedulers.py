@@ -21,7 +21,6 @@ from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config.objectives import Objectives
 from sweeps.config.search import Limit
-from sweeps.config.space import FloatDistribution
 from sweeps.constants import COMPLETED, NUMBER
 from sweeps.driver.pinned_states import PinnedStates
 from sweeps.errors import ConfigError
@@ -39,42 +38,21 @@ from sweeps.search.schedulers.scheduler import Scheduler, Verdict
 TRIALS = 6
 
 
-def asha(decisions: DecisionLog, states: PinnedStates) -> Scheduler:
-    return Asha("steps", 1, 2, 2, 0, LOSS, decisions)
+Build = Callable[[DecisionLog, PinnedStates], Scheduler]
 
 
-def hyperband(decisions: DecisionLog, states: PinnedStates) -> Scheduler:
-    return Hyperband("steps", 1, 4, 2, LOSS, decisions)
+def population(build: Callable[..., Scheduler], **more: Any) -> Build:
+    mutation = Mutation(SPACE, [*SPACE], lambda path: None, lambda point: None, resample_probability=0.25, seed=0)
+    named: dict[str, Any] = {"objectives": LOSS, "population": lambda: TRIALS, **more}
+    return lambda decisions, states: build("steps", 1, 0.34, mutation, states=states, decisions=decisions, **named)
 
 
-def freeze_thaw(decisions: DecisionLog, states: PinnedStates) -> Scheduler:
-    return FreezeThaw("steps", 1, 6, 2, SPACE, LOSS, decisions)
-
-
-def population(decisions: DecisionLog, states: PinnedStates) -> dict[str, Any]:
-    return {"objectives": LOSS, "population": lambda: TRIALS, "states": states, "decisions": decisions}
-
-
-def pbt(decisions: DecisionLog, states: PinnedStates) -> Scheduler:
-    return PopulationBasedTraining("steps", 1, 0.34, mutation(), **population(decisions, states))
-
-
-def pb2(decisions: DecisionLog, states: PinnedStates) -> Scheduler:
-    ranges = {path: cast("FloatDistribution", SPACE[path]) for path in SPACE}
-    named: dict[str, Any] = {"ranges": ranges, "explore": explore_by_pb2, **population(decisions, states)}
-    return PopulationBasedBandits("steps", 1, 0.34, mutation(), **named)
-
-
-def mutation() -> Mutation:
-    return Mutation(SPACE, [*SPACE], lambda path: None, lambda point: None, resample_probability=0.25, seed=0)
-
-
-SCHEDULERS = {
-    "asha": asha,
-    "hyperband": hyperband,
-    "freeze_thaw": freeze_thaw,
-    "pbt": pbt,
-    "pb2": pb2,
+SCHEDULERS: dict[str, Build] = {
+    "asha": lambda decisions, states: Asha("steps", 1, 2, 2, 0, LOSS, decisions),
+    "hyperband": lambda decisions, states: Hyperband("steps", 1, 4, 2, LOSS, decisions),
+    "freeze_thaw": lambda decisions, states: FreezeThaw("steps", 1, 6, 2, SPACE, LOSS, decisions),
+    "pbt": population(PopulationBasedTraining),
+    "pb2": population(PopulationBasedBandits, ranges=dict(SPACE.distributions), explore=explore_by_pb2),
 }
 LENGTH = {"asha": 6, "hyperband": 6, "freeze_thaw": 6, "pbt": 4, "pb2": 4}
 QUICK = {"pb2": 61, "pbt": 11, "freeze_thaw": 17}
@@ -93,8 +71,7 @@ PB2 = (("pb2", 1), ("pb2", 3))
 
 
 def driver(disk: Disk, scheduler: str, places: int) -> Driver:
-    build = cast("Any", SCHEDULERS[scheduler])
-    return Driver(disk, build, trials=TRIALS, length=LENGTH[scheduler], places=places)
+    return Driver(disk, SCHEDULERS[scheduler], trials=TRIALS, length=LENGTH[scheduler], places=places)
 
 
 @pytest.fixture(scope="module")
@@ -250,9 +227,8 @@ def test_a_search_that_is_extended_decides_on_what_it_knows_of_the_trials_before
 ) -> None:
     """One trial at a time gives the decisions of a search that had all trials from the beginning."""
     disk = Disk(tmp_path / "extended")
-    build = cast("Any", asha)
     for trials in (2, 3, TRIALS):
-        Driver(disk, build, trials=TRIALS, length=LENGTH["asha"], places=places, num_trials=trials).run()
+        Driver(disk, SCHEDULERS["asha"], trials=TRIALS, length=LENGTH["asha"], places=places, num_trials=trials).run()
     decisions, trials_of_study = outcome(disk)
     if places == 1:
         assert [decisions, trials_of_study] == outcome(undisturbed("asha", 1))

@@ -13,13 +13,12 @@ import pytest
 from optuna._hypervolume import compute_hypervolume
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from pydantic import TypeAdapter
-from spaces import space_of
+from spaces import sampler_of, space_of
 
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config.samplers import Sampler
-from sweeps.config.space import Distribution, FloatDistribution
+from sweeps.config.space import FloatDistribution
 from sweeps.constants import COMPLETED, STEP
 from sweeps.errors import ConfigError
 from sweeps.search import OptunaSearcher
@@ -63,15 +62,15 @@ every_quick_sampler = pytest.mark.parametrize("name", [GP if name == "gp" else n
 
 
 def config(name: str) -> Sampler:
-    return TypeAdapter[Sampler](Sampler).validate_python(SAMPLERS[name])
+    return sampler_of(**SAMPLERS[name])
 
 
-def space_of(name: str) -> Space:
+def space_for(name: str) -> Space:
     return FINITE if name in ("grid", "brute_force") else SPACE
 
 
 def searcher(name: str, seed: int = 0, **options: Any) -> OptunaSearcher:
-    space = space_of(name)
+    space = space_for(name)
     return OptunaSearcher(
         space,
         **{"metric": "loss", "mode": "min", **options},
@@ -99,8 +98,8 @@ def tried(search: OptunaSearcher, ids: range) -> list[dict[str, Any]]:
 @every_sampler
 def test_points_stay_in_the_space_with_its_conditions(name: str) -> None:
     for point in tried(searcher(name), range(8 if name == "gp" else 25)):
-        for path, distribution in space_of(name).distributions.items():
-            assert (path in point) == space_of(name).active(path, point, lambda path: None)
+        for path, distribution in space_for(name).distributions.items():
+            assert (path in point) == space_for(name).active(path, point, lambda path: None)
             assert path not in point or contains(distribution, point[path])
 
 
@@ -184,7 +183,7 @@ def test_with_two_objectives_a_model_of_each_parameter_finds_more_of_the_front_t
 
 def test_a_sequence_covers_also_what_is_conditional() -> None:
     """Eight points of a Sobol sequence in one dimension lie in eight different eighths."""
-    space = Space({"x": TypeAdapter(Distribution).validate_python({"type": "float", "low": 0.0, "high": 8.0})})
+    space = space_of({"x": {"type": "float", "low": 0.0, "high": 8.0}})
     search = OptunaSearcher(space, metric="loss", mode="min", sampler=build_sampler(config("sobol"), 0, space))
     points = [search.suggest(str(index)) for index in range(8)]
     assert sorted(int(point["x"]) for point in points if point is not None) == list(range(8))
@@ -199,9 +198,8 @@ def test_a_sequence_covers_also_what_is_conditional() -> None:
     ],
 )
 def test_a_custom_sampler_that_cannot_be_made_is_a_mistake_of_the_config(sampler: dict[str, Any], message: str) -> None:
-    custom = TypeAdapter[Sampler](Sampler).validate_python({"kind": "custom", **sampler})
     with pytest.raises(ConfigError, match=message):
-        build_sampler(custom, 0, SPACE)
+        build_sampler(sampler_of("custom", **sampler), 0, SPACE)
 
 
 def test_a_custom_sampler_that_does_not_exist_is_found_before_anything_starts() -> None:
@@ -212,7 +210,7 @@ def test_a_custom_sampler_that_does_not_exist_is_found_before_anything_starts() 
 
 def test_a_custom_sampler_gets_its_arguments_and_the_seed() -> None:
     arguments = {"_target_": "optuna.samplers.TPESampler", "arguments": {"n_startup_trials": 2}}
-    custom = TypeAdapter[Sampler](Sampler).validate_python({"kind": "custom", **arguments})
+    custom = sampler_of("custom", **arguments)
     space = Space({"lr": SPACE["lr"]})
     made = [OptunaSearcher(space, metric="loss", mode="min", sampler=build_sampler(custom, 3, space)) for _ in range(2)]
     assert made[0].suggest("0") == made[1].suggest("0")

@@ -12,13 +12,11 @@ import numpy.typing as npt
 import optuna
 import pytest
 from hartmann import Hartmann
-from pydantic import TypeAdapter
 from recording import open_recorder
-from spaces import space_of
+from spaces import sampler_of, space_of
 from stores import make_store
 
 from sweeps.config.objectives import Objectives
-from sweeps.config.samplers import Sampler
 from sweeps.config.space import FloatDistribution
 from sweeps.errors import UserError
 from sweeps.search import EarlierTrials, OptunaSearcher, build_sampler, load_earlier, points_to_retry
@@ -122,22 +120,14 @@ def searched(
     """Points that were tried, and their regrets."""
     space = Space(function.space)
     known = None if earlier is None else EarlierTrials([earlier], space, "min", seed)
-    config: Sampler = TypeAdapter[Sampler](Sampler).validate_python({"kind": kind})
     searcher = OptunaSearcher(
         space,
         metric="loss",
         mode="min",
-        sampler=build_sampler(config, seed, space, known),
+        sampler=build_sampler(sampler_of(kind), seed, space, known),
         points=[] if earlier is None else points_to_retry([earlier], space),
     )
-    points, regrets = [], []
-    for trial in range(trials):
-        point = searcher.suggest(str(trial))
-        assert point is not None
-        points.append(point)
-        regrets.append(function.regret(point))
-        searcher.on_trial_complete(str(trial), {"loss": regrets[-1], "training_iteration": 1})
-    return points, regrets
+    return function.searched(searcher, trials)
 
 
 def best_so_far(function: Hartmann, kind: str, earlier: Sequence[EarlierSweep | None]) -> npt.NDArray[np.float64]:
@@ -163,7 +153,6 @@ SEEDS = range(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tpe", "cmaes"])
 def test_a_related_sweep_helps_on_any_scale_and_a_misleading_one_does_no_harm(kind: str) -> None:
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     function = Hartmann(3)
     without = best_so_far(function, kind, [None for _ in SEEDS])
     same = best_so_far(function, kind, [earlier_of(function, seed, factor=10) for seed in SEEDS])
@@ -179,9 +168,8 @@ def test_a_related_sweep_helps_on_any_scale_and_a_misleading_one_does_no_harm(ki
 def test_other_samplers_that_learn_are_helped_too(kind: str) -> None:
     function = Hartmann(6)
     earlier = earlier_of(function, 0)
-    assert min(searched(function, 0, earlier, kind, trials=14)[1]) < min(
-        searched(function, 0, None, kind, trials=14)[1]
-    )
+    helped, alone = (min(searched(function, 0, each, kind, trials=14)[1]) for each in (earlier, None))
+    assert helped < alone
 
 
 def test_trust_follows_from_how_well_earlier_trials_rank_todays() -> None:

@@ -75,15 +75,16 @@ def test_trials_take_the_simulated_workers_in_turn(table: Path) -> None:
         assert record.counts["finished"] == 12
 
 
-@pytest.mark.parametrize("scheduler", ["asha", "hyperband", "freeze_thaw"])
-def test_schedulers_end_trials_early_and_the_best_trains_to_its_end(table: Path, scheduler: str) -> None:
-    overrides = [
-        f"search/scheduler={scheduler}",
-        f"search.scheduler.resource={'epochs' if scheduler == 'asha' else 'steps'}",
-    ]
-    first = {"asha": ["search.scheduler.grace=0.25"], "hyperband": []}
-    first["freeze_thaw"] = ["search.scheduler.grace=25"]
-    result = simulated(table, *overrides, *first[scheduler], workers=3)
+@pytest.mark.parametrize(
+    ("scheduler", "options"),
+    [("asha", ["resource=epochs", "grace=0.25"]), ("hyperband", ["resource=steps"]),
+     ("freeze_thaw", ["resource=steps", "grace=25"])],
+)  # fmt: skip
+def test_schedulers_end_trials_early_and_the_best_trains_to_its_end(
+    table: Path, scheduler: str, options: list[str]
+) -> None:
+    overrides = [f"search.scheduler.{option}" for option in options]
+    result = simulated(table, f"search/scheduler={scheduler}", *overrides, workers=3)
     record = result.sweeps[0].record
     assert record.counts["pruned"] > 0
     assert record.counts["finished"] + record.counts["pruned"] == 12

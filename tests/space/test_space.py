@@ -118,17 +118,6 @@ def test_choices_that_are_equal_are_refused(choices: list[Any]) -> None:
         space_of(x={"type": "categorical", "choices": choices})
 
 
-def test_a_parameter_exists_only_while_its_conditions_hold() -> None:
-    space = space_of(
-        momentum={"type": "float", "low": 0.8, "high": 0.9, "when": {"optimizer": ["sgd", "nag"]}},
-        nesterov={"type": "categorical", "choices": [True, False], "when": {"momentum": 0.8, "optimizer": "sgd"}},
-        optimizer={"type": "categorical", "choices": ["sgd", "nag", "adam"]},
-    )
-    for point in sampled(space):
-        assert ("momentum" in point) == (point["optimizer"] != "adam")
-        assert "nesterov" not in point or point["optimizer"] == "sgd"
-
-
 def test_conditions_hold_together_over_several_values_and_levels() -> None:
     """Each parameter exists exactly where its own condition and those of its parents hold."""
     space = space_of(
@@ -174,35 +163,12 @@ def test_true_is_no_condition_on_one() -> None:
     assert space.active("x", {}, {"n": True}.get)
 
 
-def test_a_condition_on_what_is_not_searched_looks_into_the_config() -> None:
-    space = space_of(x={"type": "int", "low": 0, "high": 1, "when": {"model": "conv_net"}})
-    assert space.active("x", {}, {"model": "conv_net"}.get)
-    assert not space.active("x", {}, {"model": "other"}.get)
-
-
 def test_conditions_in_a_circle_are_refused() -> None:
     with pytest.raises(ConfigError, match="circle"):
         space_of(
             a={"type": "int", "low": 0, "high": 1, "when": {"b": 1}},
             b={"type": "int", "low": 0, "high": 1, "when": {"a": 1}},
         )
-
-
-def test_a_grid_has_every_point_once_and_respects_conditions() -> None:
-    space = space_of(
-        kind={"type": "categorical", "choices": ["a", "b"]},
-        n={"type": "int", "low": 1, "high": 5, "step": 2, "when": {"kind": "a"}},
-        x={"type": "float", "low": 0.0, "high": 0.5, "step": 0.5},
-    )
-    points = space.grid(nothing)
-    assert len(points) == (3 + 1) * 2
-    assert len({tuple(sorted(point.items())) for point in points}) == len(points)
-    assert all(("n" in point) == (point["kind"] == "a") for point in points)
-
-
-def test_a_grid_needs_a_step_for_real_values() -> None:
-    with pytest.raises(ConfigError, match="step"):
-        space_of(x={"type": "float", "low": 0, "high": 1}).grid(nothing)
 
 
 def test_the_configs_own_values_are_a_point_if_they_lie_inside() -> None:

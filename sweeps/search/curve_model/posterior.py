@@ -55,11 +55,6 @@ class Posterior:
         solved = self._solved_with(self._kernel(vectors), rung)
         return self._mean(solved), self._deviation(solved, rung, 1 - self._at.own)
 
-    def predict_observed(self, rung: int) -> tuple[Array, Array]:
-        """Return the means and standard deviations of the observed trials' own functions at a rung."""
-        solved = self._solved_with(self._kernel_of_observed(), rung)
-        return self._mean(solved), self._deviation(solved, rung, 1.0)
-
     def look_ahead(self, vectors: Array, rung: int) -> tuple[Array, Array, Array]:
         """Predict new trials at a rung, and how much their values at the first rung will change these predictions.
 

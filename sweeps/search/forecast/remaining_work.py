@@ -44,6 +44,34 @@ class Course:
     """Progress and seconds with workers at the trial's first report; None before it, or if unknown."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class SearchSoFar:
+    """State of a search so far, and its remaining budgets."""
+
+    trials: Sequence[Course]
+    """Trials of the search, in the order of their starts."""
+    to_start: int
+    """Number of trials that have not been started yet."""
+    places: int
+    """Number of trials that run at once."""
+    knows_length: bool = True
+    """Whether the progress of trials is a share of their whole training instead of seconds."""
+    limit_s: float = math.inf
+    """Remaining seconds of the search's budgets."""
+    stage: int | None = None
+    """Number of the stage to which the trials belong; None: the sweep itself."""
+    to_follow: int = 0
+    """Number of trials of later stages and of the sweep."""
+    repeats: tuple[int, int] = (0, 0)
+    """Minimum and maximum number of whole trainings with other seeds after the search, to confirm its winner."""
+    workers: float = 1.0
+    """Workers of a trial."""
+    gpus: float = 0.0
+    """GPUs of a trial."""
+    hourly_cost: float = 0.0
+    """Cost of a trial per hour; 0 without prices."""
+
+
 @dataclass(frozen=True)
 class RemainingWork:
     """Simulated draws of the remaining work."""
@@ -54,40 +82,26 @@ class RemainingWork:
     """Seconds that trials will hold their workers, summed over trials."""
 
 
-def remaining_work(
-    trials: Sequence[Course],
-    to_start: int,
-    places: int,
-    draws: int,
-    random: np.random.Generator,
-    *,
-    knows_length: bool,
-    limit_s: float = math.inf,
-    repeats: tuple[int, int] = (0, 0),
-) -> RemainingWork | None:
+def remaining_work(search: SearchSoFar, draws: int, random: np.random.Generator) -> RemainingWork | None:
     """Simulate the rest of a search.
 
     Args:
-        trials: Trials so far, in the order of their starts.
-        to_start: Number of trials that have yet to start.
-        places: Number of trials that run at once.
+        search: The search so far.
         draws: Number of simulations.
         random: Random numbers.
-        knows_length: Whether ``progress`` is a share of a whole training.
-        limit_s: Seconds that are left of the budgets.
-        repeats: Minimum and maximum number of trainings after the search, which nothing stops early.
 
     Returns:
         The simulations; None if no trial has ended, or none has reported.
     """
+    trials, to_start, repeats = search.trials, search.to_start, search.repeats
     start_s = _start_s(trials)
     units = np.array([_unit_s(each, start_s) for each in trials])
     if not any(each.state == "ended" for each in trials) or np.isnan(units).all():
         return None
-    places = max(1, places)
+    places = max(1, search.places)
     operations = places * (to_start + repeats[1]) + len(trials) * sum(each.state != "ended" for each in trials)
     draws = int(max(FEWEST_DRAWS, min(draws, MOST_OPERATIONS / max(1, operations))))
-    ends = Ends(trials, draws, random, whole=WHOLE if knows_length else None)
+    ends = Ends(trials, draws, random, whole=WHOLE if search.knows_length else None)
     weights = np.where(np.isnan(units), 0.0, ends.weights)
     rates = units[_choose(weights, to_start + repeats[1], random)]
     left = []
@@ -97,13 +111,13 @@ def remaining_work(
             before = start_s if math.isnan(unit) else 0.0
             left.append(before + own * np.maximum(ends.after(each.progress) - each.progress, 0.0))
     new = ends.new(to_start) * rates[:, :to_start] + start_s
-    free, held = _placed(left, new, np.zeros((draws, places)), limit_s)
+    free, held = _placed(left, new, np.zeros((draws, places)), search.limit_s)
     if repeats[1]:
         free[:] = free.max(axis=1, keepdims=True)  # they begin when the search has ended
         wanted = random.integers(repeats[0], repeats[1] + 1, draws)
         whole = np.stack([ends.longest() for _ in range(repeats[1])], axis=1) * rates[:, to_start:] + start_s
         whole = np.where(np.arange(repeats[1]) < wanted[:, None], whole, 0.0)
-        free, more = _placed([], whole, free, limit_s)
+        free, more = _placed([], whole, free, search.limit_s)
         held += more
     return RemainingWork(free.max(axis=1), held)
 

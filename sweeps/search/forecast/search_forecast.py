@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from sweeps.search.forecast.remaining_work import Course, Floats, remaining_work
+from sweeps.search.forecast.remaining_work import Floats, SearchSoFar, remaining_work
 from sweeps.texts.wording import counted
 from sweeps.tracking.forecast_record import LEVEL, Forecast, Interval
 
@@ -18,34 +16,6 @@ WIDER_WORK, SPREAD = 1.35, 0.05
 """Factor and term by which the draws' intervals of time and work are widened in both directions on a logarithmic scale,
 since future trials differ from past ones in ways that no trial has shown yet. Both are measured on the problems of
 ``python benchmarks/forecast.py --tuning`` (split-conformal calibration: Vovk et al., 2005), and reported on others."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchSoFar:
-    """State of a search so far, and its remaining budgets."""
-
-    trials: Sequence[Course]
-    """Trials of the search, in the order of their starts."""
-    to_start: int
-    """Number of trials that have not been started yet."""
-    places: int
-    """Number of trials that run at once."""
-    knows_length: bool = True
-    """Whether the progress of trials is a share of their whole training instead of seconds."""
-    limit_s: float = math.inf
-    """Remaining seconds of the search's budgets."""
-    stage: int | None = None
-    """Number of the stage to which the trials belong; None: the sweep itself."""
-    to_follow: int = 0
-    """Number of trials of later stages and of the sweep."""
-    repeats: tuple[int, int] = (0, 0)
-    """Minimum and maximum number of whole trainings with other seeds after the search, to confirm its winner."""
-    workers: float = 1.0
-    """Workers of a trial."""
-    gpus: float = 0.0
-    """GPUs of a trial."""
-    hourly_cost: float = 0.0
-    """Cost of a trial per hour; 0 without prices."""
 
 
 def forecast(search: SearchSoFar, seed: int = 0) -> Forecast:
@@ -59,24 +29,14 @@ def forecast(search: SearchSoFar, seed: int = 0) -> Forecast:
         The forecast; if too little is known, it says what is missing.
 
     Example:
-        >>> from sweeps.search.forecast.search_forecast import SearchSoFar, forecast
-        >>> from sweeps.search.forecast.remaining_work import Course
+        >>> from sweeps.search.forecast.remaining_work import Course, SearchSoFar
+        >>> from sweeps.search.forecast.search_forecast import forecast
         >>> ended = [Course(progress=1.0, held_s=60.0, state="ended")] * 8
         >>> found = forecast(SearchSoFar(trials=ended, to_start=4, places=2))
         >>> [round(each) for each in found.wall_s]
         [114, 120, 126]
     """
-    random = np.random.default_rng(seed)
-    left = remaining_work(
-        search.trials,
-        search.to_start,
-        search.places,
-        DRAWS,
-        random,
-        knows_length=search.knows_length,
-        limit_s=search.limit_s,
-        repeats=search.repeats,
-    )
+    left = remaining_work(search, DRAWS, np.random.default_rng(seed))
     if left is None:
         return Forecast(at=time.time(), missing=("no trial has ended yet",))
     wall_s, held_s = (_central(draws) for draws in (left.wall_s, left.held_s))

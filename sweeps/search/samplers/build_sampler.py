@@ -35,10 +35,12 @@ from sweeps.search.samplers.reseeded import ReseededSampler
 from sweeps.search.samplers.transfer import EarlierTrials, WarmStartedCmaEs, WarmStartSampler
 from sweeps.space.space import Lookup, Space
 
-GOOD_TRIALS_OF_A_FRONT = 0.2
-"""Share of the ended trials that TPE counts as good with several objectives."""
-MOST_TRIALS_OF_A_FRONT = 25
-"""Maximum number of trials that TPE counts as good, as in Optuna."""
+ONE_OPTIMUM: dict[str, Any] = {"multivariate": True, "group": True}
+"""Options of TPE for one objective. Conditional parameters that occur together are modelled together."""
+FRONT: dict[str, Any] = {"multivariate": False, "gamma": lambda ended: min(math.ceil(0.2 * ended), 25)}
+"""Options of TPE for several objectives. Good trials lie along a whole front: a fifth counts as good instead of
+Optuna's tenth, at most 25 as in Optuna. Each parameter has its own density, since a joint one of few points in several
+places is worse (``benchmarks/two_objectives.py``)."""
 
 
 def build_sampler(
@@ -80,7 +82,6 @@ def build_sampler(
         >>> 1e-5 <= study.ask().suggest_float("lr", 1e-5, 1e-2, log=True) <= 1e-2
         True
     """
-
     if isinstance(sampler, BOHBSampler):
         model = TPESampler(kind="tpe", startup_trials=sampler.startup_trials)
         return RungSampler(build_sampler(model, seed, space, earlier, objectives), sampler.startup_trials)
@@ -116,23 +117,13 @@ def build_sampler(
 def _make(sampler: Sampler, seed: int, sources: list[FrozenTrial] | None, objectives: int) -> BaseSampler:
     match sampler:
         case TPESampler(startup_trials=startup):
-            model = _one_optimum() if objectives == 1 else _front()
+            model = ONE_OPTIMUM if objectives == 1 else FRONT
             # constant_liar: running trials count as bad, so that parallel suggestions differ.
             return optuna.samplers.TPESampler(seed=seed, constant_liar=True, n_startup_trials=startup, **model)
         case GPSampler(startup_trials=startup):
-            rest = _independent_sampler(seed, startup)
-            return optuna.samplers.GPSampler(
-                seed=seed, n_startup_trials=startup, independent_sampler=rest, warn_independent_sampling=False
-            )
+            return optuna.samplers.GPSampler(**_seeded(seed, startup))
         case CmaEsSampler(startup_trials=startup):
-            rest = _independent_sampler(seed, startup)
-            return optuna.samplers.CmaEsSampler(
-                seed=seed,
-                n_startup_trials=startup,
-                independent_sampler=rest,
-                warn_independent_sampling=False,
-                source_trials=sources,
-            )
+            return optuna.samplers.CmaEsSampler(source_trials=sources, **_seeded(seed, startup))
         case NSGASampler(kind=kind, population=population):
             genetic = optuna.samplers.NSGAIISampler if kind == "nsga2" else optuna.samplers.NSGAIIISampler
             return genetic(seed=seed, population_size=population)
@@ -144,26 +135,13 @@ def _make(sampler: Sampler, seed: int, sources: list[FrozenTrial] | None, object
             raise AssertionError(f"{sampler.kind} is built by build_sampler")
 
 
-def _one_optimum() -> dict[str, Any]:
-    """Return the options of TPE for one objective. Conditional parameters that occur together are modelled together."""
-    return {"multivariate": True, "group": True}
-
-
-def _front() -> dict[str, Any]:
-    """Return the options of TPE for several objectives. Good trials lie along a whole front: more of them count as good
-    than for one optimum (Optuna: a tenth). Each parameter has its own density, since a joint one of few points in
-    several places is worse (``benchmarks/two_objectives.py``)."""
-    return {
-        "multivariate": False,
-        "gamma": lambda ended: min(math.ceil(GOOD_TRIALS_OF_A_FRONT * ended), MOST_TRIALS_OF_A_FRONT),
-    }
-
-
-def _independent_sampler(seed: int, startup: int) -> BaseSampler:
-    """Return the sampler for each parameter that the main sampler does not model (conditional ones, choices)."""
-    return optuna.samplers.TPESampler(
+def _seeded(seed: int, startup: int) -> dict[str, Any]:
+    """Return options of a sampler that leaves parameters which it does not model (conditional ones, choices) to TPE."""
+    rest = optuna.samplers.TPESampler(
         seed=seed, multivariate=False, n_startup_trials=max(startup, TPESampler(kind="tpe").startup_trials)
     )
+    named = {"seed": seed, "n_startup_trials": startup}
+    return {**named, "independent_sampler": rest, "warn_independent_sampling": False}
 
 
 def shuffled(points: Sequence[Mapping[str, Any]], seed: int) -> list[dict[str, Any]]:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sweeps.space.distributions import as_sampled, contains
-from sweeps.space.space import Lookup, Point, Space
+from sweeps.space.space import Lookup, Point, Space, point_of
 
 
 @dataclass(frozen=True)
@@ -42,12 +41,5 @@ def as_point(space: Space, lookup: Lookup, config: Lookup, params: Mapping[str, 
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if path not in space.distributions and not number and value != lookup(path):
             return path
-    point: dict[str, Any] = {}
-    for path, distribution in space.distributions.items():
-        if not space.active(path, point, lookup):
-            continue
-        value = params[path] if path in params else config(path)
-        if not contains(distribution, value):
-            return path
-        point[path] = as_sampled(distribution, value)
-    return point
+    point, outside = point_of(space, lambda path: params[path] if path in params else config(path), lookup)
+    return next(iter(outside), point)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from copy import copy
 from typing import Any
@@ -89,14 +88,3 @@ def told_steps(trial: FrozenTrial, reported: Iterable[int]) -> set[int]:
     """
     ended = () if is_running(trial) else (max(reported, default=None),)
     return {step for step in (*ended, *judged_steps(trial)) if step is not None}
-
-
-def rungs_of(told: Iterable[set[int]]) -> list[int]:
-    """Return the steps at which several trials ended, wait or were judged, ascending; if there are none, the last
-    single step.
-
-    Args:
-        told: Steps of each trial (``told_steps``).
-    """
-    found = Counter(step for steps in told for step in steps)
-    return sorted(step for step, count in found.items() if count > 1) or sorted(found)[-1:]

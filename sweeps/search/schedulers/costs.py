@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -29,21 +30,17 @@ class Costs:
         """Number of the first measurements to which the model was fitted, and its hyperparameters."""
         self.seconds: dict[str, float] = {}
         """The last measurement of each trial."""
-        self._usual_seconds: float | None = math.nan
-        """Median of the last measurements of all trials; computed on demand after each measurement."""
 
     def add(self, trial: str, seconds: float) -> None:
         """Add a measurement, above 0 seconds."""
         self._measured.append((trial, seconds))
         self.seconds[trial] = seconds
-        self._usual_seconds = None
+        self.__dict__.pop("usual_seconds", None)
 
-    @property
+    @cached_property
     def usual_seconds(self) -> float:
-        """Median of the trials' seconds; NaN before the first measurement."""
-        if self._usual_seconds is None:
-            self._usual_seconds = float(np.median([*self.seconds.values()]))
-        return self._usual_seconds
+        """Median of the trials' last measurements; NaN before the first. Computed on demand after each measurement."""
+        return float(np.median([*self.seconds.values()])) if self.seconds else math.nan
 
     def divisors(self, trials: Sequence[str], new: Array) -> tuple[Array, Array]:
         """Return the factors by which the worth of trials and of new configurations is divided; 1 if costs are

@@ -6,12 +6,7 @@ import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from sweeps.config.space import (
-    CategoricalDistribution,
-    Distribution,
-    IntDistribution,
-    OrdinalDistribution,
-)
+from sweeps.config.space import CategoricalDistribution, Distribution, IntDistribution, OrdinalDistribution
 from sweeps.errors import ConfigError
 from sweeps.space.space import Lookup, Space
 from sweeps.space.suggester import RandomDraws

@@ -38,10 +38,6 @@ class TrialCurves:
         self.arrivals.append((trial, rung))
         self.rungs.add(rung)
 
-    def with_values(self) -> dict[str, Curve]:
-        """Return the curves of the trials that reached at least one rung."""
-        return {trial: curve for trial, curve in self.by_trial.items() if curve}
-
     def of_first(self, number: int) -> dict[str, Curve]:
         """Return the curves as they were after the first ``number`` arrivals at rungs."""
         curves: dict[str, Curve] = {}

@@ -117,11 +117,12 @@ class TrialModel:
 
     @on_one_thread
     def _measure(self) -> Worth:
-        rungs, curves = self.rungs(), self.curves.with_values()
+        rungs, curves = self.rungs(), {name: curve for name, curve in self.curves.by_trial.items() if curve}
         bad = np.array([name in self.bad for name in curves])
         values = with_worst(self._losses(curves, rungs), bad)
         vectors = np.array([self._vectors[name] for name in curves])
-        names, new, groups = [*curves], self._new_points(), self._cube.groups
+        names, groups = [*curves], self._cube.groups
+        new = np.vstack([*self._last_points, self._random_points])  # possible points of a new trial
         divisors = self.costs.divisors(names, new)
         return Worth.largest(
             [
@@ -150,10 +151,6 @@ class TrialModel:
             observed = [observe(vectors, as_one(values, weights)) for weights in self._weightings]
             self._fitted = number, [fit(data, self._cube.groups, len(rungs)) for data in observed]
         return self._fitted[1]
-
-    def _new_points(self) -> Vector:
-        """Return possible points of a new trial: the last suggested ones, and random ones."""
-        return np.vstack([*self._last_points, self._random_points])
 
     @cached_property
     def _random_points(self) -> Vector:
