@@ -63,17 +63,23 @@ def note(config, rank, what, epoch):
 """
 LEVELS = {"none": 1.0, "dies": 0.9, "bad": 2.0, "misspells": 1.0, "good": 0.8}
 """Level of the loss by fault."""
+QUICK = ["none", "bad", "good"]
 TARGET = "search.stop.target=0.755"
 """Reached at the last report of ``good``."""
-TRIED = {"warm": ["none", "dies", "bad", "good"], "process": list(LEVELS)}
-"""Faults by isolation."""
-Sweep = tuple[Done, list[dict[str, Any]]]
 
 
-@pytest.fixture(scope="module", params=[pytest.param(isolation, marks=pytest.mark.slow) for isolation in TRIED])
-def sweep(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Sweep:
-    """Whole sweeps; ``test_function_reports.py`` runs a function that is stopped and goes on in its own process."""
-    isolation, faults = request.param, TRIED[request.param]
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(("warm", QUICK), id="warm"),
+        pytest.param(("warm", ["none", "dies", "bad", "good"]), marks=pytest.mark.slow, id="warm, with a death"),
+        pytest.param(("process", list(LEVELS)), marks=pytest.mark.slow, id="process"),
+    ],
+)
+def sweep(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Done, list[dict[str, Any]]]:
+    isolation, faults = request.param
     folder = tmp_path_factory.mktemp(isolation)
     notes = folder / "notes"
     tried = [{"task.arguments.fault": fault, "task.arguments.level": LEVELS[fault]} for fault in faults]
@@ -91,6 +97,9 @@ def sweep(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         within_s=500,
     )
     return done, [json.loads(line) for line in notes.read_text(encoding="utf-8").splitlines()]
+
+
+Sweep = tuple[Done, list[dict[str, Any]]]
 
 
 def test_a_function_is_searched_stopped_and_retried_like_any_task(sweep: Sweep) -> None:
