@@ -12,6 +12,10 @@ FUNCTION, TRAINER, LIGHTNING, SCRIPT, PROGRAM = (
     "script",
     "program",
 )
+BEST_OF_A_TRAINER = (
+    "test_huggingface.py::"
+    "test_the_trial_keeps_the_best_checkpoint_of_a_trainer_that_would_do_so_itself_and_may_stop_early"
+)
 TESTS = {
     "callbacks": {
         TRAINER: ["test_huggingface.py::test_a_killed_trainer_resumes_from_its_own_checkpoint"],
@@ -19,7 +23,7 @@ TESTS = {
     },
     "early stopping of its own": {
         FUNCTION: ["test_function.py::test_a_function_is_searched_stopped_and_retried_like_any_task"],
-        TRAINER: ["test_huggingface.py::test_a_trainers_own_early_stopping_ends_the_trial"],
+        TRAINER: [BEST_OF_A_TRAINER],
         LIGHTNING: ["test_lightning.py::test_the_users_callbacks_early_stopping_and_loggers_work"],
         SCRIPT: ["test_script.py::test_a_script_that_fails_is_started_again_and_resumes_from_its_checkpoint"],
         PROGRAM: ["test_command.py::test_a_program_that_fails_is_started_again_with_its_newest_complete_checkpoint"],
@@ -53,7 +57,7 @@ TESTS = {
     "best model": {
         FUNCTION: ["test_function.py::test_mlflow_has_exactly_the_files_that_the_function_saved"],
         TRAINER: [
-            "test_huggingface.py::test_the_trial_keeps_the_best_checkpoint_of_a_trainer_that_would_do_so_itself",
+            BEST_OF_A_TRAINER,
             "test_huggingface.py::test_transformers_reads_a_trainers_checkpoint",
         ],
         LIGHTNING: ["test_lightning.py::test_lightning_reads_a_modules_checkpoint"],
