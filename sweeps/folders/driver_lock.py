@@ -111,7 +111,7 @@ def is_held(folder: Path) -> bool:
 
 
 def _acquire(lock: FileLock, sweep: str, patience_s: float) -> None:
-    """Acquire the lock, unless another driver on this machine holds it for longer."""
+    """Acquire the lock, unless another driver on this machine holds it for longer than ``patience_s``."""
     try:
         lock.acquire(timeout=0)
     except Timeout:

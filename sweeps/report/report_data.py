@@ -124,8 +124,8 @@ def fetch_curves(
     metric: str | None = None,
     always: Sequence[str] = (),
 ) -> dict[str, Sequence[HistoryPoint]]:
-    """Learning curves of a metric, by default of the first objective, by trial: at most so many trials, of each at most
-    so many points, and the curves of ``always`` in addition."""
+    """Learning curves of a metric, by default of the first objective, by trial: of at most ``most`` trials and of those
+    in ``always``, with at most ``points`` points each."""
     record, selected = data.record, {trial.trial for trial in chosen_for_curves(data, most)} | set(always)
     chosen = [trial for trial in record.all_trials if trial.trial in selected]
     runs = [trial.run_id for trial in chosen]

@@ -31,7 +31,7 @@ def counted(number: int, noun: str) -> str:
     >>> counted(1, "trial"), counted(1200, "trial")
     ('1 trial', '1,200 trials')
     """
-    return f"{number:,} {noun}{'s'[: number != 1]}"
+    return f"{number:,} {noun if number == 1 else f'{noun}s'}"
 
 
 def counted_states(counts: Mapping[str, int]) -> str:

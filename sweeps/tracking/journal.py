@@ -237,8 +237,8 @@ class Journal:
             self._write(_line(entry))
 
     def read(self, start: int, most: int) -> tuple[list[Entry], int]:
-        """Return the entries in the next bytes from a position on, at most so many, but at least one line, and the
-        position after them.
+        """Return the entries in at most ``most`` bytes from a position on, but at least one line, and the position
+        after them.
 
         Raises:
             StorageFailed: The journal cannot be read; from then on it is not written, either.

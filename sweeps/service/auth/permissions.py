@@ -33,7 +33,8 @@ class Principal:
 
 
 LOCAL = Principal("local", "admin")
-"""Principal of every request to a service that only this machine can reach and that has no tokens."""
+"""Principal of every request to a service that only this machine can reach and that has no tokens, and of the service
+itself when it reads all sweeps."""
 
 
 class Owned(Protocol):

@@ -224,7 +224,7 @@ def creators(connection: Connection, sweeps: Sequence[str]) -> dict[str, Job]:
 
 
 def recent(connection: Connection, ended: int) -> list[Job]:
-    """Return all queued and running jobs, and so many of the newest ended ones."""
+    """Return all queued and running jobs, and the newest ended ones, at most ``ended``."""
     live = query(connection, states=(QUEUED, RUNNING))
     return [*live, *query(connection, states=ENDED, limit=ended)]
 
@@ -243,8 +243,9 @@ def query(
 ) -> list[Job]:
     """Return jobs, newest first; with ``states=["queued"]`` in the order of the queue.
 
-    Only jobs that are ``visible`` to the principal. Jobs that ``offset`` skips are read, too; ``before`` selects those
-    with a lower id, for the next page, and is fast however far down the page is.
+    They have the given user, project and schedule, and are ``visible`` to the principal; None: any. Jobs that
+    ``offset`` skips are read, too; ``before`` selects those with a lower id, for the next page, and is fast however far
+    down the page is.
     """
     in_queue = tuple(states) == (QUEUED,)
     named = {"user": user, "project": project, "schedule": schedule}

@@ -16,8 +16,8 @@ Heartbeats = tuple[float | None, str | None, str | None]
 MLflow)."""
 
 MIN_OBSERVATIONS = 3
-"""Minimum number of successive equal observations of a dead process. A living one changes its heartbeat between two of
-them; elapsed time alone does not suffice, since this machine may have been suspended."""
+"""Number of successive equal observations before a process counts as dead. A living one changes its heartbeat between
+two of them; elapsed time alone does not suffice, since this machine may have been suspended."""
 
 
 class Silence:
@@ -33,7 +33,7 @@ class Silence:
         self._since, self._count = now, 0
 
     def lasts(self, heartbeat: object, now: float, seconds: float) -> bool:
-        """Whether a heartbeat that is observed now has been the same for so long; None is no heartbeat."""
+        """Whether a heartbeat that is observed now has been the same for some seconds; None is no heartbeat."""
         if heartbeat is None or heartbeat != self._heartbeat:
             self._heartbeat = heartbeat
             self.begin(now)

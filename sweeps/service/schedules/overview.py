@@ -59,7 +59,7 @@ def states(
     principal: Principal | None = None,
 ) -> list[ScheduleState]:
     """Return schedules with their last and next firings, by name. Without a connection there is no database yet, and so
-    no last firing; ``principal`` sees the sweeps that are ``visible`` to it, None: all."""
+    no last firing. Only sweeps that are ``visible`` to the principal are named; None: all."""
     return [
         ScheduleState(
             definition=each,

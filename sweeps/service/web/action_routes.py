@@ -20,7 +20,8 @@ from sweeps.service.queue.job_requests import Extend, Resume, Retrain
 from sweeps.service.queue.jobs import Job
 from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.pages import RunnerVisit, Visit
-from sweeps.service.web.router import queue, sweep
+from sweeps.service.web.router import queue as queue_page
+from sweeps.service.web.router import sweep as sweep_page
 from sweeps.service.web.submit_form import read_priority, split_overrides
 from sweeps.service.web.sweep_figures import NOTHING_CHOSEN
 
@@ -123,7 +124,7 @@ def _act_on_sweep(visit: Visit, name: str, where: str, act: Callable[[], object]
         if isinstance(error, UnknownName):
             visit.row(name)  # shows its own page if the sweep is unknown
         text = _mistakes(error) if isinstance(error, ValidationError) else str(error)
-        return sweep(visit.failing(text), name, NOTHING_CHOSEN)
+        return sweep_page(visit.failing(text), name, NOTHING_CHOSEN)
     return visit.redirect(f"/sweeps/{quote(done.sweep if isinstance(done, Job) else name)}{where}")
 
 
@@ -134,7 +135,7 @@ def _act_on_queue(visit: Visit, what: str, act: Callable[[], object]) -> Respons
     except UnknownName:
         raise
     except UserError as error:
-        return queue(visit.failing(str(error)))
+        return queue_page(visit.failing(str(error)))
     return visit.redirect(f"/queue?done={what}")
 
 

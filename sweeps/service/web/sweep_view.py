@@ -56,8 +56,8 @@ class ExternalSites(NamedTuple):
 def sweep_view(
     row: Row, seen: Snapshot[SweepRecord] | None, record: SweepRecord | None, sites: ExternalSites
 ) -> dict[str, Any]:
-    """Variables of the page's template, for a sweep with its cached record, and that record as ``settled`` returns it;
-    None if it has not started."""
+    """Variables of the page's template. The cached record (``seen``), and that record as ``settled`` returns it, are
+    None if the sweep has not started."""
     mlflow, runs = sites.mlflow, sites.runs(record) if record is not None else None
     return {
         "name": row.sweep,
