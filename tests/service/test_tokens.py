@@ -49,11 +49,13 @@ def test_a_token_is_known_by_its_digest_and_kept_nowhere(engine: Engine, tmp_pat
     assert secret.encode() not in b"".join(file.read_bytes() for file in tmp_path.glob("service.db*"))
 
 
-def test_a_token_is_revoked_once(engine: Engine) -> None:
+def test_a_token_is_revoked_once_and_an_unknown_one_is_named(engine: Engine) -> None:
     with writing(engine) as connection:
         token, _ = tokens.create(connection, "bob", "admin", 100.0)
         assert [tokens.revoke(connection, token.id, now).revoked for now in (160.0, 170.0)] == [160.0, 160.0]
         assert not tokens.admin_exists(connection, 161.0)
+        with pytest.raises(UnknownName, match="no token 17"):
+            tokens.revoke(connection, 17, 160.0)
 
 
 @pytest.mark.parametrize(

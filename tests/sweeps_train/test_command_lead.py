@@ -196,6 +196,14 @@ def test_a_program_that_ends_with_nothing_but_step_0_has_that_as_its_result(tmp_
     assert [(step, metrics) for step, metrics, _ in utils.reports] == [(1, {"eval": 3})]
 
 
+def test_what_a_program_printed_last_is_read_before_its_end_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, lead, program = lead_of(tmp_path, iter(()))
+    monkeypatch.setattr(program, "finish_output", lambda: lead.take_line('{"eval": 1}'))
+    assert lead.next_signal(program) == Signal.REPORT
+
+
 def test_a_request_to_stop_is_noticed_while_the_program_prints_nothing(tmp_path: Path) -> None:
     utils, lead, program = lead_of(tmp_path, itertools.repeat(None))
     assert lead.next_signal(program) == Signal.WAIT
