@@ -33,7 +33,7 @@ NEEDING_MLFLOW = ("/api/v1/sweeps", "/api/v1/sweeps/mine", "/api/v1/sweeps/other
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebServer]:
-    monkeypatch.setattr(middleware, "MLFLOW_S", 0.3)  # the whole service waits as users' does
+    monkeypatch.setattr(middleware, "MLFLOW_S", 1.0)  # the whole service waits as users' does
     store = HangingProxy(free_port())
     store.hangs = True
     uri = f"http://127.0.0.1:{store.port}"
