@@ -325,11 +325,12 @@ class Attempt:
         await self._stop_requested[StopRequest(above + 1)].wait()
         return self.stop
 
-    async def wait_for_end(self, timeout_s: float) -> Ended | None:
-        """Return the attempt's end; None if it takes longer than both ``timeout_s`` and three times the workers'
-        longest silence."""
+    async def wait_for_end(self, timeout_s: float, *, is_patient: bool = True) -> Ended | None:
+        """Return the attempt's end; None if it takes longer than ``timeout_s``, or, if ``is_patient``, than three times
+        the workers' longest silence if that is longer."""
+        longest_s = max(timeout_s, 3 * self._silence.longest_s) if is_patient else timeout_s
         try:
-            await asyncio.wait_for(self._has_ended.wait(), max(timeout_s, 3 * self._silence.longest_s))
+            await asyncio.wait_for(self._has_ended.wait(), longest_s)
         except TimeoutError:
             return None
         return self.end

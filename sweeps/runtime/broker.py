@@ -204,10 +204,11 @@ class Broker(SharedSlots):
                 attempt.move(lost)
             attempt.finish(replace(event, suspected=self._suspected(attempt, event)))
 
-    async def wait_for_end(self, trial: str, attempt: int, timeout_s: float) -> Ended | None:
-        """Return the end of an attempt; None if it takes too long or a later attempt has begun."""
+    async def wait_for_end(self, trial: str, attempt: int, timeout_s: float, is_patient: bool = True) -> Ended | None:
+        """Return the end of an attempt; None if it takes too long (see ``Attempt.wait_for_end``) or a later attempt has
+        begun."""
         current = self._current(trial, attempt)
-        return None if current is None else await current.wait_for_end(timeout_s)
+        return None if current is None else await current.wait_for_end(timeout_s, is_patient=is_patient)
 
     # --- called by a slot's workers and their controller --------------------------------------------------
 

@@ -46,8 +46,8 @@ from sweeps.worker_error import WorkerError
 MEMORY_FACTOR, MEMORY_SLACK_MIB = 1.5, 512.0
 """Growth of a worker's memory since its first trial, as a factor plus MiB, at which a slot is rebuilt."""
 RELEASE_TIMEOUT_S = 20.0
-"""Seconds for workers to notice that their trial is over, or three times their longest previous silence if that is
-longer. After that they are killed, and the slot is rebuilt."""
+"""Seconds for workers to notice that their trial is over; if another trial is to follow, three times their longest
+previous silence if that is longer. After that they are killed, and the slot is rebuilt."""
 DIAGNOSIS_S = 60.0
 """Additional seconds for operations among workers beyond ``hang_timeout_s``: NCCL ends a process whose operation takes
 too long, and its stacks must be saved before that."""
@@ -94,6 +94,8 @@ class Slot:
         self._attempt: tuple[str, int] | None = None
         """Trial and number of the attempt that the slot was last given."""
         self._ends_within_s = 0.0
+        self._is_stuck = False
+        """Whether the workers were asked to stop their trial and did not."""
         self._first_memory_mib: tuple[float, ...] | None = None
         self._is_closing = False
         self._thread.start()
@@ -116,18 +118,20 @@ class Slot:
         if self._attempt is None or not self._thread.is_alive():
             return False
         try:
-            ended = self._stop_attempt()
+            ended = self._stop_attempt(is_patient=True)
             if ended is None or ended.error is not None or self._has_grown(ended.memory_mib):
                 return False
             return self._broker.reserve(self._name, spec.avoid, spec.workers)
         except ray.exceptions.RayError:
             return False
 
-    def _stop_attempt(self) -> Ended | None:
+    def _stop_attempt(self, *, is_patient: bool) -> Ended | None:
         """Ask the workers to stop their trial, and wait for its end; return None if that takes too long."""
         assert self._attempt is not None
         self._broker.stop(*self._attempt)
-        return self._broker.wait_for_end(*self._attempt, RELEASE_TIMEOUT_S + self._ends_within_s)
+        ended = self._broker.wait_for_end(*self._attempt, RELEASE_TIMEOUT_S + self._ends_within_s, is_patient)
+        self._is_stuck = ended is None
+        return ended
 
     def _has_grown(self, memory_mib: tuple[float, ...]) -> bool:
         if self._first_memory_mib is None:
@@ -144,8 +148,10 @@ class Slot:
         self._is_closing = True
         if self._thread.is_alive():
             with contextlib.suppress(ray.exceptions.RayError):
-                if self._attempt is not None:
-                    self._stop_attempt()  # a program would outlive its worker, and a function leave its files behind
+                if self._attempt is not None and not self._is_stuck:
+                    # A program would outlive its worker, and a function leave its files behind. A function that is not
+                    # at a report would train on until its next one: not for longer than ``CLOSED_WITHIN_S`` allows.
+                    self._stop_attempt(is_patient=False)
             with contextlib.suppress(ray.exceptions.RayError):
                 self._broker.close_slot(self._name)
             self._wait_for_start()

@@ -39,6 +39,12 @@ def test_an_attempt_starts_trains_and_ends_when_all_its_workers_have_finished() 
     assert asyncio.run(made.wait_for_end(1)) == ended
 
 
+def test_who_must_end_soon_does_not_wait_for_workers_that_are_often_silent() -> None:
+    made = attempt([])
+    made._silence.longest_s = 600.0
+    assert asyncio.run(made.wait_for_end(0, is_patient=False)) is None
+
+
 def test_only_the_first_end_counts() -> None:
     published: list[Event] = []
     made = attempt(published)

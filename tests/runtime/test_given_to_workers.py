@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -84,6 +85,37 @@ def test_operations_among_workers_may_take_a_minute_more_than_a_hang(
     Slot("slot", given[1], answering())
     assert asked["backend_config"].timeout_s == 90 + DIAGNOSIS_S
     assert asked["scaling_config"].resources_per_worker == {"CPU": 2.0, "GPU": 0.5}
+
+
+def test_workers_that_do_not_stop_their_trial_are_waited_for_once(
+    given: tuple[Assignment, WorkerGroupSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[tuple[Any, ...]] = []
+    ended = threading.Event()
+
+    class Trainer:
+        def __init__(self, *_: Any, **__: Any) -> None:
+            pass
+
+        def fit(self) -> None:
+            ended.wait()
+
+        def abort(self) -> None:
+            ended.set()
+
+    monkeypatch.setattr(worker_group, "LeanTrainer", Trainer)
+    broker = answering(**dict.fromkeys(("assign", "stop", "end", "close_slot", "forget_slot")))
+    broker.wait_for_end = lambda *asked: waits.append(asked)
+    for releases in (True, False):
+        ended.clear()
+        slot = Slot("slot", given[1], broker)
+        slot._hooks.handles = {"workers": []}
+        slot.assign(given[0])
+        if releases:
+            assert not slot.release(given[1])
+        slot.close()
+    (*_, patient), (*_, at_end) = waits
+    assert (patient, at_end) == (True, False)
 
 
 def test_a_worker_is_limited_to_its_share_before_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:
