@@ -51,7 +51,7 @@ HOSTILE: list[tuple[str, list[str], str]] = [
     ("program", ["search.points=[{task.command: id}]"], "task.command=id: the service runs only programs"),
     ("program", ["search.stages=[{overrides: ['task.command=id'], num_trials: 2}]"], "task.command=id: the service"),
     ("digits", [staged("data=custom", "data._target_=os.system")], "os.system: is not among"),
-    ("digits", ["search={stages: [{overrides: ['+data@task=text'], num_trials: 2}]}"], "must be a dotted path or a group"),
+    ("digits", ["search={stages: [{overrides: ['+data@task=text'], num_trials: 2}]}"], "be a dotted path or a group"),
     ("digits", [staged("hydra.run.dir=x")], "Hydra itself cannot be configured"),
     ("digits", [staged("model.channels=${oc.env:HOME}")], "interpolations cannot be given"),
     ("program", ["task=command", "task.command=id"], "task.command=id: the service runs only programs"),
