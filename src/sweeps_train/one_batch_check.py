@@ -35,7 +35,7 @@ MOST_PARAMETERS = 100_000_000
 SAMPLES = 256
 """Number of samples of each split that are read, spread evenly over it."""
 ALL_VALUES = 2**26
-"""Maximum number of values in a data set of tensors of which all samples are read."""
+"""Maximum number of values of an in-memory data set for reading all its samples."""
 BATCH = 8
 """Samples in the forward pass."""
 

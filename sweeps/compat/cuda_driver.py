@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
-"""Environment variable by which ``torch.cuda.is_available`` does not initialise the driver."""
+"""Environment variable that makes ``torch.cuda.is_available`` ask NVML instead of initialising the driver."""
 
 
 def initialized_gpus() -> int | None:

@@ -76,7 +76,7 @@ class _Files(CachingConfigRepository):
         return super().config_exists(config_path)
 
     def contents(self, names: Iterable[str]) -> _Contents | None:
-        """Return what is in the files of these configs; None if one of them is not in a file alone."""
+        """Return the contents of these configs' files; None if one of them does not come from files alone."""
         if any(self.get_schema_source().is_config(name) for name in names):
             return None
         folders = [source for source in self.get_sources() if isinstance(source, FileSource)]

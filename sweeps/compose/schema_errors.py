@@ -27,7 +27,7 @@ SHOULD_BE = "Input should be "
 CONTAINER_FORMS = ("list_type", "dict_type", "dataclass_type", "model_attributes_type")
 """Error types of pydantic for values that should be a list or a section."""
 OF_OBJECTIVES = ("objective", "objectives", "metrics")
-"""Names that other tools have for what is ``search.metric`` here."""
+"""Other tools' names for ``search.metric``."""
 ITEMS = re.compile(r"(?:List|Dictionary) should (have at (?:least|most) \d+ items?) after validation, not \d+")
 """Message of pydantic on the length of a list."""
 

@@ -62,7 +62,7 @@ def change_space(space: dict[str, Any], override: Override) -> None:
     value = override.value()
     if override.is_sweep_override():
         raise ConfigError(
-            f"{override.input_line}: a range is written without `space.`, and a distribution as in "
+            f"{override.input_line}: write a range without `space.`, or a distribution as in "
             f"'space.{path}={{type: float, low: 0, high: 1}}'"
         )
     if override.is_delete() or (value is None and path in space):

@@ -83,8 +83,8 @@ class Preflight:
     forward pass on the CPU, in a separate process while Ray starts."""
 
     timeout_s: NonNegativeFloat = 60.0
-    """Seconds after which the sweep continues without the result, besides those for the imports of libraries; 0 skips
-    the check."""
+    """Seconds after which the sweep continues without the result, not counting imports of libraries; 0 skips the
+    check."""
 
 
 @dataclass(config=STRICT, kw_only=True)

@@ -104,7 +104,7 @@ class Slurm:
         if bad := [each for each in self.options if not each.startswith("--")]:
             raise ValueError(f"options={bad}: options of sbatch begin with --, as in --constraint=a100")
         if any("\n" in line for line in self.setup):
-            raise ValueError("setup: one of its lines has a line break; make it several lines of the list")
+            raise ValueError("setup: an entry contains a line break; make each line an entry of the list")
 
     @property
     def seconds(self) -> int | None:

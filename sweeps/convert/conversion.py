@@ -56,7 +56,7 @@ class Conversion:
         return name
 
     def search(self, name: str, converted: Converted) -> None:
-        """Add an argument to the space, with notes on what the conversion of its distribution lost."""
+        """Add an argument to the space, with notes on what its converted distribution does not preserve."""
         self.space[name] = converted.distribution
         self.notes += [f"{name}: {note}" for note in converted.notes]
 

@@ -170,7 +170,8 @@ def check_metrics(report: Report, objectives: Objectives, *, is_first: bool, lin
     needed |= {name: f"search.metric={name}" for name in (objectives.metrics if is_first else (metric,))}
     if missing := [key for name, key in needed.items() if name not in report.metrics]:
         reported = ", ".join(sorted(report.metrics))
-        raise TrialFailed(f"{' and '.join(missing)} is not among the reported metrics: {reported}")
+        verb = "is" if len(missing) == 1 else "are"
+        raise TrialFailed(f"{' and '.join(missing)} {verb} not among the reported metrics: {reported}")
     if taken := {*AUTO_RESULT_KEYS, *OWN_KEYS, *report.progress}.intersection(needed):
         raise TrialFailed(
             f"{needed[min(taken)]} is a name that Sweeps or Ray Tune reserves; report it under another name"

@@ -13,7 +13,7 @@ SPENT = ("setup", "steps", "data_wait", "communication", "evaluation", "checkpoi
 """Activities that the training loop times itself, from the start of the attempt: ``time/setup_s`` and so on."""
 SPENT_METRICS = frozenset(f"time/{activity}_s" for activity in SPENT)
 OF_STEPS = ("training", "data_wait", "communication")
-"""Entries of the account that are parts of optimizer steps."""
+"""Entries of the time account that together are the time of optimizer steps."""
 
 
 @dataclass

@@ -234,7 +234,7 @@ class _DriverFile:
 
 
 def _machine() -> str:
-    """Return an identity of this machine that changes at each boot, which releases its locks."""
+    """Return an identity of this machine that changes at each boot, since a reboot releases its locks."""
     with contextlib.suppress(OSError):
         return f"{socket.gethostname()}/{Path('/proc/sys/kernel/random/boot_id').read_text(encoding='ascii').strip()}"
     return f"{socket.gethostname()}/{uuid.getnode()}"

@@ -22,7 +22,7 @@ _PART = re.compile(r"^(?:\*|(\w+)(?:-(\w+))?)(?:/(\d+))?$")
 
 
 def plain_fields(cron: str) -> list[str]:
-    """Return the five fields of a cron line that every cron understands.
+    """Return the five fields of a cron line, without syntax that some cron programs lack.
 
     Raises:
         UserError: The line has L or #, which only some schedulers understand.

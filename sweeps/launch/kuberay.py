@@ -30,7 +30,7 @@ LONGEST_JOB, LONGEST_SCHEDULE, LONGEST_CRON_JOB = 47, 36, 52
 """Maximum characters of the names of a RayJob, a RayCronJob and a CronJob, to which the names of their parts are
 appended."""
 UNPACK = f'cd "$(mktemp -d)" && python -m zipfile -e {FOLDER}/{ARCHIVE} .\n'
-"""Line of a script that makes the unpacked archive the working folder, which Ray itself does for a RayJob."""
+"""Line of a script that unpacks the archive and enters it as the working folder; for a RayJob, Ray does this."""
 NAME_OF_FIRING = "${RAY_CLUSTER_NAME%-*}"
 """Name of the sweep of a schedule's firing, for a shell: that of the RayJob, which all attempts share. KubeRay sets the
 variable in its pods; the name of a cluster is that of its RayJob followed by five random characters."""

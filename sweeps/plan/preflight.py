@@ -100,7 +100,7 @@ class Preflight:
         return list(dict.fromkeys([*mistakes, *warnings, *([f"{ended}; the sweep continues"] if ended else [])]))
 
     def memory(self, room: float | None) -> MemoryReport:
-        """Return the memory of the asked configs, as far as it was computed; call ``result`` first.
+        """Return the memory that was computed for the requested configs so far; call ``result`` first.
 
         Args:
             room: Bytes that a worker has for tensors, if that is known now.

@@ -132,7 +132,7 @@ class Request:
                 command, environment, folder, (soft, hard), oom_score = json.loads(lines.readline())
         except (OSError, ValueError, TypeError) as error:
             _close(files)
-            raise ValueError(f"no request: {error}") from None
+            raise ValueError(f"invalid request: {error}") from None
         return cls(command, environment, folder, (soft, hard), oom_score, [*files])
 
     def has_environment(self, environment: Mapping[str, str]) -> bool:
@@ -141,7 +141,7 @@ class Request:
         return all(environment.get(name) == self.environment.get(name) for name in names)
 
     def become_worker(self) -> None:
-        """Run the worker in this process, a fork."""
+        """Turn this forked process into the worker, and run it."""
         os.setsid()  # Ray ends the group of a process with it
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for number, file in enumerate(self.files):

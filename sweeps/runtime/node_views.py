@@ -22,7 +22,7 @@ ANSWERS_WITHIN_S = 60.0
 
 @dataclass(frozen=True)
 class NodeView:
-    """Files of the driver that one node sees."""
+    """Result of the check on one node."""
 
     id: str
     name: str

@@ -9,7 +9,7 @@ from sweeps.scaffold.option import MISSING, Option
 from sweeps.scaffold.syntax import literal, name_of
 
 RELATED = ("n_head", "n_embd")
-"""Module-level values of nanoGPT-like scripts of which one must divide the other."""
+"""Module-level values of nanoGPT-like scripts: the first must divide the second."""
 
 
 def read_options(tree: ast.Module) -> list[Option]:

@@ -15,7 +15,7 @@ class _Missing:
 
 MISSING = _Missing()
 A_FLAG = "a flag, which takes no value"
-"""Reason why a search cannot set an option, to which no value can be given at all."""
+"""Reason why a search cannot set an option that is given without a value."""
 
 
 @dataclass(frozen=True)

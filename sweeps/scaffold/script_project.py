@@ -18,7 +18,7 @@ from sweeps.scaffold.script_options import ScriptOptions
 
 SMALLER_IS_BETTER = ("loss", "error", "perplexity", "rmse", "mae")
 NAMES_OF_DATA = ("data", "input", "root")
-"""Parts of the names of options whose folder a script reads."""
+"""Words in the names of options that name a folder from which the script reads."""
 HYDRA_FOLDER = "sweep_conf"
 """Folder for the config of a Hydra application, whose own configs are usually in ``conf``."""
 

@@ -17,7 +17,7 @@ def name_of(node: ast.expr) -> str:
 
 
 def constants_of(tree: ast.Module) -> dict[str, Any]:
-    """Return the module's constants, such as ``LEARNING_RATE = 1e-3``, which defaults may name."""
+    """Return the module's constants, such as ``LEARNING_RATE = 1e-3``, to resolve defaults that refer to them."""
     found: dict[str, Any] = {}
     for node in tree.body:
         match node:

@@ -23,7 +23,7 @@ class Improvement:
 
 @dataclass(frozen=True)
 class Scale:
-    """Values of the first objective in a table, with which those of a search are compared."""
+    """Reference values of the first objective in a table, to which a simulated search is compared."""
 
     best: float
     """Best value of the configurations that satisfy all limits."""

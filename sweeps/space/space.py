@@ -69,7 +69,7 @@ class Space:
         return self.distributions[path]
 
     def active(self, path: str, point: Mapping[str, Any], lookup: Lookup) -> bool:
-        """Whether a parameter exists at a point, which must have all parameters that its condition names."""
+        """Whether a parameter exists at a point. The point must have all parameters that the condition names."""
         for other, wanted in self.distributions[path].when.items():
             if other in self.distributions and other not in point:
                 return False  # the other parameter does not exist

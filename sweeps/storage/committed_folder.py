@@ -60,7 +60,7 @@ def is_same(store: ObjectStore, folder: Path) -> bool:
 
 
 def copy(source: ObjectStore, target: ObjectStore, replaced: Mapping[str, bytes] = MappingProxyType({})) -> None:
-    """Copy a committed folder to another place in the same store, where some files get another content. After an error,
+    """Copy a committed folder to another place in the same store, with new content for some files. After an error,
     nothing is committed there.
 
     Raises:

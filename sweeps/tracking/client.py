@@ -42,8 +42,8 @@ CALLS_AT_ONCE = 32
 _DEFAULT_PORTS = {"postgresql": 5432, "postgres": 5432, "mysql": 3306, "mssql": 1433}
 _limits = threading.local()
 _patience: ContextVar[tuple[float, float]] = ContextVar("_patience", default=(REACH_WITHIN_S, math.inf))
-"""Seconds that this context waits for an answer, and the monotonic time from which other threads' failures count as its
-own."""
+"""Seconds to wait for an answer, and a monotonic time: if any thread has failed to reach the store since then, this
+context does not try again."""
 _failed: dict[str, tuple[float, TrackingUnreachable]] = {}
 """Last failure to reach each store, with its monotonic time; removed when the store answers again."""
 

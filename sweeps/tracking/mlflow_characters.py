@@ -20,8 +20,8 @@ LONGEST_PARAMETER = 6000
 LONGEST_TAG = 8000
 """Maximum numbers of characters in MLflow's names and texts."""
 WHOLE_PARAMETERS = "sweeps.params."
-"""Prefix of tags: ``sweeps.params.0`` has the first part of a JSON mapping with the full texts, by path, of parameters
-that are too long."""
+"""Prefix of the tags that hold parameters too long for MLflow: a JSON mapping of path to full text, cut into the parts
+``sweeps.params.0``, ``sweeps.params.1`` and so on."""
 _PART = 7500
 _REFUSED = re.compile(r"[^\w.\-: /]|_(?=x[0-9A-F]{4,6}_)")
 _ESCAPED = re.compile(r"_x([0-9A-F]{4,6})_")

@@ -112,8 +112,8 @@ def _best(parent: RawRun) -> list[str]:
 
 
 def _deleted(uri: str, parent: RawRun, trials: Collection[str]) -> list[RawRun]:
-    """Return the runs of a sweep's best trials that a user has deleted in MLflow, because they still belong to the
-    result. If MLflow has removed a run for good, its value and parameters come from the sweep's own run."""
+    """Return the runs of a sweep's best trials that a user has deleted in MLflow; they still belong to the result. If
+    MLflow has removed a run for good, its value and parameters come from the sweep's own run."""
     sweep = {constants.TAG_SWEEP: parent.tags[constants.TAG_SWEEP], constants.TAG_KIND: "trial"}
     runs = fetch_runs(uri, sweep, deleted=True)
     kept = [run for run in runs if run.tags.get("mlflow.parentRunId") == parent.run_id]

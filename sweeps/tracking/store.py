@@ -155,8 +155,8 @@ def _experiments(client: MlflowClient) -> dict[str, str]:
 
 
 def all_pages(ask: Callable[[str | None], PagedList[T]]) -> list[T]:
-    """Return the items of all pages of an MLflow query, which is asked for the page of a token; None is that of the
-    first page."""
+    """Return the items of all pages of an MLflow query. ``ask`` returns the page with a token; None is the first
+    page."""
     page = ask(None)
     found = list(page)
     while page.token:

@@ -133,10 +133,10 @@ class TrialLogs:
 
 
 def _from(data: bytes, position: int) -> tuple[bytes, int, bool]:
-    """Return the bytes of a log after a position in everything that the worker has printed, of which the log may omit a
-    part; the position at which they begin, and whether there are more after them.
+    """Return a log from a position in the worker's whole output: the bytes, the position at which they begin, and
+    whether there are more after them.
 
-    If the position is in the omitted part, the notice about it comes first.
+    The log may omit a part of the output. If the position is in that part, the notice about it comes first.
     """
     notice = LEFT_OUT.search(data)
     if notice is None:

@@ -52,7 +52,7 @@ class TrialProgress:
 
     @classmethod
     def of(cls, trial: TrialRecord, replayed: TrialProgress | None) -> TrialProgress:
-        """Return the progress of a recorded trial, with what its metrics in the journal tell."""
+        """Return the progress of a recorded trial, completed by its metrics in the journal (``replayed``)."""
         replayed = replayed or cls({})
         return cls(
             params=trial.params,

@@ -18,7 +18,7 @@ METRICS: dict[Goal, list[str]] = {
     "classification": ClassificationTask(kind="classification").metrics,
     "regression": RegressionTask(kind="regression").metrics,
 }
-"""Metrics of training on tables, of which an estimator reports those of its predictions."""
+"""Metrics of the built-in tasks for tables; an estimator reports those that depend only on predictions."""
 
 
 def check_installed(task: EstimatorTask) -> None:

@@ -162,7 +162,7 @@ def parsed_file(path: Path) -> ast.Module | None:
 
 @lru_cache(maxsize=64)
 def _parsed(source: bytes) -> ast.Module:
-    """Parse a source once, of which the checks ask for one name after another."""
+    """Parse a source; cached, since the checks look up many names in the same file."""
     return ast.parse(source)
 
 

@@ -497,7 +497,7 @@ def test_a_space_inside_of_an_options_own_section_says_how_to_write_it(tmp_path:
         ("+model=conv_net", r"chooses the group model twice; .*model=OPTION without a \+"),
         ("~trani", "~trani: there is nothing of this name to remove; did you mean train"),
         ("train.lr=0.1,tag(log,interval(1,2))", "choices are values, and one of these is a range"),
-        ("space.train.lr=interval(1, 2)", r"space.train.lr=interval\(1, 2\): a range is written without `space.`"),
+        ("space.train.lr=interval(1, 2)", r"space.train.lr=interval\(1, 2\): write a range without `space.`"),
     ],
 )
 def test_what_hydra_would_answer_for_its_own_program_says_what_to_write_here(token: str, words: str) -> None:

@@ -17,7 +17,7 @@ DAMAGED = ".damaged"
 """Suffix of a damaged checkpoint's folder."""
 BLOCK = 2**20
 FLUSHED_AT_ONCE = 32
-"""Maximum number of files that are open, each in a thread of its own, while a checkpoint is sealed."""
+"""Maximum number of files that are written to disk at once, each by its own thread, while a checkpoint is sealed."""
 
 
 class ChecksummedFile:

@@ -14,8 +14,8 @@ TRACEBACK = "Traceback (most recent call last):"
 OF_TORCHRUN = "ChildFailedError"
 """Name of torchrun's exception for a failed child process."""
 OF_LAUNCHERS = "CalledProcessError"
-"""Name of the exception that other launchers raise for a failed child process, as does any Python program that runs
-another with ``check=True``."""
+"""Name of the exception that other launchers raise for a failed child process. Any Python program that calls
+``subprocess.run(..., check=True)`` raises it as well."""
 CODE_OF_LAUNCHERS = ("accelerate/commands/", "deepspeed/launcher/", "torch/distributed/launch")
 LOG_OF_TORCHRUN = "torch/distributed/elastic/"
 HYDRA_HINT = "HYDRA_FULL_ERROR"

@@ -48,7 +48,7 @@ def wrap(model: nn.Module, **options: Any) -> DistributedDataParallel:
 
 
 def _call_directly(function: Any) -> None:
-    """Make a function that torch never compiles run directly while the compiler is not loaded."""
+    """Let a function marked as never compiled run without importing the compiler, until something else loads it."""
     while isinstance(function, FunctionType) and not function.__code__.co_qualname.startswith("_disable_dynamo."):
         function = getattr(function, "__wrapped__", None)  # inside of another decorator
     plain: Any = getattr(function, "__wrapped__", None)

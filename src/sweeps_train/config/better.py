@@ -22,7 +22,7 @@ def as_objectives(metric: str | Sequence[str], mode: str | Sequence[str]) -> tup
 
 
 def as_loss(value: float, mode: str) -> float:
-    """Return a metric's value as a loss, of which smaller is better: negated if ``mode`` is ``max``.
+    """Return a metric's value as a loss (smaller is better): negated if ``mode`` is ``max``.
 
     >>> as_loss(0.9, "max") < as_loss(0.8, "max")
     True

@@ -35,7 +35,7 @@ class FlopMeter:
         self._peak, self._measurement = peak, Measurement(UTILIZATION, note)
         self._steps = 0
         self._per_unit = math.nan
-        """FLOPs of this worker for each sample or token of all workers; NaN until counted, or if counting fails."""
+        """FLOPs of this worker for each sample or token of the global batch; NaN until counted, or if that fails."""
 
     @contextmanager
     def counting(self, strategy: Strategy, size: int) -> Iterator[None]:
@@ -56,8 +56,8 @@ class FlopMeter:
                 self._per_unit = count.take() * needed_part(strategy) / size
 
     def own(self) -> tuple[float, float]:
-        """Return this worker's FLOPs per sample or token of all workers, and its device's peak in 10^12 operations per
-        second; NaN if unknown."""
+        """Return the FLOPs that this worker does for each sample or token of the global batch, and its device's peak in
+        10^12 operations per second; NaN if unknown."""
         return self._per_unit, math.nan if self._peak is None else self._peak
 
 

@@ -63,7 +63,7 @@ class Reporter(Protocol):
         """
 
     def note(self, text: str) -> None:
-        """Receive a line for the user."""
+        """Show the user a line of text."""
 
     def should_stop(self, *, can_save: bool = True) -> Stop:
         """Whether to stop; asked when metrics are logged, at evaluations, and after reports.

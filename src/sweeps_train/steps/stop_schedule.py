@@ -9,7 +9,7 @@ ASK_WITHIN_S = 1.0
 
 
 class StopSchedule:
-    """Decides after each step whether the workers ask; the decision is the same on all of them.
+    """Decides after each step whether the workers ask if they should stop; the same decision on all workers.
 
     A decision about a report arrives within milliseconds. So workers ask soon after a report, and then less and less
     often: at distances that are powers of two. A node that is taken away may leave them only seconds to save, so they

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @runtime_checkable
 class HasWeights(Protocol):
-    """A model, or what holds one."""
+    """A model, or an object that holds one."""
 
     def parameters(self) -> Iterable[torch.Tensor]:
         """Return all weights."""

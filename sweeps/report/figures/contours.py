@@ -25,7 +25,7 @@ IMAGE_CONTOURS = 3
 
 
 def contours(data: ReportData, order: Sequence[str]) -> Section | None:
-    """Section with a figure for each pair of the parameters, which are given the most important first; None if there is
+    """Section with a figure for each pair of the parameters in ``order`` (most important first); None if there is
     nothing to interpolate."""
     if len(data.valued) < FEWEST_TRIALS:
         return None

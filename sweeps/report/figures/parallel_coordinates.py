@@ -45,8 +45,8 @@ _ABSENT = object()
 
 
 def parallel_coordinates(data: ReportData, order: Sequence[str]) -> Section | None:
-    """Section with the figure of the parameters, which are given the most important first; None if there is no value or
-    no parameter."""
+    """Section with the figure of the parameters in ``order`` (most important first); None if there is no value or no
+    parameter."""
     if not data.valued or not data.paths:
         return None
     record, trials = data.record, chosen_for_lines(data)
@@ -93,8 +93,8 @@ def chosen_for_lines(data: ReportData, always: Sequence[str] = ()) -> list[Trial
 
 
 def make_axes(data: ReportData, order: Sequence[str], trials: Sequence[TrialRecord]) -> list[dict[str, Any]]:
-    """Axes of the parameters, which are given the most important first, and of the objectives, as Plotly's dimensions
-    with the values of the trials that have a line."""
+    """Axes of the parameters in ``order`` (most important first) and of the objectives: Plotly's dimensions with the
+    values of the trials that have a line."""
     axes = [
         _axis(data.names[path], distribution_of(data, path), [trial.params.get(path, _ABSENT) for trial in trials])
         for path in order[:AXES]

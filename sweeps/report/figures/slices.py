@@ -23,8 +23,8 @@ IMAGE_SLICES, IMAGE_COLUMNS = 9, 3
 
 
 def slices(data: ReportData, order: Sequence[str], marked: str | None = None) -> Section | None:
-    """Section with a grid of figures of the parameters, which are given the most important first, with a star on a
-    marked trial; None if there is no value or no parameter."""
+    """Section with a grid of figures of the parameters in ``order`` (most important first), with a star on the
+    ``marked`` trial; None if there is no value or no parameter."""
     if not data.valued or not data.paths:
         return None
     trials = data.thinned(SLICE_TRIALS)

@@ -1,4 +1,4 @@
-"""Figures of a report outside of its page: each with a title and a size, by name. Both functions raise
+"""Single figures of a report for use outside its page, with a title and a size. Both functions raise
 ``TrackingUnreachable`` if the store does not answer."""
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def sweep_figures(record: SweepRecord) -> dict[str, go.Figure]:
 
 
 def sweep_figure(record: SweepRecord, name: str) -> go.Figure:
-    """Return one figure of a sweep's report, by its name or by its kind, of which it is the first.
+    """Return the figure of a sweep's report with this name, or the first one of this kind.
 
     Raises:
         UnknownName: There is no such figure, or the sweep has no data for it.

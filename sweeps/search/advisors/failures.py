@@ -39,7 +39,7 @@ EXTERNAL_CAUSE = re.compile(
     r"stopped by a person|preempt|node (\w+ )?(died|failed|was (lost|removed|terminated))|interrupted", re.IGNORECASE
 )
 NOT_SIZES = ("worker", "parallel", "accumulation", "seed", "step", "epoch", "every")
-"""Parts of names of integer parameters that do not affect a worker's memory."""
+"""Words in the names of integer parameters that do not affect a worker's memory."""
 
 
 def classify(reason: str) -> Failure | None:

@@ -61,7 +61,7 @@ class SearchSoFar:
     stage: int | None = None
     """Number of the stage to which the trials belong; None: the sweep itself."""
     to_follow: int = 0
-    """Number of trials of later stages and of the sweep."""
+    """Number of trials that follow the current stage: those of later stages and of the final search."""
     repeats: tuple[int, int] = (0, 0)
     """Minimum and maximum number of whole trainings with other seeds after the search, to confirm its winner."""
     workers: float = 1.0

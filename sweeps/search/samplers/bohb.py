@@ -88,7 +88,7 @@ class RungSampler(StudyViewSampler):
 
 
 class PredictedSampler(RungSampler):
-    """Former sampler of predicted values; now a ``RungSampler``. ``CurveSampler`` finds better values."""
+    """Former sampler by predicted values, kept as a name of ``RungSampler``; ``CurveSampler`` finds better values."""
 
     def __init__(self, sampler: BaseSampler, enough: int, seed: int):
         """

@@ -34,7 +34,7 @@ RANDOM_SHARE, RANDOM_AT_FIRST = 0.1, 0.5
 """Minimum share of the suggestions that do not use the model, so that it cannot stay at a wrong place; and the share
 before any training has ended, when it is unknown how well early values predict final ones."""
 FEWEST_GOOD = 2
-"""Minimum number of trials that neither violated a limit nor diverged, without which no value is known to be good."""
+"""Minimum number of trials without a violated limit or divergence for using the model."""
 MOST, MOST_RUNNING = 200, 100
 """Maximum number of trials for the model, and of additional running ones, the last."""
 RANDOM, NEAR, REFINED = 256, 48, 24

@@ -13,7 +13,7 @@ from sweeps.search.curve_model.posterior import Posterior, expected_improvement
 from sweeps.search.weighted_objective import weighted
 
 DRAWS = 128
-"""Number of draws of the objectives from which the expected improvement of a weighted one is computed."""
+"""Number of joint draws of the objectives over which the expected improvement of their weighted sum is averaged."""
 LEAST = 1e-12
 """Expected improvement that is too small to compare."""
 

@@ -26,8 +26,8 @@ SHARED = 0.5
 """Minimum share of the steps at which trials ended or were judged that several trials must have in common for these
 steps to be rungs."""
 FACTOR, EARLIEST = 3, 0.1
-"""Ratio of successive rungs if trials have no steps in common, and the part of such steps that may precede the first
-rung."""
+"""Ratio of successive rungs, and share of the steps that may lie before the first rung, if trials have too few steps in
+common."""
 END = 10**15
 """The last rung if trials have no steps in common; every trial that trained to its end has reached it, regardless of
 its length."""

@@ -12,7 +12,7 @@ from sweeps.search.schedulers.places import Places
 from sweeps.search.schedulers.scheduler import Result, ScheduledTrial, Turn, Verdict
 
 CHOSEN = "chosen"
-"""The decision whether trials are paused: ``pauses_trials``, with the ``reason``."""
+"""Event in the decision log: whether trials are paused (``pauses_trials``), and the ``reason``."""
 
 
 class Automatic(FreezeThaw):

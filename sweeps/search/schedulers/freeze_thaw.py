@@ -248,8 +248,8 @@ class FreezeThaw(PausingScheduler):
         return longest is not None and (rung >= longest or math.isclose(rung, longest, rel_tol=1e-8))
 
     def _new_rung(self, name: str, result: Result) -> float | None:
-        """Return the rung that a report of its trial reaches first; None if there is none, or objectives are
-        missing."""
+        """Return the rung that a trial reaches for the first time with a report; None if there is none, or objectives
+        are missing."""
         if not self._has_values(result):
             return None
         rung = self._positions.furthest(result[self._resource])

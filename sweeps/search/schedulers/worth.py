@@ -16,10 +16,10 @@ FEWEST = 8
 MOST = 200
 """Maximum number of trials from which the model learns."""
 NEW_COUNTS = 0.85
-"""Factor of the worth of a new trial, which is overestimated as the maximum over several points."""
+"""Correction factor for the worth of a new trial, which the maximum over several points overestimates."""
 SCORES = np.linspace(-2.5, 2.5, 21)
 DENSITY = np.exp(-SCORES * SCORES / 2) / np.exp(-SCORES * SCORES / 2).sum()
-"""A standard normal distribution by its values and their probabilities."""
+"""Probabilities of ``SCORES`` under a standard normal distribution."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from sweeps.config import COMMAND_TASK
 from sweeps.config.access import Access
 
 FREE = "arguments"
-"""The only part of a program's section that a request may change."""
+"""The only key of section ``task`` that a request may change."""
 ONLY_BY_NAME = (
     "the service runs only programs that its operator has written into conf/task/NAME.yaml and named in "
     "access.allowed_commands"

@@ -202,7 +202,7 @@ def check_json(body: bytes, max_depth: int) -> None:
     for bracket in STRINGS.sub(b"", body).translate(None, NO_BRACKETS):
         depth += 1 if bracket in b"[{" else -1
         if depth > max_depth:
-            raise HTTPException(400, f"the JSON has more than {max_depth} brackets within brackets")
+            raise HTTPException(400, f"the JSON is nested more than {max_depth} levels deep")
     try:
         document = json.loads(body, parse_constant=_refuse_constant)
         json.dumps(document, ensure_ascii=False).encode()

@@ -34,7 +34,9 @@ def check_model(tracking_uri: str, model: str, rights: ModelRights, sweep_exists
     except MlflowException as error:
         if error.error_code == "RESOURCE_DOES_NOT_EXIST":
             return
-        raise UserError(f"register={model}: MLflow's registry does not name its owner: {first_cause(error)}") from error
+        raise UserError(
+            f"register={model}: its owner cannot be read from MLflow's registry: {first_cause(error)}"
+        ) from error
     if rights.include(tags):
         return
     versions = [] if TAG_USER in tags else client.search_model_versions(f"name = '{model}'")

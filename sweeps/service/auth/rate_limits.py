@@ -29,7 +29,7 @@ class RateLimits:
         self._expensive = threading.BoundedSemaphore(access.expensive_at_once)
 
     def count_request(self, client: str, *, changes: bool) -> None:
-        """Count a request of a client, which is known by its token or its address.
+        """Count a request of a client, identified by its token or its address.
 
         Raises:
             HTTPException: Status 429, if there were too many.

@@ -49,7 +49,7 @@ def check_overrides(tokens: Sequence[str], access: Access) -> None:
         key = override.key_or_group
         shown = (override.input_line or key)[:100]
         if override.package is not None or not KEY.fullmatch(key):
-            raise ConfigError(f"{shown}: through the service a key is a dotted path or a group")
+            raise ConfigError(f"{shown}: through the service, a key must be a dotted path or a group")
         section = key.partition(".")[0].partition("/")[0]
         if section in ("hydra", "defaults"):
             raise ConfigError(f"{shown}: Hydra itself cannot be configured through the service; leave it out")

@@ -90,4 +90,4 @@ class StorageOutage:
 
 
 outage = StorageOutage()
-"""Storage state of this process."""
+"""The storage outage, if there is one, as this process sees it."""

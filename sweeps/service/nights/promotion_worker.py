@@ -40,7 +40,7 @@ STOP_TIMEOUT_S = 5.0
 
 
 class PromotionWorker(Poller):
-    """Decides the verdicts of nights, on a thread of its own."""
+    """Decides the verdicts of nights, on its own thread."""
 
     def __init__(
         self,

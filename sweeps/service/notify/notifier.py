@@ -1,4 +1,4 @@
-"""The notifier: sends messages about ended sweeps on a thread of its own. It works from the database, so that failures
+"""The notifier: sends messages about ended sweeps on its own thread. It works from the database, so that failures
 do not affect sweeps and no message is lost when a service dies."""
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class Housekeeping(Poller):
-    """Removes old rows and logs once a day, on a thread of its own."""
+    """Removes old rows and logs once a day, on its own thread."""
 
     def __init__(self, service: Surroundings) -> None:
         super().__init__("housekeeping", service.clock, self.step, INTERVAL_S, stop_within_s=10.0)

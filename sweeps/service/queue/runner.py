@@ -94,7 +94,7 @@ class _JobState:
 
 
 class JobRunner(Poller):
-    """Runs the jobs of the queue, on a thread of its own."""
+    """Runs the jobs of the queue, on its own thread."""
 
     def __init__(
         self,
@@ -231,8 +231,8 @@ class JobRunner(Poller):
         return state.silence.lasts(heartbeat, now, self._limits.lost_after_s)
 
     def _has_begun(self, job: Job) -> bool:
-        """Whether a job's process was ever started, by its row or its control folder: a database restored from a backup
-        may be too old to tell."""
+        """Whether a job's process was ever started. Its control folder also tells if the row comes from an old backup
+        of the database."""
         return job.attempts > 0 or self.control_folder(job).is_dir()
 
     def _submit(self, job: Job, step: Callable[[Job], None]) -> None:

@@ -57,7 +57,7 @@ class CronLine:
             next(CronSim(self._fields, datetime(2000, 1, 1)))  # noqa: DTZ001 - a day on the calendar
         except CronSimError as error:
             field = str(error).removeprefix("Bad ")
-            raise ValueError(f"its {field} must be {_MAY_BE[field]}; lists, ranges and steps of them") from None
+            raise ValueError(f"its {field} must be {_MAY_BE[field]}, or a list, range or step of these") from None
         except StopIteration:
             raise ValueError("names days that never occur") from None
         minute, hour, *_ = self._fields.split()

@@ -206,7 +206,7 @@ class Coming:
     """Reason why the firing is outside of the window, if it is."""
 
     def may_start(self, now: float) -> bool:
-        """Whether the firing is in the window, which has not ended."""
+        """Whether the firing is in the schedule's window, and the window has not ended."""
         return self.outside is None and (self.end_by is None or now < self.end_by)
 
     def as_json(self) -> dict[str, Any]:

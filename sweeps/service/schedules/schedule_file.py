@@ -55,7 +55,7 @@ def read_schedule(text: str, name: str, operators: Schedule | None = None) -> Sc
         document = {**_SCHEDULE.dump_python(operators, mode="json"), **document}
     schedule = read_as(Schedule, document)
     if schedule.name != name:
-        raise ConfigError(f"name={schedule.name}: must be {name}, as its file is called")
+        raise ConfigError(f"name={schedule.name}: must be {name}, the name of its file")
     return schedule
 
 

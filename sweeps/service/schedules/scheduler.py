@@ -46,7 +46,7 @@ _Files = list[tuple[str, int, int]]
 
 
 class Scheduler(Poller):
-    """Fires schedules, on a thread of its own. Any number of services may do so with the same database."""
+    """Fires schedules, on its own thread. Any number of services may do so with the same database."""
 
     def __init__(
         self,

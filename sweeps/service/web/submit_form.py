@@ -67,7 +67,7 @@ def split_overrides(text: str) -> list[str]:
 
 
 async def read_texts(request: Request, long: Container[str]) -> dict[str, str]:
-    """Read the texts of a form's fields, of which some may be long.
+    """Read the texts of a form's fields; only the fields in ``long`` may have more than one line's length.
 
     Raises:
         ConfigError: A text is too long.

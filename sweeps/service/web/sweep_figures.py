@@ -45,7 +45,7 @@ NOTHING_CHOSEN = SweepChoices.model_validate({})
 
 
 def figures_view(figures: FigureCache, record: SweepRecord, chosen: SweepChoices) -> dict[str, Any]:
-    """Variables of the template for the figures of a sweep, which is as ``settled`` returns it."""
+    """Variables of the template for the figures of a sweep; ``record`` is the result of ``settled``."""
     choices = read_choices(record, chosen.metric, chosen.axis, chosen.trial)
     views = {name: label for name, label in FIGURES.items() if name != "curves"}
     if len(record.metrics) < 2:
