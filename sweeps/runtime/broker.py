@@ -204,7 +204,7 @@ class Broker(SharedSlots):
                 attempt.move(lost)
             attempt.finish(replace(event, suspected=self._suspected(attempt, event)))
 
-    async def wait_for_end(self, trial: str, attempt: int, timeout_s: float, is_patient: bool = True) -> Ended | None:
+    async def wait_for_end(self, trial: str, attempt: int, timeout_s: float, *, is_patient: bool) -> Ended | None:
         """Return the end of an attempt; None if it takes too long (see ``Attempt.wait_for_end``) or a later attempt has
         begun."""
         current = self._current(trial, attempt)

@@ -129,7 +129,8 @@ class Slot:
         """Ask the workers to stop their trial, and wait for its end; return None if that takes too long."""
         assert self._attempt is not None
         self._broker.stop(*self._attempt)
-        ended = self._broker.wait_for_end(*self._attempt, RELEASE_TIMEOUT_S + self._ends_within_s, is_patient)
+        within_s = RELEASE_TIMEOUT_S + self._ends_within_s
+        ended = self._broker.wait_for_end(*self._attempt, within_s, is_patient=is_patient)
         self._is_stuck = ended is None
         return ended
 

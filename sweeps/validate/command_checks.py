@@ -167,7 +167,7 @@ def _checkpoints(config: SweepConfig, values: Mapping[str, Any]) -> Iterator[str
     if task.checkpoints is None and config.search.must_pause:
         yield (
             f"search.scheduler.kind={config.search.scheduler.kind}: continues trials from checkpoints, and this "
-            "program has none; set task.checkpoints, or use search/scheduler=asha or none"
+            "program has none; set task.checkpoints, or use search/scheduler=auto, asha or none"
         )
 
 

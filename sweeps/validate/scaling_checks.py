@@ -52,7 +52,7 @@ def pool_mistakes(config: SweepConfig) -> Iterator[str]:
         yield (
             f"scaling.pools ({', '.join(config.scaling.pools)}): search.scheduler.kind={search.scheduler.kind} pauses "
             "trials and continues them wherever there is room, so it does not support pools; use "
-            "search/scheduler=asha or none, or remove scaling.pools"
+            "search/scheduler=auto, asha or none, or remove scaling.pools"
         )
     yield from _evaluation_mistakes(config)
     named = {f"search.metric={metric}": metric for metric in search.metrics}

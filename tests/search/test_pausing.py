@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import optuna
 import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from running import Done, run, verb
+from running import Done, ended, run, start, verb
+from waiting import wait_until
 
 from sweeps.constants import NUMBER
 from sweeps.runtime.checkpoint_layout import checkpoint_folders
@@ -128,6 +130,27 @@ def test_our_own_search_runs_two_trials_at_once_and_finishes_the_best(search: st
     best = min(trials, key=lambda trial: trial["value"])
     assert done.document["best"]["trial"] == best["trial"]
     assert best["state"] == "finished"
+    assert verb(tmp_path, "replay", "own", "--json").document["differences"] == []
+
+
+@pytest.mark.slow
+def test_programs_without_checkpoints_are_stopped_once_others_promise_more_and_an_interruption_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    program = ("conf=command", "~task.checkpoints", "~task.options", "search.num_trials=12", "cluster.num_cpus=2")
+    process = start(tmp_path, "run", *program, "tracking.report=false", "--name=own", "--json")
+    wait_until(lambda: len([*tmp_path.glob("outputs/own/trials/*/reports.jsonl")]) >= 4)
+    process.send_signal(signal.SIGINT)
+    interrupted = ended(tmp_path, process, status=130)
+    assert "scheduler freeze_thaw without pauses, since the program saves no checkpoints" in interrupted.err
+    done = verb(tmp_path, "resume", "own", "--json")
+    assert done.document["counts"]["finished"] + done.document["counts"]["pruned"] == 12
+    assert done.document["best"]["trial"] in {
+        each["trial"] for each in done.document["trials"] if each["state"] == "finished"
+    }
+    judged = [event for _, event in DecisionLog(study(done)).events if event["event"] == "arrived"]
+    assert {event["stops"] for event in judged if "worth" in event} >= {True}
+    assert not any(event["pauses"] for event in judged)
     assert verb(tmp_path, "replay", "own", "--json").document["differences"] == []
 
 

@@ -140,8 +140,12 @@ def _seeded(seed: int, startup: int) -> dict[str, Any]:
     rest = optuna.samplers.TPESampler(
         seed=seed, multivariate=False, n_startup_trials=max(startup, TPESampler(kind="tpe").startup_trials)
     )
-    named = {"seed": seed, "n_startup_trials": startup}
-    return {**named, "independent_sampler": rest, "warn_independent_sampling": False}
+    return {
+        "seed": seed,
+        "n_startup_trials": startup,
+        "independent_sampler": rest,
+        "warn_independent_sampling": False,
+    }
 
 
 def shuffled(points: Sequence[Mapping[str, Any]], seed: int) -> list[dict[str, Any]]:
