@@ -113,7 +113,10 @@ def test_a_trial_too_wide_for_one_pool_runs_in_the_other() -> None:
         ((POOLS, "scaling.pool=choice(l4, h100)"), ["h100"]),
         (("+scaling.pools.x={accelerator_typ: L4}",), ["accelerator_typ"]),
         (("+scaling.pools.x={accelerator_type: L4, use_gpu: false}",), ["pools.x", "use_gpu"]),
-        ((POOLS, "search/scheduler=pbt"), ["scaling.pools", "search.scheduler.kind=pbt", "use search/scheduler=asha"]),
+        (
+            (POOLS, "search/scheduler=pbt"),
+            ["scaling.pools", "search.scheduler.kind=pbt", "use search/scheduler=auto, asha or none"],
+        ),
         ((POOLS, "scaling.evaluation_pool=cpus"), ["evaluation_pool=cpus", "no such pool"]),
         (("scaling.evaluation_pool=cpu",), ["evaluation_pool=cpu", "scaling.pools has none"]),
         ((f"+{CPUS}", "scaling.evaluation_pool=cpu"), ["evaluation_pool=cpu", "add one to scaling.pools"]),
