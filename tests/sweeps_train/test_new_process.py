@@ -16,6 +16,7 @@ import psutil, torch
 from sweeps_train.config import TRAINING_CONFIG
 from sweeps_train.loop import train
 from sweeps_train.memory.allocator import keep_freed_memory
+from sweeps_train.workers.process_state import process_state_restored
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -43,18 +44,19 @@ for run in (main, in_another_thread):  # each in a process as it is when all has
         os._exit(0)
     os.wait()
 
-train(
-    TRAINING_CONFIG.validate_python({
-        "task": {"kind": "image_classification"},
-        "model": {"kind": "conv_net"},
-        "data": {"kind": "digits"},
-        "train": {"max_steps": 2, "eval_every": 1},
-        "strategy": {"kind": "ddp"},
-        "checkpoint": {},
-    }),
-    reporter=None,
-    checkpoint_folder=sys.argv[1],
-)
+with process_state_restored():  # as around a user's function
+    train(
+        TRAINING_CONFIG.validate_python({
+            "task": {"kind": "image_classification"},
+            "model": {"kind": "conv_net"},
+            "data": {"kind": "digits"},
+            "train": {"max_steps": 2, "eval_every": 1},
+            "strategy": {"kind": "ddp"},
+            "checkpoint": {},
+        }),
+        reporter=None,
+        checkpoint_folder=sys.argv[1],
+    )
 slow = ["torch._dynamo", "torch.distributed.tensor", "sympy", "sklearn", "scipy", "pandas"]
 slow += ["transformers", "peft", "datasets", "ray"]
 print(json.dumps([name for name in slow if name in sys.modules]))

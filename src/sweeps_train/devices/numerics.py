@@ -81,13 +81,19 @@ def algorithms_restored() -> Iterator[None]:
     """Restore torch's settings for deterministic algorithms, cuDNN benchmarking and kernels of attention after a
     ``with`` block."""
     cudnn = torch.backends.cudnn
-    algorithms = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    algorithms = _deterministic_algorithms()
     kernels = cudnn.deterministic, cudnn.benchmark
     attention = [(enable, is_enabled()) for enable, is_enabled in _ATTENTION]
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(algorithms[0], warn_only=algorithms[1])
+        if _deterministic_algorithms() != algorithms:
+            torch.use_deterministic_algorithms(algorithms[0], warn_only=algorithms[1])  # imports torch's compiler
         cudnn.deterministic, cudnn.benchmark = kernels
         for enable, was_enabled in attention:
             enable(was_enabled)
+
+
+def _deterministic_algorithms() -> tuple[bool, bool]:
+    """Return whether torch uses deterministic algorithms only, and whether it merely warns of others."""
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
