@@ -28,14 +28,16 @@ class MemoryCleanup:
     """
 
     def __init__(self) -> None:
-        self._usual_mib = 0.0
+        self._usual_mib: float | None = None
         self._measurement = Measurement("memory that trials leave in a worker")
 
     def run(self) -> float:
         """Free the memory that the trial has left; return MiB in use afterwards, NaN if unknown."""
         gc.collect()
         mib = self._used_mib()
-        if mib > self._usual_mib + GROWTH_MIB:
+        if self._usual_mib is None:  # frozen are only libraries, whose search would copy the pages shared by forks
+            self._usual_mib = mib
+        elif mib > self._usual_mib + GROWTH_MIB:
             gc.unfreeze()
             gc.collect()
             mib = self._usual_mib = self._used_mib()

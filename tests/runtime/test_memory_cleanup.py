@@ -21,6 +21,7 @@ from sweeps.runtime.memory_cleanup import MemoryCleanup
 class Cycle:
     def __init__(self, mib: int = 0) -> None:
         self.me = self
+        self.libraries: list[list[int]] = []
         self.content = bytearray(b"x") * (mib * 2**20)
 
 
@@ -42,6 +43,13 @@ def test_a_trial_s_reference_cycles_are_freed_also_once_libraries_are_frozen(mon
     assert left() is None
 
 
+def test_what_was_frozen_before_the_first_trial_is_not_searched_after_it() -> None:
+    library = weakref.ref(Cycle())
+    gc.freeze()
+    MemoryCleanup().run()
+    assert library() is not None
+
+
 def test_a_worker_whose_memory_is_unknown_is_cleaned_up_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> float:
         raise PermissionError("/proc is hidden")
@@ -56,6 +64,7 @@ def test_a_worker_whose_memory_is_unknown_is_cleaned_up_all_the_same(monkeypatch
 def test_garbage_that_was_frozen_is_freed_when_memory_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = MemoryCleanup()
     kept = Cycle()
+    kept.libraries = [[] for _ in range(2 * memory_cleanup.MANY_OBJECTS)]
     left = weakref.ref(kept)
     worker.run()
     del kept
@@ -77,7 +86,6 @@ def test_memory_that_cannot_be_freed_is_told() -> None:
     assert hoard.content
 
 
-@pytest.mark.slow
 def test_memory_in_reserve_is_given_back_to_other_processes_and_the_peak_is_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
