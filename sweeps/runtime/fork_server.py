@@ -42,7 +42,7 @@ MAX_FOLDER = 60
 MAY_DIFFER = ("RAY_", "TUNE_", "MLFLOW_", "SWEEPS_", "SPT_", "PL_", "_MLFLOW_", NVML_CHECK)
 """Prefixes of environment variables that no module reads during its import, and that may thus differ between
 workers."""
-MODULES = ("pandas", "pyarrow", "pydantic", "jsonschema", "sweeps_train.loop")
+MODULES = ("pandas", "pyarrow", "pydantic", "jsonschema", "sweeps_train.loop", "sweeps.compose.composition")
 """Modules that all workers import, and slow ones among Ray's dependencies."""
 TASK_MODULES = {
     "causal_lm": ("torch.distributed.tensor", "transformers.modeling_utils", "sweeps_train.tasks.causal_lm"),
