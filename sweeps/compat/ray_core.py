@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 LISTEN_ON_ALL = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
@@ -118,3 +119,35 @@ def log_instead_of_printing() -> None:
 def _log(data: Any, ignore_prefix: bool) -> None:  # noqa: ARG001 - the signature of the function that it replaces
     for line in data["lines"]:
         logging.getLogger("ray").debug(line)
+
+
+@contextlib.contextmanager
+def defining_actors_before_forks() -> Iterator[None]:
+    """Take the identifiers of classes of actors that are defined inside the block from Python's random numbers.
+
+    Ray's own generator of random identifiers has a state from its first use on, which forks of the process would share.
+    """
+    from ray import actor
+
+    of_ray = actor.ActorClassID
+    actor.ActorClassID = SimpleNamespace(from_random=lambda: of_ray(os.urandom(of_ray.size())))
+    try:
+        yield
+    finally:
+        actor.ActorClassID = of_ray
+
+
+def forks_draw_other_ids() -> bool:
+    """Whether two forks of this process draw different random identifiers of Ray."""
+    import ray
+
+    drawn = []
+    for _ in range(2):
+        reading, writing = os.pipe()
+        if os.fork() == 0:
+            os.write(writing, ray.ObjectID.from_random().binary())
+            os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading, "rb") as told:
+            drawn.append(told.read())
+    return drawn[0] != drawn[1]

@@ -23,7 +23,7 @@ from sweeps.config.cluster import Cluster
 from sweeps.errors import UserError
 from sweeps.runtime.cluster_processes import OwnCluster, cluster_processes
 from sweeps.runtime.environment import chosen_variables, setting_up
-from sweeps.runtime.fork_server import ADDRESS, MAX_FOLDER, MODULES, ForkServer, task_modules
+from sweeps.runtime.fork_server import ADDRESS, MAX_FOLDER, MODULES, RAY_MODULES, ForkServer, task_modules
 from sweeps.runtime.node_resources import label
 
 ROOM_TIMEOUT = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"
@@ -112,7 +112,8 @@ def fork_server(config: SweepConfig) -> contextlib.AbstractContextManager[ForkSe
     is_possible = sys.platform == "linux" and len(tempfile.gettempdir()) <= MAX_FOLDER
     if config.cluster.address != "local" or not is_possible or os.environ.get(ADDRESS) == "":
         return contextlib.nullcontext()
-    return ForkServer((*MODULES, *task_modules(config)), {**worker_environment(config.cluster), **os.environ})
+    environment = {**worker_environment(config.cluster), **os.environ}
+    return ForkServer((*MODULES, *task_modules(config)), RAY_MODULES, environment)
 
 
 def _started_here(start: Callable[[], Any], forks: psutil.Process | None = None) -> Any:

@@ -1,10 +1,10 @@
 """Fork server: a process that imports the modules that all workers of a cluster on this machine need, and forks itself
 for each worker.
 
-A worker process needs seconds to import torch and the libraries of its task. The fork server does this once for all
-workers, while Ray starts. The script that Ray runs for each worker process (``local_worker_script``) asks for a fork,
-and executes a new Python if it gets none. Ray itself is imported in the forks: its library reads a worker's environment
-variables when it is loaded.
+A worker process needs seconds to import torch, the libraries of its task, and Ray. The fork server does this once for
+all workers, while Ray starts. The script that Ray runs for each worker process (``local_worker_script``) asks for a
+fork, and executes a new Python if it gets none. Ray itself is imported when the first worker asks: its library reads
+the environment variables of workers when it is loaded.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from sweeps.compat.cuda_driver import NVML_CHECK, initialized_gpus
+from sweeps.compat.ray_core import defining_actors_before_forks, forks_draw_other_ids
 
 if TYPE_CHECKING:
     from sweeps.config import SweepConfig
@@ -39,11 +40,15 @@ ADDRESS = "SWEEPS_FORK_SERVER"
 starts no server."""
 MAX_FOLDER = 60
 """Maximum length of the path of the folder for temporary files: a socket's path has at most 107 bytes."""
-MAY_DIFFER = ("RAY_", "TUNE_", "MLFLOW_", "SWEEPS_", "SPT_", "PL_", "_MLFLOW_", NVML_CHECK)
+MAY_DIFFER = ("RAY_JOB_ID", "RAY_RAYLET_PID", "MLFLOW_", "SWEEPS_", "SPT_", "PL_", "_MLFLOW_", NVML_CHECK)
 """Prefixes of environment variables that no module reads during its import, and that may thus differ between
 workers."""
+OF_RAY = ("RAY_", "TUNE_")
+"""Prefixes of those that only the modules of Ray read during their import."""
 MODULES = ("pandas", "pyarrow", "pydantic", "jsonschema", "sweeps_train.loop", "sweeps.compose.composition")
 """Modules that all workers import, and slow ones among Ray's dependencies."""
+RAY_MODULES = ("sweeps.runtime.trainable", "sweeps.runtime.worker_loop", "sweeps.runtime.broker_actor")
+"""Modules that need Ray and most workers import."""
 TASK_MODULES = {
     "causal_lm": ("torch.distributed.tensor", "transformers.modeling_utils", "sweeps_train.tasks.causal_lm"),
     "image_classification": ("sweeps_train.tasks.image_classification",),
@@ -71,13 +76,14 @@ def task_modules(config: SweepConfig) -> tuple[str, ...]:
 class ForkServer:
     """A running fork server of this process, which ends with the context or with this process."""
 
-    def __init__(self, modules: Sequence[str], environment: dict[str, str]) -> None:
+    def __init__(self, modules: Sequence[str], ray_modules: Sequence[str], environment: dict[str, str]) -> None:
         """
         Args:
             modules: Names of the modules to import. Modules that cannot be imported are left to the workers.
+            ray_modules: Names of the modules to import when the first worker asks, and all its environment is known.
             environment: Environment variables of the worker processes, as far as known.
         """
-        self._modules, self._environment = modules, environment
+        self._modules, self._ray_modules, self._environment = modules, ray_modules, environment
 
     def __enter__(self) -> Self:
         self._folder = tempfile.TemporaryDirectory(prefix="sweeps-forks-", ignore_cleanup_errors=True)
@@ -86,7 +92,10 @@ class ForkServer:
             listening.bind(self.address)
             listening.listen()
             self.process = subprocess.Popen(
-                [sys.executable, "-c", START, str(listening.fileno()), *self._modules],
+                [
+                    *(sys.executable, "-c", START, str(listening.fileno())),
+                    *(",".join(modules) for modules in (self._modules, self._ray_modules)),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -135,10 +144,20 @@ class Request:
             raise ValueError(f"invalid request: {error}") from None
         return cls(command, environment, folder, (soft, hard), oom_score, [*files])
 
-    def has_environment(self, environment: Mapping[str, str]) -> bool:
-        """Whether the worker's environment equals this process's, in which the modules were imported."""
-        names = (name for name in {*environment, *self.environment} if not name.startswith(MAY_DIFFER))
+    def has_environment(self, environment: Mapping[str, str], may_differ: tuple[str, ...]) -> bool:
+        """Whether the worker's environment equals this process's, in which the modules were imported.
+
+        Args:
+            environment: The environment of this process.
+            may_differ: Prefixes of the variables that may have another value.
+        """
+        names = (name for name in {*environment, *self.environment} if not name.startswith(may_differ))
         return all(environment.get(name) == self.environment.get(name) for name in names)
+
+    def set_environment(self) -> None:
+        """Give this process the worker's environment variables."""
+        os.environ.clear()
+        os.environ.update(self.environment)
 
     def become_worker(self) -> None:
         """Turn this forked process into the worker, and run it."""
@@ -150,8 +169,7 @@ class Request:
         resource.setrlimit(resource.RLIMIT_NOFILE, self.max_files)
         with contextlib.suppress(OSError):  # to lower it needs rights
             Path("/proc/self/oom_score_adj").write_text(self.oom_score, encoding="ascii")
-        os.environ.clear()
-        os.environ.update(self.environment)
+        self.set_environment()
         os.chdir(self.folder)
         if "numpy" in sys.modules:  # else all forks would draw the same random numbers
             importlib.import_module("numpy").random.seed()
@@ -162,9 +180,9 @@ class Request:
         runpy.run_path(sys.argv[0], run_name="__main__")
 
 
-def serve(listening: socket.socket, modules: Sequence[str]) -> Request:
+def serve(listening: socket.socket, modules: Sequence[str], ray_modules: Sequence[str]) -> Request:
     """Import the modules, and fork for each request until standard input ends. Returns only in the forks."""
-    own, left = dict(os.environ), deque(modules)
+    own, may_differ, left = dict(os.environ), MAY_DIFFER + OF_RAY, deque(modules)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
     asks: list[int] = [listening.fileno(), 0]
     while 0 not in (ready := select.select(asks, [], [], 0 if left else None)[0]):
@@ -172,8 +190,13 @@ def serve(listening: socket.socket, modules: Sequence[str]) -> Request:
             with contextlib.suppress(OSError, ValueError), listening.accept()[0] as connected:
                 connected.settimeout(SAID_WITHIN_S)
                 request = Request.read(connected)
+                is_like = request.has_environment(own, may_differ)
+                if is_like and may_differ is not MAY_DIFFER:
+                    request.set_environment()
+                    own, may_differ = dict(os.environ), MAY_DIFFER
+                    _import_ray(ray_modules)
                 try:
-                    is_fork = request.has_environment(own) and os.fork() == 0
+                    is_fork = is_like and os.fork() == 0
                 except OSError:  # no memory
                     is_fork = False
                 if is_fork:
@@ -185,8 +208,7 @@ def serve(listening: socket.socket, modules: Sequence[str]) -> Request:
         elif left:
             _import(left.popleft())
             if not left:
-                gc.collect()
-                gc.freeze()  # a collection in a fork would copy the pages of all that was imported
+                _freeze()
     shutil.rmtree(Path(listening.getsockname()).parent, ignore_errors=True)  # the driver may have been killed
     os._exit(0)
 
@@ -213,7 +235,22 @@ def _import(name: str) -> None:
         os._exit(1)  # a fork could not use them
 
 
+def _import_ray(modules: Sequence[str]) -> None:
+    with defining_actors_before_forks():
+        for name in modules:
+            _import(name)
+    if modules and not forks_draw_other_ids():
+        os._exit(1)  # Ray would confuse their objects
+    _freeze()
+
+
+def _freeze() -> None:
+    gc.collect()
+    gc.freeze()  # a collection in a fork would copy the pages of all that was imported
+
+
 def main() -> None:
     """Serve requests, and run the worker in each fork."""
     os.environ.setdefault(NVML_CHECK, "1")  # an import that asks for GPUs does not initialise them
-    serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]).become_worker()
+    modules, ray_modules = ([name for name in names.split(",") if name] for names in sys.argv[2:])
+    serve(socket.socket(fileno=int(sys.argv[1])), modules, ray_modules).become_worker()

@@ -21,7 +21,7 @@ from waiting import wait_until
 
 from sweeps.runtime import local_worker_script
 from sweeps.runtime.cluster import fork_server
-from sweeps.runtime.fork_server import ADDRESS, ForkServer
+from sweeps.runtime.fork_server import ADDRESS, RAY_MODULES, ForkServer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are made on Linux only")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
@@ -29,9 +29,9 @@ TELLS = """
 import json, os, sys
 told = {"parent": os.getppid(), "group": os.getpgid(0) == os.getpid(), "has numpy": "numpy" in sys.modules}
 import numpy, time
-told |= {"draws": numpy.random.random(), "arguments": sys.argv[1:], "asked": os.environ.get("RAY_ASKED")}
+told |= {"draws": numpy.random.random(), "arguments": sys.argv[1:], "asked": os.environ.get("MLFLOW_ASKED")}
 print(json.dumps(told | {"folder": os.getcwd(), "beside": sys.path[0], "name": __name__}), flush=True)
-time.sleep(float(os.environ.get("RAY_SLEEPS", "0")))
+time.sleep(float(os.environ.get("MLFLOW_SLEEPS", "0")))
 """
 
 
@@ -46,7 +46,7 @@ def worker(tmp_path: Path) -> Path:
 @contextmanager
 def running() -> Iterator[ForkServer]:
     """A running fork server that imports numpy."""
-    with ForkServer(["numpy"], ENVIRONMENT) as forks:
+    with ForkServer(["numpy"], [], ENVIRONMENT) as forks:
         maps = Path(f"/proc/{forks.process.pid}/maps")
         wait_until(lambda: "numpy" in maps.read_text(encoding="utf-8"))  # it answers when the import has ended
         yield forks
@@ -75,7 +75,7 @@ def told(forks: ForkServer, worker: Path, **variables: str) -> dict[str, Any]:
 def test_a_worker_is_a_fork_that_has_the_imports_and_all_that_its_own_python_would_have(
     forks: ForkServer, worker: Path
 ) -> None:
-    answer = told(forks, worker, RAY_ASKED="yes")
+    answer = told(forks, worker, MLFLOW_ASKED="yes")
     assert answer.pop("parent") == forks.process.pid
     assert 0 <= answer.pop("draws") < 1
     assert answer == {
@@ -122,7 +122,7 @@ def test_the_measurements_of_a_fork_are_its_own(worker: Path) -> None:
         "print(json.dumps(system_metrics(torch.device('cpu'))))",
         encoding="utf-8",
     )
-    with ForkServer(["sweeps_train.devices.system"], ENVIRONMENT) as forks:
+    with ForkServer(["sweeps_train.devices.system"], [], ENVIRONMENT) as forks:
         wait_until(lambda: "libtorch_python" in Path(f"/proc/{forks.process.pid}/maps").read_text(encoding="utf-8"))
         measured = told(forks, worker)
         (memory,) = (each.memory_info().rss for each in [psutil.Process(forks.process.pid)])
@@ -133,7 +133,7 @@ def test_the_measurements_of_a_fork_are_its_own(worker: Path) -> None:
 def test_modules_of_the_working_folder_are_none_of_the_servers(worker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (worker.parent / "calendar.py").write_text("raise SystemExit(3)", encoding="utf-8")
     monkeypatch.chdir(worker.parent)
-    with ForkServer(["calendar"], ENVIRONMENT) as forks:
+    with ForkServer(["calendar"], [], ENVIRONMENT) as forks:
         assert told(forks, worker)["parent"] == forks.process.pid
 
 
@@ -157,9 +157,32 @@ def test_a_worker_with_another_environment_imports_everything_itself(forks: Fork
     assert not answer["has numpy"]
 
 
+def test_a_worker_with_another_setting_of_ray_imports_everything_itself(worker: Path) -> None:
+    with running() as forks:
+        assert told(forks, worker, RAY_DEDUP_LOGS="0", RAY_JOB_ID="01000000")["parent"] == forks.process.pid
+        assert told(forks, worker, RAY_DEDUP_LOGS="0", RAY_JOB_ID="02000000")["parent"] == forks.process.pid
+        assert told(forks, worker, RAY_DEDUP_LOGS="1")["parent"] == os.getpid()
+
+
+def test_forks_have_ray_with_the_settings_of_the_first_and_random_identifiers_of_their_own(worker: Path) -> None:
+    worker.write_text(
+        "import json, os, sys\n"
+        "has_ray = 'sweeps.runtime.trainable' in sys.modules\n"
+        "import ray\n"
+        "from ray._private.ray_constants import RAY_DEDUP_LOGS\n"
+        "told = {'parent': os.getppid(), 'has ray': has_ray, 'settings': RAY_DEDUP_LOGS}\n"
+        "print(json.dumps(told | {'id': ray.ObjectID.from_random().hex()}))",
+        encoding="utf-8",
+    )
+    with ForkServer([], RAY_MODULES, ENVIRONMENT) as forks:
+        first, second = (told(forks, worker, RAY_DEDUP_LOGS="0") for _ in range(2))
+    assert first.pop("id") != second.pop("id")
+    assert first == second == {"parent": forks.process.pid, "has ray": True, "settings": False}
+
+
 def test_workers_start_without_the_server_and_forks_outlive_it(worker: Path) -> None:
     with running() as forks:
-        first = start(forks, worker, RAY_SLEEPS="60")
+        first = start(forks, worker, MLFLOW_SLEEPS="60")
         assert first.stdout is not None
         assert json.loads(first.stdout.readline())["parent"] == forks.process.pid
         (fork,) = psutil.Process(forks.process.pid).children()
@@ -191,7 +214,7 @@ def test_a_script_that_waits_too_long_runs_its_own_python_and_its_fork_ends(
 def test_the_server_ends_with_its_driver(worker: Path) -> None:
     driver = (
         "from sweeps.runtime.fork_server import ForkServer; import os, time\n"
-        "with ForkServer([], dict(os.environ)) as forks:\n"
+        "with ForkServer([], [], dict(os.environ)) as forks:\n"
         "    print(forks.process.pid, forks.address, flush=True)\n"
         "    time.sleep(60)"
     )
@@ -224,4 +247,4 @@ def test_a_sweep_has_one_for_its_task_where_it_starts_ray_and_there_can_and_shal
         assert (forks is not None) == has_one
         if forks is not None:
             command = psutil.Process(forks.process.pid).cmdline
-            wait_until(lambda: "sweeps_train.tasks.image_classification" in command())
+            wait_until(lambda: "sweeps_train.tasks.image_classification" in " ".join(command()))
