@@ -127,14 +127,14 @@ def defining_actors_before_forks() -> Iterator[None]:
 
     Ray's own generator of random identifiers has a state from its first use on, which forks of the process would share.
     """
-    from ray import actor
+    import ray
 
-    of_ray = actor.ActorClassID
-    actor.ActorClassID = SimpleNamespace(from_random=lambda: of_ray(os.urandom(of_ray.size())))
+    module: Any = ray.actor
+    module.ActorClassID = SimpleNamespace(from_random=lambda: ray.ActorClassID(os.urandom(ray.ActorClassID.size())))
     try:
         yield
     finally:
-        actor.ActorClassID = of_ray
+        module.ActorClassID = ray.ActorClassID
 
 
 def forks_draw_other_ids() -> bool:

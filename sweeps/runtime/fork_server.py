@@ -182,7 +182,8 @@ class Request:
 
 def serve(listening: socket.socket, modules: Sequence[str], ray_modules: Sequence[str]) -> Request:
     """Import the modules, and fork for each request until standard input ends. Returns only in the forks."""
-    own, may_differ, left = dict(os.environ), MAY_DIFFER + OF_RAY, deque(modules)
+    own, left = dict(os.environ), deque(modules)
+    may_differ: tuple[str, ...] = MAY_DIFFER + OF_RAY
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
     asks: list[int] = [listening.fileno(), 0]
     while 0 not in (ready := select.select(asks, [], [], 0 if left else None)[0]):
