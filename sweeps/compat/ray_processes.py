@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Literal
@@ -105,7 +106,10 @@ def told(state: IdleState, node_id: str) -> int:
 def _imports_key() -> str:
     import ray
 
-    return f"{IMPORTS}-{ray.get_runtime_context().get_job_id()}"
+    job = ray.get_runtime_context().get_job_id()
+    if job == ray.JobID.nil().hex():  # a fork knows its job only when it is used
+        job = os.environ["RAY_JOB_ID"]
+    return f"{IMPORTS}-{job}"
 
 
 def _generated(name: str) -> ModuleType:

@@ -40,9 +40,9 @@ ADDRESS = "SWEEPS_FORK_SERVER"
 starts no server."""
 MAX_FOLDER = 60
 """Maximum length of the path of the folder for temporary files: a socket's path has at most 107 bytes."""
-MAY_DIFFER = ("RAY_JOB_ID", "RAY_RAYLET_PID", "MLFLOW_", "SWEEPS_", "SPT_", "PL_", "_MLFLOW_", NVML_CHECK)
-"""Prefixes of environment variables that no module reads during its import, and that may thus differ between
-workers."""
+MAY_DIFFER = ("RAY_JOB_ID", "MLFLOW_", "SWEEPS_", "SPT_", "PL_", "_MLFLOW_", NVML_CHECK)
+"""Prefixes of environment variables that no module reads during its import, and that may thus differ between workers;
+and the job, which a worker that was started before it also learns when it is used."""
 OF_RAY = ("RAY_", "TUNE_")
 """Prefixes of those that only the modules of Ray read during their import."""
 MODULES = ("pandas", "pyarrow", "pydantic", "jsonschema", "sweeps_train.loop", "sweeps.compose.composition")
@@ -193,9 +193,8 @@ def serve(listening: socket.socket, modules: Sequence[str], ray_modules: Sequenc
                 request = Request.read(connected)
                 is_like = request.has_environment(own, may_differ)
                 if is_like and may_differ is not MAY_DIFFER:
-                    request.set_environment()
-                    own, may_differ = dict(os.environ), MAY_DIFFER
-                    _import_ray(ray_modules)
+                    own, may_differ = request.environment, MAY_DIFFER
+                    _import_ray(ray_modules, request)
                 try:
                     is_fork = is_like and os.fork() == 0
                 except OSError:  # no memory
@@ -236,7 +235,9 @@ def _import(name: str) -> None:
         os._exit(1)  # a fork could not use them
 
 
-def _import_ray(modules: Sequence[str]) -> None:
+def _import_ray(modules: Sequence[str], request: Request) -> None:
+    request.set_environment()
+    os.environ.setdefault(NVML_CHECK, "1")
     with defining_actors_before_forks():
         for name in modules:
             _import(name)

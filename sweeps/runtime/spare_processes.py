@@ -133,7 +133,6 @@ class _Idle:
     was_spare = False
     tried: ClassVar[set[str]] = set()
     """Modules whose import was started."""
-    sets_nvml_check = NVML_CHECK not in os.environ
 
 
 def import_when_idle() -> None:
@@ -165,12 +164,13 @@ def _import_when_idle() -> None:
 
 def _import(name: str) -> None:
     _Idle.tried.add(name)
+    is_set = NVML_CHECK in os.environ
     os.environ.setdefault(NVML_CHECK, "1")
     try:
         with contextlib.suppress(Exception):  # some names are not modules with a file
             importlib.import_module(name)
     finally:
-        if _Idle.sets_nvml_check:
+        if not is_set:
             os.environ.pop(NVML_CHECK, None)
 
 
