@@ -84,7 +84,7 @@ class StoredTrial:
         self.steps: set[str] = set()
         """Names of the checkpoints that are in the store, ``step-00000020``."""
         self._queue: queue.Queue[tuple[Path, Callable[[str], None]]] = queue.Queue()
-        self._error: OSError | None = None
+        self._error: Exception | None = None
         self._thread = threading.Thread(target=self._follow, name="checkpoint-upload", daemon=True)
 
     def restore(self) -> None:
@@ -124,7 +124,12 @@ class StoredTrial:
             checkpoint: Folder of the checkpoint, or a folder in it.
             saved: Called on another thread with the URI of ``checkpoint`` when it is in the store. Not called for a
                 checkpoint that the training removes before the upload, because it has better ones.
+
+        Raises:
+            OSError: The store did not accept an earlier checkpoint.
         """
+        if self._error is not None:  # not hours later, at the end of the training
+            raise self._error
         if not self._thread.is_alive():
             self._thread.start()
         self._queue.put((checkpoint, saved))
@@ -164,7 +169,7 @@ class StoredTrial:
                 if not failed:
                     self._withdraw_superseded()
             self._upload_log()
-        except OSError:
+        except Exception:
             if not failed:
                 raise
             logger.exception("the last files of trial %s are not in the store", self._assignment.trial)
@@ -177,7 +182,7 @@ class StoredTrial:
             checkpoint, saved = self._queue.get()
             try:
                 self._upload(checkpoint, saved)
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - raised by `wait`; stores of fsspec have errors of their own
                 self._error = error
             finally:
                 self._queue.task_done()

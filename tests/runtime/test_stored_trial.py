@@ -45,6 +45,15 @@ def stored(trial: StoredTrial) -> list[int]:
     return [int(name.removeprefix("step-")) for name in names]
 
 
+def restore(trial: StoredTrial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Restore as the first worker of a node."""
+    names = committed(ObjectStore(trial._assignment.checkpoint_folder).names())
+    monkeypatch.setattr("ray.train.get_context", lambda: SimpleNamespace(get_local_rank=lambda: 0))
+    monkeypatch.setattr("ray.train.collective.barrier", lambda: None)
+    monkeypatch.setattr("ray.train.collective.broadcast_from_rank_zero", lambda value: names)
+    trial.restore()
+
+
 def test_a_checkpoint_stays_in_the_store_until_the_one_that_replaces_it_is_there(
     trial: StoredTrial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,10 +131,21 @@ def test_checkpoints_that_the_node_of_a_killed_attempt_still_has_are_not_brought
         bring(store, folder)
 
     monkeypatch.setattr(stored_trial, "fetch", counted)
-    monkeypatch.setattr("ray.train.get_context", lambda: SimpleNamespace(get_local_rank=lambda: 0))
-    monkeypatch.setattr("ray.train.collective.barrier", lambda: None)
-    monkeypatch.setattr("ray.train.collective.broadcast_from_rank_zero", lambda value: value)
-    trial.restore()
+    restore(trial, monkeypatch)
     assert brought == ["step-00000002"], "it is cut off"
     assert sorted(path.name for path in trial.folder.iterdir()) == ["step-00000002", "step-00000004"]
     assert (trial.folder / "step-00000002" / "weights").read_text() == "weights of step 2"
+
+
+def test_any_error_of_a_store_reaches_the_training_and_not_only_those_of_files(
+    trial: StoredTrial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(store: ObjectStore, folder: Path) -> None:
+        raise RuntimeError("503 Server Busy")
+
+    monkeypatch.setattr(stored_trial, "commit", refuse)
+    trial.save(save(trial, 1), lambda uri: None)
+    with pytest.raises(RuntimeError, match="503 Server Busy"):
+        trial.wait()
+    with pytest.raises(RuntimeError, match="503 Server Busy"):
+        trial.save(save(trial, 2), lambda uri: None)
