@@ -83,6 +83,8 @@ class StoredTrial:
         self.log_folder = node_copy(assignment.log_folder, node)
         self.steps: set[str] = set()
         """Names of the checkpoints that are in the store, ``step-00000020``."""
+        self._is_first_on_node = False
+        """Whether this worker downloads and removes the node's copy of the checkpoints."""
         self._queue: queue.Queue[tuple[Path, Callable[[str], None]]] = queue.Queue()
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._follow, name="checkpoint-upload", daemon=True)
@@ -98,7 +100,8 @@ class StoredTrial:
 
         names = [name for name in committed(self._store.names()) if "/" not in name] if self._rank == 0 else None
         names = broadcast_from_rank_zero(names)
-        if get_context().get_local_rank() == 0:
+        self._is_first_on_node = get_context().get_local_rank() == 0
+        if self._is_first_on_node:
             self.folder.mkdir(parents=True, exist_ok=True)
             for left in self.folder.iterdir():  # of an attempt that was killed
                 if left.name not in names:
@@ -174,7 +177,7 @@ class StoredTrial:
                 raise
             logger.exception("the last files of trial %s are not in the store", self._assignment.trial)
         (self.log_folder / log_name(self._rank)).unlink(missing_ok=True)
-        if self._rank == 0:
+        if self._is_first_on_node:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _follow(self) -> None:

@@ -137,6 +137,19 @@ def test_checkpoints_that_the_node_of_a_killed_attempt_still_has_are_not_brought
     assert (trial.folder / "step-00000002" / "weights").read_text() == "weights of step 2"
 
 
+def test_a_node_without_the_main_worker_keeps_no_checkpoints_after_the_trial(
+    trial: StoredTrial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = save(trial, 2)
+    commit(ObjectStore(trial._assignment.checkpoint_folder) / saved.name, saved)
+    other = StoredTrial(trial._assignment, rank=1)
+    restore(other, monkeypatch)
+    assert saved.is_dir()
+    other.close(failed=False)
+    assert not other.folder.exists()
+    assert stored(trial) == [2]
+
+
 def test_any_error_of_a_store_reaches_the_training_and_not_only_those_of_files(
     trial: StoredTrial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
