@@ -214,8 +214,9 @@ class StoredTrial:
                 if held is not None:
                     release(held)
         saved(self.uri(checkpoint))
-        self._withdraw_superseded()
-        self._upload_log()
+        with contextlib.suppress(OSError):  # repeated with the next checkpoint, and at the end
+            self._withdraw_superseded()
+            self._upload_log()
 
     def _upload_report_log(self) -> None:
         if (self.folder / REPORT_LOG_FILE).exists():

@@ -12,7 +12,7 @@ import pytest
 
 from sweeps.runtime import stored_trial
 from sweeps.runtime.stored_trial import StoredTrial
-from sweeps.storage.committed_folder import commit, committed
+from sweeps.storage.committed_folder import commit, committed, withdraw
 from sweeps.storage.object_store import ObjectStore
 from sweeps_train.checkpoints.integrity import seal
 
@@ -148,6 +148,26 @@ def test_a_node_without_the_main_worker_keeps_no_checkpoints_after_the_trial(
     other.close(failed=False)
     assert not other.folder.exists()
     assert stored(trial) == [2]
+
+
+def test_a_removal_that_the_store_refuses_is_repeated_with_the_next_checkpoint(
+    trial: StoredTrial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[ObjectStore] = []
+
+    def refuse_once(store: ObjectStore) -> None:
+        if not refused:
+            refused.append(store)
+            raise OSError("503: slow down")
+        withdraw(store)
+
+    monkeypatch.setattr(stored_trial, "withdraw", refuse_once)
+    for step in (1, 2, 3, 4):
+        trial.save(save(trial, step), lambda uri: None)
+        trial.wait()
+        shutil.rmtree(trial.folder / f"step-{step - 1:08d}", ignore_errors=True)
+    assert refused
+    assert stored(trial) == [3, 4]
 
 
 def test_any_error_of_a_store_reaches_the_training_and_not_only_those_of_files(
