@@ -185,7 +185,7 @@ class StoredTrial:
             checkpoint, saved = self._queue.get()
             try:
                 self._upload(checkpoint, saved)
-            except Exception as error:  # noqa: BLE001 - raised by `wait`; stores of fsspec have errors of their own
+            except Exception as error:  # noqa: BLE001 - raised by `wait`
                 self._error = error
             finally:
                 self._queue.task_done()
@@ -205,7 +205,7 @@ class StoredTrial:
                     commit(self._store / step, source)
                     self.steps.add(step)
                 is_there = True
-            except OSError as error:
+            except Exception as error:
                 if time.monotonic() > deadline:
                     raise
                 logger.warning("checkpoint %s is not in the store: %s; it is tried again", step, error)
@@ -214,7 +214,7 @@ class StoredTrial:
                 if held is not None:
                     release(held)
         saved(self.uri(checkpoint))
-        with contextlib.suppress(OSError):  # repeated with the next checkpoint, and at the end
+        with contextlib.suppress(Exception):  # repeated with the next checkpoint, and at the end
             self._withdraw_superseded()
             self._upload_log()
 

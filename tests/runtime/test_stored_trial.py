@@ -170,13 +170,31 @@ def test_a_removal_that_the_store_refuses_is_repeated_with_the_next_checkpoint(
     assert stored(trial) == [3, 4]
 
 
-def test_any_error_of_a_store_reaches_the_training_and_not_only_those_of_files(
+def test_an_upload_is_tried_again_after_any_error_of_a_store_and_not_only_those_of_files(
     trial: StoredTrial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    refused: list[Path] = []
+
+    def refuse_once(store: ObjectStore, folder: Path) -> None:
+        if not refused:
+            refused.append(folder)
+            raise RuntimeError("503 Server Busy")
+        commit(store, folder)
+
+    monkeypatch.setattr(stored_trial, "commit", refuse_once)
+    monkeypatch.setattr(stored_trial, "AGAIN_AFTER_S", 0.0)
+    trial.save(save(trial, 1), lambda uri: None)
+    trial.wait()
+    assert refused
+    assert stored(trial) == [1]
+
+
+def test_the_last_error_of_an_upload_reaches_the_training(trial: StoredTrial, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(store: ObjectStore, folder: Path) -> None:
         raise RuntimeError("503 Server Busy")
 
     monkeypatch.setattr(stored_trial, "commit", refuse)
+    monkeypatch.setattr(stored_trial, "UPLOADED_WITHIN_S", 0.0)
     trial.save(save(trial, 1), lambda uri: None)
     with pytest.raises(RuntimeError, match="503 Server Busy"):
         trial.wait()
