@@ -45,8 +45,8 @@ def calendar_events(cron: str, timezone: str) -> list[str]:
     time = f"{_listed(hour, 0, 23, (), 2)}:{_listed(minute, 0, 59, (), 2)}:00 {timezone}"
     months, days = _listed(month, 1, 12, MONTHS, 2), _listed(day, 1, 31, (), 2)
     weekdays = _weekdays(weekday)
-    if weekdays and not day.startswith("*") and not weekday.startswith("*"):  # cron(8): either of them
-        return [f"*-{months}-{days} {time}", f"{weekdays} *-{months}-* {time}"]
+    if not day.startswith("*") and not weekday.startswith("*"):  # cron(8): either of them
+        return [f"*-{months}-{days} {time}", f"{weekdays} *-{months}-* {time}".strip()]
     return [f"{weekdays} *-{months}-{days} {time}".strip()]
 
 

@@ -88,7 +88,7 @@ def submit(job: RayJob) -> None:
                 runtime_env={"working_dir": str(archive)},
                 metadata={"sweep": job.submission.name},
             )
-        except (AuthenticationError, ConnectionError, RuntimeError, ValueError) as error:
+        except (AuthenticationError, OSError, RuntimeError, ValueError) as error:
             reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
             raise UserError(
                 f"cluster.address={job.address}: its job server does not accept the job ({reason}); the cluster must "

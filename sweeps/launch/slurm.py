@@ -122,7 +122,7 @@ def _directives(submission: Submission, slurm: Slurm, cpus: int | None, folder: 
     name = slurm.job_name or (submission.conf if slurm.singleton else submission.name)
     values = {
         "job-name": name,
-        "output": folder / "slurm.log",
+        "output": str(folder / "slurm.log").replace("%", "%%"),
         "open-mode": "append",
         "partition": slurm.partition,
         "account": slurm.account,

@@ -73,7 +73,8 @@ class BoundedFile:
         tail = os.pread(self._file, TAIL, self._size - TAIL)
         tail = tail[tail.find(b"\n", 0, TAIL // 16) + 1 :]
         left_out = earlier + self._size - len(tail) - between
-        new = self._path.parent.with_name(f".{self._path.name}.new")  # not in the folder of logs
+        folder = self._path.parent
+        new = folder.with_name(f".{folder.name}-{self._path.name}.new")  # not in the folder of logs
         line = f"[sweeps: {left_out:,} bytes are left out here]\n".encode()
         new.write_bytes(head + (b"" if head.endswith(b"\n") else b"\n") + line + tail)
         new.replace(self._path)

@@ -83,8 +83,10 @@ class StoredTrial:
         self.log_folder = node_copy(assignment.log_folder, node)
         self.steps: set[str] = set()
         """Names of the checkpoints that are in the store, ``step-00000020``."""
+        self._is_first_on_node = False
+        """Whether this worker downloads and removes the node's copy of the checkpoints."""
         self._queue: queue.Queue[tuple[Path, Callable[[str], None]]] = queue.Queue()
-        self._error: OSError | None = None
+        self._error: Exception | None = None
         self._thread = threading.Thread(target=self._follow, name="checkpoint-upload", daemon=True)
 
     def restore(self) -> None:
@@ -98,7 +100,8 @@ class StoredTrial:
 
         names = [name for name in committed(self._store.names()) if "/" not in name] if self._rank == 0 else None
         names = broadcast_from_rank_zero(names)
-        if get_context().get_local_rank() == 0:
+        self._is_first_on_node = get_context().get_local_rank() == 0
+        if self._is_first_on_node:
             self.folder.mkdir(parents=True, exist_ok=True)
             for left in self.folder.iterdir():  # of an attempt that was killed
                 if left.name not in names:
@@ -124,7 +127,12 @@ class StoredTrial:
             checkpoint: Folder of the checkpoint, or a folder in it.
             saved: Called on another thread with the URI of ``checkpoint`` when it is in the store. Not called for a
                 checkpoint that the training removes before the upload, because it has better ones.
+
+        Raises:
+            OSError: The store did not accept an earlier checkpoint.
         """
+        if self._error is not None:  # not hours later, at the end of the training
+            raise self._error
         if not self._thread.is_alive():
             self._thread.start()
         self._queue.put((checkpoint, saved))
@@ -164,12 +172,12 @@ class StoredTrial:
                 if not failed:
                     self._withdraw_superseded()
             self._upload_log()
-        except OSError:
+        except Exception:
             if not failed:
                 raise
             logger.exception("the last files of trial %s are not in the store", self._assignment.trial)
         (self.log_folder / log_name(self._rank)).unlink(missing_ok=True)
-        if self._rank == 0:
+        if self._is_first_on_node:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _follow(self) -> None:
@@ -177,7 +185,7 @@ class StoredTrial:
             checkpoint, saved = self._queue.get()
             try:
                 self._upload(checkpoint, saved)
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - raised by `wait`
                 self._error = error
             finally:
                 self._queue.task_done()
@@ -197,7 +205,7 @@ class StoredTrial:
                     commit(self._store / step, source)
                     self.steps.add(step)
                 is_there = True
-            except OSError as error:
+            except Exception as error:
                 if time.monotonic() > deadline:
                     raise
                 logger.warning("checkpoint %s is not in the store: %s; it is tried again", step, error)
@@ -206,8 +214,9 @@ class StoredTrial:
                 if held is not None:
                     release(held)
         saved(self.uri(checkpoint))
-        self._withdraw_superseded()
-        self._upload_log()
+        with contextlib.suppress(Exception):  # repeated with the next checkpoint, and at the end
+            self._withdraw_superseded()
+            self._upload_log()
 
     def _upload_report_log(self) -> None:
         if (self.folder / REPORT_LOG_FILE).exists():

@@ -73,6 +73,25 @@ def test_a_second_driver_is_refused_at_once(tmp_path: Path, other: subprocess.Po
         pass
 
 
+def test_a_driver_sends_heartbeats_again_after_any_error_of_its_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, errors = ObjectStore(f"file://{tmp_path}/store/mine"), [RuntimeError("503"), ConnectionError("reset")]
+    with only_driver(tmp_path / "copy", "mine", store=store):
+        with monkeypatch.context() as patched:
+            write = ObjectStore.write
+
+            def refuse(self: ObjectStore, name: str, content: bytes) -> None:
+                if errors:
+                    raise errors.pop(0)
+                write(self, name, content)
+
+            patched.setattr(ObjectStore, "write", refuse)
+            wait_until(lambda: not errors)
+        before = store.read(DRIVER_FILE)
+        wait_until(lambda: store.read(DRIVER_FILE) != before)
+
+
 def test_a_second_driver_on_another_machine_is_refused_by_signs_of_life(
     tmp_path: Path, other: subprocess.Popen[str]
 ) -> None:

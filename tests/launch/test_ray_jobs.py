@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 from mlflow import MlflowClient
 from ray_nodes import RayNodes
 from recording import Server, free_port
@@ -108,6 +109,30 @@ def test_a_wrong_token_is_a_mistake_that_is_named(here: Path, capsys: pytest.Cap
     message = capsys.readouterr().err
     assert "Authentication failed" in message
     assert "RAY_AUTH_TOKEN" in message
+
+
+class ClosedUpload(Refusal):
+    """Job server behind a proxy that closes the connection while the code is uploaded, since it is too large."""
+
+    def do_GET(self) -> None:
+        if self.path != "/api/version":
+            self.send_error(404, "Package gcs://_ray_pkg.zip does not exist.")
+            return
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"ray_version": ray.__version__}).encode())
+
+    def do_PUT(self) -> None:
+        self.close_connection = True
+
+
+def test_an_upload_that_is_cut_off_is_no_failure_of_sweeps(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with HTTPServer(("127.0.0.1", 0), ClosedUpload) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"cluster.address=http://127.0.0.1:{server.server_port}"
+        assert run_command(["submit", "conf=digits", *STORES, "cluster=ray", address, "--to=ray"])[0] == 2
+        server.shutdown()
+    assert f"{address}: its job server does not accept the job (" in capsys.readouterr().err
 
 
 def test_the_address_of_a_dashboard_is_refused_where_a_cluster_is_joined(

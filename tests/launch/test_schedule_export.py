@@ -74,6 +74,7 @@ def test_a_crontab_has_a_line_that_a_shell_understands(my_conf: Path, capsys: py
 
 
 LINES = ["30 20 * * mon-fri", "*/15 2-4 1,15 * *", "0 0 13 * 5", "@weekly", "5/20 * * jan,jul 0", "0 6 * 2-4 7"]
+LINES += ["0 2 1 * 0-6"]
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze: apt-get install systemd")

@@ -51,6 +51,11 @@ def test_a_job_asks_for_what_the_config_says(here: Path) -> None:
     assert "ray symmetric-run" in text
 
 
+def test_the_log_of_a_job_is_where_the_message_says_also_in_a_folder_with_a_percent_sign(here: Path) -> None:
+    """Slurm would write the number of the job for ``%j``."""
+    assert f"--output={here}/5%%jobs/.submitted/mine/slurm.log" in asked(script("output_dir=5%jobs"))
+
+
 def test_a_job_asks_for_the_cpus_of_one_trial_if_the_config_says_nothing() -> None:
     assert "--cpus-per-task=2" in asked(script("scaling.num_workers=2"))
     assert "--cpus-per-task=2" in asked(script("scaling.num_workers=4", "cluster.slurm.nodes=2"))

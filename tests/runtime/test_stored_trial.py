@@ -12,7 +12,7 @@ import pytest
 
 from sweeps.runtime import stored_trial
 from sweeps.runtime.stored_trial import StoredTrial
-from sweeps.storage.committed_folder import commit, committed
+from sweeps.storage.committed_folder import commit, committed, withdraw
 from sweeps.storage.object_store import ObjectStore
 from sweeps_train.checkpoints.integrity import seal
 
@@ -43,6 +43,15 @@ def stored(trial: StoredTrial) -> list[int]:
     """Steps of the complete checkpoints in the store."""
     names = committed(ObjectStore(trial._assignment.checkpoint_folder).names())
     return [int(name.removeprefix("step-")) for name in names]
+
+
+def restore(trial: StoredTrial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Restore as the first worker of a node."""
+    names = committed(ObjectStore(trial._assignment.checkpoint_folder).names())
+    monkeypatch.setattr("ray.train.get_context", lambda: SimpleNamespace(get_local_rank=lambda: 0))
+    monkeypatch.setattr("ray.train.collective.barrier", lambda: None)
+    monkeypatch.setattr("ray.train.collective.broadcast_from_rank_zero", lambda value: names)
+    trial.restore()
 
 
 def test_a_checkpoint_stays_in_the_store_until_the_one_that_replaces_it_is_there(
@@ -122,10 +131,72 @@ def test_checkpoints_that_the_node_of_a_killed_attempt_still_has_are_not_brought
         bring(store, folder)
 
     monkeypatch.setattr(stored_trial, "fetch", counted)
-    monkeypatch.setattr("ray.train.get_context", lambda: SimpleNamespace(get_local_rank=lambda: 0))
-    monkeypatch.setattr("ray.train.collective.barrier", lambda: None)
-    monkeypatch.setattr("ray.train.collective.broadcast_from_rank_zero", lambda value: value)
-    trial.restore()
+    restore(trial, monkeypatch)
     assert brought == ["step-00000002"], "it is cut off"
     assert sorted(path.name for path in trial.folder.iterdir()) == ["step-00000002", "step-00000004"]
     assert (trial.folder / "step-00000002" / "weights").read_text() == "weights of step 2"
+
+
+def test_a_node_without_the_main_worker_keeps_no_checkpoints_after_the_trial(
+    trial: StoredTrial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = save(trial, 2)
+    commit(ObjectStore(trial._assignment.checkpoint_folder) / saved.name, saved)
+    other = StoredTrial(trial._assignment, rank=1)
+    restore(other, monkeypatch)
+    assert saved.is_dir()
+    other.close(failed=False)
+    assert not other.folder.exists()
+    assert stored(trial) == [2]
+
+
+def test_a_removal_that_the_store_refuses_is_repeated_with_the_next_checkpoint(
+    trial: StoredTrial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[ObjectStore] = []
+
+    def refuse_once(store: ObjectStore) -> None:
+        if not refused:
+            refused.append(store)
+            raise OSError("503: slow down")
+        withdraw(store)
+
+    monkeypatch.setattr(stored_trial, "withdraw", refuse_once)
+    for step in (1, 2, 3, 4):
+        trial.save(save(trial, step), lambda uri: None)
+        trial.wait()
+        shutil.rmtree(trial.folder / f"step-{step - 1:08d}", ignore_errors=True)
+    assert refused
+    assert stored(trial) == [3, 4]
+
+
+def test_an_upload_is_tried_again_after_any_error_of_a_store_and_not_only_those_of_files(
+    trial: StoredTrial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[Path] = []
+
+    def refuse_once(store: ObjectStore, folder: Path) -> None:
+        if not refused:
+            refused.append(folder)
+            raise RuntimeError("503 Server Busy")
+        commit(store, folder)
+
+    monkeypatch.setattr(stored_trial, "commit", refuse_once)
+    monkeypatch.setattr(stored_trial, "AGAIN_AFTER_S", 0.0)
+    trial.save(save(trial, 1), lambda uri: None)
+    trial.wait()
+    assert refused
+    assert stored(trial) == [1]
+
+
+def test_the_last_error_of_an_upload_reaches_the_training(trial: StoredTrial, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(store: ObjectStore, folder: Path) -> None:
+        raise RuntimeError("503 Server Busy")
+
+    monkeypatch.setattr(stored_trial, "commit", refuse)
+    monkeypatch.setattr(stored_trial, "UPLOADED_WITHIN_S", 0.0)
+    trial.save(save(trial, 1), lambda uri: None)
+    with pytest.raises(RuntimeError, match="503 Server Busy"):
+        trial.wait()
+    with pytest.raises(RuntimeError, match="503 Server Busy"):
+        trial.save(save(trial, 2), lambda uri: None)

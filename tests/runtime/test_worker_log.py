@@ -164,6 +164,25 @@ def test_a_log_that_was_cut_goes_on_and_counts_all_that_is_left_out(tmp_path: Pa
     assert not list(tmp_path.glob(".*"))
 
 
+def test_logs_in_neighbouring_folders_can_be_cut_at_the_same_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (BoundedFile(str(tmp_path / slot / "worker-0.log")) for slot in ("slot-0000-1", "slot-0001-1"))
+    rename, meanwhile = Path.replace, [b"b" * (LARGEST + 1)]
+
+    def rename_after_the_other(self: Path, target: Path) -> Path:
+        if meanwhile:
+            second.write(meanwhile.pop())
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "replace", rename_after_the_other)
+    first.write(b"a" * (LARGEST + 1))
+    for slot, letter in (("slot-0000-1", b"a"), ("slot-0001-1", b"b")):
+        text = (tmp_path / slot / "worker-0.log").read_bytes()
+        assert set(LEFT_OUT.sub(b"", text).strip(letter)) <= {ord("\n")}
+        assert len(text) < LARGEST
+
+
 def test_a_full_disk_does_not_hold_up_the_worker(small_disk: Callable[[int], Path]) -> None:
     folder = small_disk(200)
     out = ran(

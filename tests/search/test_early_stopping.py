@@ -55,6 +55,13 @@ def test_asha_stops_what_is_worse_than_the_best_of_those_before_it_at_the_same_r
             assert decision in ("DONE", STOP if stops else CONTINUE), (seed, trial, time)
 
 
+def test_asha_compares_trials_at_a_rung_that_is_a_fraction_and_was_rounded_up() -> None:
+    assert 0.1 * 3 > 0.3
+    controller = Controller(Asha("epochs", 0.1, 3, 1, 0, LOSS), "epochs", places=2)
+    better, worse = (controller.add(str(loss), [(0.1, 0.5), (0.3, loss), (0.4, loss)]) for loss in (0.1, 0.2))
+    assert [controller.report(trial) for trial in (better, worse, better, worse)] == [CONTINUE] * 3 + [STOP]
+
+
 def test_asha_stops_a_trial_that_reports_nan_once_it_has_had_its_grace() -> None:
     controller = Controller(Asha("steps", 2, 3, 1, 0, LOSS), "steps", places=2)
     trial = controller.add("a", [(1, math.nan), (2, math.nan), (3, 1.0)])

@@ -93,6 +93,12 @@ def test_hyperband_compares_trials_at_the_rung_itself_also_where_a_negative_powe
     assert controller.report(controller.add("0", [(3, 0.5), (4, 0.5)])) == PAUSE
 
 
+def test_hyperband_compares_trials_at_a_rung_that_is_a_fraction_and_was_rounded_up() -> None:
+    assert 2.7 / 3**2 > 0.3
+    controller = Controller(Hyperband("epochs", 0.3, 2.7, 3.0, LOSS), "epochs", places=1)
+    assert controller.report(controller.add("0", [(0.3, 0.5), (0.4, 0.5)])) == PAUSE
+
+
 @pytest.mark.parametrize(
     ("grace", "eta", "longest", "rungs"),
     [
@@ -274,6 +280,18 @@ def test_no_trial_of_a_population_continues_from_the_state_of_one_that_diverged(
             if isinstance(verdict, Exploit):
                 donors.add(verdict.origin.trial)
     assert donors == {"0003"}
+
+
+def test_a_population_is_compared_after_every_interval_that_is_a_fraction() -> None:
+    assert 0.3 - 0.2 < 0.1
+    decisions, places = DecisionLog(), Places(1)
+    options: dict[str, Any] = {"objectives": LOSS, "population": lambda: 1, "states": KeptStates()}
+    scheduler = PopulationBasedTraining("epochs", 0.1, 0.25, mutation([]), decisions=decisions, **options)
+    trial = CurveTrial("0000", [])
+    scheduler.add(trial, places)
+    for step in range(1, 31):
+        scheduler.report(trial, {"epochs": step / 10, STEP: step, "loss": 0.5}, places)
+    assert decisions.count == 30
 
 
 def test_a_point_that_cannot_be_run_is_not_chosen() -> None:

@@ -9,9 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
+from sweeps.storage import state_mirror
 from sweeps.storage.object_store import ObjectStore
-from sweeps.storage.state_mirror import StateMirror, has_state, refresh
+from sweeps.storage.state_mirror import StateMirror, has_state, newer_files, refresh
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -166,11 +168,12 @@ class Refusing(ObjectStore):
     def __init__(self, uri: str) -> None:
         super().__init__(uri)
         self.refuses = False
+        self.error: Exception = OSError("503: slow down")
 
     def write(self, name: str, content: bytes) -> None:
         if self.refuses and name.endswith(".json"):
             self.refuses = False
-            raise OSError("503: slow down")
+            raise self.error
         super().write(name, content)
 
 
@@ -184,3 +187,16 @@ def test_a_change_whose_manifest_the_store_refused_is_committed_by_the_next_copy
         mirror.copy()
     mirror.close()
     assert elsewhere(store, tmp_path / "there") == {"sweep.json": "{}", "study.log": "one\n"}
+
+
+def test_the_copy_goes_on_after_any_error_of_the_store_and_not_only_those_of_files(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_mirror, "COPY_EVERY_S", 0.01)
+    store = Refusing(f"file://{tmp_path}/bucket/sweeps/first")
+    store.error = RuntimeError("503: slow down")
+    mirror = started(store, folder)
+    store.refuses = True
+    (folder / "study.log").write_text("one\n")
+    wait_until(lambda: newer_files(store, ["study.log"], than="")[1] == {"study.log": b"one\n"})
+    mirror.close()

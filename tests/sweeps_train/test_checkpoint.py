@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
@@ -453,3 +454,25 @@ def test_a_checkpoint_whose_list_of_files_is_missing_or_damaged_is_damaged(tmp_p
     assert len(damages) == 1
     assert "its checkpoint step-00000001 is damaged and was renamed" in damages[0]
     assert (tmp_path / "step-00000001.damaged/model.safetensors").exists()
+
+
+@pytest.mark.parametrize("code", [errno.ESTALE, errno.EMFILE])
+def test_a_checkpoint_that_cannot_be_read_for_a_moment_is_not_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    checkpoint = tmp_path / "step-00000001"
+    checkpoint.mkdir()
+    (checkpoint / "model.safetensors").write_bytes(b"1234")
+    seal(checkpoint)
+    with monkeypatch.context() as patched:
+        opened = Path.open
+
+        def refuse(self: Path, *arguments: Any, **named: Any) -> Any:
+            if self.name == "model.safetensors":
+                raise OSError(code, os.strerror(code), str(self))
+            return opened(self, *arguments, **named)
+
+        patched.setattr(Path, "open", refuse)
+        with pytest.raises(OSError, match=os.strerror(code)):
+            newest_intact(tmp_path)
+    assert newest_intact(tmp_path) == (checkpoint, [])

@@ -176,6 +176,9 @@ def newest_intact(root: Path) -> tuple[Path | None, list[str]]:
 
     Returns:
         The checkpoint, or None; and a description of the damage of each newer one.
+
+    Raises:
+        OSError: A checkpoint cannot be read now, but may be intact.
     """
     damages: list[str] = []
     for path in reversed(complete_checkpoints(root)):

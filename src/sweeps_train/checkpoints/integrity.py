@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -15,6 +16,8 @@ SEAL_FILE = "files.json"
 """File in a checkpoint with size and CRC-32 of every other file, by path."""
 DAMAGED = ".damaged"
 """Suffix of a damaged checkpoint's folder."""
+FOR_A_MOMENT = (errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Errors of the operating system after which a file that could not be read may be intact."""
 BLOCK = 2**20
 FLUSHED_AT_ONCE = 32
 """Maximum number of files that are written to disk at once, each by its own thread, while a checkpoint is sealed."""
@@ -83,6 +86,9 @@ def finish(folder: Path, path: Path, sums: Mapping[str, list[int]] | None = None
 def find_damage(folder: Path) -> str | None:
     """Describe the damage of a sealed folder; None if it is intact.
 
+    Raises:
+        OSError: The folder cannot be read now, but may be intact.
+
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> _ = (folder / "weights").write_bytes(b"1234")
@@ -103,6 +109,8 @@ def find_damage(folder: Path) -> str | None:
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
     except (AttributeError, OSError, TypeError, ValueError) as error:  # flipped bits may leave other valid JSON
+        if isinstance(error, OSError) and error.errno in FOR_A_MOMENT:
+            raise
         return f"it cannot be read ({error})"
     return None
 

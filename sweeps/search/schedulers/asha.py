@@ -12,6 +12,7 @@ import numpy as np
 from sweeps.config.objectives import Objectives
 from sweeps.search.schedulers.decisions import BROKEN, STOPS, STOPS_IF_LONGER, DecisionLog, encoded
 from sweeps.search.schedulers.places import Places
+from sweeps.search.schedulers.rung_positions import has_reached
 from sweeps.search.schedulers.scheduler import Result, ScheduledTrial, Scheduler, Verdict
 from sweeps.texts.wording import amount
 
@@ -38,7 +39,7 @@ class Bracket:
 
     def at(self, reached: float) -> tuple[float, dict[str, float]] | None:
         """Return the furthest rung that was reached, and the rewards there by trial; None before the first."""
-        return next(((rung, rewards) for rung, rewards in self.rungs if rung <= reached), None)
+        return next(((rung, rewards) for rung, rewards in self.rungs if has_reached(reached, rung)), None)
 
     def least(self, rewards: Sequence[float]) -> float:
         """Return the minimum reward within the best 1/eta."""

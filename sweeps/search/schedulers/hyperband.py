@@ -12,6 +12,7 @@ from sweeps.constants import COMPLETED
 from sweeps.search.schedulers.decisions import BROKEN, PAUSES, STOPS, DecisionLog, encoded
 from sweeps.search.schedulers.pausing import PausingScheduler
 from sweeps.search.schedulers.places import Places
+from sweeps.search.schedulers.rung_positions import has_reached
 from sweeps.search.schedulers.scheduler import Choice, Result, ScheduledTrial, Verdict
 from sweeps.texts.wording import amount
 
@@ -46,7 +47,7 @@ class Bracket:
 
     def arrive(self, trial: str, reached: float, value: float) -> Verdict:
         """Add a trial's report; return the decision about the trial."""
-        while trial in self.values and reached >= self.rung():
+        while trial in self.values and has_reached(reached, self.rung()):
             self.values[trial] = value
             if not self.halve():
                 return Verdict.PAUSE
@@ -213,7 +214,7 @@ class Hyperband(PausingScheduler):
         if self._resource not in result or self._objective not in result:
             return Verdict.CONTINUE
         reached, bracket = result[self._resource], self._bracket_of[trial.id]
-        if trial.id not in bracket.values or reached < bracket.rung():
+        if trial.id not in bracket.values or not has_reached(reached, bracket.rung()):
             return Verdict.STOP if trial.id in bracket.losers else Verdict.CONTINUE
         value = self._sign * result[self._objective]
         value = -math.inf if math.isnan(value) else value

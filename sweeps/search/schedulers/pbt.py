@@ -15,6 +15,7 @@ from sweeps.search.schedulers.decisions import DecisionLog, encoded
 from sweeps.search.schedulers.mutation import Mutation
 from sweeps.search.schedulers.pausing import PausingScheduler
 from sweeps.search.schedulers.places import Places
+from sweeps.search.schedulers.rung_positions import has_reached
 from sweeps.search.schedulers.scheduler import Choice, Exploit, Result, ScheduledTrial, Verdict
 
 
@@ -127,7 +128,7 @@ class PopulationBasedTraining(PausingScheduler):
     def report(self, trial: ScheduledTrial, result: Result, places: Places) -> Verdict | Exploit:
         if self._objective not in result or self._resource not in result:
             return Verdict.CONTINUE
-        if result[self._resource] - self._members[trial.id].reached < self._interval:
+        if not has_reached(result[self._resource] - self._members[trial.id].reached, self._interval):
             return Verdict.CONTINUE
         self.compare(trial, result)
         waits = self._is_incomplete() or any(

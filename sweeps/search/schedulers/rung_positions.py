@@ -8,6 +8,12 @@ SAME = 1e-8
 """Relative distance below which two rungs are the same."""
 
 
+def has_reached(amount: float, rung: float) -> bool:
+    """Whether an amount of a resource is at a rung or beyond it. A fraction may be slightly below the rung that it is
+    at, such as 0.3 epochs below 0.1 * 3."""
+    return amount >= rung * (1 - SAME)
+
+
 class Rungs:
     """Rungs at ``grace``, ``grace * eta``, ``grace * eta**2``, ..., in the unit of a resource."""
 
