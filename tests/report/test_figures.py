@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from records import sweep_record, trial_record
 from report_page import Page
 from rich.console import Console
@@ -288,6 +289,23 @@ def test_the_importance_for_being_among_the_best_is_that_of_the_highest_values_w
     for made in (highest, lowest):
         shares = importances(made, 0)["PED-ANOVA"]
         assert shares["decides_best"] > shares["decides_worst"]
+
+
+@pytest.mark.parametrize(("low", "high"), [(1e-5, 1e-1), (1e-12, 1e-7)])
+def test_a_parameter_on_a_logarithmic_scale_is_as_important_as_one_that_changes_the_value_as_much(
+    low: float, high: float
+) -> None:
+    chance = random.Random(0)
+    points = [{"eps": low * (high / low) ** chance.random(), "x": chance.random()} for _ in range(60)]
+    made = searched(points, lambda point: math.log(point["eps"] / low) / math.log(high / low) + point["x"])
+    space = {
+        "eps": {"type": "float", "low": low, "high": high, "log": True},
+        "x": {"type": "float", "low": 0, "high": 1},
+    }
+    found = importances(replace(made, config=yaml.safe_dump({"space": space})), 0)
+    assert {name: shares["eps"] for name, shares in found.items()} == pytest.approx(
+        {"fANOVA": 0.5, "PED-ANOVA": 0.5}, abs=0.1
+    )
 
 
 def conditional(number_of_trials: int, with_momentum: int) -> ReportData:

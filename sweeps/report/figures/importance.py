@@ -54,7 +54,8 @@ def _by_group(data: ReportData, evaluator: Any, objective: int, most: int) -> Im
             continue
         having = data.having(paths[0])
         names = [data.names[path] for path in data.paths if all(path in trial.params for trial in having)]
-        found = _evaluate(build_study(data, evenly(having, most)), evaluator, objective, names)
+        # fANOVA would see the values of a logarithmic range on a linear scale, and its trees none below 1e-7.
+        found = _evaluate(build_study(data, evenly(having, most), scaled=True), evaluator, objective, names)
         weight = len(trials) / len(data.valued)
         own = {data.names[path] for path in paths}
         shares |= {name: weight * share for name, share in found.items() if name in own}

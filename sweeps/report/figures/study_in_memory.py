@@ -12,6 +12,7 @@ from optuna.study import StudyDirection
 from sweeps.config.space import CategoricalDistribution as Choice
 from sweeps.config.space import Distribution
 from sweeps.config.space import OrdinalDistribution as Order
+from sweeps.report.figures.parameter_axis import ParameterAxis
 from sweeps.report.report_data import ReportData
 from sweeps.texts.wording import value_text
 from sweeps.tracking.record import TrialRecord
@@ -22,10 +23,11 @@ LOG_ABOVE = 300
 """Ratio of the highest to the lowest value from which an axis is logarithmic if the config is unknown."""
 
 
-def build_study(data: ReportData, trials: Sequence[TrialRecord]) -> optuna.Study:
+def build_study(data: ReportData, trials: Sequence[TrialRecord], *, scaled: bool = False) -> optuna.Study:
     """Study of trials with values; a pruned trial's value is the best that it reported.
 
-    Parameters have their short names and the config's ranges, widened to hold all tried values.
+    Parameters have their short names and the config's ranges, widened to hold all tried values. If ``scaled``, numbers
+    are replaced by their positions from 0 to 1 on the axis, which is logarithmic if they are sampled so.
     """
     minimize, maximize = StudyDirection.MINIMIZE, StudyDirection.MAXIMIZE
     optuna.logging.set_verbosity(optuna.logging.WARNING)  # otherwise it logs a line for each study
@@ -36,6 +38,11 @@ def build_study(data: ReportData, trials: Sequence[TrialRecord]) -> optuna.Study
         known = {path: value for path, value in trial.params.items() if path in distributions}
         params = {data.names[path]: label(value) for path, value in known.items()}
         own = {data.names[path]: distributions[path] for path in known}
+        if scaled:
+            for name, distribution in own.items():
+                if not isinstance(distribution, CategoricalDistribution):
+                    axis = ParameterAxis(distribution)
+                    params[name], own[name] = axis.fraction(axis.position(params[name])), FloatDistribution(0.0, 1.0)
         made.append(optuna.create_trial(params=params, distributions=own, values=list(trial.all_values())))
     study.add_trials(made)
     return study
