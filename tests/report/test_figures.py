@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from records import sweep_record, trial_record
@@ -306,6 +307,14 @@ def test_a_parameter_on_a_logarithmic_scale_is_as_important_as_one_that_changes_
     assert {name: shares["eps"] for name, shares in found.items()} == pytest.approx(
         {"fANOVA": 0.5, "PED-ANOVA": 0.5}, abs=0.1
     )
+
+
+def test_values_whose_sum_is_infinite_have_no_importance_instead_of_ending_the_report() -> None:
+    chance = random.Random(0)
+    points = [{"x": chance.random(), "y": chance.random()} for _ in range(24)]
+    with np.errstate(all="ignore"):
+        found = importances(searched(points, lambda point: 1e308 * point["x"]), 0)
+    assert "fANOVA" not in found
 
 
 def conditional(number_of_trials: int, with_momentum: int) -> ReportData:

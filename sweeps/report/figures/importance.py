@@ -72,7 +72,8 @@ def _evaluate(study: optuna.Study, evaluator: Any, objective: int, names: list[s
             found = get_param_importances(
                 study, evaluator=evaluator, params=names, target=lambda trial: sign * trial.values[objective]
             )
-        except (ValueError, RuntimeError):  # all trials are equal, or share no parameter
+        # All trials are equal, or share no parameter; or a sum of values is infinite, which fANOVA asserts not to be.
+        except (ValueError, RuntimeError, AssertionError):
             return {}
     return {name: float(share) for name, share in found.items() if share == share}  # noqa: PLR0124 - no NaN
 
