@@ -245,6 +245,22 @@ def test_choices_that_differ_only_at_their_end_are_kept_apart() -> None:
     assert label(f"{base}-7b") != label(f"{base}-13b")
 
 
+def test_choices_that_differ_only_in_their_middle_are_kept_apart_in_every_figure() -> None:
+    chance = random.Random(0)
+    paths = [f"s3://bucket/run-{run}/checkpoint-final.pt" for run in "abc"]
+    assert len(set(map(label, paths))) == 1
+    made = searched(
+        [{"path": paths[number % 3], "x": chance.random()} for number in range(24)],
+        lambda point: paths.index(point["path"]) + 0.01 * point["x"],
+    )
+    assert importances(made, 0)["fANOVA"]["path"] > 0.9
+    dots, star = drawn(slices(made, ["path"], "0001")).figures[0].figure.data
+    assert (set(dots.x), star.x) == (set(paths), (paths[1],))
+    axis = drawn(parallel_coordinates(made, ["path"])).figures[0].figure.data[0].dimensions[0]
+    assert list(axis.ticktext) == paths
+    assert contours(made, ["path", "x"]) is not None
+
+
 def test_slices_mark_a_trial_and_lead_to_all() -> None:
     made = searched([{"lr": 0.1, "opt": "sgd"}, {"lr": 0.3, "opt": "adamw"}, {"lr": 0.2, "opt": "sgd"}])
     for each, x in zip(drawn(slices(made, ["lr", "opt"], "0001")).figures, (0.3, "adamw"), strict=True):
