@@ -293,6 +293,14 @@ def test_importance_finds_the_parameter_that_matters() -> None:
     assert slices(few, few.paths) is not None
 
 
+def test_a_parameter_with_a_range_of_63_bits_has_a_contour_and_its_image(tmp_path: Path) -> None:
+    chance = random.Random(0)
+    points = [{"seed": chance.randrange(2**63), "x": chance.random()} for _ in range(24)]
+    space = {"seed": {"type": "int", "low": 0, "high": 2**63 - 1}, "x": {"type": "float", "low": 0, "high": 1}}
+    made = replace(searched(points, lambda point: point["x"]), config=yaml.safe_dump({"space": space}))
+    assert len(write_images([drawn(contours(made, ["seed", "x"]))], tmp_path, "s")) == 1
+
+
 def test_the_importance_for_being_among_the_best_is_that_of_the_highest_values_where_the_metric_is_maximised() -> None:
     rng = random.Random(0)
     points = [{"decides_best": rng.random(), "decides_worst": rng.random(), "noise": rng.random()} for _ in range(80)]
