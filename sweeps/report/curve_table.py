@@ -48,7 +48,8 @@ def curve_table(record: SweepRecord) -> pd.DataFrame:
         for trial in trials
         for point in objective.get(trial.run_id, [])
     ]
-    return pd.DataFrame(rows).dropna(axis="columns", how="all")
+    table = pd.DataFrame(rows)
+    return table.drop(columns=[name for name in histories if table[name].isna().all()])
 
 
 def write_curve_table(record: SweepRecord, file: Path) -> None:

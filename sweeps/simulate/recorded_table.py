@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sweeps.config.space import CategoricalDistribution, OrdinalDistribution
+from sweeps.config.space import FloatDistribution, IntDistribution
 from sweeps.errors import UserError
 from sweeps.simulate.curve_source import Report
 from sweeps.simulate.recorded_rows import CONFIG_ID, ELAPSED, STEP, read_rows
-from sweeps.space.distributions import encode
+from sweeps.space.distributions import boundary_values, encode
 from sweeps.space.space import Lookup, Point, Space, point_of
 
 if TYPE_CHECKING:
@@ -123,11 +123,12 @@ def _reports(rows: pd.DataFrame, numbers: Sequence[str]) -> list[Report]:
 
 
 def _value(space: Space, row: Mapping[str, Any], path: str) -> Any:
-    """Return a value of a row, from NumPy's type; a list or mapping among choices is stored as JSON."""
+    """Return a value of a row, from NumPy's type; a choice or a constant may be stored otherwise than in the space: a
+    list or mapping as JSON, and an integer as a float if other rows lack it."""
     distribution, stored = space[path], row[path]
     value = stored.item() if hasattr(stored, "item") else stored
     if isinstance(value, float) and math.isnan(value):
         return None
-    if isinstance(distribution, CategoricalDistribution | OrdinalDistribution):
-        return next((choice for choice in distribution.choices if encode(choice) == value), value)
-    return value
+    if isinstance(distribution, FloatDistribution | IntDistribution):
+        return value
+    return next((choice for choice in boundary_values(distribution) if encode(choice) == value), value)

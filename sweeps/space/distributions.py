@@ -139,22 +139,31 @@ def boundary_values(distribution: Distribution) -> list[Any]:
 
 
 def grid_values(path: str, distribution: Distribution) -> Sequence[Any]:
-    """Return every value of a discrete distribution, in order."""
+    """Return every value of a discrete distribution, in order.
+
+    Raises:
+        ConfigError: The distribution has no step, or too many values to list.
+    """
     match distribution:
         case CategoricalDistribution(choices=choices) | OrdinalDistribution(choices=choices):
             return list(choices)
         case ConstantDistribution(value=value):
             return [value]
         case IntDistribution(low=low, high=high, step=step):
+            _check_count(path, step, (high - low) // step + 1)
             return range(low, high + 1, step)
         case FloatDistribution(low=low, high=high, step=step, log=log):
             if step is not None:
                 count = _num_steps(low, high, step) + 1
-                if count > MAX_GRID_POINTS:
-                    raise ConfigError(f"space.{path}: step={step} makes {count:,} values of a grid; give a larger step")
+                _check_count(path, step, count)
                 return [_at_step(low, step, index) for index in range(count)]
             needed = "a list of choices" if log else f"a step between low={low} and high={high}, or a list of choices"
             raise ConfigError(f"space.{path}: a grid needs {needed}; for example {_as_grid(path, distribution)}")
+
+
+def _check_count(path: str, step: float, count: int) -> None:
+    if count > MAX_GRID_POINTS:
+        raise ConfigError(f"space.{path}: step={step} makes {count:,} values of a grid; give a larger step")
 
 
 def _as_grid(path: str, distribution: FloatDistribution) -> str:

@@ -10,7 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import yaml
 from records import sweep_record, trial_record
 from report_page import Page
 from rich.console import Console
@@ -243,6 +245,22 @@ def test_choices_that_differ_only_at_their_end_are_kept_apart() -> None:
     assert label(f"{base}-7b") != label(f"{base}-13b")
 
 
+def test_choices_that_differ_only_in_their_middle_are_kept_apart_in_every_figure() -> None:
+    chance = random.Random(0)
+    paths = [f"s3://bucket/run-{run}/checkpoint-final.pt" for run in "abc"]
+    assert len(set(map(label, paths))) == 1
+    made = searched(
+        [{"path": paths[number % 3], "x": chance.random()} for number in range(24)],
+        lambda point: paths.index(point["path"]) + 0.01 * point["x"],
+    )
+    assert importances(made, 0)["fANOVA"]["path"] > 0.9
+    dots, star = drawn(slices(made, ["path"], "0001")).figures[0].figure.data
+    assert (set(dots.x), star.x) == (set(paths), (paths[1],))
+    axis = drawn(parallel_coordinates(made, ["path"])).figures[0].figure.data[0].dimensions[0]
+    assert list(axis.ticktext) == paths
+    assert contours(made, ["path", "x"]) is not None
+
+
 def test_slices_mark_a_trial_and_lead_to_all() -> None:
     made = searched([{"lr": 0.1, "opt": "sgd"}, {"lr": 0.3, "opt": "adamw"}, {"lr": 0.2, "opt": "sgd"}])
     for each, x in zip(drawn(slices(made, ["lr", "opt"], "0001")).figures, (0.3, "adamw"), strict=True):
@@ -275,6 +293,14 @@ def test_importance_finds_the_parameter_that_matters() -> None:
     assert slices(few, few.paths) is not None
 
 
+def test_a_parameter_with_a_range_of_63_bits_has_a_contour_and_its_image(tmp_path: Path) -> None:
+    chance = random.Random(0)
+    points = [{"seed": chance.randrange(2**63), "x": chance.random()} for _ in range(24)]
+    space = {"seed": {"type": "int", "low": 0, "high": 2**63 - 1}, "x": {"type": "float", "low": 0, "high": 1}}
+    made = replace(searched(points, lambda point: point["x"]), config=yaml.safe_dump({"space": space}))
+    assert len(write_images([drawn(contours(made, ["seed", "x"]))], tmp_path, "s")) == 1
+
+
 def test_the_importance_for_being_among_the_best_is_that_of_the_highest_values_where_the_metric_is_maximised() -> None:
     rng = random.Random(0)
     points = [{"decides_best": rng.random(), "decides_worst": rng.random(), "noise": rng.random()} for _ in range(80)]
@@ -288,6 +314,31 @@ def test_the_importance_for_being_among_the_best_is_that_of_the_highest_values_w
     for made in (highest, lowest):
         shares = importances(made, 0)["PED-ANOVA"]
         assert shares["decides_best"] > shares["decides_worst"]
+
+
+@pytest.mark.parametrize(("low", "high"), [(1e-5, 1e-1), (1e-12, 1e-7)])
+def test_a_parameter_on_a_logarithmic_scale_is_as_important_as_one_that_changes_the_value_as_much(
+    low: float, high: float
+) -> None:
+    chance = random.Random(0)
+    points = [{"eps": low * (high / low) ** chance.random(), "x": chance.random()} for _ in range(60)]
+    made = searched(points, lambda point: math.log(point["eps"] / low) / math.log(high / low) + point["x"])
+    space = {
+        "eps": {"type": "float", "low": low, "high": high, "log": True},
+        "x": {"type": "float", "low": 0, "high": 1},
+    }
+    found = importances(replace(made, config=yaml.safe_dump({"space": space})), 0)
+    assert {name: shares["eps"] for name, shares in found.items()} == pytest.approx(
+        {"fANOVA": 0.5, "PED-ANOVA": 0.5}, abs=0.1
+    )
+
+
+def test_values_whose_sum_is_infinite_have_no_importance_instead_of_ending_the_report() -> None:
+    chance = random.Random(0)
+    points = [{"x": chance.random(), "y": chance.random()} for _ in range(24)]
+    with np.errstate(all="ignore"):
+        found = importances(searched(points, lambda point: 1e308 * point["x"]), 0)
+    assert "fANOVA" not in found
 
 
 def conditional(number_of_trials: int, with_momentum: int) -> ReportData:

@@ -32,7 +32,7 @@ from sweeps.search.schedulers.places import Places
 from sweeps.search.schedulers.rung_positions import Rungs
 from sweeps.search.schedulers.scheduler import Exploit, Verdict
 from sweeps.search.schedulers.trial_length import hyperband_range
-from sweeps.space.distributions import contains
+from sweeps.space.distributions import contains, grid_values
 from sweeps.space.space import Space
 from sweeps.validate.config_checks import check_sweep, lookup_in
 from sweeps_train.checkpoints.checkpoint_metrics import read_metrics, write_evaluation
@@ -221,6 +221,23 @@ POINT = {
 
 def mutation(changing: Sequence[str], probability: float = 0.25, validate: Any = lambda point: None) -> Mutation:
     return Mutation(SPACE, changing, lambda path: None, validate, resample_probability=probability, seed=0)
+
+
+@pytest.mark.parametrize(
+    "distribution",
+    [
+        IntDistribution(type="int", low=32, high=512, step=32),
+        FloatDistribution(type="float", low=0.0, high=0.5, step=0.05),
+        FloatDistribution(type="float", low=-1.0, high=1.0, step=0.1),
+        IntDistribution(type="int", low=1, high=64, log=True),
+    ],
+)
+def test_no_value_of_a_range_in_steps_is_one_that_mutation_cannot_leave(
+    distribution: IntDistribution | FloatDistribution,
+) -> None:
+    near = Mutation(Space({"x": distribution}), ["x"], lambda path: None, dict, resample_probability=0.0, seed=0).near
+    for value in grid_values("x", distribution):
+        assert {near({"x": value}, str(occasion))["x"] for occasion in range(20)} != {value}
 
 
 def test_mutated_points_stay_within_the_space_and_change_only_what_may_change() -> None:

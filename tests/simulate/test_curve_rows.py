@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 
 from sweeps.cli import main
-from sweeps.config.space import CategoricalDistribution, FloatDistribution
+from sweeps.config.space import CategoricalDistribution, ConstantDistribution, FloatDistribution
 from sweeps.errors import UserError
 from sweeps.plan.plan import make_plan
 from sweeps.simulate.inputs import Inputs, read_inputs
-from sweeps.simulate.recorded_table import CurveTable, read_table
+from sweeps.simulate.recorded_table import CurveTable, point_key, read_table
 from sweeps.simulate.run import simulate
 from sweeps.space.space import Space
 
@@ -118,6 +118,17 @@ def test_a_table_is_the_same_however_its_rows_are_written(
     change: Callable[[pd.DataFrame], pd.DataFrame], tmp_path: Path
 ) -> None:
     assert read(change(rows()), tmp_path) == read(rows(), tmp_path)
+
+
+def test_a_configuration_with_constants_is_answered_as_it_was_trained(tmp_path: Path) -> None:
+    layers = ConstantDistribution(type="constant", value=4, when={"kind": "a"})
+    sizes = ConstantDistribution(type="constant", value=[8, 8])
+    space = Space({**SPACE.distributions, "layers": layers, "sizes": sizes})
+    frame = rows().assign(sizes="[8, 8]")
+    frame.assign(layers=[4 if kind == "a" else None for kind in frame["kind"]]).to_parquet(tmp_path / "curves.parquet")
+    table = read_table(tmp_path / "curves.parquet", space, lambda path: None, ["loss"])
+    points = [{"lr": 0.3, "kind": "a", "layers": 4, "sizes": [8, 8]}, {"lr": 0.6, "kind": [1, 2], "sizes": [8, 8]}]
+    assert [table.by_point[point_key(each)] for each in points] == table.trials[:2]
 
 
 def test_a_training_that_diverged_may_have_any_values_after_it(tmp_path: Path) -> None:

@@ -315,7 +315,7 @@ def test_the_curves_of_a_sweep_are_written_with_the_time_that_trials_held_worker
     recorder = open_recorder(uri, "first")
     for number in range(3):
         trial = f"{number:04}"
-        recorder.trials.start(trial, {"train.lr": 0.1 * (number + 1), "kind": [1, 2]}, "train: {lr: 0.01}", 1)
+        recorder.trials.start(trial, {"train.lr": 0.1 * (number + 1), "kind": [1, 2], "cap": None}, "", 1)
         recorder.trials.log(trial, 0, {"eval/loss": 9.0}, 1_000_000, competes=False)  # a table has steps from 1 on
         for step in (1, 2):
             now = 1000.0 + 10 * step
@@ -327,7 +327,11 @@ def test_the_curves_of_a_sweep_are_written_with_the_time_that_trials_held_worker
     file = tmp_path / "curves.parquet"
     assert typed(monkeypatch, "show", "first", "--curves", str(file)) == 0
     frame = pd.read_parquet(file)
-    assert {"config_id", "step", "elapsed_s", "train.lr", "kind", "eval/loss", "train/loss"} <= set(frame.columns)
+    parameters, metrics = (
+        {"train.lr", "kind", "cap"},
+        {"eval/loss", "train/loss"},
+    )  # a searched null is a column as well
+    assert {"config_id", "step", "elapsed_s"} | parameters | metrics <= set(frame.columns)
     assert list(frame["config_id"]) == ["0000", "0000", "0001", "0001"]
     assert list(frame["step"]) == [1, 2, 1, 2]
     assert list(frame["eval/loss"]) == [1.0, 0.5, 1.0, 0.5]

@@ -9,7 +9,7 @@ import optuna
 import pytest
 from pydantic import TypeAdapter
 
-from sweeps.config.space import Distribution
+from sweeps.config.space import Distribution, IntDistribution
 from sweeps.errors import ConfigError
 from sweeps.space.distributions import boundary_values, contains, grid_values
 from sweeps.space.space import Lookup, Space, check_point
@@ -102,6 +102,12 @@ def test_an_enqueued_choice_may_be_written_otherwise_than_in_the_space(choices: 
     study = optuna.create_study()
     study.enqueue_trial(space.encode({"x": given}))
     assert str(space.sample(study.ask(), nothing)["x"]) == str(choices[0])
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 2**32 - 1), (-(2**63) + 1, 2**63 - 1)])
+def test_a_range_with_too_many_values_for_a_list_is_refused_however_wide_it_is(low: int, high: int) -> None:
+    with pytest.raises(ConfigError, match=r"space.seed: step=1 makes [\d,]+ values of a grid; give a larger step"):
+        grid_values("seed", IntDistribution(type="int", low=low, high=high))
 
 
 def test_neighbours_of_ordered_choices_are_neighbours_to_the_sampler() -> None:

@@ -12,7 +12,7 @@ from optuna.visualization import plot_contour
 from sweeps.report.figures.importance import FEWEST_TRIALS
 from sweeps.report.figures.parameter_axis import ParameterAxis, set_log_ticks
 from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
-from sweeps.report.figures.study_in_memory import build_study, distribution_of, label
+from sweeps.report.figures.study_in_memory import build_study, distribution_of, labels_of
 from sweeps.report.figures.style import VALUE_SCALE, value_range
 from sweeps.report.report_data import ReportData
 from sweeps.texts.wording import counted
@@ -80,7 +80,7 @@ def _covers_a_plane(data: ReportData, pair: tuple[str, str]) -> bool:
         return False
     columns = []
     for path in pair:
-        axis = ParameterAxis(distribution_of(data, path))
+        axis, label = ParameterAxis(distribution_of(data, path)), labels_of(data, path)
         columns.append([axis.fraction(axis.position(label(trial.params[path]))) for trial in trials])
     positions = np.array(columns)
     several = all(len(set(column)) >= 3 for column in columns)

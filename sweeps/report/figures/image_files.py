@@ -203,8 +203,12 @@ class _Subplot:
         low, high, step = trace.contours.start, trace.contours.end, trace.contours.size
         levels = np.linspace(low, high, round((high - low) / step) + 1)
         colours = _colormap(trace.colorscale, reverse=bool(trace.reversescale))
-        # An explicit triangulation: given x and y, matplotlib would first try to read the values as triangles.
-        filled = self._axes.tricontourf(Triangulation(x, y), np.clip(z[rows, columns], low, high), levels, cmap=colours)
+        # An explicit triangulation: given x and y, matplotlib would first try to read the values as triangles. It is of
+        # positions between 0 and 1: none is found if one range is 1e15 times as wide as the other.
+        triangles = Triangulation(*((each - each.min()) / np.ptp(each) for each in (x, y))).triangles
+        filled = self._axes.tricontourf(
+            Triangulation(x, y, triangles), np.clip(z[rows, columns], low, high), levels, cmap=colours
+        )
         _add_colorbar(self._axes, filled, trace.colorbar)
 
     def _finish_axis(self, name: str) -> None:

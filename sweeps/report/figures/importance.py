@@ -54,7 +54,8 @@ def _by_group(data: ReportData, evaluator: Any, objective: int, most: int) -> Im
             continue
         having = data.having(paths[0])
         names = [data.names[path] for path in data.paths if all(path in trial.params for trial in having)]
-        found = _evaluate(build_study(data, evenly(having, most)), evaluator, objective, names)
+        # fANOVA would see the values of a logarithmic range on a linear scale, and its trees none below 1e-7.
+        found = _evaluate(build_study(data, evenly(having, most), scaled=True), evaluator, objective, names)
         weight = len(trials) / len(data.valued)
         own = {data.names[path] for path in paths}
         shares |= {name: weight * share for name, share in found.items() if name in own}
@@ -71,7 +72,8 @@ def _evaluate(study: optuna.Study, evaluator: Any, objective: int, names: list[s
             found = get_param_importances(
                 study, evaluator=evaluator, params=names, target=lambda trial: sign * trial.values[objective]
             )
-        except (ValueError, RuntimeError):  # all trials are equal, or share no parameter
+        # All trials are equal, or share no parameter; or a sum of values is infinite, which fANOVA asserts not to be.
+        except (ValueError, RuntimeError, AssertionError):
             return {}
     return {name: float(share) for name, share in found.items() if share == share}  # noqa: PLR0124 - no NaN
 

@@ -13,7 +13,7 @@ from optuna.distributions import BaseDistribution
 
 from sweeps.report.figures.parameter_axis import ParameterAxis
 from sweeps.report.figures.section import Image, Section, SectionFigure, escape_hover, style_figure
-from sweeps.report.figures.study_in_memory import distribution_of, label
+from sweeps.report.figures.study_in_memory import distribution_of, labels_of
 from sweeps.report.figures.style import (
     BACKGROUND,
     BEST_COLOUR,
@@ -95,10 +95,11 @@ def chosen_for_lines(data: ReportData, always: Sequence[str] = ()) -> list[Trial
 def make_axes(data: ReportData, order: Sequence[str], trials: Sequence[TrialRecord]) -> list[dict[str, Any]]:
     """Axes of the parameters in ``order`` (most important first) and of the objectives: Plotly's dimensions with the
     values of the trials that have a line."""
-    axes = [
-        _axis(data.names[path], distribution_of(data, path), [trial.params.get(path, _ABSENT) for trial in trials])
-        for path in order[:AXES]
-    ]
+    axes = []
+    for path in order[:AXES]:
+        label = labels_of(data, path)
+        labels = [label(trial.params[path]) if path in trial.params else _ABSENT for trial in trials]
+        axes.append(_axis(data.names[path], distribution_of(data, path), labels))
     for index, metric in enumerate(data.record.metrics):
         values = [trial.all_values()[index] for trial in trials]
         axes.append({"label": metric, "values": values, "range": robust_range(values, data.record.modes[index])})
@@ -118,7 +119,8 @@ def describe_lines(data: ReportData, order: Sequence[str], trials: Sequence[Tria
 
 
 def _axis(name: str, distribution: BaseDistribution, values: Sequence[Any]) -> dict[str, Any]:
-    """Axis of one parameter, with a position below all others for trials without the parameter."""
+    """Axis of one parameter, from the labels of its values, with a position below all others for trials without the
+    parameter."""
     axis = ParameterAxis(distribution)
     low, high = axis.ends
     below = low - 0.12 * (high - low or 1.0)
@@ -128,7 +130,7 @@ def _axis(name: str, distribution: BaseDistribution, values: Sequence[Any]) -> d
         ticks, texts = [below, *ticks], ["absent", *texts]
     return {
         "label": name,
-        "values": [below if value is _ABSENT else axis.position(label(value)) for value in values],
+        "values": [below if value is _ABSENT else axis.position(value) for value in values],
         "range": (below if absent else low, high if high > low else low + 1),
         "tickvals": ticks,
         "ticktext": texts,

@@ -12,7 +12,7 @@ from optuna.visualization import plot_slice
 from sweeps.report.figures.importance import FEWEST_TRIALS
 from sweeps.report.figures.parameter_axis import ParameterAxis, set_log_ticks
 from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
-from sweeps.report.figures.study_in_memory import build_study, distribution_of, label
+from sweeps.report.figures.study_in_memory import build_study, distribution_of, labels_of
 from sweeps.report.figures.style import BACKGROUND, BEST_COLOUR, SCALE, robust_range
 from sweeps.report.report_data import ReportData
 from sweeps.texts.wording import counted
@@ -73,7 +73,7 @@ def _mark(figure: go.Figure, data: ReportData, path: str, trial: str | None) -> 
     record = next((each for each in data.having(path) if each.trial == trial), None)
     if record is None:
         return
-    value = label(record.params[path])
+    value = labels_of(data, path)(record.params[path])
     is_number = isinstance(distribution_of(data, path), FloatDistribution | IntDistribution)
     figure.add_scatter(
         x=[value if is_number else str(value)],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import optuna
@@ -12,6 +12,7 @@ from optuna.study import StudyDirection
 from sweeps.config.space import CategoricalDistribution as Choice
 from sweeps.config.space import Distribution
 from sweeps.config.space import OrdinalDistribution as Order
+from sweeps.report.figures.parameter_axis import ParameterAxis
 from sweeps.report.report_data import ReportData
 from sweeps.texts.wording import value_text
 from sweeps.tracking.record import TrialRecord
@@ -22,20 +23,27 @@ LOG_ABOVE = 300
 """Ratio of the highest to the lowest value from which an axis is logarithmic if the config is unknown."""
 
 
-def build_study(data: ReportData, trials: Sequence[TrialRecord]) -> optuna.Study:
+def build_study(data: ReportData, trials: Sequence[TrialRecord], *, scaled: bool = False) -> optuna.Study:
     """Study of trials with values; a pruned trial's value is the best that it reported.
 
-    Parameters have their short names and the config's ranges, widened to hold all tried values.
+    Parameters have their short names and the config's ranges, widened to hold all tried values. If ``scaled``, numbers
+    are replaced by their positions from 0 to 1 on the axis, which is logarithmic if they are sampled so.
     """
     minimize, maximize = StudyDirection.MINIMIZE, StudyDirection.MAXIMIZE
     optuna.logging.set_verbosity(optuna.logging.WARNING)  # otherwise it logs a line for each study
     study = optuna.create_study(directions=[minimize if mode == "min" else maximize for mode in data.record.modes])
     distributions = {path: distribution_of(data, path) for path in data.paths}
+    labels = {path: labels_of(data, path) for path in data.paths}
     made = []
     for trial in trials:
         known = {path: value for path, value in trial.params.items() if path in distributions}
-        params = {data.names[path]: label(value) for path, value in known.items()}
+        params = {data.names[path]: labels[path](value) for path, value in known.items()}
         own = {data.names[path]: distributions[path] for path in known}
+        if scaled:
+            for name, distribution in own.items():
+                if not isinstance(distribution, CategoricalDistribution):
+                    axis = ParameterAxis(distribution)
+                    params[name], own[name] = axis.fraction(axis.position(params[name])), FloatDistribution(0.0, 1.0)
         made.append(optuna.create_trial(params=params, distributions=own, values=list(trial.all_values())))
     study.add_trials(made)
     return study
@@ -44,14 +52,30 @@ def build_study(data: ReportData, trials: Sequence[TrialRecord]) -> optuna.Study
 def distribution_of(data: ReportData, path: str) -> BaseDistribution:
     """Optuna distribution of a parameter: the configured one, widened to hold all tried values."""
     configured: Distribution | None = data.space.get(path)
-    tried = [trial.params[path] for trial in data.record.trials if path in trial.params]
-    if isinstance(configured, Choice | Order):
-        choices = [*configured.choices, *tried]
-    elif all(_is_number(value) for value in tried) and tried:
+    tried = _tried(data, path)
+    if not isinstance(configured, Choice | Order) and all(_is_number(value) for value in tried) and tried:
         return _range(configured, tried)
-    else:
-        choices = tried
-    return CategoricalDistribution(list(dict.fromkeys(label(each) for each in choices)) or [None])
+    labels = map(labels_of(data, path), [*_configured_choices(data, path), *tried])
+    return CategoricalDistribution(list(dict.fromkeys(labels)) or [None])
+
+
+def labels_of(data: ReportData, path: str) -> Callable[[Any], Any]:
+    """Return the function that labels the values of a parameter: ``label``, but with whole texts if two of them would
+    have the same label."""
+    values = [*_configured_choices(data, path), *_tried(data, path)]
+    texts = {value_text(value) for value in values if not _is_number(value)}
+    if len({label(text) for text in texts}) == len(texts):
+        return label
+    return lambda value: value if _is_number(value) else value_text(value)
+
+
+def _configured_choices(data: ReportData, path: str) -> list[Any]:
+    configured: Distribution | None = data.space.get(path)
+    return configured.choices if isinstance(configured, Choice | Order) else []
+
+
+def _tried(data: ReportData, path: str) -> list[Any]:
+    return [trial.params[path] for trial in data.record.trials if path in trial.params]
 
 
 def label(value: Any) -> Any:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from sweeps.config.space import CategoricalDistribution, Distribution, IntDistribution, OrdinalDistribution
+from sweeps.config.space import CategoricalDistribution, ConstantDistribution, Distribution, OrdinalDistribution
 from sweeps.errors import ConfigError
 from sweeps.space.space import Lookup, Space
 from sweeps.space.suggester import RandomDraws
@@ -87,12 +87,12 @@ def _moved(distribution: Distribution, value: Any, chance: random.Random) -> Any
     """Mutate an encoded value; None if it has no neighbour and must be sampled again."""
     if isinstance(distribution, OrdinalDistribution):
         return value + chance.choice((-1, 1))
-    if isinstance(distribution, CategoricalDistribution) or value == 0:
+    if isinstance(distribution, CategoricalDistribution | ConstantDistribution) or value == 0:
         return None
-    moved = value * chance.choice(FACTORS)
-    if isinstance(distribution, IntDistribution) and round(moved) == value:
-        return value + chance.choice((-1, 1)) * distribution.step
-    return moved
+    factor, step = chance.choice(FACTORS), distribution.step
+    if step is not None and abs(value * factor - value) <= step / 2:  # rounded to a step, it would not change
+        return value + chance.choice((-1, 1)) * step
+    return value * factor
 
 
 class _Given:
