@@ -99,6 +99,31 @@ def test_a_thinking_template_that_renders_history_otherwise_is_followed_by_its_s
     assert re.sub(r"\s+", " ", written) == "Four, of course.<|im_end|><think> </think> Six. <|im_end|>"
 
 
+@pytest.mark.parametrize("chat", [CHAT[1:], [{"role": "assistant", "content": ""}, *CHAT]])
+def test_only_the_assistants_marked_turns_count_also_one_that_begins_the_chat_or_is_empty(
+    chat: list[dict[str, Any]],
+) -> None:
+    marked = "{% generation %}{{ m.content }}{% endgeneration %}"
+    template = "{% for m in messages %}{% if m.role == 'assistant' %}" + marked
+    template += "{% else %}<|user|>{{ m.content }}<|end|>{% endif %}{% endfor %}"
+    short = [each if each is not ANSWER else {**ANSWER, "content": "A"} for each in chat]
+    expected = "".join(each["content"] for each in short if each["role"] == "assistant")
+    assert written_by_the_assistant(template, short) == expected
+
+
+def test_a_marked_turn_ends_with_its_last_token_where_the_tokenizer_drops_white_space() -> None:
+    words = Tokenizer(models.WordLevel({"[UNK]": 0, "ask": 1, "answer": 2, "more": 3}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    reader = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]")
+    marked = "{% generation %}{{ ' ' + m.content + '\n' }}{% endgeneration %}"
+    reader.chat_template = "{% for m in messages %}{% if m.role == 'assistant' %}" + marked
+    reader.chat_template += "{% else %}{{ m.content }} {% endif %}{% endfor %}"
+    chat = [
+        {"role": role, "content": text} for role, text in (("user", "ask"), ("assistant", "answer"), ("user", "more"))
+    ]
+    assert ChatEncoder(reader).encode(chat) == ([1, 2, 3], [False, True, False])
+
+
 def test_a_template_that_hides_where_the_assistant_begins_is_refused() -> None:
     template = "{% for m in messages %}{{ m.content }} {% endfor %}{% if add_generation_prompt %}BOT{% endif %}"
     with pytest.raises(ValueError, match=r"before message 2 when .*\(\{% generation %\}\).*data\.prompt_field"):

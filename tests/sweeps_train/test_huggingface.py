@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -132,10 +133,16 @@ Report = tuple[float, set[str], bool]
 
 
 def trained(
-    arguments: TrainingArguments, patch: pytest.MonkeyPatch, *callbacks: TrainerCallback, held_out: Any = ROWS
+    arguments: TrainingArguments,
+    patch: pytest.MonkeyPatch,
+    *callbacks: TrainerCallback,
+    held_out: Any = ROWS,
+    keep: Path | None = None,
+    resume: Path | None = None,
 ) -> list[Report]:
-    """Train the model of two weights as a trial does; returns its reports."""
-    from sweeps_train.frameworks.huggingface import ReportCallback, keep_best_by_the_trial
+    """Train the model of two weights as a trial does; returns its reports, and copies the second checkpoint to
+    ``keep``."""
+    from sweeps_train.frameworks.huggingface import ReportCallback, keep_all_state, keep_best_by_the_trial
 
     reports: list[Report] = []
 
@@ -143,16 +150,19 @@ def trained(
         losses = {name for name in metrics if name.startswith("eval_") and name.endswith("loss")}
         is_saved = checkpoint is not None and (Path(checkpoint.path) / "optimizer.pt").exists()
         reports.append((metrics["step"], losses, is_saved))
+        if keep is not None and len(reports) == 2:
+            shutil.copytree(checkpoint.path, keep)
 
     patch.setattr("ray.train.report", report)
     patch.setattr("sweeps_train.frameworks.huggingface.log_step", lambda *_: None)
     patch.setattr("sweeps_train.frameworks.huggingface.searched_metrics", lambda: ("eval_loss",))
     keep_best_by_the_trial(arguments)
+    keep_all_state(arguments)
     trainer = Trainer(Line(), arguments, train_dataset=ROWS, eval_dataset=held_out)
     for callback in (*callbacks, ReportCallback(trainer)):
         vars(callback)["trainer"] = trainer
         trainer.add_callback(callback)
-    trainer.train()
+    trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
     return reports
 
 
@@ -278,6 +288,22 @@ def test_the_trial_keeps_the_best_checkpoint_of_a_trainer_that_would_do_so_itsel
     arguments = line_arguments(tmp_path, max_steps=3, eval_strategy="steps", eval_steps=1, **best)
     reports = trained(arguments, monkeypatch, EarlyStoppingCallback(1))
     assert reports == [(step, {"eval_loss"}, True) for step in range(1, last + 1)]
+
+
+def test_a_resumed_trainer_has_the_optimizer_and_the_patience_that_it_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import EarlyStoppingCallback
+
+    def reports(**options: Any) -> list[Report]:
+        # The learning rate is 0, so that no evaluation is better than the first one.
+        rare: dict[str, Any] = {"metric_for_best_model": "loss", "learning_rate": 0.0, "save_only_model": True}
+        arguments = line_arguments(tmp_path, max_steps=9, eval_strategy="steps", eval_steps=1, **rare)
+        return trained(arguments, monkeypatch, EarlyStoppingCallback(3), **options)
+
+    whole = reports(keep=tmp_path / "second")
+    assert whole == [(step, {"eval_loss"}, True) for step in (1, 2, 3, 4)]
+    assert reports(resume=tmp_path / "second") == whole[2:]
 
 
 def test_a_checkpoint_that_is_saved_just_before_its_evaluation_is_kept(

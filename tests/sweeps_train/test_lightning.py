@@ -233,6 +233,32 @@ def test_a_resumed_module_is_validated_at_the_steps_of_one_that_was_not_interrup
     assert reported == [3, 6, 9, 9]
 
 
+def test_a_validation_of_a_resumed_module_is_reported_without_the_metrics_of_the_epoch_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    from sweeps_train.examples.lightning_digits import Classifier
+
+    class Counting(Classifier):
+        def training_step(self, batch: Any, index: int) -> Any:
+            self.log("seen", float(self.current_epoch), on_step=False, on_epoch=True)
+            return super().training_step(batch, index)
+
+    def report(metrics: dict[str, Any], checkpoint: Any) -> None:
+        reported.append((metrics["step"], metrics.get("seen")))
+        if metrics["step"] == 2 and not (tmp_path / "saved").exists():
+            shutil.copytree(checkpoint.path, tmp_path / "saved")
+
+    reported: list[tuple[int, float | None]] = []
+    steps: dict[str, Any] = {"max_steps": 6, "limit_train_batches": 2, "limit_val_batches": 1, "val_check_interval": 1}
+    fit(Counting(1e-3, 8), tmp_path, monkeypatch, report, **steps)
+    whole, reported = reported, []
+    fit(Counting(1e-3, 8), tmp_path, monkeypatch, report, resume=tmp_path / "saved" / "checkpoint.ckpt", **steps)
+    assert whole == [(1, None), (2, 0), (3, None), (4, 1), (5, None), (6, 2)]
+    assert reported == whole[2:]
+
+
 def stand_in(rank: int, local_rank: int, broadcast: Any, **options: Any) -> Any:
     """A Trainer as callbacks see it, of one of several workers."""
     return SimpleNamespace(

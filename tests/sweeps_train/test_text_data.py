@@ -117,16 +117,18 @@ def test_the_loss_counts_the_assistants_turns_where_the_template_marks_them(tmp_
     assert rows(samples_of(path, tokenizer, **options), tokenizer) == [("u:hi;a:yo!u:hi;a:yo!", "yo!yo!")]
 
 
-def test_a_token_at_the_beginning_comes_once_and_before_the_prompt(tmp_path: Path) -> None:
+@pytest.mark.parametrize("given", [{"bos_token": "<begin>"}, {"additional_special_tokens": ["<mask>", "<begin>"]}])
+def test_tokens_at_the_beginning_come_once_and_before_the_prompt(given: dict[str, Any], tmp_path: Path) -> None:
     from tokenizers.processors import TemplateProcessing
 
     tokenizer = byte_tokenizer_in_rust()
-    tokenizer.add_special_tokens({"bos_token": "<begin>"})
-    begin = tokenizer.convert_tokens_to_ids("<begin>")
-    tokenizer._tokenizer.post_processor = TemplateProcessing(single="<begin> $A", special_tokens=[("<begin>", begin)])
+    tokenizer.add_special_tokens(given)
+    begin = given.get("additional_special_tokens", ["<begin>"])
+    special = [(each, tokenizer.convert_tokens_to_ids(each)) for each in begin]
+    tokenizer._tokenizer.post_processor = TemplateProcessing(single=f"{' '.join(begin)} $A", special_tokens=special)
     path = write(tmp_path / "a.jsonl", {"q": "1=", "a": "1"})
     options = {"prompt_field": "q", "completion_field": "a", "packing": False}
-    assert rows(samples_of(path, tokenizer, **options), tokenizer) == [("<begin>1=1<end>", "1<end>")]
+    assert rows(samples_of(path, tokenizer, **options), tokenizer) == [(f"{''.join(begin)}1=1<end>", "1<end>")]
 
 
 def test_padding_is_behind_the_text_and_not_counted(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -53,3 +53,19 @@ def register_attention(name: str, function: Callable[..., Any], masks: Callable[
 
     AttentionInterface.register(name, function)
     AttentionMaskInterface.register(name, masks)
+
+
+def render_marked_chat(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> tuple[str, list[tuple[int, int]]]:
+    """Render a chat by a template that marks the assistant's turns, and return the text with the first character and
+    the end of each turn."""
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    given = [{key: value for key, value in each.items() if value is not None} for each in messages]
+    rendered: Any = render_jinja_template(
+        conversations=[given],
+        chat_template=tokenizer.get_chat_template(),
+        return_assistant_tokens_mask=True,
+        **tokenizer.special_tokens_map,
+    )
+    (text,), (turns,) = rendered
+    return text, turns

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sweeps_train.compat.transformers import render_marked_chat
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Message = dict[str, Any]
+Rendered = TypeVar("Rendered")
 
 _MARKS = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
@@ -65,11 +68,15 @@ class ChatEncoder:
             ValueError: The template does not fit the chat, or the assistant's turns cannot be found.
         """
         if self._is_marked:
-            encoded: Any = self._render(messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=True)
-            return list(encoded["input_ids"]), [bool(mark) for mark in encoded["assistant_masks"]]
-        text = self._render(messages, tokenize=False)
-        encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        ids, starts = list(encoded["input_ids"]), [first for first, _ in encoded["offset_mapping"]]
+            text, turns = _fitting(lambda: render_marked_chat(self._tokenizer, messages))
+            ids, starts, ends = self._tokenized(text)
+            # Not by transformers' own mask: where a turn's last character is in no token, or in the very first one, it
+            # counts everything that follows.
+            spans = (range(bisect_right(ends, start), bisect_left(starts, end)) for start, end in turns)
+            written = {token for span in spans for token in span}
+            return ids, [token in written for token in range(len(ids))]
+        text = self._render(messages)
+        ids, starts, _ = self._tokenized(text)
         mask = [False] * len(ids)
         earliest = 0
         for number, message in enumerate(messages):
@@ -80,11 +87,17 @@ class ChatEncoder:
                 earliest = turn.content_end
         return ids, mask
 
+    def _tokenized(self, text: str) -> tuple[list[int], list[int], list[int]]:
+        """Return the token ids of a rendered chat, and the places in the text where each token begins and ends."""
+        encoded: Any = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        places = encoded["offset_mapping"]
+        return list(encoded["input_ids"]), [start for start, _ in places], [end for _, end in places]
+
     def _turn(self, text: str, messages: Sequence[Message], number: int, earliest: int) -> _Turn:
         content = messages[number].get("content")
         if not isinstance(content, str) or not content.strip():
             raise ValueError(f"message {number + 1}, of the assistant, has no text")
-        begun = self._render(messages[:number], tokenize=False, add_generation_prompt=True)
+        begun = self._render(messages[:number], add_generation_prompt=True)
         if not text.startswith(begun) or len(begun) < earliest:
             raise ValueError(
                 f"the tokenizer's chat template changes the text before message {number + 1} when the assistant's "
@@ -96,7 +109,7 @@ class ChatEncoder:
         found = text.find(answer, len(begun))
         if found < 0:
             raise ValueError(f"the tokenizer's chat template leaves out the text of message {number + 1}")
-        ended = self._render(messages[: number + 1], tokenize=False)
+        ended = self._render(messages[: number + 1])
         return _Turn(len(begun), found + len(answer), len(ended) if text.startswith(ended) else None)
 
     def _tokens_of(self, turn: _Turn, ids: list[int], starts: list[int], number: int) -> Iterator[int]:
@@ -117,7 +130,11 @@ class ChatEncoder:
             )
 
     def _render(self, messages: Sequence[Message], **options: Any) -> Any:
-        try:
-            return self._tokenizer.apply_chat_template(list(messages), **options)
-        except Exception as error:  # a template may raise any error
-            raise ValueError(f"it does not fit the chat template: {error}") from error
+        return _fitting(lambda: self._tokenizer.apply_chat_template(list(messages), tokenize=False, **options))
+
+
+def _fitting(render: Callable[[], Rendered]) -> Rendered:
+    try:
+        return render()
+    except Exception as error:  # a template may raise any error
+        raise ValueError(f"it does not fit the chat template: {error}") from error

@@ -34,7 +34,7 @@ class Encoder:
         self._config = config
         self.end = tokenizer.eos_token_id
         self.vocabulary = len(tokenizer)
-        # Some tokenizers add a token at the beginning or end of every text. These are added here instead, since they do
+        # Some tokenizers add tokens at the beginning or end of every text. These are added here instead, since they do
         # not belong between prompt and completion.
         ids = tokenizer("a").input_ids
         if not ids:
@@ -42,7 +42,9 @@ class Encoder:
                 "the tokenizer returns no tokens for a letter: its files may belong to another kind of model than "
                 "model.path; set model.tokenizer to one that reads text"
             )
-        self._begin = [ids[0]] if ids[0] == tokenizer.bos_token_id else []
+        letter = tokenizer("a", add_special_tokens=False).input_ids
+        before = (start for start in range(len(ids)) if ids[start : start + len(letter)] == letter)
+        self._begin = ids[: next(before, 0)]
 
     def encode(self, documents: Iterable[Document]) -> Iterator[Tokens]:
         """Tokenize documents: truncated to ``sequence_length`` tokens, or in full if documents are packed.

@@ -53,6 +53,7 @@ def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Ca
                 "make its TrainingArguments within the function, and leave devices and process groups to the Trainer"
             )
         keep_best_by_the_trial(trainer.args)
+        keep_all_state(trainer.args)
         # A folder for each worker: all trials would share the one in the user's code.
         with tempfile.TemporaryDirectory() as folder:
             trainer.args.output_dir = folder
@@ -79,6 +80,14 @@ def keep_best_by_the_trial(args: TrainingArguments) -> None:
     args.load_best_model_at_end = False
     if args.save_strategy == SaveStrategy.BEST:
         args.save_strategy, args.save_steps = SaveStrategy(args.eval_strategy), args.eval_steps or args.save_steps
+
+
+def keep_all_state(args: TrainingArguments) -> None:
+    """Have checkpoints contain all state of the ``Trainer``, and a resumed one restore it, since a trial continues from
+    them by itself: without the optimizer, the learning rate would start again with its warm-up, and without the states
+    of callbacks, the patience of early stopping."""
+    args.save_only_model = False
+    args.restore_callback_states_from_checkpoint = True
 
 
 def _saved_before(args: TrainingArguments, state: TrainerState) -> Path:

@@ -132,7 +132,7 @@ class ReportCallback(Checkpoint):
         self._seen: set[str] = set()
         """Metrics that were logged before the end of the first epoch."""
         self._of_epoch: set[str] | None = None
-        """Metrics that were logged at the end of the first epoch; None until then."""
+        """Metrics that were logged at the end of the first epoch that has such; None until then."""
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.sanity_checking:
@@ -151,7 +151,8 @@ class ReportCallback(Checkpoint):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._of_epoch is None:
-            self._of_epoch = trainer.callback_metrics.keys() - self._seen
+            # None yet at the end of an epoch that a resumed Trainer ends once more, without any metrics.
+            self._of_epoch = trainer.callback_metrics.keys() - self._seen or None
         if self._is_due or not _validates(trainer):
             self._report(trainer, trainer.callback_metrics)
 
