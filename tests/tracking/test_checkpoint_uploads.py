@@ -111,7 +111,9 @@ def test_a_server_gets_no_file_that_it_would_store_under_another_name(
     recorder = open_recorder(uri)
     recorder.trials.start("0", POINT, CONFIG, 1)
     recorder.trials.record_checkpoint("0", str(make_checkpoint(tmp_path / "step-00000001", name)), "best")
-    refused = f"best of trial 0 cannot be copied to MLflow: the server would store the file {name.partition('/')[0]} under"
+    refused = (
+        f"best of trial 0 cannot be copied to MLflow: the server would store the file {name.partition('/')[0]} under"
+    )
     wait_until(lambda: any(refused in message for message in caplog.messages))
     recorder.close("finished", patience_s=0.1)
     assert load_sweep(uri, "digits-1").trials[0].checkpoint is None
