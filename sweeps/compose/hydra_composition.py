@@ -62,8 +62,7 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
         composed = _Conf(conf, overrides, search_path)
         base = composed.container
         space = composed.space(overrides)
-        fixed = [each.key_or_group for each in composed.plain if space.pop(each.key_or_group, None) is not None]
-        composed.change_space(space, overrides)
+        fixed = composed.change_space(space, overrides)
         _give_searched(base, space)
         base["space"] = space
         config = read_config(resolve(base))
@@ -112,8 +111,10 @@ class _Conf:
         spaces = {each: flatten_space(self._variant(each).get("space") or {}) for each in _combinations(searched)}
         return joined_space(spaces, searched)
 
-    def change_space(self, space: dict[str, Any], overrides: Sequence[Override]) -> None:
-        """Apply ranges and changes of distributions in the order in which they were typed."""
+    def change_space(self, space: dict[str, Any], overrides: Sequence[Override]) -> list[str]:
+        """Apply ranges, changes of distributions, and plain values for searched paths in the order in which they were
+        typed. Return the paths that a plain value has removed."""
+        fixed = []
         for each in overrides:
             path = each.key_or_group
             if path.startswith("space."):
@@ -121,6 +122,9 @@ class _Conf:
             elif each.is_sweep_override():
                 options = self._search_path.options(path) if self._search_path.is_group(path) else None
                 space[path] = distribution_of_range(each, options, partial(is_integer, self.container, path))
+            elif space.pop(path, None) is not None:
+                fixed.append(path)
+        return fixed
 
     def variants(self, searched: Mapping[str, Sequence[str]]) -> dict[Variant, dict[str, Any]]:
         """Return the config with the conf's own options, and with each combination of the searched ones."""

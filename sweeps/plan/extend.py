@@ -103,10 +103,11 @@ def ask_driver(record: SweepRecord, folder: Path, changes: Changes) -> str | Non
     """Ask the driver of a running sweep to extend it; return its answer, or None if the sweep has ended.
 
     Raises:
-        UserError: The driver refuses, or does not answer.
+        UserError: A key cannot be changed while the sweep runs, or the driver refuses or does not answer.
     """
     if record.status != "running" or driver_was_killed(folder):
         return None
+    check_running(changes)  # here, too: choices can be longer than a request may be
     return send_request(record, {"verb": "extend", "changes": dict(changes)})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import threading
 import time
@@ -42,6 +43,10 @@ TURN_S, NEXT_TURN_S = 10.0, 60.0
 cannot be read must not block all other artifacts."""
 ANSWER_WITHIN_S = 120
 """Maximum seconds for a server to store a file."""
+SERVED = ("mlflow-artifacts:", "http:", "https:")
+"""Schemes of artifacts that an MLflow server stores."""
+NOT_IN_ADDRESS = re.compile(r"[?#]|%[0-9A-Fa-f]{2}")
+"""Parts of a file's name that such a server reads as parts of an address: it stores the file under another name."""
 
 
 class ArtifactUploader:
@@ -220,6 +225,9 @@ class ArtifactUploader:
     def _replace_remote(self, run_id: str, artifacts: str, target: str, folder: Path) -> None:
         from mlflow.exceptions import MlflowException
 
+        names = [path.relative_to(folder).as_posix() for path in folder.rglob("*")]
+        if artifacts.startswith(SERVED) and (wrong := next(filter(NOT_IN_ADDRESS.search, names), None)) is not None:
+            raise Refused(f"the server would store the file {wrong} under another name; rename it, without ?, # and %")
         # The tag must not name a mixture of two checkpoints' files.
         tag = CHECKPOINT_TAGS[Path(target).name]
         if tag in self._client.get_run(run_id).data.tags:

@@ -22,7 +22,7 @@ from sweeps.tracking.client import artifact_location
 from sweeps.tracking.mlflow_characters import storable
 from sweeps.tracking.mlflow_texts import page_links
 from sweeps.tracking.record import MlflowIds, one_or_all
-from sweeps.tracking.retry import Retrier
+from sweeps.tracking.retry import Refused, Retrier
 from sweeps.tracking.store import RawRun, fetch_runs
 from sweeps.tracking.values import now_ms
 
@@ -164,6 +164,12 @@ def _parents(uri: str, name: str) -> list[RawRun]:
 def _experiment_id(client: MlflowClient, uri: str, experiment: str) -> str:
     found = client.get_experiment_by_name(experiment)
     if found is not None:
+        if found.lifecycle_stage == "deleted":
+            raise Refused(
+                f"its experiment {experiment} was deleted; restore it "
+                f"(mlflow experiments restore --experiment-id {found.experiment_id}), or set tracking.experiment to "
+                "another name"
+            )
         return str(found.experiment_id)
     tags = {constants.TAG_DESCRIPTION: EXPERIMENT_DESCRIPTION, EXPERIMENT_KIND_TAG[0]: EXPERIMENT_KIND_TAG[1]}
     from mlflow.exceptions import MlflowException

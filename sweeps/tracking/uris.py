@@ -25,6 +25,8 @@ def why_no_store(uri: str) -> str | None:
     """Return the reason why MLflow cannot use a URI as tracking store, without importing MLflow; None if it can."""
     whole = "databricks" if uri.startswith("databricks") else uri.partition(":")[0].lower() if ":" in uri else ""
     scheme = whole.partition("+")[0]
+    if scheme == "sqlite" and sqlite_path(uri) is None:
+        return f"is not an SQLite file, and a database in memory would be lost; use a file, as in {DEFAULT}"
     if scheme in (*SCHEMES, "databricks", "uc"):
         return None
     if scheme in ("", "file"):

@@ -9,6 +9,7 @@ from sweeps.config.warm_start import MLflowExperiment
 from sweeps.errors import TrackingUnreachable, UserError
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.tracking.client import connect, first_cause, reading_from
+from sweeps.tracking.metric_history import LARGEST
 from sweeps.tracking.mlflow_characters import to_name, whole_parameters
 from sweeps.tracking.sqlite_file import queryable_file, reading
 from sweeps.tracking.store import PAGE, all_pages
@@ -103,4 +104,5 @@ def _runs(key: str, source: MLflowExperiment, client: MlflowClient) -> Sequence[
 def _trial(run: Run, metric: str) -> OtherTrial:
     unusable = None if run.info.status == FINISHED else f"status {run.info.status}"
     params = whole_parameters(run.data.params, run.data.tags)
-    return OtherTrial(params, run.data.metrics.get(to_name(metric)), unusable)
+    value = run.data.metrics.get(to_name(metric))
+    return OtherTrial(params, value if value is not None and abs(value) < LARGEST else None, unusable)

@@ -92,6 +92,16 @@ def test_a_plain_value_for_a_searched_path_takes_it_out_of_the_space() -> None:
     assert composition.config.train.lr == 0.002
 
 
+def test_of_a_range_and_a_plain_value_for_the_same_path_the_last_counts() -> None:
+    given = "train.lr=interval(1e-4, 1e-2)", "model=choice(conv_net, vision_transformer)"
+    fixed = checked("digits", *given, "train.lr=0.002", "model=conv_net", "~space.model.depth")
+    assert not {"train.lr", "model"} & fixed.config.space.keys()
+    assert fixed.fixed == ["train.lr", "model"]
+    assert checked("digits", "train.lr=0.002", *given).config.space["train.lr"].high == 1e-2  # type: ignore[union-attr]
+    changed = checked("digits", "space.train.lr.high=0.05", "train.lr=0.002")
+    assert "train.lr" not in changed.config.space
+
+
 def test_a_glob_searches_the_options_of_a_group() -> None:
     composition = checked("digits", "space=none", "model=glob([conv*, vision*])")
     assert composition.config.space["model"].choices == ["conv_net", "vision_transformer"]  # type: ignore[union-attr]

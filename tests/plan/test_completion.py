@@ -18,6 +18,7 @@ from sweeps.cli import run_command
 from sweeps.constants import DURATION_METRIC, TAG_ENDED
 from sweeps.errors import ConfigError
 from sweeps.plan.complete_sweep import ALL_STARTED, describe_completion, extension, is_complete
+from sweeps.plan.extend import ask_driver
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.plan.saved_sweep import reopened, save
 from sweeps.report.comparison import compare_sweeps
@@ -206,6 +207,16 @@ def test_the_sessions_of_a_sweep_that_was_resumed_very_often_fit_a_tag() -> None
     assert len(sessions) == MOST_SESSIONS
     assert len(json.dumps(sessions)) < 7000
     assert elapsed(sessions, float("inf")) == pytest.approx(3 * MOST_SESSIONS * 10.5, abs=1)
+
+
+def test_more_choices_for_a_running_sweep_than_a_request_holds_are_refused_without_its_driver(
+    uri: str, tmp_path: Path
+) -> None:
+    recorder = open_recorder(uri, folder=tmp_path)
+    choices = {"space.task.arguments.file.choices": [f"part-{number:06}.parquet" for number in range(500)]}
+    with pytest.raises(ConfigError, match=r"file\.choices: cannot be changed while the sweep runs"):
+        ask_driver(load_sweep(uri, "digits-1"), tmp_path, choices)
+    recorder.close("finished")
 
 
 def test_extending_to_what_a_complete_sweep_has_is_refused_unless_another_value_changes(uri: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from itertools import islice, takewhile
 from zoneinfo import ZoneInfo
@@ -11,9 +12,10 @@ from every_minute import every_firing
 
 from sweeps.config.schedule import Budget, Schedule, Window
 from sweeps.config.search import Cost
+from sweeps.errors import ConfigError
 from sweeps.service.schedules.cron import CronLine
 from sweeps.service.schedules.definition import Definition
-from sweeps.service.web.schedule_form import filled_from
+from sweeps.service.web.schedule_form import FilledSchedule, filled_from
 
 BERLIN = "Europe/Berlin"
 FIXED = [
@@ -152,3 +154,16 @@ def test_the_form_of_a_schedule_keeps_its_name_and_every_digit_of_its_numbers() 
     cost = Cost(limit=12345.67, per_gpu_hour=2.1234567, per_cpu_hour=1e-7)
     schedule = Schedule(name="v1.0", cron="@daily", conf="digits", grace_s=1234567.0, budget=Budget(cost=cost))
     assert filled_from(schedule, "", "").schedule() == schedule
+
+
+@pytest.mark.parametrize(
+    ("nights", "told"),
+    [
+        ("champion: &a {model: mine}\nregression: *a", "repeats a value with *; write the value itself"),
+        ("[" * 5000, "maximum recursion depth exceeded"),
+    ],
+)
+def test_a_short_text_that_stands_for_endless_values_is_a_mistake_in_the_form(nights: str, told: str) -> None:
+    form = FilledSchedule(values={"name": "mine", "cron": "@daily", "conf": "digits", "nights": nights})
+    with pytest.raises(ConfigError, match=re.escape(f"nights: {told}")):
+        form.schedule()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from recording import CONFIG, POINT, artifact_files, one_trial, open_recorder
+from stores import make_store
 from waiting import wait_until
 
 from sweeps.tracking import artifact_uploader
@@ -15,6 +16,7 @@ from sweeps.tracking.artifact_uploader import CheckpointKind
 from sweeps.tracking.held_checkpoints import hold
 from sweeps.tracking.journal import is_delivered
 from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.uris import sqlite_path
 
 
 def make_checkpoint(folder: Path, *names: str) -> Path:
@@ -95,6 +97,26 @@ def test_a_checkpoint_with_a_pipe_or_a_dangling_link_is_refused_once_and_not_tri
     assert is_delivered(Path("outputs", "digits-1"))
     assert load_sweep(uri, "digits-1").trials[0].checkpoint is None
     assert sum("mine is neither a file nor a folder" in message for message in caplog.messages) == 1
+
+
+@pytest.mark.parametrize("name", ["loss#1.pt", "what?.pt", "a%20b/model.pt"])
+def test_a_server_gets_no_file_that_it_would_store_under_another_name(
+    uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    from mlflow import MlflowClient
+
+    monkeypatch.setattr(artifact_uploader, "TURN_S", 0.1)
+    make_store(sqlite_path(uri))
+    MlflowClient(uri).create_experiment("digits", "mlflow-artifacts://127.0.0.1:1/digits")  # answers no upload
+    recorder = open_recorder(uri)
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    recorder.trials.record_checkpoint("0", str(make_checkpoint(tmp_path / "step-00000001", name)), "best")
+    refused = (
+        f"best of trial 0 cannot be copied to MLflow: the server would store the file {name.partition('/')[0]} under"
+    )
+    wait_until(lambda: any(refused in message for message in caplog.messages))
+    recorder.close("finished", patience_s=0.1)
+    assert load_sweep(uri, "digits-1").trials[0].checkpoint is None
 
 
 def test_a_checkpoint_with_a_link_to_an_earlier_one_is_copied_whole(uri: str, tmp_path: Path) -> None:

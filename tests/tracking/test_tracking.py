@@ -29,6 +29,7 @@ from stores import make_store
 from sweeps import constants
 from sweeps.config.objectives import Objectives
 from sweeps.config.search import Limit
+from sweeps.errors import UserError
 from sweeps.plan.export import alone, exported
 from sweeps.registry.best_checkpoint import fetch_checkpoint, weights_note
 from sweeps.report.notebook_html import sweep_html, sweep_text
@@ -172,6 +173,17 @@ def test_two_sweeps_that_start_at_the_same_moment_share_a_new_experiment(
     recorder = open_recorder(uri, folder=tmp_path)
     recorder.close("finished")
     assert [recorder.ids.experiment_id] == others
+
+
+def test_a_deleted_experiment_is_named_with_the_ways_out(uri: str) -> None:
+    from mlflow import MlflowClient
+
+    make_store(sqlite_path(uri))
+    client = MlflowClient(uri)
+    number = client.create_experiment("digits")
+    client.delete_experiment(number)
+    with pytest.raises(UserError, match=f"digits was deleted; restore it .*--experiment-id {number}.*another name"):
+        open_recorder(uri, experiment="digits")
 
 
 @pytest.mark.parametrize("place", ["file", pytest.param("server", marks=pytest.mark.slow), "removed from the file"])

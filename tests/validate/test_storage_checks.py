@@ -37,6 +37,9 @@ def test_a_store_of_an_unknown_kind_is_a_mistake() -> None:
     (line,) = mistakes("tracking.uri=mlflow.db")
     assert line.startswith("tracking.uri=mlflow.db: is a folder of files")
     assert line.endswith("as in tracking.uri=sqlite:///mlflow.db")
+    for uri in ("sqlite:///:memory:", "sqlite://", "sqlite://mlflow.db"):
+        (line,) = mistakes(f"tracking.uri={uri}")
+        assert line.startswith(f"tracking.uri={uri}: is not an SQLite file")
     for uri in ("http://127.0.0.1:1", "postgresql+psycopg://me@db/mlflow", "databricks", "databricks://profile"):
         assert mistakes(f"tracking.uri={uri}") == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,21 @@ def test_finished_runs_of_an_experiment_are_trials_though_mlflow_has_only_texts(
     assert found(load(MLflowExperiment, uri=uri, experiment="theirs", metric="val_loss")) == FINISHED
     only = {"uri": uri, "experiment": "theirs", "metric": "val_loss"}
     assert found(load(MLflowExperiment, **only, filter="params.optimizer = 'adamw'")) == ([0.3], [1e-2])
+
+
+def test_a_run_of_mlflow_with_an_infinite_value_has_none(tmp_path: Path) -> None:
+    make_store(tmp_path / "mlflow.db")
+    client = mlflow.MlflowClient(uri := f"sqlite:///{tmp_path}/mlflow.db")
+    experiment = client.create_experiment("diverged", artifact_location=str(tmp_path))
+    for lr, loss in ((0.01, 0.3), (0.05, math.inf), (0.06, math.nan)):
+        run = client.create_run(experiment).info.run_id
+        for name, value in {"lr": lr, "optimizer": "sgd", "batch": 16}.items():
+            client.log_param(run, name, value)
+        client.log_metric(run, "loss", loss)
+        client.set_terminated(run)
+    earlier = load(MLflowExperiment, uri=uri, experiment="diverged")
+    assert found(earlier) == ([0.3], [0.01])
+    assert "left out: 2: no value of loss" in earlier.note
 
 
 def test_texts_of_values_that_are_not_searched_are_compared_by_what_they_mean() -> None:

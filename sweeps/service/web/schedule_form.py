@@ -29,6 +29,15 @@ WORDS = ("name", "cron", "timezone", "conf", "overlap", "missed", "window.start"
 _SCHEDULE = TypeAdapter(Schedule)
 
 
+class _WithoutAliases(yaml.SafeLoader):
+    """Loader that refuses aliases: a few lines of them can stand for a billion values, which a message would list."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("repeats a value with *; write the value itself")
+        return super().compose_node(parent, index)
+
+
 @dataclass(frozen=True, kw_only=True)
 class FilledSchedule:
     """Contents of the form."""
@@ -60,8 +69,8 @@ class FilledSchedule:
 
     def _nights(self) -> Any:
         try:
-            return yaml.safe_load(self["nights"])
-        except yaml.YAMLError as error:
+            return yaml.load(self["nights"], _WithoutAliases)  # noqa: S506 - a safe loader
+        except (yaml.YAMLError, RecursionError) as error:
             raise ConfigError(f"nights: {explain(error)}") from None
 
 
