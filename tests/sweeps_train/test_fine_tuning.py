@@ -293,3 +293,11 @@ def test_sharded_models_train_the_same_with_further_adapters_and_optimizers(work
 def test_combinations_that_cannot_work_are_refused_with_the_fix(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         configured(TEXT, **changes)
+
+
+def test_adapters_are_not_trained_on_a_base_whose_files_lack_weights(tmp_path: Path) -> None:
+    model: Any = build_causal_lm(tiny(lora=None))
+    model.config.tie_word_embeddings = False
+    model.model.save_pretrained(tmp_path)  # without the head
+    with pytest.raises(ValueError, match=r"its files have no lm_head.weight; .* use a model with all weights"):
+        build_causal_lm(tiny(path=str(tmp_path)))

@@ -391,3 +391,45 @@ def test_passes_of_the_same_lanes_are_replayed_until_other_lanes_come(
     assert Replays.replayed == (9 - 4) + (14 - 9 - 4)
     for name, config in configs.items():
         assert_same(recorders[name], run(config), relative=1e-5 if precision == "fp32" else 0.02)
+
+
+LONG_ROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 1e4,
+    "short_factor": [1.0] * 4,
+    "long_factor": [4.0] * 4,
+    "factor": 2.0,
+}
+SMALL = {"vocab_size": 384, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "pad_token_id": 0}
+POSITIONS = {"intermediate_size": 16, "num_key_value_heads": 2, "max_position_embeddings": 64}
+PHI = {**POSITIONS, "original_max_position_embeddings": 32, "rope_parameters": LONG_ROPE}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "length", "reason"),
+    [
+        ("opt", {"ffn_dim": 16, "word_embed_proj_dim": 16, "dropout": 0.1}, 64, "model.path=opt draws random numbers"),
+        ("phi3", PHI, 64, "data.sequence_length=64: model.path=phi3 encodes"),
+        ("phi3", PHI, 32, None),
+    ],
+)
+def test_a_base_in_which_rows_of_one_training_change_those_of_another_is_not_shared(
+    kind: str,
+    options: dict[str, Any],
+    length: int,
+    reason: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import transformers as untyped
+
+    transformers: Any = untyped
+    monkeypatch.chdir(tmp_path)
+    write_prompts(tmp_path)
+    shape = transformers.AutoConfig.for_model(kind, **SMALL, **options)
+    transformers.AutoModelForCausalLM.from_config(shape).save_pretrained(kind)
+    model = {"path": kind, "tokenizer": "builtin:tiny_llama", "lora": LORA}
+    config = configured(TEXT, model=model, data={"sequence_length": length}, train=OFTEN | {"max_steps": 1})
+    (error,) = together(2, {"training": (config, Recorder(), None)}).ends
+    assert (error is None) is (reason is None)
+    assert reason is None or str(error).startswith(reason)

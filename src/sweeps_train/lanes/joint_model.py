@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from sweeps_train.data.packing import IGNORED
 from sweeps_train.data.sample_order import Batch
+from sweeps_train.devices.device_operations import random_state_of
 from sweeps_train.lanes.joint_linear import JointLinear, Part
 from sweeps_train.models.attention import use_causal_attention
 from sweeps_train.models.causal_lm import SharedBase
@@ -41,6 +42,14 @@ class JointModel:
             setattr(self.model.get_submodule(parent), own, self._layers[name])
         for name, layer in self._layers.items():
             layer.adapted = [layers.get(name) for layers in by_lane]
+
+    @torch.no_grad()
+    def draws(self, device: torch.device) -> bool:
+        """Whether the base itself draws random numbers in training, as for its own dropout; to be called before it has
+        adapters. Such numbers would depend on the rows of all lanes."""
+        before = _random_states(device)
+        self.model(input_ids=torch.zeros((1, 2), dtype=torch.int64, device=device), use_cache=False)
+        return not all(map(torch.equal, before, _random_states(device)))
 
     def place(self, parts: Sequence[Part]) -> None:
         """Set the rows of each lane."""
@@ -105,3 +114,7 @@ def draws(adapted: Any) -> bool:
     """Whether a model with adapters has dropout and therefore draws random numbers."""
     dropouts = [each for layer in adapted_layers(adapted).values() for each in layer.lora_dropout.values()]
     return any(getattr(each, "p", 0.0) > 0 for each in dropouts)
+
+
+def _random_states(device: torch.device) -> list[torch.Tensor]:
+    return [each for each in (torch.get_rng_state(), random_state_of(device)) if each is not None]

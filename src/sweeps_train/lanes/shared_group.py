@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
+from typing import Any
 
-from sweeps_train.config import CausalLM, TrainingConfig
+from sweeps_train.config import CausalLM, TextData, TrainingConfig
 from sweeps_train.config.strategy import FSDP
 from sweeps_train.lanes.group import Group
 from sweeps_train.lanes.joint_model import JointModel, adapted_layers
@@ -66,11 +68,30 @@ class SharedGroup(Group):
         return LaneStrategy(self.workers, precision)
 
     def build_task(self, config: TrainingConfig, state: Path | None) -> CausalLMTraining:
+        if (key := self._forbids_sharing) is not None:
+            raise ValueError(
+                f"{key}, so that a trial's values would depend on the trials that share its workers; use "
+                "scaling.trials_per_group=1"
+            )
         task = CausalLMTraining(config, state, self._base)
         adapted_layers(task.model)  # raises an error if some cannot be computed together with others
         if self._sharding is not None:
             task.head_of_loss = self._model.head
         return task
+
+    @functools.cached_property
+    def _forbids_sharing(self) -> str | None:
+        """Return why rows of different lanes would change each other in the base model; None if they do not."""
+        model, data, rope = self.config.model, self.config.data, _long_rope(self._model.model)
+        assert isinstance(model, CausalLM) and isinstance(data, TextData)
+        if self._model.draws(self.workers.device):
+            return f"model.path={model.path} draws random numbers in training, as for dropout of its own"
+        if rope is not None and data.sequence_length > rope and not (data.packing and not data.isolate_documents):
+            return (
+                f"data.sequence_length={data.sequence_length}: model.path={model.path} encodes positions otherwise if "
+                f"any sequence of a batch has more than {rope} tokens"
+            )
+        return None
 
     def prepare(self, request: TrainingRequest, state: Path | None) -> Task:
         """Build model and data of a lane on all workers.
@@ -94,3 +115,10 @@ class SharedGroup(Group):
         told = [f"worker {rank}: {text}" for rank, text in enumerate(self.workers.gather(own)) if text is not None]
         elsewhere = OSError(f"model or data could not be prepared by {next(iter(told), 'another worker')}")
         raise PreparationFailed(error or elsewhere) from error
+
+
+def _long_rope(model: Any) -> int | None:
+    """Return the length in tokens above which a model with ``longrope`` uses other rotary embeddings for all sequences
+    of a batch; None for other models."""
+    rope = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
+    return rope["original_max_position_embeddings"] if rope.get("rope_type") == "longrope" else None

@@ -96,7 +96,11 @@ class SharedBase:
 
 
 def _load(config: CausalLM, weights: Path | None, device: torch.device = CPU) -> Any:
-    """Load the model without adapters: pretrained, or with the weights of a checkpoint."""
+    """Load the model without adapters: pretrained, or with the weights of a checkpoint.
+
+    Raises:
+        ValueError: It cannot be loaded, or lacks weights that adapters need.
+    """
     from transformers import AutoModelForCausalLM
 
     quantized: dict[str, Any] = {}
@@ -105,16 +109,24 @@ def _load(config: CausalLM, weights: Path | None, device: torch.device = CPU) ->
 
     with _no_progress_bar():
         try:
-            model: Any = AutoModelForCausalLM.from_pretrained(
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
                 weights or model_location(config.path),
                 revision=None if weights else config.revision,
                 dtype=config.dtype,
                 attn_implementation=config.attention,
                 trust_remote_code=config.trust_remote_code,
+                output_loading_info=True,
                 **quantized,
             )
         except OSError as error:
             raise ValueError(f"model.path={config.path} cannot be loaded: {error}") from error
+    model, loading = loaded
+    random = sorted(set(loading["missing_keys"]) & {name for name, _ in model.named_parameters()})
+    if random and config.lora is not None:
+        raise ValueError(
+            f"model.path={config.path}: its files have no {', '.join(random[:3])}; transformers would take random "
+            "numbers, which adapters neither train nor save; use a model with all weights"
+        )
     if config.quantization == "nf4":
         for module in model.modules():
             if hasattr(module, "compute_dtype"):
