@@ -13,6 +13,8 @@ from typing import Any
 LISTEN_ON_ALL = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Environment variable of Ray that decides whether a local cluster listens on all addresses; 0 limits it to loopback,
 the default on macOS and Windows."""
+NO_JOB = "ffffffff"
+"""``RAY_JOB_ID`` of a worker process that any job may use. Ray reads the variable when it is loaded."""
 
 
 @contextlib.contextmanager
@@ -123,7 +125,7 @@ def _log(data: Any, ignore_prefix: bool) -> None:  # noqa: ARG001 - the signatur
 
 @contextlib.contextmanager
 def defining_actors_before_forks() -> Iterator[None]:
-    """Take the identifiers of classes of actors that are defined inside the block from Python's random numbers.
+    """Draw the identifiers of classes of actors that are defined inside the block from the operating system.
 
     Ray's own generator of random identifiers has a state from its first use on, which forks of the process would share.
     """

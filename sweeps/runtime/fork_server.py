@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from sweeps.compat.cuda_driver import NVML_CHECK, initialized_gpus
-from sweeps.compat.ray_core import defining_actors_before_forks, forks_draw_other_ids
+from sweeps.compat.ray_core import NO_JOB, defining_actors_before_forks, forks_draw_other_ids
 
 if TYPE_CHECKING:
     from sweeps.config import SweepConfig
@@ -42,7 +42,7 @@ MAX_FOLDER = 60
 """Maximum length of the path of the folder for temporary files: a socket's path has at most 107 bytes."""
 MAY_DIFFER = ("RAY_JOB_ID", "MLFLOW_", "SWEEPS_", "SPT_", "PL_", "_MLFLOW_", NVML_CHECK)
 """Prefixes of environment variables that no module reads during its import, and that may thus differ between workers;
-and the job, which a worker that was started before it also learns when it is used."""
+and the job, which Ray tells a fork when it is used, as it tells processes that were started before the first job."""
 OF_RAY = ("RAY_", "TUNE_")
 """Prefixes of those that only the modules of Ray read during their import."""
 MODULES = ("pandas", "pyarrow", "pydantic", "jsonschema", "sweeps_train.loop", "sweeps.compose.composition")
@@ -237,6 +237,7 @@ def _import(name: str) -> None:
 
 def _import_ray(modules: Sequence[str], request: Request) -> None:
     request.set_environment()
+    os.environ["RAY_JOB_ID"] = NO_JOB  # else all forks would be workers of the first one's job
     os.environ.setdefault(NVML_CHECK, "1")
     with defining_actors_before_forks():
         for name in modules:

@@ -66,10 +66,9 @@ def start(forks: ForkServer, worker: Path, **variables: str) -> subprocess.Popen
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, cwd=worker.parent)
 
 
-def told(forks: ForkServer, worker: Path, **variables: str) -> dict[str, Any]:
+def told(forks: ForkServer, worker: Path, **variables: str) -> Any:
     """Return what the worker tells."""
-    answer: dict[str, Any] = json.loads(start(forks, worker, **variables).communicate()[0])
-    return answer
+    return json.loads(start(forks, worker, **variables).communicate()[0])
 
 
 def test_a_worker_is_a_fork_that_has_the_imports_and_all_that_its_own_python_would_have(
@@ -178,6 +177,18 @@ def test_forks_have_ray_with_the_settings_of_the_first_and_random_identifiers_of
         first, second = (told(forks, worker, RAY_DEDUP_LOGS="0") for _ in range(2))
     assert first.pop("id") != second.pop("id")
     assert first == second == {"parent": forks.process.pid, "has ray": True, "settings": False}
+
+
+def test_forks_are_of_no_job_until_they_are_used_also_if_the_first_was_started_for_one(worker: Path) -> None:
+    (worker.parent / "reads_job.py").write_text("import os\njob = os.environ['RAY_JOB_ID']", encoding="utf-8")
+    worker.write_text(
+        "import json, os, reads_job\nprint(json.dumps([os.getppid(), reads_job.job, os.environ['RAY_JOB_ID']]))",
+        encoding="utf-8",
+    )
+    path = {"PYTHONPATH": str(worker.parent)}
+    with ForkServer([], ["reads_job"], ENVIRONMENT | path) as forks:
+        for job in ("01000000", "02000000"):
+            assert told(forks, worker, **path, RAY_JOB_ID=job) == [forks.process.pid, "ffffffff", job]
 
 
 def test_workers_start_without_the_server_and_forks_outlive_it(worker: Path) -> None:
