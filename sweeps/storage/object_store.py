@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,17 @@ BLOCK = 8 * 2**20
 """Number of bytes that are copied at a time."""
 LARGEST_COPY = 5 * 2**30
 """Maximum bytes of an object that S3 copies in one request."""
+
+
+@contextlib.contextmanager
+def _as_os_errors() -> Iterator[None]:
+    """Raise as ``OSError`` what only stores of fsspec raise, such as HTTP errors; inside a block or a function."""
+    try:
+        yield
+    except (OSError, ImportError, ValueError):
+        raise
+    except Exception as error:
+        raise OSError(f"{type(error).__name__}: {error}") from error
 
 
 class ObjectStore:
@@ -53,6 +65,7 @@ class ObjectStore:
         return self.uri
 
     @cached_property
+    @_as_os_errors()
     def opened(self) -> tuple[Any, str]:
         """File system of the store, and the folder's path in it."""
         from sweeps_train.data.data_files import open_store
@@ -60,6 +73,7 @@ class ObjectStore:
         system, root = open_store(self.uri)
         return system, root.rstrip("/")
 
+    @_as_os_errors()
     def read(self, name: str) -> bytes | None:
         """Return an object's content; None if there is none."""
         system, root = self.opened
@@ -70,11 +84,13 @@ class ObjectStore:
         except FileNotFoundError:
             return None
 
+    @_as_os_errors()
     def write(self, name: str, content: bytes) -> None:
         """Write an object."""
         with self.writing(name) as opened:
             opened.write(content)
 
+    @_as_os_errors()
     def upload(self, file: Path, name: str) -> None:
         """Write an object with the content of a file.
 
@@ -85,6 +101,7 @@ class ObjectStore:
             while block := source.read(BLOCK):
                 opened.write(block)
 
+    @_as_os_errors()
     def download(self, name: str, file: Path) -> None:
         """Write the content of an object into a file.
 
@@ -98,6 +115,7 @@ class ObjectStore:
             while block := opened.read(BLOCK):
                 target.write(block)
 
+    @_as_os_errors()
     def copy(self, name: str, target: ObjectStore) -> None:
         """Copy an object into another folder of the same store. The store copies it without a download, unless it is
         very large.
@@ -116,6 +134,7 @@ class ObjectStore:
             while block := source.read(BLOCK):
                 opened.write(block)
 
+    @_as_os_errors()
     def names(self, under: str = "") -> dict[str, int]:
         """Return the sizes in bytes of all objects, by name.
 
@@ -133,12 +152,14 @@ class ObjectStore:
             found = system.get_file_info(selected)
         return {each.path.removeprefix(f"{root}/"): each.size for each in found if each.is_file}
 
+    @_as_os_errors()
     def modified(self, name: str) -> float | None:
         """Return the Unix time at which an object was written; None if there is none."""
         system, root = self.opened
         info = system.get_file_info(f"{root}/{name}")
         return info.mtime.timestamp() if info.is_file else None
 
+    @_as_os_errors()
     def folders(self) -> list[str]:
         """Return the names of the folders directly in this one."""
         from pyarrow.fs import FileSelector, FileType
@@ -147,12 +168,14 @@ class ObjectStore:
         found = system.get_file_info(FileSelector(root, allow_not_found=True))
         return sorted(each.base_name for each in found if each.type == FileType.Directory)
 
+    @_as_os_errors()
     def remove(self, name: str) -> None:
         """Remove an object, if it exists."""
         system, root = self.opened
         with contextlib.suppress(FileNotFoundError):
             system.delete_file(f"{root}/{name}")
 
+    @_as_os_errors()
     def remove_all(self) -> None:
         """Remove all objects."""
         from pyarrow.fs import FileType

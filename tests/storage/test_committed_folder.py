@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from s3_server import BUCKET, s3_server
 from waiting import wait_until
 
@@ -110,6 +113,35 @@ def test_a_file_system_of_fsspec_is_a_store_too(checkpoint: Path, tmp_path: Path
     fetch(trial / "pinned" / checkpoint.name, tmp_path / "there")
     assert find_damage(tmp_path / "there") is None
     assert trial.folders() == ["pinned"]
+
+
+class Busy(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """Store of fsspec with an error of its own, which is no ``OSError``."""
+
+    protocol = "busy"
+
+    def refuse(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("503 Server Busy")
+
+    def exists(self, *_: Any) -> bool:
+        return True
+
+    isfile = exists
+    _open = info = find = ls = rm = refuse
+
+
+def test_an_error_of_a_store_is_an_oserror_also_where_a_file_system_of_fsspec_raises_another(tmp_path: Path) -> None:
+    fsspec.register_implementation("busy", Busy, clobber=True)
+    store, file = ObjectStore("busy://sweeps/first"), tmp_path / "file"
+    file.write_bytes(b"1234")
+    requests: list[Callable[[], object]] = [
+        *(lambda: store.read("a"), lambda: store.write("a", b""), lambda: store.upload(file, "a")),
+        *(lambda: store.download("a", file), lambda: store.copy("a", store), lambda: store.modified("a")),
+        *(store.names, store.folders, lambda: store.remove("a"), store.remove_all),
+    ]
+    for request in requests:
+        with pytest.raises(OSError, match="503 Server Busy"):
+            request()
 
 
 def test_a_copy_in_the_store_is_complete_or_absent(bucket: str, checkpoint: Path, tmp_path: Path) -> None:
