@@ -115,6 +115,13 @@ def test_the_end_of_a_training_is_one_rung(grace: float, eta: float, longest: fl
     assert longest in found
 
 
+def test_the_first_rung_is_reached_also_by_a_sum_of_fractions() -> None:
+    reached = sum([0.1] * 8)
+    assert reached < 0.8
+    assert Rungs(0.8, 3).furthest(reached) == 0.8
+    assert Rungs(0.8, 3).furthest(0.7) is None
+
+
 def test_a_trial_that_hyperband_pauses_is_known_as_paused_until_it_goes_on() -> None:
     study = optuna.create_study()
     controller = Controller(Hyperband("steps", 1, 3, 3, LOSS, DecisionLog(study)), "steps", places=1)

@@ -22,10 +22,10 @@ class Rungs:
 
     def furthest(self, reached: float) -> float | None:
         """Return the furthest rung that was reached; None before the first."""
-        if reached < self._grace:
+        if not has_reached(reached, self._grace):
             return None
         level = math.floor(math.log(reached / self._grace) / math.log(self._eta) + 1e-9)
-        return self._grace * self._eta**level
+        return self._grace * self._eta ** max(level, 0)
 
     def after(self, rung: float) -> float:
         """Return the rung after another one."""
