@@ -83,6 +83,9 @@ class StoredTrial:
         self.log_folder = node_copy(assignment.log_folder, node)
         self.steps: set[str] = set()
         """Names of the checkpoints that are in the store, ``step-00000020``."""
+        self._cut_off: set[str] = set()
+        """Names of checkpoints of which only some files may be in the store, unless they are in ``steps``; on the main
+        worker."""
         self._is_first_on_node = False
         """Whether this worker downloads and removes the node's copy of the checkpoints."""
         self._queue: queue.Queue[tuple[Path, Callable[[str], None]]] = queue.Queue()
@@ -98,8 +101,9 @@ class StoredTrial:
         from ray.train import get_context
         from ray.train.collective import barrier, broadcast_from_rank_zero
 
-        names = [name for name in committed(self._store.names()) if "/" not in name] if self._rank == 0 else None
-        names = broadcast_from_rank_zero(names)
+        found = self._store.names() if self._rank == 0 else {}
+        names = broadcast_from_rank_zero([name for name in committed(found) if "/" not in name])
+        self._cut_off = {name.partition("/")[0] for name in found if name.startswith("step-")} - {*names}
         self._is_first_on_node = get_context().get_local_rank() == 0
         if self._is_first_on_node:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -202,6 +206,7 @@ class StoredTrial:
             try:
                 if step not in self.steps or not is_same(self._store / step, source):  # it may replace a damaged one
                     self._upload_report_log()
+                    self._cut_off.add(step)
                     commit(self._store / step, source)
                     self.steps.add(step)
                 is_there = True
@@ -228,14 +233,16 @@ class StoredTrial:
             self._logs.upload(self.log_folder / log, log)
 
     def _withdraw_superseded(self) -> None:
-        """Remove checkpoints from the store that the training has removed here. The newest of these stay until their
-        replacements are in the store, so that the trial can always continue from one."""
+        """Remove checkpoints from the store that the training has removed here, and the rest of interrupted uploads.
+        The newest checkpoints stay until their replacements are in the store, so that the trial can always continue
+        from one."""
         from sweeps_train.checkpoints.checkpoint import complete_checkpoints  # imports torch
 
         here = {path.name for path in complete_checkpoints(self.folder)}
         superseded = sorted(self.steps - here)
         if not here <= self.steps:
             superseded = superseded[:-STAY_MEANWHILE]
-        for step in superseded:
+        for step in [*superseded, *self._cut_off - self.steps]:
             withdraw(self._store / step)
             self.steps.discard(step)
+            self._cut_off.discard(step)

@@ -137,6 +137,45 @@ def test_checkpoints_that_the_node_of_a_killed_attempt_still_has_are_not_brought
     assert (trial.folder / "step-00000002" / "weights").read_text() == "weights of step 2"
 
 
+def test_files_of_an_upload_that_was_cut_off_are_removed_though_their_step_is_not_uploaded_again(
+    trial: StoredTrial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ObjectStore(trial._assignment.checkpoint_folder)
+    commit(store / "step-00000001", save(trial, 1))
+    (store / "step-00000002").write("weights", b"cut off")
+    (store / "pinned" / "step-00000002").write("weights", b"of another")
+    restore(trial, monkeypatch)
+    superseded = save(trial, 2)
+    shutil.rmtree(superseded)
+    trial.save(superseded, lambda uri: None)
+    trial.save(save(trial, 3), lambda uri: None)
+    trial.wait()
+    assert {name.rpartition("/")[0] for name in store.names()} == {
+        *("step-00000001", "step-00000003", "pinned/step-00000002")
+    }
+
+
+def test_files_of_a_checkpoint_that_the_training_removed_during_its_upload_are_removed(
+    trial: StoredTrial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, removed = ObjectStore(trial._assignment.checkpoint_folder), save(trial, 1)
+
+    def cut_off(place: ObjectStore, folder: Path) -> None:
+        if folder == removed:
+            place.write("weights", b"cut off")
+            shutil.rmtree(removed)
+            raise FileNotFoundError(removed)
+        commit(place, folder)
+
+    monkeypatch.setattr(stored_trial, "hold", lambda *_: None)  # a file system without links
+    monkeypatch.setattr(stored_trial, "commit", cut_off)
+    monkeypatch.setattr(stored_trial, "AGAIN_AFTER_S", 0.0)
+    for saved in (removed, save(trial, 2)):
+        trial.save(saved, lambda uri: None)
+    trial.wait()
+    assert {name.partition("/")[0] for name in store.names()} == {"step-00000002"}
+
+
 def test_a_node_without_the_main_worker_keeps_no_checkpoints_after_the_trial(
     trial: StoredTrial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
