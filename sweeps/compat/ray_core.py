@@ -123,7 +123,7 @@ def _log(data: Any, ignore_prefix: bool) -> None:  # noqa: ARG001 - the signatur
 
 @contextlib.contextmanager
 def defining_actors_before_forks() -> Iterator[None]:
-    """Take the identifiers of classes of actors that are defined inside the block from Python's random numbers.
+    """Give classes of actors that are defined inside the block identifiers from Python's random numbers.
 
     Ray's own generator of random identifiers has a state from its first use on, which forks of the process would share.
     """
