@@ -457,6 +457,15 @@ def test_a_base_in_which_rows_of_one_training_change_those_of_another_is_not_sha
     assert reason is None or str(error).startswith(reason)
 
 
+def test_a_gpu_whose_own_precision_is_fp16_trains_one_training_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sweeps_train.steps.precision._best", lambda device: "fp16")
+    config = text(LORA, {"precision": "auto"}, seed=0)
+    feed = together(2, {"training": (config, Recorder(), None)})
+    (reason,) = feed.reasons
+    assert reason.startswith("train.precision=auto is fp16 on this GPU")
+    assert str(feed.ends[0]).endswith("; use scaling.trials_per_group=1, or train.precision=fp32")
+
+
 @pytest.mark.filterwarnings("ignore:fan_in_fan_out is set")
 @pytest.mark.parametrize(("kind", "options"), [("opt", OPT), ("gpt2", GPT2)])
 def test_trainings_whose_base_cannot_be_shared_train_one_after_another_if_the_feed_allows_it(

@@ -59,16 +59,16 @@ class SharedGroup(Group):
         wrap_fsdp(self._model.model, sharding_mesh(self.workers, sharding.shard_size), sharding, precision, ())
 
     def build_strategy(self, config: TrainingConfig, precision: Precision) -> LaneStrategy:
-        if precision.scaler.is_enabled():
-            raise ValueError(
-                "train.precision=auto is fp16 on this GPU, whose loss scaling is for one training at a time; "
-                "use scaling.trials_per_group=1, or train.precision=fp32"
-            )
         if self._sharding is not None:
             return ShardedLaneStrategy(self._sharding, self.workers, precision, self.passes)
         return LaneStrategy(self.workers, precision)
 
     def build_task(self, config: TrainingConfig, state: Path | None) -> CausalLMTraining:
+        if Precision(config.train.precision, self.workers.device).scaler.is_enabled():
+            raise CannotShare(
+                "train.precision=auto is fp16 on this GPU, whose loss scaling is for one training at a time",
+                "use scaling.trials_per_group=1, or train.precision=fp32",
+            )
         if (key := self._forbids_sharing) is not None:
             raise CannotShare(f"{key}, so that a trial's values would depend on the trials that share its workers")
         task = CausalLMTraining(config, state, self._base)
