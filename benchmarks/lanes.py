@@ -108,6 +108,9 @@ class Trainings:
         given, self._waiting = self._waiting[:free], []
         return given
 
+    def trains_alone(self, reason: str) -> bool:
+        return False
+
     def stepped(self, lanes: int, tokens: int, seconds: float) -> None:
         pass
 

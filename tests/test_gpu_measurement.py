@@ -120,6 +120,7 @@ def test_results_of_a_cpu_are_refused_by_the_documents(measure_sh: Run, tmp_path
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_without_a_gpu_it_is_said_what_to_run_instead(measure_sh: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     done = measure_sh()

@@ -56,6 +56,22 @@ class MicroBatchHalved(RuntimeError):
         return f"out of memory: micro batches have {halved}"
 
 
+class CannotShare(ValueError):
+    """Raised if a training's model cannot be computed together with those of other trainings.
+
+    >>> str(CannotShare("model.path=opt draws random numbers"))
+    'model.path=opt draws random numbers; use scaling.trials_per_group=1'
+    """
+
+    def __init__(self, reason: str, fix: str = "use scaling.trials_per_group=1"):
+        super().__init__(reason, fix)
+        self.reason = reason
+        self._fix = fix
+
+    def __str__(self) -> str:
+        return f"{self.reason}; {self._fix}"
+
+
 class SilentCorruption(RuntimeError):
     """Raised if workers have computed different numbers from the same inputs, although no hardware reported an
     error."""

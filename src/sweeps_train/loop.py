@@ -73,7 +73,7 @@ def train(
         >>> [path.name for path in Path(folder).iterdir()]
         ['step-00000002']
     """
-    _run(
+    train_request(
         TrainingRequest(
             config=config,
             reporter=reporter,
@@ -88,8 +88,9 @@ def train(
     )
 
 
-def _run(request: TrainingRequest) -> None:
-    """Train, and return to the last checkpoint each time the training diverges, up to the permitted number."""
+def train_request(request: TrainingRequest) -> None:
+    """Train as ``train`` does: return to the last checkpoint each time the training diverges, up to the permitted
+    number."""
     samples, times_restored = None, 0
     with keep_freed_memory(), numerics(request.config.train):
         group = Group(request)

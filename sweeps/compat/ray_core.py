@@ -125,7 +125,7 @@ def _log(data: Any, ignore_prefix: bool) -> None:  # noqa: ARG001 - the signatur
 
 @contextlib.contextmanager
 def defining_actors_before_forks() -> Iterator[None]:
-    """Draw the identifiers of classes of actors that are defined inside the block from the operating system.
+    """Give classes of actors that are defined inside the block identifiers from the operating system.
 
     Ray's own generator of random identifiers has a state from its first use on, which forks of the process would share.
     """

@@ -113,8 +113,9 @@ class _Conf:
 
     def change_space(self, space: dict[str, Any], overrides: Sequence[Override]) -> list[str]:
         """Apply ranges, changes of distributions, and plain values for searched paths in the order in which they were
-        typed. Return the paths that a plain value has removed."""
-        fixed = []
+        typed. Return the paths that a plain value has removed; beside a whole distribution, such as
+        ``space.train.lr={...}``, a plain value is the config's own."""
+        fixed, distributions = [], {each.key_or_group for each in overrides}
         for each in overrides:
             path = each.key_or_group
             if path.startswith("space."):
@@ -122,7 +123,7 @@ class _Conf:
             elif each.is_sweep_override():
                 options = self._search_path.options(path) if self._search_path.is_group(path) else None
                 space[path] = distribution_of_range(each, options, partial(is_integer, self.container, path))
-            elif space.pop(path, None) is not None:
+            elif f"space.{path}" not in distributions and space.pop(path, None) is not None:
                 fixed.append(path)
         return fixed
 

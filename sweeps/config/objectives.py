@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
@@ -102,9 +103,10 @@ class Objectives:
         if len(self.metrics) == 1:
             return [min(losses, key=losses.__getitem__)] if losses else []
         front: list[Key] = []
-        # In this order no key dominates an earlier one.
+        # In this order no key dominates an earlier one. Of two objectives, the second is best in the front's last key.
         for key in sorted(losses, key=losses.__getitem__):
-            if not any(_at_least_as_good(losses[other], losses[key]) for other in front):
+            rivals = front if len(self.metrics) > 2 else front[-1:]
+            if not any(_at_least_as_good(losses[other], losses[key]) for other in rivals):
                 front.append(key)
         return front
 
@@ -117,4 +119,4 @@ class Objectives:
 
 
 def _at_least_as_good(one: Sequence[float], other: Sequence[float]) -> bool:
-    return all(a <= b for a, b in zip(one, other, strict=True))
+    return all(map(operator.le, one, other))

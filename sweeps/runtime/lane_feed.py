@@ -114,6 +114,14 @@ class LaneFeed:
         self._lanes[id(request)] = lane
         return request
 
+    def trains_alone(self, reason: str) -> bool:
+        """Make 1 the number of trials at a time, with this reason, if the number was to be found and is still 1."""
+        if self._number.number > 1:
+            return False
+        self._number.take(1)
+        self._broker.set_lanes(1, reason)
+        return True
+
     def stepped(self, lanes: int, tokens: int, seconds: float) -> None:
         """Tell the broker when a step shows that another number of lanes is faster, and adopt a number that another
         group has found."""

@@ -163,7 +163,9 @@ def grid_values(path: str, distribution: Distribution) -> Sequence[Any]:
 
 def _check_count(path: str, step: float, count: int) -> None:
     if count > MAX_GRID_POINTS:
-        raise ConfigError(f"space.{path}: step={step} makes {count:,} values of a grid; give a larger step")
+        raise ConfigError(
+            f"space.{path}: step={step} makes {count:,} values of a grid; give a larger step, or a list of choices"
+        )
 
 
 def _as_grid(path: str, distribution: FloatDistribution) -> str:

@@ -178,6 +178,7 @@ def test_a_driver_that_slept_while_another_took_over_leaves(tmp_path: Path, othe
     assert "mine was taken over by" in err
 
 
+@pytest.mark.slow
 def test_a_driver_that_slept_while_another_took_over_and_ended_leaves(
     tmp_path: Path, other: subprocess.Popen[str]
 ) -> None:

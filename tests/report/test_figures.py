@@ -261,6 +261,15 @@ def test_choices_that_differ_only_in_their_middle_are_kept_apart_in_every_figure
     assert contours(made, ["path", "x"]) is not None
 
 
+def test_long_texts_that_differ_only_in_their_middle_have_short_labels_with_numbers() -> None:
+    texts = [
+        f"You are an assistant. {middle * 30} Answer in one sentence." for middle in ("Think. ", "Cite. ", "Try. ")
+    ]
+    made = searched([{"prompt": texts[number % 3]} for number in range(6)])
+    axis = drawn(parallel_coordinates(made, ["prompt"])).figures[0].figure.data[0].dimensions[0]
+    assert list(axis.ticktext) == [f"{label(texts[0])} ({number})" for number in (1, 2, 3)]
+
+
 def test_slices_mark_a_trial_and_lead_to_all() -> None:
     made = searched([{"lr": 0.1, "opt": "sgd"}, {"lr": 0.3, "opt": "adamw"}, {"lr": 0.2, "opt": "sgd"}])
     for each, x in zip(drawn(slices(made, ["lr", "opt"], "0001")).figures, (0.3, "adamw"), strict=True):
@@ -329,6 +338,17 @@ def test_a_parameter_on_a_logarithmic_scale_is_as_important_as_one_that_changes_
     }
     found = importances(replace(made, config=yaml.safe_dump({"space": space})), 0)
     assert {name: shares["eps"] for name, shares in found.items()} == pytest.approx(
+        {"fANOVA": 0.5, "PED-ANOVA": 0.5}, abs=0.1
+    )
+
+
+def test_whole_numbers_are_no_more_important_than_real_numbers_that_change_the_value_as_much() -> None:
+    chance = random.Random(0)
+    points = [{"layers": chance.randint(1, 4), "x": chance.random()} for _ in range(100)]
+    made = searched(points, lambda point: (point["layers"] - 1) / 3 + point["x"])
+    space = {"layers": {"type": "int", "low": 1, "high": 4}, "x": {"type": "float", "low": 0, "high": 1}}
+    found = importances(replace(made, config=yaml.safe_dump({"space": space})), 0)
+    assert {name: shares["layers"] for name, shares in found.items()} == pytest.approx(
         {"fANOVA": 0.5, "PED-ANOVA": 0.5}, abs=0.1
     )
 

@@ -130,6 +130,25 @@ def test_trials_wait_while_more_lanes_are_not_known_to_train_more(broker: Any, t
         feed.ended(each, None)
 
 
+def test_trials_that_cannot_share_train_one_at_a_time_if_the_number_is_found_while_training(
+    broker: Any, tmp_path: Path
+) -> None:
+    begin(broker, tmp_path, "0", "1")
+    assert not feed_of(broker).trains_alone("16 were asked for")
+    assert LOCAL_RAY.get(broker.lanes.remote()) == (1, None)
+    feed = LaneFeed(SLOT, WorkersSide(broker), 2, "/logs/of/the/group", LaneNumber(4))
+    (first,) = feed.next(4)
+    assert feed.trains_alone("its model draws random numbers")
+    assert LOCAL_RAY.get(broker.lanes.remote()) == (1, "its model draws random numbers")
+    assert not feed.measures
+    assert not feed.has_next()
+    feed.ended(first, None)
+    (second,) = feed.next(1)
+    feed.ended(second, None)
+    # Workers that start later learn the same by their own first trial.
+    assert LaneFeed(SLOT, WorkersSide(broker), 2, "/logs", LaneNumber(4, 1, is_found=True)).trains_alone("again")
+
+
 def test_a_group_takes_the_number_of_trials_that_another_one_has_found(broker: Any, tmp_path: Path) -> None:
     begin(broker, tmp_path, "0", "1", "2")
     feed = LaneFeed(SLOT, WorkersSide(broker), 2, "/logs/of/the/group", LaneNumber(4))

@@ -79,6 +79,7 @@ def test_a_better_contender_by_several_deviations_wins_with_fewer_runs_than_allo
     assert fmean(sum(each.runs for each in end.estimates.values()) for end in ends) < 10
 
 
+@pytest.mark.slow
 def test_the_interval_of_the_contender_that_is_named_first_holds_its_true_mean_at_least_at_the_stated_rate() -> None:
     ends = [run_race({"a": 3.0, "b": 3.0, "c": 6.0}, seed) for seed in range(300)]
     true = {"a": 3.0, "b": 3.0, "c": 6.0}

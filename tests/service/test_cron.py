@@ -161,9 +161,11 @@ def test_the_form_of_a_schedule_keeps_its_name_and_every_digit_of_its_numbers() 
     [
         ("champion: &a {model: mine}\nregression: *a", "repeats a value with *; write the value itself"),
         ("[" * 5000, "maximum recursion depth exceeded"),
+        ("1" * 5000, "Exceeds the limit (4300 digits)"),
+        ("champion: 2026-13-01", "month must be in 1..12"),
     ],
 )
-def test_a_short_text_that_stands_for_endless_values_is_a_mistake_in_the_form(nights: str, told: str) -> None:
+def test_a_text_that_yaml_cannot_read_or_only_without_end_is_a_mistake_in_the_form(nights: str, told: str) -> None:
     form = FilledSchedule(values={"name": "mine", "cron": "@daily", "conf": "digits", "nights": nights})
     with pytest.raises(ConfigError, match=re.escape(f"nights: {told}")):
         form.schedule()

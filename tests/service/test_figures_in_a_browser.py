@@ -60,6 +60,7 @@ def page(browser: Browser, server: WebServer) -> Iterator[Page]:
     yield from watched_page(browser, server, viewport={"width": 1400, "height": 900})
 
 
+@pytest.mark.slow
 def test_a_report_fits_a_phone_and_follows_the_colour_scheme(browser: Browser, folder: Path, tmp_path: Path) -> None:
     record = load_sweep(f"sqlite:///{folder}/mlflow.db", "searched")
     far = f"sqlite:////{'a_folder_within_another/' * 9}mlflow.db"
@@ -130,6 +131,7 @@ def test_chosen_trials_are_compared_and_what_was_chosen_outlives_sorting_and_rel
     expect(legend.filter(has_text="0002")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_a_choice_leaves_the_page_and_its_table_scrolled_where_they_were(page: Page) -> None:
     page.set_viewport_size({"width": 1400, "height": 360})
     held: list[Route] = []
@@ -167,6 +169,7 @@ def top(element: Locator) -> float:
     return box["y"]
 
 
+@pytest.mark.slow
 def test_a_running_trials_log_is_followed_unless_the_viewer_scrolls_up_and_its_curve_grows_with_another_axis_chosen(
     page: Page, folder: Path, alive: Recorder
 ) -> None:

@@ -83,6 +83,7 @@ def test_a_firing_within_its_grace_is_not_missed_and_makes_earlier_ones_late(eng
     assert list(outcomes(engine).values()) == ["missed", "missed", "missed", "queued"]
 
 
+@pytest.mark.slow
 def test_very_many_missed_firings_all_run_part_by_part(engine: Engine) -> None:
     every_minute = defined("* * * * *", missed="all", overlap="queue")
     decide(engine, every_minute, at("2026-01-01 00:00"))
@@ -186,6 +187,7 @@ def test_jitter_is_the_same_for_everybody_and_delays_a_decision(engine: Engine) 
     assert [firing.due for firing in decide(engine, nightly, start)] == [due]
 
 
+@pytest.mark.slow
 def test_jitter_longer_than_the_time_between_firings_loses_none(engine: Engine) -> None:
     often = defined("* * * * *", jitter_s=600, overlap="queue", missed="none")
     start = at("2026-01-01 00:00")

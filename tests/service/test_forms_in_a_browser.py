@@ -93,6 +93,7 @@ def test_without_scripts_a_sweep_is_checked_by_its_button(browser: Browser, serv
         expect(page.get_by_label("search/sampler")).to_have_value("random")
 
 
+@pytest.mark.slow
 def test_a_schedule_is_made_with_a_preview_and_changed_by_two_at_once(page: Page, browser: Browser) -> None:
     page.goto("/new-schedule")
     expect(page.locator("#preview li")).to_have_count(5)
@@ -144,6 +145,7 @@ def test_a_sweep_is_submitted_and_taken_out_of_the_queue_again(page: Page) -> No
     expect(row).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_where_tokens_are_demanded_a_person_signs_in_and_tries_the_api_from_its_documentation(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -155,6 +155,7 @@ def test_everything_can_be_reached_by_keyboard_alone(page: Page) -> None:
     expect(page.get_by_role("heading", name="digits-done")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_page_says_that_the_service_is_away_and_that_it_is_back(page: Page, server: WebServer) -> None:
     page.goto("/")
     server.stop()
@@ -177,6 +178,7 @@ PATHS = (
 )
 
 
+@pytest.mark.slow
 def test_a_phone_shows_it_without_scrolling_sideways_and_with_room_for_a_finger(
     browser: Browser, server: WebServer
 ) -> None:

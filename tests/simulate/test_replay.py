@@ -63,7 +63,10 @@ def without_checksums(file: Path) -> str:
     return "".join(json.dumps(parsed(line)) + "\n" for line in file.read_bytes().splitlines())
 
 
-@pytest.mark.parametrize("scheduler", ["asha", "hyperband", "freeze_thaw", "none"])
+@pytest.mark.parametrize(
+    "scheduler",
+    ["asha", "freeze_thaw", *(pytest.param(each, marks=pytest.mark.slow) for each in ("hyperband", "none"))],
+)
 def test_a_search_on_parallel_workers_makes_the_same_decisions_again(scheduler: str) -> None:
     plan = searched(f"search/scheduler={scheduler}", "search.sampler.startup_trials=4")
     result = replay(plan)

@@ -111,6 +111,25 @@ def test_only_the_assistants_marked_turns_count_also_one_that_begins_the_chat_or
     assert written_by_the_assistant(template, short) == expected
 
 
+def test_an_empty_marked_turn_within_a_token_does_not_count_it() -> None:
+    words = Tokenizer(models.WordLevel({"[UNK]": 0, "one": 1, "ask": 2}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    reader = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]")
+    reader.chat_template = "{% for m in messages %}{{ m.before }}{% generation %}{{ m.content }}{% endgeneration %}"
+    reader.chat_template += "{{ m.after }}{% endfor %}"
+    chat = [
+        {"role": "assistant", "before": "o", "content": "", "after": "ne "},
+        {"role": "assistant", "before": "", "content": "ask", "after": ""},
+    ]
+    assert ChatEncoder(reader).encode(chat) == ([1, 2], [False, True])
+
+
+@pytest.mark.parametrize("template", ["{{ messages }}", "{% generation %}{{ messages }}{% endgeneration %}"])
+def test_a_chat_without_messages_is_refused(template: str) -> None:
+    with pytest.raises(ValueError, match="it does not fit the chat template"):
+        ChatEncoder(tokenizer(template)).encode([])
+
+
 def test_a_marked_turn_ends_with_its_last_token_where_the_tokenizer_drops_white_space() -> None:
     words = Tokenizer(models.WordLevel({"[UNK]": 0, "ask": 1, "answer": 2, "more": 3}, unk_token="[UNK]"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()

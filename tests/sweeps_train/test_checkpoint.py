@@ -299,7 +299,13 @@ def test_a_checkpoint_that_is_not_kept_is_not_announced(tmp_path: Path) -> None:
 # --- what can be loaded --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lora", [{"r": 4, "alpha": 32, "target_modules": "mlp"}, None], ids=["lora", "all weights"])
+@pytest.mark.parametrize(
+    "lora",
+    [
+        pytest.param({"r": 4, "alpha": 32, "target_modules": "mlp"}, id="lora"),
+        pytest.param(None, id="all weights", marks=pytest.mark.slow),
+    ],
+)
 def test_load_model_gives_the_language_model_that_was_trained(
     lora: dict[str, Any] | None, working_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from training_runs import DURING_EVALUATION_AT_STEP_4, TEXT, Recorder, configure
 
 from sweeps_train import load_model
 from sweeps_train.config import CausalLM, Lora, Train
-from sweeps_train.models.causal_lm import build_causal_lm
+from sweeps_train.models.causal_lm import SharedBase, build_causal_lm
 from sweeps_train.steps.optimizer import build_optimizer
 from sweeps_train.workers import worker_cache
 
@@ -301,3 +301,6 @@ def test_adapters_are_not_trained_on_a_base_whose_files_lack_weights(tmp_path: P
     model.model.save_pretrained(tmp_path)  # without the head
     with pytest.raises(ValueError, match=r"its files have no lm_head.weight; .* use a model with all weights"):
         build_causal_lm(tiny(path=str(tmp_path)))
+    with pytest.raises(ValueError, match=r"its files have no lm_head.weight"):
+        SharedBase(tiny(path=str(tmp_path)), torch.device("cpu")).adapt(Lora())
+    build_causal_lm(tiny(path=str(tmp_path), lora=Lora(modules_to_save=["lm_head"])))  # then it is trained and saved

@@ -57,6 +57,9 @@ class Trainings:
     waiting: list[TrainingRequest]
     ends: list[Exception | None] = field(default_factory=list)
     measures: bool = False
+    may_train_alone: bool = False
+    reasons: list[str] = field(default_factory=list)
+    """Reasons why trainings train alone."""
 
     def has_next(self) -> bool:
         return bool(self.waiting)
@@ -65,6 +68,10 @@ class Trainings:
         given, self.waiting = self.waiting[:free], self.waiting[free:]
         return given
 
+    def trains_alone(self, reason: str) -> bool:
+        self.reasons.append(reason)
+        return self.may_train_alone
+
     def stepped(self, lanes: int, tokens: int, seconds: float) -> None:
         pass
 
@@ -72,7 +79,12 @@ class Trainings:
         self.ends.append(error)
 
 
-def together(num_lanes: int, trainings: dict[str, tuple[TrainingConfig, Recorder, Path | None]]) -> Trainings:
+def together(
+    num_lanes: int,
+    trainings: dict[str, tuple[TrainingConfig, Recorder, Path | None]],
+    *,
+    may_train_alone: bool = False,
+) -> Trainings:
     """Train in lanes, in the given order; the recorders of rank 0 receive everything."""
     import torch
 
@@ -85,7 +97,8 @@ def together(num_lanes: int, trainings: dict[str, tuple[TrainingConfig, Recorder
         [
             TrainingRequest(config=config, reporter=recorder, checkpoint_folder=str(folder) if folder else None)
             for config, recorder, folder in trainings.values()
-        ]
+        ],
+        may_train_alone=may_train_alone,
     )
     with mock.patch.object(stop_schedule, "ASK_WITHIN_S", 1e9):
         train_lanes(feed if Workers.current().rank == 0 else None, num_lanes)
@@ -403,14 +416,30 @@ LONG_ROPE = {
 SMALL = {"vocab_size": 384, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "pad_token_id": 0}
 POSITIONS = {"intermediate_size": 16, "num_key_value_heads": 2, "max_position_embeddings": 64}
 PHI = {**POSITIONS, "original_max_position_embeddings": 32, "rope_parameters": LONG_ROPE}
+OPT = {"ffn_dim": 16, "word_embed_proj_dim": 16, "dropout": 0.1}
+GPT2 = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 
 
+def of_model(folder: Path, patch: pytest.MonkeyPatch, kind: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Save a small model of this kind in the folder, which becomes the working folder; returns its config."""
+    import transformers as untyped
+
+    transformers: Any = untyped
+    patch.chdir(folder)
+    write_prompts(folder)
+    shape = transformers.AutoConfig.for_model(kind, **SMALL, **options)
+    transformers.AutoModelForCausalLM.from_config(shape).save_pretrained(kind)
+    return {"path": kind, "tokenizer": "builtin:tiny_llama", "lora": LORA}
+
+
+@pytest.mark.filterwarnings("ignore:fan_in_fan_out is set")  # by peft for GPT-2
 @pytest.mark.parametrize(
     ("kind", "options", "length", "reason"),
     [
-        ("opt", {"ffn_dim": 16, "word_embed_proj_dim": 16, "dropout": 0.1}, 64, "model.path=opt draws random numbers"),
+        ("opt", OPT, 64, "model.path=opt draws random numbers"),
         ("phi3", PHI, 64, "data.sequence_length=64: model.path=phi3 encodes"),
         ("phi3", PHI, 32, None),
+        ("gpt2", GPT2, 64, "model.lora.target_modules: transformer.h.0.attn.c_attn is not a linear layer"),
     ],
 )
 def test_a_base_in_which_rows_of_one_training_change_those_of_another_is_not_shared(
@@ -421,15 +450,36 @@ def test_a_base_in_which_rows_of_one_training_change_those_of_another_is_not_sha
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import transformers as untyped
-
-    transformers: Any = untyped
-    monkeypatch.chdir(tmp_path)
-    write_prompts(tmp_path)
-    shape = transformers.AutoConfig.for_model(kind, **SMALL, **options)
-    transformers.AutoModelForCausalLM.from_config(shape).save_pretrained(kind)
-    model = {"path": kind, "tokenizer": "builtin:tiny_llama", "lora": LORA}
+    model = of_model(tmp_path, monkeypatch, kind, options)
     config = configured(TEXT, model=model, data={"sequence_length": length}, train=OFTEN | {"max_steps": 1})
     (error,) = together(2, {"training": (config, Recorder(), None)}).ends
     assert (error is None) is (reason is None)
     assert reason is None or str(error).startswith(reason)
+
+
+def test_a_gpu_whose_own_precision_is_fp16_trains_one_training_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sweeps_train.steps.precision._best", lambda device: "fp16")
+    config = text(LORA, {"precision": "auto"}, seed=0)
+    feed = together(2, {"training": (config, Recorder(), None)})
+    (reason,) = feed.reasons
+    assert reason.startswith("train.precision=auto is fp16 on this GPU")
+    assert str(feed.ends[0]).endswith("; use scaling.trials_per_group=1, or train.precision=fp32")
+
+
+@pytest.mark.filterwarnings("ignore:fan_in_fan_out is set")
+@pytest.mark.parametrize(("kind", "options"), [("opt", OPT), ("gpt2", GPT2)])
+def test_trainings_whose_base_cannot_be_shared_train_one_after_another_if_the_feed_allows_it(
+    kind: str, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = of_model(tmp_path, monkeypatch, kind, options)
+    configs = [configured({**TEXT, "seed": seed}, model=model, train=OFTEN) for seed in (1, 2, 3)]
+    recorders = [Recorder(), FailingRecorder(), Recorder()]
+    pairs = zip(configs, recorders, strict=True)
+    given: dict[str, tuple[TrainingConfig, Recorder, Path | None]]
+    given = {str(config.seed): (config, recorder, None) for config, recorder in pairs}
+    feed = together(2, given, may_train_alone=True)
+    assert len(feed.reasons) == 1
+    assert "scaling.trials_per_group" not in feed.reasons[0]
+    assert [type(error) for error in feed.ends] == [type(None), ArithmeticError, type(None)]
+    for each in (0, 2):
+        assert_same(recorders[each], run(configs[each]), relative=0.0)

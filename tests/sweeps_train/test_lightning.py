@@ -245,7 +245,11 @@ def test_a_validation_of_a_resumed_module_is_reported_without_the_metrics_of_the
             self.log("seen", float(self.current_epoch), on_step=False, on_epoch=True)
             return super().training_step(batch, index)
 
+        def on_train_epoch_end(self) -> None:
+            self.log("ended", float(self.current_epoch))  # also where a resumed Trainer ends an epoch once more
+
     def report(metrics: dict[str, Any], checkpoint: Any) -> None:
+        assert metrics.get("seen") == metrics.get("ended")
         reported.append((metrics["step"], metrics.get("seen")))
         if metrics["step"] == 2 and not (tmp_path / "saved").exists():
             shutil.copytree(checkpoint.path, tmp_path / "saved")

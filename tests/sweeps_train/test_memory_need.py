@@ -218,6 +218,7 @@ def test_sharded_workers_hold_a_part_of_everything(strategy: str, whole: MemoryN
     assert not dist.is_initialized()
 
 
+@pytest.mark.slow
 def test_the_largest_stage_of_a_pipeline_needs_less_than_the_model(whole: MemoryNeed) -> None:
     gpipe = text("kind=pipeline schedule=gpipe", micro_batch_size=1)
     in_turns = text("pipeline", micro_batch_size=1)
@@ -236,6 +237,7 @@ def test_the_last_stage_of_a_pipeline_may_need_most_for_its_logits(tmp_path: Pat
     assert need.activations > need.logits > 0
 
 
+@pytest.mark.slow
 def test_what_is_offloaded_is_in_the_machines_memory() -> None:
     plain, offloaded = (
         memory_need(text(f"kind=fsdp cpu_offload={offload}"), 2, None, use_gpu=True) for offload in (False, True)

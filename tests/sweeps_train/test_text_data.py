@@ -131,6 +131,16 @@ def test_tokens_at_the_beginning_come_once_and_before_the_prompt(given: dict[str
     assert rows(samples_of(path, tokenizer, **options), tokenizer) == [(f"{''.join(begin)}1=1<end>", "1<end>")]
 
 
+def test_a_token_at_the_beginning_also_comes_from_a_tokenizer_without_letters(tmp_path: Path) -> None:
+    from tokenizers.processors import TemplateProcessing
+
+    digits = Tokenizer(models.BPE(vocab={"<begin>": 0, "<end>": 1, "1": 2, "2": 3}, merges=[]))
+    digits.post_processor = TemplateProcessing(single="<begin> $A", special_tokens=[("<begin>", 0)])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=digits, bos_token="<begin>", eos_token="<end>")
+    path = write(tmp_path / "a.jsonl", {"text": "12"})
+    assert samples_of(path, tokenizer, packing=False).batch([0])["input_ids"].tolist() == [[0, 2, 3, 1]]
+
+
 def test_padding_is_behind_the_text_and_not_counted(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", {"text": "abcd"}, {"text": "e"})
     samples = samples_of(path, packing=False)

@@ -94,6 +94,7 @@ def reads_of_two_trials() -> tuple[list[int], list[float]]:
     return reads, losses
 
 
+@pytest.mark.slow
 def test_a_second_trial_that_shards_the_base_model_does_not_read_it_again(tmp_path: Path) -> None:
     write_prompts(tmp_path)
     (reads, losses), (others, _) = on_two_workers(reads_of_two_trials, tmp_path)

@@ -72,7 +72,7 @@ class ChatEncoder:
             ids, starts, ends = self._tokenized(text)
             # Not by transformers' own mask: where a turn's last character is in no token, or in the very first one, it
             # counts everything that follows.
-            spans = (range(bisect_right(ends, start), bisect_left(starts, end)) for start, end in turns)
+            spans = (range(bisect_right(ends, start), bisect_left(starts, end)) for start, end in turns if start < end)
             written = {token for span in spans for token in span}
             return ids, [token in written for token in range(len(ids))]
         text = self._render(messages)

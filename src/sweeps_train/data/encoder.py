@@ -44,7 +44,8 @@ class Encoder:
             )
         letter = tokenizer("a", add_special_tokens=False).input_ids
         before = (start for start in range(len(ids)) if ids[start : start + len(letter)] == letter)
-        self._begin = ids[: next(before, 0)]
+        # A tokenizer without any token for the letter leaves only what it adds.
+        self._begin = ids[: next(before, 0)] if letter else ids[: int(ids[0] == tokenizer.bos_token_id)]
 
     def encode(self, documents: Iterable[Document]) -> Iterator[Tokens]:
         """Tokenize documents: truncated to ``sequence_length`` tokens, or in full if documents are packed.

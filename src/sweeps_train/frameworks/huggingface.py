@@ -53,7 +53,8 @@ def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Ca
                 "make its TrainingArguments within the function, and leave devices and process groups to the Trainer"
             )
         keep_best_by_the_trial(trainer.args)
-        keep_all_state(trainer.args)
+        if not getattr(trainer, "is_distributed_loading_by_transformers", False):  # else it could not be saved
+            keep_all_state(trainer.args)
         # A folder for each worker: all trials would share the one in the user's code.
         with tempfile.TemporaryDirectory() as folder:
             trainer.args.output_dir = folder

@@ -130,29 +130,27 @@ class ReportCallback(Checkpoint):
     def __init__(self, *, saves: bool) -> None:
         self._saves, self._is_due = saves, False
         self._seen: set[str] = set()
-        """Metrics that were logged before the end of the first epoch."""
-        self._of_epoch: set[str] | None = None
-        """Metrics that were logged at the end of the first epoch that has such; None until then."""
+        """Metrics that were there at a validation before they were there at the end of an epoch."""
+        self._of_epoch: set[str] = set()
+        """All others, which are logged at the ends of epochs. A resumed ``Trainer`` may first end the epoch before once
+        more, without those of its batches."""
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.sanity_checking:
             return
         self._is_due = True
-        if self._of_epoch is None:
-            self._seen |= trainer.callback_metrics.keys()
+        self._seen |= trainer.callback_metrics.keys() - self._of_epoch
         if trainer.is_last_batch:
             return
-        of_epoch = self._of_epoch or set()  # metrics of the previous epoch are still there
-        new = {name: value for name, value in trainer.callback_metrics.items() if name not in of_epoch}
+        # Metrics of the previous epoch are still there.
+        new = {name: value for name, value in trainer.callback_metrics.items() if name not in self._of_epoch}
         # Otherwise they come at the end of the epoch. The first worker decides: only it may have logged a metric.
         is_complete = new.keys() >= {*searched_metrics()} - {"epoch", "step"}
         if trainer.strategy.broadcast(is_complete):
             self._report(trainer, new)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self._of_epoch is None:
-            # None yet at the end of an epoch that a resumed Trainer ends once more, without any metrics.
-            self._of_epoch = trainer.callback_metrics.keys() - self._seen or None
+        self._of_epoch |= trainer.callback_metrics.keys() - self._seen
         if self._is_due or not _validates(trainer):
             self._report(trainer, trainer.callback_metrics)
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from sweeps_train.config import TrainingConfig
 from sweeps_train.config.sharing import forbids_sharing
 from sweeps_train.devices.device_operations import synchronize
+from sweeps_train.errors import CannotShare
 from sweeps_train.training_request import TrainingRequest
 from sweeps_train.workers.distributed import Workers
 
@@ -28,6 +29,14 @@ class Feed(Protocol):
     def next(self, free: int) -> Sequence[TrainingRequest]:
         """Return at most ``free`` trainings. If no lane is training, wait for one; an empty result then ends the
         group."""
+
+    def trains_alone(self, reason: str) -> bool:
+        """Called if a training cannot share its model while no other one trains; return whether this training and all
+        further ones train alone, one after another. Otherwise the training ends with an error.
+
+        Args:
+            reason: Why it cannot share.
+        """
 
     def stepped(self, lanes: int, tokens: int, seconds: float) -> None:
         """Called after each step.
@@ -73,6 +82,12 @@ class FeedOfAll:
         if key is not None:
             self.ended(request, ValueError(f"{key}: this training cannot share its workers with others"))
         return key is None
+
+    def trains_alone(self, error: Exception) -> bool:
+        """Whether all trainings train alone from now on, after one could not begin. Every worker must call it, with its
+        own error."""
+        alone = isinstance(error, CannotShare) and self._feed is not None and self._feed.trains_alone(error.reason)
+        return bool(self._workers.broadcast(alone))
 
     def stepped(self, lanes: int, tokens: int, began: float) -> None:
         """Pass a step on to rank 0's feed; ``began`` is the time at which it began, by ``time.perf_counter``."""

@@ -13,6 +13,7 @@ from torch.nn import functional
 from sweeps_train.data.packing import IGNORED
 from sweeps_train.data.sample_order import Batch
 from sweeps_train.devices.device_operations import random_state_of
+from sweeps_train.errors import CannotShare
 from sweeps_train.lanes.joint_linear import JointLinear, Part
 from sweeps_train.models.attention import use_causal_attention
 from sweeps_train.models.causal_lm import SharedBase
@@ -48,7 +49,9 @@ class JointModel:
         """Whether the base itself draws random numbers in training, as for its own dropout; to be called before it has
         adapters. Such numbers would depend on the rows of all lanes."""
         before = _random_states(device)
-        self.model(input_ids=torch.zeros((1, 2), dtype=torch.int64, device=device), use_cache=False)
+        tokens = torch.zeros((1, 2), dtype=torch.int64, device=device)
+        # Without a mask, transformers warns where this token is the one for padding.
+        self.model(input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False)
         return not all(map(torch.equal, before, _random_states(device)))
 
     def place(self, parts: Sequence[Part]) -> None:
@@ -97,15 +100,16 @@ def adapted_layers(adapted: Any) -> dict[str, FusedLinear]:
     """Return the layers of a model that have adapters, by their names in its base.
 
     Raises:
-        ValueError: A layer cannot be computed together with those of other lanes.
+        CannotShare: A layer cannot be computed together with those of other lanes.
     """
     base = adapted.get_base_model()
     layers = {name: each for name, each in base.named_modules() if isinstance(each, BaseTunerLayer)}
     for name, each in layers.items():
         if not isinstance(each, FusedLinear) or each.base_layer is base.get_output_embeddings():
-            raise ValueError(
+            raise CannotShare(
                 f"model.lora.target_modules: {name} is not a linear layer, and trials that share their workers can "
-                "adapt only linear layers; leave it out, or use scaling.trials_per_group=1"
+                "adapt only linear layers",
+                "leave it out, or use scaling.trials_per_group=1",
             )
     return {name: each for name, each in layers.items() if isinstance(each, FusedLinear)}
 

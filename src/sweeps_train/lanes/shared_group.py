@@ -8,6 +8,7 @@ from typing import Any
 
 from sweeps_train.config import CausalLM, TextData, TrainingConfig
 from sweeps_train.config.strategy import FSDP
+from sweeps_train.errors import CannotShare
 from sweeps_train.lanes.group import Group
 from sweeps_train.lanes.joint_model import JointModel, adapted_layers
 from sweeps_train.lanes.joint_passes import JointPasses
@@ -58,21 +59,18 @@ class SharedGroup(Group):
         wrap_fsdp(self._model.model, sharding_mesh(self.workers, sharding.shard_size), sharding, precision, ())
 
     def build_strategy(self, config: TrainingConfig, precision: Precision) -> LaneStrategy:
-        if precision.scaler.is_enabled():
-            raise ValueError(
-                "train.precision=auto is fp16 on this GPU, whose loss scaling is for one training at a time; "
-                "use scaling.trials_per_group=1, or train.precision=fp32"
-            )
         if self._sharding is not None:
             return ShardedLaneStrategy(self._sharding, self.workers, precision, self.passes)
         return LaneStrategy(self.workers, precision)
 
     def build_task(self, config: TrainingConfig, state: Path | None) -> CausalLMTraining:
-        if (key := self._forbids_sharing) is not None:
-            raise ValueError(
-                f"{key}, so that a trial's values would depend on the trials that share its workers; use "
-                "scaling.trials_per_group=1"
+        if Precision(config.train.precision, self.workers.device).scaler.is_enabled():
+            raise CannotShare(
+                "train.precision=auto is fp16 on this GPU, whose loss scaling is for one training at a time",
+                "use scaling.trials_per_group=1, or train.precision=fp32",
             )
+        if (key := self._forbids_sharing) is not None:
+            raise CannotShare(f"{key}, so that a trial's values would depend on the trials that share its workers")
         task = CausalLMTraining(config, state, self._base)
         adapted_layers(task.model)  # raises an error if some cannot be computed together with others
         if self._sharding is not None:
@@ -105,7 +103,8 @@ class SharedGroup(Group):
             task = self.build_task(request.config, state)
         except Exception as raised:  # noqa: BLE001 - such as of a damaged file on this node
             error = raised
-        request.on_prepared()
+        if not isinstance(error, CannotShare):  # else it may be prepared alone
+            request.on_prepared()
         self.workers.meet()
         (failed,) = self.workers.sum([float(error is not None)])
         if not failed:

@@ -46,12 +46,16 @@ class SharedLockstep(Lockstep):
         self._asks = False
         """Whether to ask the feed for trainings at the next step boundary; the same on all workers."""
 
-    def serve(self, requests: Sequence[TrainingRequest]) -> None:
-        """Run these trainings and further ones from the feed, until no lane trains and the feed is empty."""
+    def serve(self, requests: Sequence[TrainingRequest]) -> Sequence[TrainingRequest]:
+        """Run these trainings and further ones from the feed, until no lane trains and the feed is empty.
+
+        Returns:
+            Trainings that have to train alone, as have all further ones.
+        """
         while requests or self._lives:
-            for each in requests:
-                if self._feed.allows(self.group.config, each):
-                    self._occupy(each)
+            for number, each in enumerate(requests):
+                if self._feed.allows(self.group.config, each) and not self._occupy(each):
+                    return requests[number:]
             requests = []
             if self._lives:
                 self.advance()
@@ -59,6 +63,7 @@ class SharedLockstep(Lockstep):
             if not self._lives or (free and self._asks):
                 with self.group.clock.stopped():
                     requests, self._asks = self._feed.next(free), False
+        return []
 
     def close(self) -> None:
         """Close all lanes after a failure of their group; their next attempts continue from checkpoints."""
@@ -66,8 +71,8 @@ class SharedLockstep(Lockstep):
             self._lives.pop(lane).close()
             lane.close()
 
-    def _occupy(self, request: TrainingRequest, samples: int | None = None, times_restored: int = 0) -> None:
-        """Begin a training in a free lane.
+    def _occupy(self, request: TrainingRequest, samples: int | None = None, times_restored: int = 0) -> bool:
+        """Begin a training in a free lane, or end it with an error; return False if it has to train alone instead.
 
         Args:
             request: The training.
@@ -82,15 +87,18 @@ class SharedLockstep(Lockstep):
         except Exception as error:  # noqa: BLE001 - whatever keeps it from beginning, the others train on
             if not isinstance(error, PreparationFailed):
                 self._raise_unless_shared(error)
+            elif not self._lives and self._feed.trains_alone(error.error):
+                return False
             self._use_lanes()
             self._asks = True
             self._feed.ended(request, error.error if isinstance(error, PreparationFailed) else error)
-            return
+            return True
         if samples is not None:
             lane.continue_at(samples)
         self._occupants[lane] = _Occupant(request, reporter, times_restored)
         self._use_lanes(lane)
         self.begin(lane, live(lane, times_restored))
+        return True
 
     def _raise_unless_shared(self, error: Exception) -> None:
         """Raise an error that other workers may not have, since the group then cannot continue. Config mistakes occur

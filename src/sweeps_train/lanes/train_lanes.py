@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sweeps_train.devices.numerics import numerics
 from sweeps_train.lanes.feed import Feed, FeedOfAll
 from sweeps_train.lanes.shared_group import SharedGroup
 from sweeps_train.lanes.shared_lockstep import SharedLockstep
+from sweeps_train.loop import train_request
 from sweeps_train.memory.allocator import keep_freed_memory
+from sweeps_train.training_request import TrainingRequest
 from sweeps_train.workers.distributed import Workers
 
 
@@ -32,6 +36,24 @@ def train_lanes(feed: Feed | None, num_lanes: int) -> None:
     with keep_freed_memory(), numerics(requests[0].config.train):
         lanes = SharedLockstep(SharedGroup(requests[0]), given, num_lanes)
         try:
-            lanes.serve(requests)
+            requests = lanes.serve(requests)
         finally:
             lanes.close()
+    del lanes  # its base would take memory
+    _train_alone(given, requests)
+
+
+def _train_alone(given: FeedOfAll, requests: Sequence[TrainingRequest]) -> None:
+    """Train one training after another, each as ``train`` does, until the feed is empty."""
+    size = Workers.current().size
+    while requests:
+        for each in requests:
+            try:
+                train_request(each)
+            except Exception as error:
+                given.ended(each, error)
+                if size > 1 and type(error) is not ValueError:  # other workers may not have it, and wait for this one
+                    raise
+            else:
+                given.ended(each, None)
+        requests = given.next(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,9 +44,12 @@ def build_causal_lm(config: CausalLM, weights: Path | None = None) -> nn.Module:
         ValueError: The model cannot be loaded, or cannot have such adapters.
     """
     if config.lora is None:
-        whole: nn.Module = _load(config, weights)
+        whole: nn.Module
+        whole, _ = _load(config, weights)
         return whole
-    adapted = add_lora(_load(config, None), config.lora)
+    base, missing = _load(config, None)
+    _check_base(config.path, missing, config.lora)
+    adapted = add_lora(base, config.lora)
     if weights is not None:
         load_lora(adapted, weights)
     return adapted
@@ -56,12 +59,14 @@ class SharedBase:
     """A frozen base model that successive trials add their adapters to; quantized on the worker's device."""
 
     def __init__(self, config: CausalLM, device: torch.device):
-        self._model = _load(config, None, device)
+        self._model, self._missing = _load(config, None, device)
+        self._path = config.path
         self._adapted: Any = None
 
     def adapt(self, lora: Lora) -> nn.Module:
         """Add new adapters to the base model."""
         self.release()  # adapters of a training that failed while it was built
+        _check_base(self._path, self._missing, lora)
         adapted = self._adapted = add_lora(self._model, lora)
         return adapted
 
@@ -69,6 +74,8 @@ class SharedBase:
         """Return another model with the same frozen tensors, and with adapters if given: for a strategy that replaces
         parameters when it shards, and for trainings that share the base."""
         self.release()
+        if lora is not None:
+            _check_base(self._path, self._missing, lora)
         shared = {id(each): nn.Parameter(each.data, requires_grad=False) for each in self._model.parameters()}
         other = copy.deepcopy(self._model, shared)
         return other if lora is None else add_lora(other, lora)
@@ -95,11 +102,14 @@ class SharedBase:
             self._adapted = None
 
 
-def _load(config: CausalLM, weights: Path | None, device: torch.device = CPU) -> Any:
+def _load(config: CausalLM, weights: Path | None, device: torch.device = CPU) -> tuple[Any, list[str]]:
     """Load the model without adapters: pretrained, or with the weights of a checkpoint.
 
+    Returns:
+        The model, and the names of its weights that its files do not have, which are random numbers.
+
     Raises:
-        ValueError: It cannot be loaded, or lacks weights that adapters need.
+        ValueError: It cannot be loaded.
     """
     from transformers import AutoModelForCausalLM
 
@@ -121,12 +131,7 @@ def _load(config: CausalLM, weights: Path | None, device: torch.device = CPU) ->
         except OSError as error:
             raise ValueError(f"model.path={config.path} cannot be loaded: {error}") from error
     model, loading = loaded
-    random = sorted(set(loading["missing_keys"]) & {name for name, _ in model.named_parameters()})
-    if random and config.lora is not None:
-        raise ValueError(
-            f"model.path={config.path}: its files have no {', '.join(random[:3])}; transformers would take random "
-            "numbers, which adapters neither train nor save; use a model with all weights"
-        )
+    missing = sorted(set(loading["missing_keys"]) & {name for name, _ in model.named_parameters()})
     if config.quantization == "nf4":
         for module in model.modules():
             if hasattr(module, "compute_dtype"):
@@ -137,7 +142,18 @@ def _load(config: CausalLM, weights: Path | None, device: torch.device = CPU) ->
     model.name_or_path = model.config.name_or_path = config.path
     if config.gradient_checkpointing:
         _checkpoint_activations(model)
-    return model
+    return model, missing
+
+
+def _check_base(path: str, missing: Sequence[str], lora: Lora) -> None:
+    """Raise ``ValueError`` if a base model's files lack weights that are not trained as a whole beside its adapters."""
+    random = [name for name in missing if not any(f".{saved}." in f".{name}" for saved in lora.modules_to_save)]
+    if random:
+        raise ValueError(
+            f"model.path={path}: its files have no {', '.join(random[:3])}; transformers would take random numbers, "
+            "which adapters neither train nor save; use a model with all weights, or name the module in "
+            "model.lora.modules_to_save"
+        )
 
 
 def _checkpoint_activations(model: Any) -> None:

@@ -19,6 +19,8 @@ from sweeps.tracking.record import TrialRecord
 
 LONGEST_CHOICE = 28
 """Maximum number of characters of a choice on an axis."""
+LONGEST_WHOLE_CHOICE = 2 * LONGEST_CHOICE
+"""Maximum number of characters if choices are written in full, because their labels would be the same."""
 LOG_ABOVE = 300
 """Ratio of the highest to the lowest value from which an axis is logarithmic if the config is unknown."""
 
@@ -61,12 +63,14 @@ def distribution_of(data: ReportData, path: str) -> BaseDistribution:
 
 def labels_of(data: ReportData, path: str) -> Callable[[Any], Any]:
     """Return the function that labels the values of a parameter: ``label``, but with whole texts if two of them would
-    have the same label."""
+    have the same label, or with a number after each label if a text is too long for that."""
     values = [*_configured_choices(data, path), *_tried(data, path)]
-    texts = {value_text(value) for value in values if not _is_number(value)}
-    if len({label(text) for text in texts}) == len(texts):
-        return label
-    return lambda value: value if _is_number(value) else value_text(value)
+    texts = dict.fromkeys(value_text(value) for value in values if not _is_number(value))
+    labels = {text: label(text) for text in texts}
+    if len(set(labels.values())) < len(labels):
+        is_short = max(map(len, texts)) <= LONGEST_WHOLE_CHOICE
+        labels = {text: text if is_short else f"{label(text)} ({number})" for number, text in enumerate(texts, start=1)}
+    return lambda value: value if _is_number(value) else labels[value_text(value)]
 
 
 def _configured_choices(data: ReportData, path: str) -> list[Any]:

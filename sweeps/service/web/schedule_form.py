@@ -70,7 +70,7 @@ class FilledSchedule:
     def _nights(self) -> Any:
         try:
             return yaml.load(self["nights"], _WithoutAliases)  # noqa: S506 - a safe loader
-        except (yaml.YAMLError, RecursionError) as error:
+        except (yaml.YAMLError, RecursionError, ValueError) as error:  # no such date, or a number of 5,000 digits
             raise ConfigError(f"nights: {explain(error)}") from None
 
 
