@@ -173,6 +173,8 @@ class Slot:
         except Exception as exception:  # noqa: BLE001 - any error must end the trial
             if not self._is_closing:
                 error, lost = summarize_error(exception), self._lost_workers(exception)
+            with contextlib.suppress(ray.exceptions.RayError):
+                self._kill()  # Ray leaves a group whose hook failed, such as by the broker's death at that moment
         self._end_attempt(error, lost)
 
     def _lost_workers(self, exception: BaseException) -> tuple[WorkerError, ...]:

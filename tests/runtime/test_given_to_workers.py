@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray
 from compositions import composed
 from test_lane_assignment import assignment
 from training_runs import IMAGES, configured
@@ -67,6 +68,31 @@ def test_a_worker_with_half_a_gpu_has_half_its_memory_and_of_the_cpus_beside_it(
     assignment, spec = given
     assert assignment.memory_share == 0.5
     assert spec.resources_per_worker == {"CPU": 2.0, "GPU": 0.5}
+
+
+def test_a_group_that_has_started_as_the_broker_died_is_freed(
+    given: tuple[Assignment, WorkerGroupSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray frees a group that did not start, but not one whose hook failed after its start."""
+    group, removed = SimpleNamespace(bundle_specs=[{"CPU": 1.0}]), []
+
+    class Trainer:
+        def __init__(self, *_: Any, run_config: Any, **__: Any) -> None:
+            (self._hooks,) = run_config.callbacks
+
+        def fit(self) -> None:
+            self._hooks.after_worker_group_start(None)
+
+    def died(*_: Any) -> None:
+        raise ray.exceptions.ActorDiedError
+
+    monkeypatch.setattr(worker_group, "LeanTrainer", Trainer)
+    monkeypatch.setattr(worker_group, "worker_processes", lambda _: [])
+    monkeypatch.setattr(worker_group, "placement_group", lambda _: group)
+    monkeypatch.setattr(worker_group, "remove_placement_group", removed.append)
+    broker: Any = SimpleNamespace(workers=SimpleNamespace(slot_started=died))
+    Slot("slot", given[1], broker).join()
+    assert removed == [group]
 
 
 def test_operations_among_workers_may_take_a_minute_more_than_a_hang(
