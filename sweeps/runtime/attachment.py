@@ -22,6 +22,11 @@ class NotAttached(Exception):
     """Raised while a restarted broker has not received its predecessor's state from the driver."""
 
 
+class NotCurrent(Exception):
+    """Raised for a report whose attempt is over, or began with a process of the broker that has died: its workers must
+    not train on, since they would remove the checkpoint from which the next attempt continues."""
+
+
 Told = tuple[str, tuple[Any, ...], dict[str, Any]]
 """Message of the driver for the whole sweep: the broker's method to call, and its arguments by position and name."""
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from sweeps.runtime.answers import Answer, Outcome
-from sweeps.runtime.attachment import Begun, NotAttached, Told, TrialSoFar
+from sweeps.runtime.attachment import Begun, NotAttached, NotCurrent, Told, TrialSoFar
 from sweeps.runtime.attempt import Attempt, Phase, StopRequest, may_be_the_nodes, with_errors
 from sweeps.runtime.elastic import ElasticWorkers
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started
@@ -269,11 +269,17 @@ class Broker(SharedSlots):
 
     async def post_and_wait(self, events: list[Log]) -> None:
         """Receive several events of which the last one is a report, and return when the driver has decided that the
-        trial continues."""
+        trial continues.
+
+        Raises:
+            NotCurrent: This is not the trial's current attempt.
+        """
         await self.post_all(events)
         report = cast("Report", events[-1])
         attempt = self._current(report.trial, report.attempt)
-        if attempt is not None and not report.done:
+        if attempt is None:
+            raise NotCurrent
+        if not report.done:
             await attempt.wait_for_decision()
 
     async def alive(self, trial: str, attempt: int) -> None:

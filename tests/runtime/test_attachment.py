@@ -14,11 +14,11 @@ from ray.exceptions import ActorUnavailableError
 
 from sweeps.constants import LAST_DELIVERED
 from sweeps.runtime.answers import Answer, Outcome
-from sweeps.runtime.attachment import BROKER_DIED, Begun, NotAttached, Told, TrialSoFar
+from sweeps.runtime.attachment import BROKER_DIED, Begun, NotAttached, NotCurrent, Told, TrialSoFar
 from sweeps.runtime.attempt import StopRequest
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.broker_sides import TrialSide
-from sweeps.runtime.events import Ended, Log
+from sweeps.runtime.events import Ended, Log, Report
 from sweeps.runtime.trainable import _last_delivered
 
 pytestmark = pytest.mark.anyio
@@ -88,6 +88,13 @@ def test_the_handle_of_the_broker_is_called_in_one_file(checkout: Path) -> None:
 async def test_a_process_that_has_not_begun_an_attempt_says_so_and_lets_its_workers_return() -> None:
     broker = Broker(is_new=False)
     assert (await broker.next_outcome("0000", 10.0), await broker.next_assignment("slot-0000-1", 1)) == (None, None)
+
+
+async def test_a_process_that_has_not_begun_an_attempt_lets_no_worker_train_on_after_its_report() -> None:
+    broker = Broker(is_new=False)
+    report = Report("0000", 1, 10, {"loss": 1.0}, 0)
+    with pytest.raises(NotCurrent):
+        await broker.post_and_wait([report])
 
 
 @pytest.mark.parametrize(
