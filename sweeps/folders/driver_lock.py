@@ -153,7 +153,7 @@ def _heartbeats(file: _DriverFile, sweep: str, machine: str, is_stalled: Callabl
     def beat() -> None:
         count, beaten = 0, time.time()
         while not closed.wait(BEAT_S):
-            with contextlib.suppress(Exception):  # a disk or a store that cannot be reached is tried again
+            with contextlib.suppress(OSError):  # a disk or a store that cannot be reached is tried again
                 count += 1
                 other = file.read()
                 if other is None and file.is_reachable and time.time() - beaten > SILENCE_S:  # else it was only removed

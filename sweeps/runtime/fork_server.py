@@ -182,8 +182,7 @@ class Request:
 
 def serve(listening: socket.socket, modules: Sequence[str], ray_modules: Sequence[str]) -> Request:
     """Import the modules, and fork for each request until standard input ends. Returns only in the forks."""
-    own, left = dict(os.environ), deque(modules)
-    may_differ: tuple[str, ...] = MAY_DIFFER + OF_RAY
+    own, left, has_ray = dict(os.environ), deque(modules), False
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
     asks: list[int] = [listening.fileno(), 0]
     while 0 not in (ready := select.select(asks, [], [], 0 if left else None)[0]):
@@ -191,9 +190,9 @@ def serve(listening: socket.socket, modules: Sequence[str], ray_modules: Sequenc
             with contextlib.suppress(OSError, ValueError), listening.accept()[0] as connected:
                 connected.settimeout(SAID_WITHIN_S)
                 request = Request.read(connected)
-                is_like = request.has_environment(own, may_differ)
-                if is_like and may_differ is not MAY_DIFFER:
-                    own, may_differ = request.environment, MAY_DIFFER
+                is_like = request.has_environment(own, MAY_DIFFER if has_ray else MAY_DIFFER + OF_RAY)
+                if is_like and not has_ray:
+                    own, has_ray = request.environment, True
                     _import_ray(ray_modules, request)
                 try:
                     is_fork = is_like and os.fork() == 0

@@ -28,14 +28,14 @@ class MemoryCleanup:
     """
 
     def __init__(self) -> None:
-        self._usual_mib: float | None = None
+        self._usual_mib = math.nan
         self._measurement = Measurement("memory that trials leave in a worker")
 
     def run(self) -> float:
         """Free the memory that the trial has left; return MiB in use afterwards, NaN if unknown."""
         gc.collect()
         mib = self._used_mib()
-        if self._usual_mib is None:  # frozen are only libraries, whose search would copy the pages shared by forks
+        if math.isnan(self._usual_mib):  # frozen are only libraries, whose search would copy the pages shared by forks
             self._usual_mib = mib
         elif mib > self._usual_mib + GROWTH_MIB:
             gc.unfreeze()

@@ -176,7 +176,7 @@ class StoredTrial:
                 if not failed:
                     self._withdraw_superseded()
             self._upload_log()
-        except Exception:
+        except OSError:
             if not failed:
                 raise
             logger.exception("the last files of trial %s are not in the store", self._assignment.trial)
@@ -210,7 +210,7 @@ class StoredTrial:
                     commit(self._store / step, source)
                     self.steps.add(step)
                 is_there = True
-            except Exception as error:
+            except OSError as error:
                 if time.monotonic() > deadline:
                     raise
                 logger.warning("checkpoint %s is not in the store: %s; it is tried again", step, error)
@@ -219,7 +219,7 @@ class StoredTrial:
                 if held is not None:
                     release(held)
         saved(self.uri(checkpoint))
-        with contextlib.suppress(Exception):  # repeated with the next checkpoint, and at the end
+        with contextlib.suppress(OSError):  # repeated with the next checkpoint, and at the end
             self._withdraw_superseded()
             self._upload_log()
 

@@ -163,7 +163,7 @@ class StateMirror:
         try:
             self.copy()
             self._warned = False
-        except Exception as error:  # noqa: BLE001 - stores of fsspec have errors of their own
+        except OSError as error:
             if not self._warned:
                 logger.warning("the sweep's state is not copied to %s: %s; it is tried again", self._store, error)
             self._warned = True

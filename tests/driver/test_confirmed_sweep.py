@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -154,7 +153,7 @@ def test_a_trial_whose_repeat_fails_does_not_win_and_a_later_extension_confirms_
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_sweep_that_is_stopped_while_it_confirms_says_so_and_names_the_best_of_the_search(tmp_path: Path) -> None:
-    process = start(tmp_path, "run", *prepare(tmp_path), "search.confirm=2", "task.arguments.wait_s=2")
+    process = start(tmp_path, "run", *prepare(tmp_path), "search.confirm=2", "task.arguments.wait_s=5")
     wait_for(tmp_path, "confirmed", lambda record: record.repeats, process, within_s=300)
     verb(tmp_path, "stop", "confirmed", "--json")
     outputs(process, 100)
@@ -162,7 +161,7 @@ def test_a_sweep_that_is_stopped_while_it_confirms_says_so_and_names_the_best_of
     assert document["status"] == "stopped"
     assert document["best"]["trial"] == "0001"
     assert document["confirmation"]["winner"] is None
-    assert re.match(r"the sweep was stopped; [01] repeat", document["confirmation"]["reason"])
+    assert document["confirmation"]["reason"].startswith("the sweep was stopped; 0 repeats")
 
 
 @pytest.mark.slow

