@@ -326,10 +326,11 @@ def test_a_stage_with_nothing_to_train_is_refused_by_all_workers(tmp_path: Path)
 
 
 class Norms(nn.Sequential):
-    """Model with running means on both stages of a pipeline."""
+    """Model with running means on both stages of a pipeline. Its normalized layers have no bias: the gradient of one is
+    nothing but rounding errors, which AdamW enlarges to whole steps."""
 
     def __init__(self) -> None:
-        first, second = ([nn.Linear(size, 16), nn.BatchNorm1d(16), nn.ReLU()] for size in (64, 16))
+        first, second = ([nn.Linear(size, 16, bias=False), nn.BatchNorm1d(16), nn.ReLU()] for size in (64, 16))
         super().__init__(nn.Flatten(1), *first, *second, nn.Linear(16, 10))
 
 

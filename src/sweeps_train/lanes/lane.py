@@ -68,14 +68,7 @@ class Lane:
 
         seed_all(config.seed)  # equally on all workers, so that they build the same weights
         self.task = group.prepare(request, found.state)
-        check_same_samples(
-            self.workers,
-            self.task.train_samples,
-            self.task.eval_samples,
-            contents=config.data.kind != "custom",  # a user's own may draw random numbers whenever it is read
-        )
-        num_samples = len(self.task.train_samples)
-        check_enough_samples(config.train, num_samples)
+        self._check_samples()
         self._convert_model()
         trained = sum(each.numel() * each.element_size() for each in self.task.model.parameters() if each.requires_grad)
         self.strategy.parallelize(self.task)
@@ -87,13 +80,8 @@ class Lane:
             self.strategy.capture_passes(self.reporter.note)
         self.batches = GlobalBatches(self.task.train_samples, config, self.workers, self.strategy.data_parallel)
         micro_batch_size = choose_micro_batch_size(config, self.strategy, micro_batch_size, request.largest_micro_batch)
-        previous_factor = self.progress.batch_factor if self.resumed_from is not None else None
-        factor, note = scale_global_batch(config, self.strategy, self.batches.order, micro_batch_size, previous_factor)
-        if note is not None:
-            self.reporter.note(note)
-        self.progress = replace(self.progress, batch_factor=factor)
-        self.global_batch_size = config.train.global_batch_size * factor
-        self.total_steps = count_steps(config.train, num_samples, self.global_batch_size)
+        self.global_batch_size = self._choose_global_batch_size(micro_batch_size)
+        self.total_steps = count_steps(config.train, len(self.task.train_samples), self.global_batch_size)
 
         self._read(micro_batch_size)
         self.checkpoints = CheckpointSaver(
@@ -112,6 +100,12 @@ class Lane:
         self._stops, self._measured_at = StopSchedule(self.progress.step), self.progress.step
         self.spent = TimeSpent(setup_s=time.perf_counter() - began, clock=group.clock)
 
+    def _check_samples(self) -> None:
+        is_random = self.config.data.kind == "custom"  # a user's own may draw random numbers whenever it is read
+        train, evaluation = self.task.train_samples, self.task.eval_samples
+        check_same_samples(self.workers, train, evaluation, contents=not is_random)
+        check_enough_samples(self.config.train, len(train))
+
     def _convert_model(self) -> None:
         if self.config.train.precision == "fp8":
             check_float8(self.workers.device)
@@ -125,6 +119,16 @@ class Lane:
             return Progress()
         reached = load_checkpoint(state, self.optimizer, self.strategy)
         return replace(reached, epochs=reached.samples / len(self.task.train_samples))
+
+    def _choose_global_batch_size(self, micro_batch_size: int) -> int:
+        """Return the configured global batch size, or a multiple of it where communication would take too long."""
+        previous = self.progress.batch_factor if self.resumed_from is not None else None
+        order = self.batches.order
+        factor, note = scale_global_batch(self.config, self.strategy, order, micro_batch_size, previous)
+        if note is not None:
+            self.reporter.note(note)
+        self.progress = replace(self.progress, batch_factor=factor)
+        return self.config.train.global_batch_size * factor
 
     def _pending_reports(self, folder: Path | None) -> PendingReports | None:
         evaluator = self.request.evaluator
