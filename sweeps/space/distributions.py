@@ -103,17 +103,29 @@ def contains(distribution: Distribution, value: Any) -> bool:
                 return False
             return (value - low) % step == 0
         case FloatDistribution(low=low, high=high, step=step):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            if isinstance(value, bool) or not isinstance(value, int | float):
                 return False
-            return step is None or math.isclose((value - low) / step, round((value - low) / step), abs_tol=1e-6)
+            if step is None:
+                return low <= value <= high
+            # A value that another program computed may be beyond an end: in floats, 0.1 + 2 * 0.1 is above 0.3.
+            index = _step_of(low, step, value) if low - step < value < high + step else None
+            return index is not None and 0 <= index <= _num_steps(low, high, step)
+
+
+def _step_of(low: float, step: float, value: float) -> int | None:
+    """Return the number of steps from ``low`` to a value, up to rounding; None if the value is not at a step."""
+    steps = (value - low) / step
+    return round(steps) if math.isclose(steps, round(steps), abs_tol=1e-6) else None
 
 
 def as_sampled(distribution: Distribution, value: Any) -> Any:
-    """Convert a value to the form in which the distribution samples it: 3.0 becomes 3 for integers, and a choice
-    becomes the equal one of the distribution ([1] for [1.0])."""
+    """Convert a value to the form in which the distribution samples it: 3.0 becomes 3 for integers, a float becomes the
+    exact value of its step, and a choice becomes the equal one of the distribution ([1] for [1.0])."""
     match distribution:
         case IntDistribution():
             return int(value)
+        case FloatDistribution(low=low, step=float(step)) if (index := _step_of(low, step, value)) is not None:
+            return _at_step(low, step, index)
         case FloatDistribution():
             return float(value)
         case CategoricalDistribution(choices=choices) | OrdinalDistribution(choices=choices):
