@@ -105,17 +105,17 @@ def contains(distribution: Distribution, value: Any) -> bool:
         case FloatDistribution(low=low, high=high, step=step):
             if isinstance(value, bool) or not isinstance(value, int | float):
                 return False
-            if step is None:
-                return low <= value <= high
-            # A value that another program computed may be beyond an end: in floats, 0.1 + 2 * 0.1 is above 0.3.
-            index = _step_of(low, step, value) if low - step < value < high + step else None
-            return index is not None and 0 <= index <= _num_steps(low, high, step)
+            return low <= value <= high if step is None else _step_of(low, high, step, value) is not None
 
 
-def _step_of(low: float, step: float, value: float) -> int | None:
-    """Return the number of steps from ``low`` to a value, up to rounding; None if the value is not at a step."""
+def _step_of(low: float, high: float, step: float, value: float) -> int | None:
+    """Return the number of steps from ``low`` to a value, up to rounding; None if the value is at no step of the range.
+    A value that another program computed may lie beyond an end: in floats, 0.1 + 2 * 0.1 is above 0.3."""
+    if not low - step < value < high + step:
+        return None
     steps = (value - low) / step
-    return round(steps) if math.isclose(steps, round(steps), abs_tol=1e-6) else None
+    is_step = math.isclose(steps, round(steps), abs_tol=1e-6) and 0 <= round(steps) <= _num_steps(low, high, step)
+    return round(steps) if is_step else None
 
 
 def as_sampled(distribution: Distribution, value: Any) -> Any:
@@ -124,10 +124,9 @@ def as_sampled(distribution: Distribution, value: Any) -> Any:
     match distribution:
         case IntDistribution():
             return int(value)
-        case FloatDistribution(low=low, step=float(step)) if (index := _step_of(low, step, value)) is not None:
-            return _at_step(low, step, index)
-        case FloatDistribution():
-            return float(value)
+        case FloatDistribution(low=low, high=high, step=step):
+            index = None if step is None else _step_of(low, high, step, value)
+            return float(value) if step is None or index is None else _at_step(low, step, index)
         case CategoricalDistribution(choices=choices) | OrdinalDistribution(choices=choices):
             index = index_of(choices, value)
             return value if index is None else choices[index]
