@@ -74,7 +74,7 @@ def test_a_crontab_has_a_line_that_a_shell_understands(my_conf: Path, capsys: py
 
 
 LINES = ["30 20 * * mon-fri", "*/15 2-4 1,15 * *", "0 0 13 * 5", "@weekly", "5/20 * * jan,jul 0", "0 6 * 2-4 7"]
-LINES += ["0 2 1 * 0-6"]
+LINES += ["0 2 1 * 0-6", "0 2 * JUL MON,WED"]
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze: apt-get install systemd")
@@ -105,7 +105,8 @@ def test_systemd_accepts_the_units(my_conf: Path, capsys: pytest.CaptureFixture[
 
 
 def test_what_only_some_crons_know_is_refused() -> None:
-    for line in ("0 0 L * *", "0 0 * * mon#1", "0 0 * * 5L"):
+    for line in ("0 0 L * *", "0 0 lw * *", "0 0 * * mon#1", "0 0 * * 5L", "0 0 * * 5l"):
+        CronLine(line, "UTC")
         with pytest.raises(UserError, match="serve"):
             plain_fields(line)
 
