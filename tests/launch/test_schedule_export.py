@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -102,6 +103,19 @@ def test_systemd_accepts_the_units(my_conf: Path, capsys: pytest.CaptureFixture[
     done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False)
     assert not [line for line in done.stderr.splitlines() if "sweeps-evening" in line], done.stderr
     assert "OnCalendar=Mon,Tue,Wed,Thu,Fri *-*-* 20:30:00 Europe/Berlin" in Path(units[1]).read_text()
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze: apt-get install systemd")
+def test_systemd_reads_the_path_of_a_folder_as_it_is(my_conf: Path) -> None:
+    folder = my_conf.rename(my_conf.with_name(r"it's $HOME a\tb %h"))
+    options = ["--as=systemd", f"--config-dir={folder}", "--output=units"]
+    assert run_command(["schedule", "export", "evening", *options]) == (0, None)
+    command = ["systemd-analyze", "verify", "units/sweeps-evening.service"]
+    environment = {**os.environ, "SYSTEMD_LOG_LEVEL": "debug"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    (line,) = [each for each in (done.stdout + done.stderr).splitlines() if "Command Line: " in each]
+    word = shlex.split(line.replace("\\$", "$"))[-1]
+    assert word == f"--config-dir={folder}".replace("$", "$$"), "it replaces $HOME when it starts, and $$ by $"
 
 
 def test_what_only_some_crons_know_is_refused() -> None:
