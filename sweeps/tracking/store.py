@@ -67,12 +67,8 @@ def fetch_tags(uri: str, run_id: str) -> dict[str, str]:
 
 def tag_filter(tags: Mapping[str, str]) -> str:
     """Return the filter of ``search_runs`` for runs that have all of the given tags."""
-    return " AND ".join(f'tags."{key}" = {quoted(value)}' for key, value in tags.items())
-
-
-def quoted(text: str) -> str:
-    """Return a text for a filter of MLflow, in the quotes that it does not contain."""
-    return f'"{text}"' if "'" in text else f"'{text}'"
+    quoted = {key: f'"{value}"' if "'" in value else f"'{value}'" for key, value in tags.items()}
+    return " AND ".join(f'tags."{key}" = {value}' for key, value in quoted.items())
 
 
 def _from_sqlite(path: Path, tags: Mapping[str, str], deleted: bool) -> list[RawRun]:

@@ -187,15 +187,15 @@ def rights_of(environment: dict[str, str]) -> ModelRights:
 
 def test_a_model_of_an_earlier_release_belongs_to_who_sees_all_its_sweeps(api: Api, asking: Asking) -> None:
     client = connect(api.uri)
-    for model, sweep in (("ada's", "theirs"), ("bob's", "mine")):
+    for model, sweep in (("adas", "theirs"), ("bobs", "mine")):
         client.create_registered_model(model)
         client.create_model_version(model, "file:///x", tags={"sweeps.sweep": sweep})
     bob = asking()
     body = {"trial": "0", "name": "bobs-full"}
-    assert bob.post(f"{API}/sweeps/mine/retrain", json={**body, "model": "ada's"}).status_code == 422
-    job = bob.post(f"{API}/sweeps/mine/retrain", json={**body, "model": "bob's"}).json()
-    claim(client, "bob's", rights_of(start(api, job["id"])))
-    assert client.get_registered_model("bob's").tags["sweeps.user"] == "bob"
+    assert bob.post(f"{API}/sweeps/mine/retrain", json={**body, "model": "adas"}).status_code == 422
+    job = bob.post(f"{API}/sweeps/mine/retrain", json={**body, "model": "bobs"}).json()
+    claim(client, "bobs", rights_of(start(api, job["id"])))
+    assert client.get_registered_model("bobs").tags["sweeps.user"] == "bob"
 
 
 def test_names_and_values_of_the_operators_configs_are_for_admins(asking: Asking) -> None:

@@ -7,7 +7,6 @@ from sweeps.errors import UserError
 from sweeps.registry.model_owners import ModelRights, not_yours
 from sweeps.service.auth.config_policy import SweepExists
 from sweeps.tracking.client import connect, first_cause, reading_from
-from sweeps.tracking.store import quoted
 
 
 def check_model(tracking_uri: str, model: str, rights: ModelRights, sweep_exists: SweepExists, *, adopt: bool) -> None:
@@ -40,7 +39,7 @@ def check_model(tracking_uri: str, model: str, rights: ModelRights, sweep_exists
         ) from error
     if rights.include(tags):
         return
-    versions = [] if TAG_USER in tags else client.search_model_versions(f"name = {quoted(model)}")
+    versions = [] if TAG_USER in tags else client.search_model_versions(f"name = '{model}'")
     if not versions or not all(sweep_exists(each.tags.get(TAG_SWEEP, "")) for each in versions):
         raise not_yours(model)
     if adopt:
