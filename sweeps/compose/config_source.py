@@ -22,7 +22,7 @@ _OTHER_BLANK = re.compile(r"^ *(- +)*([\w.]+:)? *[\u00a0\u1680\u2000-\u200b\u202
 _BOOLEAN_WORD = re.compile(r"[\[,-]\s*(on|off|yes|no)\s*($|[\],#])", re.IGNORECASE | re.MULTILINE)
 _WORD_AS_KEY = re.compile(r"(^|[{,?-])\s*(on|off|yes|no|true|false|null|~)\s*:", re.IGNORECASE | re.MULTILINE)
 _BASE_60 = re.compile(r"[0-9]:[0-9]")
-_OCTAL = re.compile(r"(?<![\w.])0[0-7_]*[1-7][0-7_]*(?![\w.])")
+_OCTAL = re.compile(r"(?<![\w.])0(?=[0_]*+[1-7])[0-7_]++(?![\w.])")
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _MEANT = {"tag:yaml.org,2002:bool": "a boolean", "tag:yaml.org,2002:null": "null"}
 
