@@ -22,6 +22,7 @@ _OTHER_BLANK = re.compile(r"^ *(- +)*([\w.]+:)? *[\u00a0\u1680\u2000-\u200b\u202
 _BOOLEAN_WORD = re.compile(r"[\[,-]\s*(on|off|yes|no)\s*($|[\],#])", re.IGNORECASE | re.MULTILINE)
 _WORD_AS_KEY = re.compile(r"(^|[{,?-])\s*(on|off|yes|no|true|false|null|~)\s*:", re.IGNORECASE | re.MULTILINE)
 _BASE_60 = re.compile(r"[0-9]:[0-9]")
+_OCTAL = re.compile(r"(?<![\w.])0(?=[0_]*+[1-7])[0-7_]++(?![\w.])")
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _MEANT = {"tag:yaml.org,2002:bool": "a boolean", "tag:yaml.org,2002:null": "null"}
 
@@ -72,7 +73,7 @@ class CheckedFiles(FileSource):
 
 def _check_text(file: Path) -> None:
     """Raise ``ConfigError`` for text that YAML misreads: a non-ASCII space as a letter, a word in a list as a boolean,
-    or 16:9 as a number."""
+    16:9 as a number, or 010 as eight."""
     text = file.read_text(encoding="utf-8")
     for number, line in enumerate(text.splitlines(), start=1):
         if (found := _OTHER_BLANK.match(line)) is not None:
@@ -81,7 +82,7 @@ def _check_text(file: Path) -> None:
                 f"{_display_path(file)}: line {number}, column {found.end()}: has the character U+{ord(blank):04X} "
                 f"({unicodedata.name(blank)}), which YAML does not treat as a space; replace it with a normal space"
             )
-    if any(pattern.search(text) is not None for pattern in (_BOOLEAN_WORD, _WORD_AS_KEY, _BASE_60)):
+    if any(pattern.search(text) is not None for pattern in (_BOOLEAN_WORD, _WORD_AS_KEY, _BASE_60, _OCTAL)):
         _check_words(file, yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
 
 
@@ -100,14 +101,22 @@ def _check_words(file: Path, node: yaml.Node | None) -> None:
             )
         for each in node.value:
             _check_words(file, each)
-    if isinstance(node, yaml.ScalarNode) and not node.style and node.tag in _NUMBERS and ":" in node.value:
-        if file.parent.name == "schedule":
-            return  # there it is read as a time
-        raise ConfigError(
-            f"{_display_path(file)}: line {node.start_mark.line + 1}, column {node.start_mark.column + 1}: "
-            f"{node.value} is {yaml.safe_load(node.value)} to YAML, which counts in sixties; for the text write "
-            f"'{node.value}' in quotes, else the number"
-        )
+    if isinstance(node, yaml.ScalarNode) and not node.style and node.tag in _NUMBERS:
+        _check_number(file, node)
+
+
+def _check_number(file: Path, node: yaml.ScalarNode) -> None:
+    if ":" in node.value and file.parent.name != "schedule":  # there it is read as a time
+        how = "counts in sixties"
+    elif _OCTAL.fullmatch(node.value.lstrip("+-")):
+        how = "takes a number that begins with 0 as octal"
+    else:
+        return
+    raise ConfigError(
+        f"{_display_path(file)}: line {node.start_mark.line + 1}, column {node.start_mark.column + 1}: "
+        f"{node.value} is {yaml.safe_load(node.value)} to YAML, which {how}; for the text write '{node.value}' in "
+        "quotes, else the number"
+    )
 
 
 def _check_key(file: Path, node: yaml.Node) -> None:

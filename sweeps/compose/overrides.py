@@ -202,7 +202,7 @@ def _written(value: Any) -> str:
             quoted = re.sub(r'(?<!\\)(\\*+)("|\Z)', lambda found: found[1] * 2 + found[2].replace('"', '\\"'), value)
             return f'"{literal(quoted)}"'
         case Mapping():
-            return "{" + ", ".join(f"{name}: {_written(each)}" for name, each in value.items()) + "}"
+            return "{" + ", ".join(f"{_written_key(name)}: {_written(each)}" for name, each in value.items()) + "}"
         case Sequence():
             return "[" + ", ".join(map(_written, value)) + "]"
         case os.PathLike():
@@ -210,6 +210,11 @@ def _written(value: Any) -> str:
     if isinstance(value, numbers.Real):
         value = int(value) if isinstance(value, numbers.Integral) else float(value)
     return repr(value)
+
+
+def _written_key(name: Any) -> str:
+    """Return a key of a mapping for Hydra's grammar, which has no quotes for keys."""
+    return re.sub(r"[\\()\[\]{}:=,]|^\s|\s$", r"\\\g<0>", str(name))
 
 
 def check_option(override: Override, folders: ConfFolders) -> None:

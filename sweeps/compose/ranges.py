@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 from hydra.core.override_parser.types import ChoiceSweep, Glob, IntervalSweep, Override, RangeSweep
@@ -27,7 +29,7 @@ def distribution_of_range(
     ``tag(log, ...)``             the logarithm of an interval, or of a range in steps of 1, is sampled
     ============================  ======================================================================================
 
-    ``shuffle`` and ``sort`` have no effect on a categorical and on a range, whose order has no meaning.
+    ``shuffle`` and ``sort`` have no effect on a categorical, nor ``shuffle`` on a range, whose order has no meaning.
 
     Args:
         override: A parsed override for which ``is_sweep_override()`` holds.
@@ -85,8 +87,13 @@ def _of_glob(override: Override, glob: Glob, options: Sequence[str] | None) -> d
 def _of_range(override: Override, sweep: RangeSweep) -> dict[str, Any]:
     start, stop, step = sweep.start, sweep.stop, sweep.step
     assert start is not None and stop is not None  # the grammar reads ``range(stop)`` as start=0
-    # As many values as Python's range has; the tolerance is for steps that are floats.
-    count = math.ceil((stop - start) / step - 1e-9) if step != 0 else 0
+    if re.search(r"\bsort\(", str(override.input_line)):  # Hydra 1.3 moves the values of a descending range
+        raise ConfigError(f"{override.input_line}: numbers have their order; remove sort")
+    if not all(map(math.isfinite, (start, stop, step))):
+        raise ConfigError(f"{override.input_line}: start, stop and step must be finite; give other numbers")
+    # In decimals as they are typed: as floats, 0.7 + 0.1 is less than 0.8.
+    first, end, by = (Decimal(str(each)) for each in (start, stop, step))
+    count = math.ceil((end - first) / by) if by else 0
     if count <= 0:
         raise ConfigError(
             f"{override.input_line}: the range is empty; give start < stop and a positive step, or start > stop and a "
@@ -97,9 +104,10 @@ def _of_range(override: Override, sweep: RangeSweep) -> dict[str, Any]:
             f"{override.input_line}: has only the value {start}, in steps of {step}; give a smaller step, or search "
             f"all numbers with interval({start}, {stop})"
         )
-    low, high = sorted((start, start + (count - 1) * step))
     whole = all(isinstance(each, int) for each in (start, stop, step))
-    return {"type": "int" if whole else "float", "low": low, "high": high, "step": abs(step)}
+    number: type[int] | type[float] = int if whole else float
+    low, high = sorted((first, first + (count - 1) * by))
+    return {"type": number.__name__, "low": number(low), "high": number(high), "step": abs(step)}
 
 
 def _plain(value: Any) -> Any:

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from sweeps.compose.other_tools import hint_for_key, hint_for_override, hint_for_type
 from sweeps.config import SweepConfig
-from sweeps.errors import ConfigError
+from sweeps.errors import ConfigError, raise_mistakes
 from sweeps.texts.suggestions import closest_names, did_you_mean
 from sweeps.texts.wording import value_text
 
@@ -56,6 +56,7 @@ def read_as(schema: type[Schema], container: Mapping[str, Any]) -> Schema:
         details += [each for each in others if _locate(each, container)[0] not in keys]
     else:
         if not details:
+            raise_mistakes([*_keys_without_quotes(container)])
             return read
     raise ConfigError("\n".join(dict.fromkeys(_lines(schema, details, container))))
 
@@ -92,6 +93,19 @@ def _with_boolean_texts(value: Any) -> Any:
         case list():
             return [_with_boolean_texts(each) for each in value]
     return value
+
+
+def _keys_without_quotes(value: Any, path: str = "") -> Iterator[str]:
+    """Yield a mistake for each key that is no text, as in ``{0: 1.5}``: the record and a resumed sweep would have
+    another key, since JSON has only texts."""
+    if isinstance(value, list):
+        value = dict(zip(map(str, range(len(value))), value, strict=True))
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            if not isinstance(key, str):
+                name = value_text(key)
+                yield f"{path}{name}: is a key, which must be text; write it in quotes, as in '{name}': VALUE"
+            yield from _keys_without_quotes(each, f"{path}{key}.")
 
 
 def _lines(schema: type, details: Sequence[Any], container: Any) -> Iterator[str]:

@@ -36,6 +36,12 @@ def is_sweep_name(text: str) -> bool:
     return True
 
 
+def with_ending(name: str, ending: str) -> str:
+    """Return a name with an ending; the name is shortened if the whole would be too long."""
+    room = MAX_NAME_BYTES - len(ending.encode())
+    return name[: MAX_NAME_LENGTH - len(ending)].encode()[:room].decode(errors="ignore") + ending
+
+
 def another_name(name: str) -> str:
     """Return advice for a user whose sweep name is taken."""
     return (

@@ -64,7 +64,8 @@ class SourceFile:
             return result
         if isinstance(node, yaml.SequenceNode):
             return [self._plain(loader, each, (*path, index)) for index, each in enumerate(node.value)]
-        return loader.construct_object(node)
+        # A date stays the text that a program gets; as an object it would be no value of a config.
+        return node.value if node.tag == "tag:yaml.org,2002:timestamp" else loader.construct_object(node)
 
     def line(self, *path: str | int) -> int:
         """Return the line of a value, or of the nearest value around it."""

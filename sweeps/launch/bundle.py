@@ -62,8 +62,15 @@ class Bundle:
         """Add one file.
 
         Raises:
-            UserError: There are too many files.
+            UserError: There are too many files, or its name cannot be in an archive.
         """
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise UserError(
+                f"{os.fsencode(path)!r}: the file's name is not UTF-8, which no archive can hold; rename the file, or "
+                "exclude it in .gitignore"
+            ) from None
         self.files[name] = path
         if len(self.files) > MAX_FILES:
             raise UserError(
@@ -129,10 +136,10 @@ def _known_to_git(folder: Path) -> list[str] | None:
     """Return the files that git does not ignore; None if the folder is not in a repository, or git is missing."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
-        listed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        listed = subprocess.run(command, cwd=folder, capture_output=True, check=False)
     except FileNotFoundError:
         return None
-    return None if listed.returncode else [name for name in listed.stdout.split("\0") if name]
+    return None if listed.returncode else [os.fsdecode(name) for name in listed.stdout.split(b"\0") if name]
 
 
 def _is_left_out(name: str) -> bool:

@@ -18,6 +18,8 @@ SHORTHANDS = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
+_OF_SOME = re.compile(r"\dL|\bLW?\b|#", re.IGNORECASE)
+"""Syntax of a field that not every cron program knows."""
 _PART = re.compile(r"^(?:\*|(\w+)(?:-(\w+))?)(?:/(\d+))?$")
 
 
@@ -25,12 +27,12 @@ def plain_fields(cron: str) -> list[str]:
     """Return the five fields of a cron line, without syntax that some cron programs lack.
 
     Raises:
-        UserError: The line has L or #, which only some schedulers understand.
+        UserError: The line has L, LW or #, which only some schedulers understand.
     """
     fields = SHORTHANDS.get(cron.strip().lower(), cron).split()
-    if len(fields) != 5 or any(re.search(r"\dL|\bL\b|#|W", field) for field in fields):
+    if len(fields) != 5 or any(map(_OF_SOME.search, fields)):
         raise UserError(
-            f"cron={cron!r}: has L, W or #, which other schedulers do not know; change it, or let `serve` fire it"
+            f"cron={cron!r}: has L, LW or #, which other schedulers do not know; change it, or let `serve` fire it"
         )
     return fields
 

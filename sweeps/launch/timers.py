@@ -54,7 +54,7 @@ def cron_lines(schedule: Schedule, config_dirs: Sequence[Path]) -> str:
     wait = "" if schedule.overlap == "queue" else "--nonblock "
     limit = "" if (seconds := _limit(schedule)) is None else f"timeout --signal=INT --kill-after=120 {seconds:g} "
     lock = shlex.quote(f".{schedule.name}.lock")
-    command = f"cd {shlex.quote(str(folder))} && flock {wait}{lock} {limit}{_command(schedule, config_dirs)}"
+    command = f"cd {shlex.quote(str(folder))} && flock {wait}{lock} {limit}{shlex.join(_words(schedule, config_dirs))}"
     log = shlex.quote(f"{schedule.name}.log")
     # A percent sign ends the command in a crontab.
     line = f"{fields} {command} >> {log} 2>&1".replace("%", "\\%")
@@ -73,7 +73,7 @@ def systemd_units(schedule: Schedule, config_dirs: Sequence[Path]) -> dict[str, 
     service = SERVICE.format(
         name=schedule.name,
         folder=str(Path.cwd()).replace("%", "%%"),
-        command=_command(schedule, config_dirs).replace("%", "%%"),
+        command=_systemd_command(_words(schedule, config_dirs)),
         limit="" if seconds is None else f"RuntimeMaxSec={seconds:g}\n",
     )
     timer = TIMER.format(
@@ -114,6 +114,13 @@ def _limit(schedule: Schedule) -> float | None:
     return None if hours is None else hours * 3600
 
 
-def _command(schedule: Schedule, config_dirs: Sequence[Path]) -> str:
+def _words(schedule: Schedule, config_dirs: Sequence[Path]) -> list[str]:
     folders = [f"--config-dir={folder.absolute()}" for folder in config_dirs]
-    return shlex.join([sys.executable, "-m", "sweeps", "schedule", "run", schedule.name, *folders])
+    return [sys.executable, "-m", "sweeps", "schedule", "run", schedule.name, *folders]
+
+
+def _systemd_command(words: Sequence[str]) -> str:
+    """Return a command in systemd's notation: quotes are those of a shell, but in them too, a backslash begins an
+    escape, and ``%`` and ``$`` are doubled. There are no variables in the program's own path."""
+    program, *arguments = (shlex.quote(word).replace("\\", "\\\\").replace("%", "%%") for word in words)
+    return " ".join([program, *(argument.replace("$", "$$") for argument in arguments)])

@@ -13,7 +13,7 @@ import yaml
 from sweeps.compose.composition import literal
 from sweeps.compose.schema_errors import read_config
 from sweeps.config import SweepConfig
-from sweeps.config.sweep_name import MAX_NAME_LENGTH
+from sweeps.config.sweep_name import with_ending
 from sweeps.constants import CONFIG_ARTIFACT, PARAMETER_PREFIX
 from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.texts.wording import counted
@@ -64,7 +64,7 @@ def alone(record: SweepRecord, trial: TrialRecord) -> dict[str, Any]:
     search = {key: config["search"][key] for key in KEPT_OF_SEARCH if key in config["search"]}
     config["search"] = {**search, "num_trials": 1, "sampler": {"kind": "random"}, "scheduler": {"kind": "none"}}
     config["space"] = {}
-    config["name"] = f"{record.sweep}-{trial.trial}"[:MAX_NAME_LENGTH]
+    config["name"] = with_ending(record.sweep, f"-{trial.trial}")
     config["tracking"]["experiment"] = record.experiment or None
     return config
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import time
 
-from sweeps.config.sweep_name import MAX_NAME_BYTES, MAX_NAME_LENGTH, is_sweep_name
+from sweeps.config.sweep_name import MAX_NAME_BYTES, MAX_NAME_LENGTH, is_sweep_name, with_ending
 from sweeps.errors import ConfigError
 from sweeps.tracking.record import SweepRecord, TrialRecord
 
 
 def default_name(config: str) -> str:
     """Return a name for a sweep of a config: ``digits-20261120-021500``."""
-    return f"{config}{_at_this_time()}"
+    return with_ending(config, _at_this_time())
 
 
 def repeat_name(record: SweepRecord, trial: TrialRecord | None, what: str) -> str:
     """Return a name for a sweep that repeats another one or its trial: ``digits-1-0003-retrain-20261120-021500``."""
-    whose = record.sweep if trial is None else f"{record.sweep}-{trial.trial}"
-    ending = f"-{what}{_at_this_time()}"
-    return whose[: MAX_NAME_LENGTH - len(ending)] + ending
+    which = "" if trial is None else f"-{trial.trial}"
+    return with_ending(record.sweep, f"{which}-{what}{_at_this_time()}")
 
 
 def checked_name(name: str) -> str:

@@ -19,6 +19,15 @@ MOST_NEW_FILES = 500
 SOURCES = (".py", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".sh", ".ipynb")
 """Suffixes of untracked files among the changes: source code, not data and outputs."""
 NOT_FOR_RECORDS = (":(exclude,glob)**/.env*", ":(exclude,glob)**/*.pem", ":(exclude,glob)**/*.key")
+AS_PATCH = (
+    "--no-ext-diff",
+    "--no-textconv",
+    "--no-color",
+    "--src-prefix=a/",
+    "--dst-prefix=b/",
+    "--submodule=short",
+)
+"""Options with which ``git diff`` writes what ``git apply`` reads, whatever the user's settings are."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +40,7 @@ class Checkout:
     """Address of the remote ``origin``, without its password."""
     diff: str
     """Changes since the commit, with new source files; empty if there are none. ``git apply`` accepts them unless they
-    are truncated or contained secrets, which are hidden."""
+    are truncated, contained secrets, which are hidden, or are of binary files, whose contents are left out."""
 
     @property
     def is_cut(self) -> bool:
@@ -68,7 +77,8 @@ def _changes(root: str) -> str:
         environment = {**os.environ, "GIT_INDEX_FILE": str(copy)}
         if new := _new_sources(root):
             _git("add", "--intent-to-add", "--", *new, folder=root, environment=environment)
-        return _git("diff", "HEAD", "--", ".", *NOT_FOR_RECORDS, folder=root, environment=environment, strip=False)
+        command = ("diff", *AS_PATCH, "HEAD", "--", ".", *NOT_FOR_RECORDS)
+        return _git(*command, folder=root, environment=environment, strip=False)
 
 
 def _new_sources(root: str) -> list[str]:
@@ -93,8 +103,6 @@ def _git(
             cwd=folder,
             env=environment,
             capture_output=True,
-            text=True,
-            errors="replace",
             timeout=20,
             check=False,
         )
@@ -102,4 +110,5 @@ def _git(
         return ""
     if answer.returncode != 0:
         return ""
-    return answer.stdout.strip() if strip else answer.stdout
+    output = answer.stdout.decode(errors="replace")  # with the line ends of Windows, which a patch must have
+    return output.strip() if strip else output

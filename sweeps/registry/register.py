@@ -86,7 +86,8 @@ def register(
     with TemporaryDirectory() as folder, _quiet(client):
         tell(f"fetching the checkpoint of trial {trial.trial}.{weights_note(record, trial)}")
         checkpoint, scratch = fetch_checkpoint(record, trial, Path(folder, "checkpoint")), Path(folder, "model")
-        from mlflow.exceptions import MlflowException  # after the checkpoint is found: these imports take seconds
+        import mlflow  # after the checkpoint is found: these imports take seconds
+        from mlflow.exceptions import MlflowException
         from mlflow.models import Model
 
         from sweeps.registry.flavours import flavour_of
@@ -100,9 +101,15 @@ def register(
         tell(f"logging it to MLflow, for a version of {name}")
         tags = _tags(record, trial, merged=merged)
         try:
+            model = mlflow.initialize_logged_model(
+                name="model",
+                source_run_id=trial.run_id,
+                params=client.get_run(trial.run_id).data.params,
+                experiment_id=record.mlflow.experiment_id,  # otherwise MLflow takes its Default experiment
+            )
             logged = Model.log(
                 artifact_path=None,
-                name="model",
+                model_id=model.model_id,
                 flavor=flavour.module,
                 run_id=trial.run_id,
                 metadata=tags | flavour.metadata,

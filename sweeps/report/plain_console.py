@@ -19,12 +19,15 @@ from sweeps.texts.printable import without_controls
 
 class _PlainConsole(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render without control characters, which texts of users and programs may contain."""
+        """Render without control characters, which texts of users and programs may contain, and with ? for characters
+        that the terminal's encoding lacks."""
+        encoding = getattr(self.file, "encoding", None) or "utf-8"
         for segment in super().render(renderable, options):
-            if segment.control or segment.text.isprintable():
+            if segment.control or (segment.text.isascii() and segment.text.isprintable()):
                 yield segment
             else:
-                yield Segment(without_controls(segment.text), segment.style)
+                text = without_controls(segment.text).encode(encoding, "replace").decode(encoding)
+                yield Segment(text, segment.style)
 
     def on_broken_pipe(self) -> None:
         """End a command whose output is no longer read, as with `| head`; if only progress output is lost, continue

@@ -103,19 +103,30 @@ def contains(distribution: Distribution, value: Any) -> bool:
                 return False
             return (value - low) % step == 0
         case FloatDistribution(low=low, high=high, step=step):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            if isinstance(value, bool) or not isinstance(value, int | float):
                 return False
-            return step is None or math.isclose((value - low) / step, round((value - low) / step), abs_tol=1e-6)
+            return low <= value <= high if step is None else _step_of(low, high, step, value) is not None
+
+
+def _step_of(low: float, high: float, step: float, value: float) -> int | None:
+    """Return the number of steps from ``low`` to a value, up to rounding; None if the value is at no step of the range.
+    A value that another program computed may lie beyond an end: in floats, 0.1 + 2 * 0.1 is above 0.3."""
+    if not low - step < value < high + step:
+        return None
+    steps = (value - low) / step
+    is_step = math.isclose(steps, round(steps), abs_tol=1e-6) and 0 <= round(steps) <= _num_steps(low, high, step)
+    return round(steps) if is_step else None
 
 
 def as_sampled(distribution: Distribution, value: Any) -> Any:
-    """Convert a value to the form in which the distribution samples it: 3.0 becomes 3 for integers, and a choice
-    becomes the equal one of the distribution ([1] for [1.0])."""
+    """Convert a value to the form in which the distribution samples it: 3.0 becomes 3 for integers, a float becomes the
+    exact value of its step, and a choice becomes the equal one of the distribution ([1] for [1.0])."""
     match distribution:
         case IntDistribution():
             return int(value)
-        case FloatDistribution():
-            return float(value)
+        case FloatDistribution(low=low, high=high, step=step):
+            index = None if step is None else _step_of(low, high, step, value)
+            return float(value) if step is None or index is None else _at_step(low, step, index)
         case CategoricalDistribution(choices=choices) | OrdinalDistribution(choices=choices):
             index = index_of(choices, value)
             return value if index is None else choices[index]

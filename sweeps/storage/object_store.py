@@ -204,7 +204,8 @@ def checked_store(key: str, uri: str) -> ObjectStore:
         store.write(name, b"")
         store.remove(name)
     except ImportError as error:
-        raise UserError(f"{key}={uri}: needs the package {error.name}; pip install it here and on all nodes") from None
+        missing = f"needs the package {error.name}" if error.name else str(error)  # of fsspec: which one to install
+        raise UserError(f"{key}={uri}: {missing}; pip install it here and on all nodes") from None
     except (OSError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise UserError(

@@ -15,6 +15,10 @@ from sweeps.tracking.values import finite, short
 
 PARAMS_IN_NAME = 4
 LONGEST_NAME = 120
+LONGEST_CELL = 160
+"""Maximum number of characters of a parameter's value in a description, for all of which MLflow takes 8,000."""
+MOST_PARAMETERS = 25
+"""Maximum number of parameters in a description."""
 
 
 def run_name(trial: str, params: Mapping[str, Any]) -> str:
@@ -76,11 +80,16 @@ def trials_table(sweep: SweepRecord) -> str:
     columns = ["trial", "state", *sweep.metrics, "steps", "attempts", *paths, "run_id"]
     data = [
         [trial.trial, trial.state, *_values(sweep, trial), trial.steps, trial.attempts]
-        + [trial.params.get(path) for path in paths]
+        + [_as_json(trial.params.get(path)) for path in paths]
         + [trial.run_id]
         for trial in sweep.trials
     ]
     return json.dumps({"columns": columns, "data": data})
+
+
+def _as_json(value: Any) -> Any:
+    """Return a parameter's value with texts for infinite numbers, which MLflow's page cannot read."""
+    return json.loads(json.dumps(value, default=str), parse_constant=str)
 
 
 def note(sweep: SweepRecord, status: str, description: str) -> str:
@@ -105,8 +114,7 @@ def note(sweep: SweepRecord, status: str, description: str) -> str:
             lines.append(f"Its saved weights are from {best.other_weights.describe(sweep.metrics)}.")
         if sweep.confirmation is not None:
             lines.append(f"With other seeds: {sweep.confirmation.describe()}")
-        rows = ([f"`{path}`", json.dumps(value)] for path, value in best.params.items())
-        lines.append(markdown_table(["parameter", "value"], rows))
+        lines.append(parameters_table(best.params))
     lines += [f"{line[:1].upper()}{line[1:]}." for line in describe_stages(sweep.stages)]
     commands = [f"python -m sweeps show {sweep.sweep}", f"python -m sweeps best {sweep.sweep}"]
     lines.append("\n".join(["```", *commands, "```"]))
@@ -124,6 +132,23 @@ def _values(sweep: SweepRecord, trial: TrialRecord) -> list[float | None]:
     return [finite(value) for value in trial.all_values()] or [None] * len(sweep.metrics)
 
 
+def parameters_table(params: Mapping[str, Any]) -> str:
+    """Return parameters as a Markdown table that leaves room for the rest of a description."""
+    rows = [
+        [f"`{path}`", one_line(json.dumps(value, default=str).replace("|", r"\|"), LONGEST_CELL)]
+        for path, value in list(params.items())[:MOST_PARAMETERS]
+    ]
+    if len(params) > MOST_PARAMETERS:
+        rows.append([f"and {len(params) - MOST_PARAMETERS} more", ""])
+    return markdown_table(["parameter", "value"], rows)
+
+
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [f"| {' | '.join(cells)} |" for cells in (header, *rows)]
     return "\n".join([lines[0], "|---" * len(header) + "|", *lines[1:]])
+
+
+def one_line(text: str, longest: int) -> str:
+    """Return a text on one line of limited length that fits into a code span of Markdown."""
+    line = " ".join(text.split()).replace("`", "'")
+    return line if len(line) <= longest else line[: longest - 3] + "..."

@@ -3,19 +3,15 @@ next."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 from sweeps.config.objectives import Objectives
 from sweeps.texts.wording import counted
-from sweeps.tracking.mlflow_texts import markdown_table
+from sweeps.tracking.mlflow_texts import LONGEST_CELL, one_line, parameters_table
 from sweeps.tracking.trial_progress import TrialProgress
 
-LONGEST_CELL = 160
-"""Maximum number of characters of a parameter's value."""
 LONGEST_ERROR = 800
 """Maximum number of characters of an error. MLflow takes 8,000 for the whole description."""
-MOST_PARAMETERS = 25
 
 
 def trial_note(sweep: str, trial_id: str, trial: TrialProgress, objectives: Objectives) -> str:
@@ -56,24 +52,16 @@ def _details(trial: TrialProgress, objectives: Objectives) -> Iterator[str]:
     elif trial.state != "running":
         yield "It reported no value."
     if trial.violation:
-        yield f"It cannot be the best: {_one_line(trial.violation, LONGEST_CELL)}"
+        yield f"It cannot be the best: {one_line(trial.violation, LONGEST_CELL)}"
     if trial.error:
-        yield f"Error: `{_one_line(trial.error, LONGEST_ERROR)}`"
+        yield f"Error: `{one_line(trial.error, LONGEST_ERROR)}`"
     if trial.exploits:
         times = "once" if trial.exploits == 1 else f"{trial.exploits} times"
         yield f"It continued {times} from another trial's state; values that this changed are the metrics `param/...`"
 
 
 def _parameters(trial: TrialProgress) -> str:
-    if not trial.params:
-        return "No parameter was searched."
-    rows = [
-        [f"`{path}`", _one_line(json.dumps(value, default=str), LONGEST_CELL)]
-        for path, value in list(trial.params.items())[:MOST_PARAMETERS]
-    ]
-    if len(trial.params) > MOST_PARAMETERS:
-        rows.append([f"and {len(trial.params) - MOST_PARAMETERS} more", ""])
-    return markdown_table(["parameter", "value"], rows)
+    return parameters_table(trial.params) if trial.params else "No parameter was searched."
 
 
 def _checkpoints(trial: TrialProgress, objectives: Objectives) -> Iterator[str]:
@@ -91,9 +79,3 @@ def _commands(sweep: str, trial_id: str, trial: TrialProgress) -> str:
     if trial.state == "stopped" and not trial.stopped_for_good:
         lines.append(f"python -m sweeps resume {sweep}")
     return "\n".join(["```", *lines, "```"])
-
-
-def _one_line(text: str, longest: int) -> str:
-    """Return a text on one line of limited length that fits into a Markdown table or code span."""
-    line = " ".join(text.split()).replace("|", "\\|").replace("`", "'")
-    return line if len(line) <= longest else line[: longest - 3] + "..."

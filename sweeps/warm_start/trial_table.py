@@ -55,9 +55,11 @@ def read_table(key: str, source: TrialTable, metric: str) -> OtherSearch:
 def _read(key: str, path: Path) -> pd.DataFrame:
     import pandas as pd
 
+    # By default, None and null would be missing, which may be choices.
+    texts: dict[str, Any] = {"keep_default_na": False, "na_values": ["", "NA", "nan", "NaN"]}
     readers: Mapping[str, Callable[[Path], pd.DataFrame]] = {
-        ".csv": pd.read_csv,
-        ".tsv": lambda file: pd.read_csv(file, sep="\t"),
+        ".csv": lambda file: pd.read_csv(file, **texts),
+        ".tsv": lambda file: pd.read_csv(file, sep="\t", **texts),
         ".parquet": pd.read_parquet,
         ".jsonl": lambda file: pd.read_json(file, lines=True, precise_float=True),
         ".ndjson": lambda file: pd.read_json(file, lines=True, precise_float=True),

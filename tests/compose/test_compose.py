@@ -18,6 +18,7 @@ from sweeps.compose.overrides import parse_values, written_override
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.folders.conf_folders import MAX_FOLDERS, conf_folder
+from sweeps.space.distributions import grid_values
 from sweeps.validate.config_checks import check_sweep
 
 CONFS = sorted(path.stem for path in conf_folder().glob("*.yaml"))
@@ -242,6 +243,8 @@ def test_the_composed_yaml_holds_every_value_and_can_be_read_back() -> None:
         ("digits", ["=3"], ConfigError, ["=3", "key"]),
         ("digits", ["train.lr=tag(lgo, interval(1, 2))"], ConfigError, ["lgo", "log"]),
         ("digits", ["train.lr=range(0.1, 1, 0)"], ConfigError, ["range(0.1, 1, 0)", "positive step"]),
+        ("digits", ["train.lr=range(0.1, inf)"], ConfigError, ["range(0.1, inf)", "must be finite"]),
+        ("digits", ["train.max_steps=sort(range(80, 10, -20))"], ConfigError, ["sort(range", "remove sort"]),
         ("digits", ["train=null"], ConfigError, ["train=null", "is a group"]),
         ("digits", ["space=null"], ConfigError, ["space=null", "write space=none"]),
         ("digits", ["space=None"], UnknownName, ["space=None", "did you mean none?"]),
@@ -276,6 +279,19 @@ def test_a_mistake_is_answered_with_the_key_the_value_and_the_fix(
         checked(conf, *tokens)
     for word in words:
         assert word in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "values"),
+    [
+        ("range(0.7, 0.9, 0.1)", [0.7, 0.8]),  # as floats, 0.7 + 0.1 is less than 0.8
+        ("range(1.3, 0, -0.5)", [0.3, 0.8, 1.3]),
+        ("range(1e-4, 5e-4, 1e-4)", [0.0001, 0.0002, 0.0003, 0.0004]),
+    ],
+)
+def test_a_range_has_every_step_before_its_end(written: str, values: list[float]) -> None:
+    found = checked("digits", f"train.lr={written}").config.space["train.lr"]
+    assert list(grid_values("train.lr", found)) == values
 
 
 def test_all_mistakes_are_told_at_once() -> None:
@@ -394,16 +410,18 @@ def test_words_that_yaml_reads_as_booleans_are_refused_among_others(
         ("train: {max_steps: 1:30}", "line 2, column 20: 1:30 is 90 to YAML, which counts in sixties"),
         ("vars: {ratios: [16:9]}", "16:9 is 969 to YAML, which counts in sixties; for the text write '16:9' in quotes"),
         ("vars: {time: 1:30.5}", "1:30.5 is 90.5 to YAML"),
+        ("train: {max_steps: 010}", "line 2, column 20: 010 is 8 to YAML, which takes a number that begins with 0"),
+        ("vars: {ids: [008, 012]}", "012 is 10 to YAML, which takes a number that begins with 0 as octal"),
     ],
 )
-def test_a_text_that_yaml_reads_as_a_number_in_base_60_is_refused(line: str, message: str, tmp_path: Path) -> None:
+def test_a_text_that_yaml_reads_as_a_number_in_base_60_or_8_is_refused(line: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text(f"defaults: [digits, _self_]\n{line}\n")
     assert message in refusal("base", folders=(tmp_path,))
 
 
 def test_a_text_with_colons_is_a_text_and_a_time_of_a_schedule_may_be_unquoted(tmp_path: Path) -> None:
-    (tmp_path / "base.yaml").write_text("defaults: [digits, _self_]\nvars: {a: '16:9', b: 1:80, c: a:1:2}\n")
-    assert checked("base", folders=(tmp_path,)).config.vars == {"a": "16:9", "b": "1:80", "c": "a:1:2"}
+    (tmp_path / "base.yaml").write_text("defaults: [digits, _self_]\nvars: {a: '16:9', b: 1:80, c: a:1:2, d: '010'}\n")
+    assert checked("base", folders=(tmp_path,)).config.vars == {"a": "16:9", "b": "1:80", "c": "a:1:2", "d": "010"}
 
 
 @pytest.mark.parametrize("text", ["train:\n \u00a0lr: 0.1\n", "train:\n\u3000lr: 0.1\n", "seed:\u00a03\n"])
@@ -446,6 +464,8 @@ def test_the_kind_of_a_distribution_can_be_changed_on_the_command_line() -> None
         ("on: 3", "line 4, column 3: the key on is a boolean to YAML; write 'on' in quotes"),
         ("1.5: 3", "it is the name of a key: write it in quotes, as in '1.5': VALUE"),
         ("1: 3", "it is the name of a key: write it in quotes, as in '1': VALUE"),
+        ("x: {1: 3}", "task.arguments.x.1: is a key, which must be text; write it in quotes, as in '1': VALUE"),
+        ("x: [{y: {2.5: 3}}]", "task.arguments.x.0.y.2.5: is a key, which must be text; write it in quotes"),
     ],
 )
 def test_a_key_that_yaml_does_not_take_for_a_text_is_named(line: str, message: str, tmp_path: Path) -> None:

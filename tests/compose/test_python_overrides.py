@@ -53,6 +53,12 @@ def test_a_text_of_a_mapping_is_that_text(text: str) -> None:
     assert override_tokens(overrides)[0] == 'task="function"'
 
 
+@pytest.mark.parametrize("name", ["a:b", "recall@[5]", "f(x, y)", "a = {b}", " a ", "a\\b", "a\\", "a b"])
+def test_a_key_of_a_mapping_is_that_key(name: str) -> None:
+    (token,) = override_tokens({"task.arguments": {name: {name: 1}}})
+    assert parse_values([token]) == {"task.arguments": {name: {name: 1}}}
+
+
 @pytest.mark.parametrize("text", ["a \\\n", "\\${x}", 'b\\\\${x}"', "${x}\\"])
 def test_a_text_with_backslashes_is_that_text_when_it_is_resolved(text: str) -> None:
     from omegaconf import OmegaConf

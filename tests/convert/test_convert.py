@@ -498,3 +498,14 @@ def test_numbers_of_numpy_and_names_with_dots_of_ray_tune_stay_what_they_are() -
     assert argument(conf, "lr") == {"type": "categorical", "choices": [0.001, 0.01, 0.1]}
     assert argument(conf, "model.width") == {"type": "int", "low": 1, "high": 4}
     assert conf["task"]["arguments"] == {"depth": 3, "sizes": [0, 1], "model.width": 1, "a.b": 0.5, "on": True}
+
+
+def test_dates_of_a_yaml_file_are_the_texts_that_a_program_gets() -> None:
+    conf = converted(
+        "program: fit.py\nmethod: random\nparameters: {start: {value: 2024-01-01},"
+        " day: {values: [2024-01-01, 2024-06-30]}, rate: {min: 0.0, max: 1.0}}\n"
+    )
+    assert argument(conf, "day")["choices"] == ["2024-01-01", "2024-06-30"]
+    task = plan_of(conf).composition.trial({"task.arguments.day": "2024-06-30"}).task
+    assert isinstance(task, CommandTask)
+    assert task.arguments["start"] == "2024-01-01"

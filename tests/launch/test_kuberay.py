@@ -195,6 +195,15 @@ def test_what_git_ignores_does_not_travel(here: Path) -> None:
     assert set(submission().bundle.files) == {"mine.py", ".gitignore"}
 
 
+@pytest.mark.parametrize("in_git", [True, False])
+def test_a_file_whose_name_is_not_utf_8_is_named(here: Path, *, in_git: bool) -> None:
+    if in_git:
+        subprocess.run(["git", "init", "-q"], cwd=here, check=True)
+    Path(os.fsdecode(os.fsencode(here) + b"/gr\xf6\xdfe.txt")).write_text("x")
+    with pytest.raises(UserError, match=r"gr\\xf6\\xdfe\.txt': the file's name is not UTF-8"):
+        submission()
+
+
 @pytest.mark.parametrize(
     ("tokens", "words"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -74,7 +75,7 @@ def test_a_crontab_has_a_line_that_a_shell_understands(my_conf: Path, capsys: py
 
 
 LINES = ["30 20 * * mon-fri", "*/15 2-4 1,15 * *", "0 0 13 * 5", "@weekly", "5/20 * * jan,jul 0", "0 6 * 2-4 7"]
-LINES += ["0 2 1 * 0-6"]
+LINES += ["0 2 1 * 0-6", "0 2 * JUL MON,WED"]
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze: apt-get install systemd")
@@ -104,8 +105,22 @@ def test_systemd_accepts_the_units(my_conf: Path, capsys: pytest.CaptureFixture[
     assert "OnCalendar=Mon,Tue,Wed,Thu,Fri *-*-* 20:30:00 Europe/Berlin" in Path(units[1]).read_text()
 
 
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze: apt-get install systemd")
+def test_systemd_reads_the_path_of_a_folder_as_it_is(my_conf: Path) -> None:
+    folder = my_conf.rename(my_conf.with_name(r"it's $HOME a\tb %h"))
+    options = ["--as=systemd", f"--config-dir={folder}", "--output=units"]
+    assert run_command(["schedule", "export", "evening", *options]) == (0, None)
+    command = ["systemd-analyze", "verify", "units/sweeps-evening.service"]
+    environment = {**os.environ, "SYSTEMD_LOG_LEVEL": "debug"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    (line,) = [each for each in (done.stdout + done.stderr).splitlines() if "Command Line: " in each]
+    word = shlex.split(line.replace("\\$", "$"))[-1]
+    assert word == f"--config-dir={folder}".replace("$", "$$"), "it replaces $HOME when it starts, and $$ by $"
+
+
 def test_what_only_some_crons_know_is_refused() -> None:
-    for line in ("0 0 L * *", "0 0 * * mon#1", "0 0 * * 5L"):
+    for line in ("0 0 L * *", "0 0 lw * *", "0 0 * * mon#1", "0 0 * * 5L", "0 0 * * 5l"):
+        CronLine(line, "UTC")
         with pytest.raises(UserError, match="serve"):
             plain_fields(line)
 

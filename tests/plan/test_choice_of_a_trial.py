@@ -1,4 +1,4 @@
-"""Choice of a recorded trial by its id."""
+"""Choice of a recorded trial by its id, and the name of a sweep that repeats it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Any, cast
 import pytest
 from records import trial_record
 
+from sweeps.config.sweep_name import is_sweep_name
 from sweeps.errors import UnknownName
 from sweeps.plan.export import choose
+from sweeps.plan.new_sweep_name import default_name, repeat_name
+from sweeps.service.nights.repeats import repeats_name
 from sweeps.tracking.record import SweepRecord, TrialRecord
 
 
@@ -46,3 +49,10 @@ def test_a_trial_is_chosen_by_its_id_or_number() -> None:
     assert choose(everything, "2") is SEARCH[2]
     assert choose(everything, "s2-0000") is STAGED[2]
     assert choose(everything, "0001r1") is REPEATS[0]
+
+
+@pytest.mark.parametrize("name", ["x" * 120, "模" * 66, "größe-" * 20])
+def test_a_name_made_of_a_long_one_is_a_name(name: str) -> None:
+    sweep = cast("SweepRecord", SimpleNamespace(sweep=name))
+    for made in (default_name(name), repeat_name(sweep, SEARCH[0], "retrain"), repeats_name(name)):
+        assert is_sweep_name(made)

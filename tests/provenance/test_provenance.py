@@ -37,6 +37,30 @@ def origin(conf: str = "digits", *tokens: str) -> Provenance:
     return collect_provenance("python -m sweeps run", config.seed, [config.training()])[0]
 
 
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("diff.external", "/bin/echo"),
+        ("diff.noprefix", "true"),
+        ("diff.mnemonicPrefix", "true"),
+        ("color.ui", "always"),
+    ],
+)
+def test_changes_are_a_diff_that_git_applies_also_with_line_ends_of_windows_and_settings_of_the_user(
+    repository: Path, setting: str, value: str
+) -> None:
+    git("config", setting, value)
+    Path("train.py").write_bytes(b"lr = 1\r\nwidth = 8\r\n")
+    git("commit", "-qam", "second")
+    Path("train.py").write_bytes(b"lr = 2\r\nwidth = 8\r\n")
+    found = checkout()
+    assert found is not None
+    git("checkout", "-q", "train.py")
+    Path("changes.diff").write_text(found.diff, encoding="utf-8", newline="")
+    git("apply", "changes.diff")
+    assert Path("train.py").read_bytes() == b"lr = 2\r\nwidth = 8\r\n"
+
+
 def test_changes_and_new_sources_are_a_diff_that_git_applies_and_the_index_stays(repository: Path) -> None:
     clean = checkout()
     assert clean is not None

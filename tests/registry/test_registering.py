@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import ClassVar
 
 import mlflow
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from mlflow.models import Model
-from recording import record_small_sweep
+from recording import one_trial, record_small_sweep
 from torch import nn
 from torch.utils.data import TensorDataset
 from training_runs import IMAGES, TRAINING_CONFIG
@@ -21,6 +23,10 @@ from sweeps.registry import flavours
 from sweeps.registry.flavours import class_names_of
 from sweeps.registry.register import register
 from sweeps.tracking.reader import load_sweep
+from sweeps_train.config import TableData
+from sweeps_train.config.estimator import EstimatorTask
+from sweeps_train.estimators.construct import make_estimator
+from sweeps_train.estimators.rows import held_out_split
 
 
 @pytest.mark.parametrize("variable", [None, "sqlite:///other.db"])
@@ -35,6 +41,37 @@ def test_mlflows_store_and_its_variable_are_as_they_were(
         register(sweep, sweep.trials[0], "mine", None)
     assert os.environ.get("MLFLOW_TRACKING_URI") == variable
     assert mlflow.get_tracking_uri() == before
+
+
+def save_estimator(checkpoint: Path, table: Path) -> None:
+    """Fit an estimator to a small table, and save it as a trial does."""
+    pd.DataFrame({"size": range(40), "good": ["y", "n"] * 20}).to_csv(table, index=False)
+    task = EstimatorTask(kind="estimator", _target_="sklearn.linear_model.LogisticRegression")  # type: ignore[call-arg]
+    split = held_out_split(TableData(kind="table", format="csv", path=str(table), target="good"), "classification")
+    fitted = split.model(estimator := make_estimator(task, 0, 1, has_categories=False), native=False)
+    estimator.fit(fitted.inputs(split.train.features), split.train.targets)
+    checkpoint.mkdir()
+    fitted.save(checkpoint)
+
+
+@pytest.mark.filterwarnings("ignore")  # mlflow's own while a model is saved
+def test_a_model_is_logged_in_the_experiment_of_its_trial_though_the_default_one_is_deleted(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    save_estimator(tmp_path / "checkpoint", tmp_path / "rows.csv")
+    with one_trial(uri) as recorder:
+        recorder.trials.record_checkpoint("0", str(tmp_path / "checkpoint"), "best")
+    client, sweep = mlflow.MlflowClient(uri), load_sweep(uri, "digits-1")
+    client.delete_experiment("0")
+
+    registered = register(sweep, sweep.trials[0], "mine", None)
+    (logged,) = client.search_logged_models([sweep.mlflow.experiment_id])
+    assert logged.source_run_id == sweep.trials[0].run_id
+    assert logged.params["train.optimizer"] == "adamw"
+    assert client.get_model_version("mine", registered.version).source == logged.model_uri
+    run = client.get_run(sweep.trials[0].run_id).info
+    assert Path(logged.artifact_location).is_relative_to(Path(run.artifact_uri).parents[1])
 
 
 class Named(nn.Linear):

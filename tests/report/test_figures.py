@@ -270,9 +270,18 @@ def test_long_texts_that_differ_only_in_their_middle_have_short_labels_with_numb
     assert list(axis.ticktext) == [f"{label(texts[0])} ({number})" for number in (1, 2, 3)]
 
 
-def test_slices_mark_a_trial_and_lead_to_all() -> None:
-    made = searched([{"lr": 0.1, "opt": "sgd"}, {"lr": 0.3, "opt": "adamw"}, {"lr": 0.2, "opt": "sgd"}])
-    for each, x in zip(drawn(slices(made, ["lr", "opt"], "0001")).figures, (0.3, "adamw"), strict=True):
+def test_dollar_signs_are_no_formulas_in_an_image(tmp_path: Path) -> None:
+    choices = ["from $5_ to $6", "$$", "x^{2$ + y$"]
+    made = searched([{"prompt": choices[number % 3], "x": 0.1 * number} for number in range(6)])
+    made = replace(made, record=replace(made.record, metrics=("cost_$^$",)))
+    images = write_images(make_sections(made, [importances(made, 0)]), tmp_path, "s")
+    assert {"slices.png", "parallel_coordinates.png"} <= {image.name for image in images}
+
+
+@pytest.mark.parametrize("choice", ["adamw", "it's", r"C:\data", "two\nlines", "'quoted'"])
+def test_slices_mark_a_trial_and_lead_to_all(choice: str) -> None:
+    made = searched([{"lr": 0.1, "opt": "sgd"}, {"lr": 0.3, "opt": choice}, {"lr": 0.2, "opt": "sgd"}])
+    for each, x in zip(drawn(slices(made, ["lr", "opt"], "0001")).figures, (0.3, choice), strict=True):
         dots, star = each.figure.data
         assert sorted(dots.customdata) == ["0000", "0001", "0002"]
         assert (star.marker.symbol, list(star.x), list(star.customdata)) == ("star", [x], ["0001"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -35,6 +36,17 @@ def test_texts_of_users_do_not_control_the_terminal() -> None:
 
     text = shown(show)
     assert (text.count("a"), text.count("bc"), text.replace("\n", "").isprintable()) == (4, 4, True)
+
+
+def test_what_the_encoding_of_a_terminal_lacks_is_a_question_mark() -> None:
+    written = io.BytesIO()
+    with io.TextIOWrapper(written, encoding="latin-1") as file:
+        console = plain_console(width=80, file=file)
+        table = plain_table("sweep")
+        table.add_row("größe: 1…")
+        console.print(table)
+        file.flush()
+        assert written.getvalue().decode("latin-1").split() == ["sweep", "größe:", "1?"]
 
 
 def test_an_address_is_on_one_line() -> None:

@@ -104,6 +104,16 @@ def test_an_enqueued_choice_may_be_written_otherwise_than_in_the_space(choices: 
     assert str(space.sample(study.ask(), nothing)["x"]) == str(choices[0])
 
 
+def test_a_step_that_another_program_computed_in_floats_is_in_the_range() -> None:
+    space = space_of(x={"type": "float", "low": 0.1, "high": 0.3, "step": 0.1})
+    computed = 0.1 + 2 * 0.1
+    assert computed > 0.3
+    check_point(space, {"x": computed}, "search.points.0", nothing)
+    study = optuna.create_study()
+    study.enqueue_trial(space.encode({"x": computed}))
+    assert space.sample(study.ask(), nothing) == {"x": 0.3}
+
+
 @pytest.mark.parametrize(("low", "high"), [(0, 2**32 - 1), (-(2**63) + 1, 2**63 - 1)])
 def test_a_range_with_too_many_values_for_a_list_is_refused_however_wide_it_is(low: int, high: int) -> None:
     with pytest.raises(ConfigError, match=r"space.seed: step=1 makes [\d,]+ values of a grid; give a larger step"):

@@ -185,11 +185,20 @@ def test_a_trial_takes_over_a_checkpoint_that_another_one_has_pinned_in_the_stor
     ], "its own best and newest stay"
 
 
+@pytest.mark.parametrize("folder", ["my sweeps/größe", "my%20sweeps/gr%C3%B6%C3%9Fe"])
+def test_the_folder_of_a_store_may_have_spaces_and_umlauts(bucket: str, folder: str) -> None:
+    store = checked_store("output_dir", f"{bucket}/{folder}")
+    store.write("first/state", folder.encode())
+    assert ObjectStore(f"{bucket}/my sweeps/größe").read("first/state") == folder.encode()
+    assert "my sweeps" in ObjectStore(bucket).folders()
+
+
 @pytest.mark.parametrize(
     ("uri", "message"),
     [
         ("s3://no-such-bucket/sweeps", r"output_dir=s3://no-such-bucket/sweeps: cannot be used .*check the address"),
         ("nothing://bucket", r"output_dir=nothing://bucket: cannot be used"),
+        ("az://bucket", r"output_dir=az://bucket: .*adlfs.*; pip install it here and on all nodes"),
     ],
 )
 def test_a_store_that_cannot_be_used_is_named(bucket: str, uri: str, message: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import fsspec
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -197,7 +198,9 @@ def test_names_in_the_folder_of_a_uri_may_have_any_characters(tmp_path: Path) ->
     folder.mkdir()
     for name in ("a b", "c%41", "f#g", "year=2026"):
         write(folder / f"{name}.jsonl", {"text": name})
-    for path in (folder.as_uri(), f"file://{folder}"):  # the latter is for fsspec, which decodes nothing
+    fsspec.filesystem("memory").put(f"{folder}/", "/a folder/", recursive=True)
+    # The last is for fsspec, which decodes nothing.
+    for path in (folder.as_uri(), f"file://{folder}", "memory://a folder"):
         found = find_files("data.path", path) or []
         read = [document for each in found for document in read_piece(Piece(each.location))]
         assert sorted(each["text"] for each in read) == ["a b", "c%41", "f#g", "year=2026"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,34 @@ def test_a_description_fits_into_a_tag_whatever_the_trial_has() -> None:
     assert "and 35 more" in told
     assert "a\\|'" in told
     assert "No parameter was searched." in trial_note("first", "0001", TrialProgress({}), LOSS)
+
+
+def test_texts_and_infinite_values_of_the_best_trial_break_no_table_of_a_sweep(uri: str) -> None:
+    from mlflow import MlflowClient
+    from mlflow.artifacts import load_text
+
+    recorder = open_recorder(uri)
+    params = {"model.gates": "relu|gelu", "train.clip": math.inf, "model.prompt": "p" * 9000}
+    recorder.trials.start("0000", params, "", 1)
+    recorder.trials.log("0000", 10, {"eval/loss": 0.5})
+    recorder.trials.end("0000", "finished", 10, 1)
+    recorder.trials.start("0001", params, "", 1)
+    recorder.trials.end("0001", "failed", 10, 1, "TypeError: unsupported operand type(s) for |: 'int' and 'str'")
+    recorder.update({"finished": 1}, [("0000", (0.5,), params)], {"wall_s": 1.0})
+    assert not recorder.close("finished")
+    told = load_sweep(uri, "digits-1").tags["mlflow.note.content"]
+    assert '| `model.gates` | "relu\\|gelu" |' in told
+    assert told.endswith("python -m sweeps best digits-1\n```")  # not cut off
+    assert "Error: `TypeError: unsupported operand type(s) for |: " in notes(uri)["0001"]
+    ids = load_sweep(uri, "digits-1").mlflow
+    artifacts = MlflowClient(uri).get_run(ids.run_id).info.artifact_uri
+    table = json.loads(load_text(f"{artifacts}/trials.json"), parse_constant=refused)
+    assert table["data"][0][table["columns"].index("train.clip")] == "Infinity"
+
+
+def refused(constant: str) -> None:
+    """A browser cannot read this as JSON."""
+    raise ValueError(constant)
 
 
 def test_the_description_costs_no_call_of_its_own(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:

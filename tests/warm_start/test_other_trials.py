@@ -252,6 +252,25 @@ def test_what_cannot_be_read_is_named_with_the_key(
     assert not (folder / "no.db").exists()
 
 
+def test_none_and_null_in_a_table_are_choices_and_empty_cells_are_missing(tmp_path: Path) -> None:
+    rows = ["lr,optimizer,batch,loss", "0.01,None,16,0.1", "0.02,null,16,0.2", "0.03,,16,0.3", "NA,None,16,0.4"]
+    (tmp_path / "trials.csv").write_text("\n".join(rows))
+    space = space_of(
+        {
+            "train.lr": {"type": "float", "low": 1e-4, "high": 1e-1},
+            "train.optimizer": {"type": "categorical", "choices": ["None", "null"]},
+            "train.batch": {"type": "categorical", "choices": [16]},
+        }
+    )
+    source = TrialTable(kind="table", path=str(tmp_path / "trials.csv"))
+    (earlier,) = load_earlier("sqlite:///no.db", [source], space, nothing, "loss", "min")
+    assert [(point["train.lr"], point["train.optimizer"]) for point in earlier.points] == [
+        (0.01, "None"),
+        (0.02, "null"),
+    ]
+    assert "left out: 1: no train.optimizer; 1: no train.lr" in earlier.note
+
+
 def test_columns_of_other_names_and_trials_outside_of_the_space_are_mistakes(tmp_path: Path) -> None:
     pd.DataFrame({"x": [1.0], "loss": [1.0]}).to_csv(tmp_path / "other.csv", index=False)
     with pytest.raises(UserError, match=r"none of its parameters \(x\) has the name of a searched path"):

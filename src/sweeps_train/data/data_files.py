@@ -186,8 +186,9 @@ def open_store(location: str) -> tuple[Any, str]:
 
     if "://" not in location:
         return LocalFileSystem(), location
-    try:
-        system, path = FileSystem.from_uri(location)
+    address, separator, options = location.partition("?")
+    try:  # a URI has no spaces and no letters beyond ASCII, but paths do
+        system, path = FileSystem.from_uri(quote(address, safe=f"{_PLAIN}%[]") + separator + options)
     except pyarrow.ArrowInvalid:  # a store that Arrow does not support
         import fsspec
 

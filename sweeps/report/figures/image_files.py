@@ -23,6 +23,7 @@ from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from matplotlib.tri import Triangulation
 
@@ -65,6 +66,8 @@ def write_image(
             _draw_parallel_coordinates(part.add_subplot(), figure.data[0])
         else:
             _draw(part, figure)
+    for text in image.findobj(Text):
+        text.set_parse_math(False)  # names and choices with two dollar signs would be formulas
     image.savefig(file, format=file_format)
 
 

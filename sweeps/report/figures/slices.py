@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 import plotly.graph_objects as go
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.visualization import plot_slice
 
 from sweeps.report.figures.importance import FEWEST_TRIALS
@@ -39,7 +39,7 @@ def slices(data: ReportData, order: Sequence[str], marked: str | None = None) ->
         figure.for_each_trace(lambda trace: trace.update(customdata=[trials[int(n)].trial for n in trace.marker.color]))
         figure.update_traces(hovertemplate="trial %{customdata}<br>%{x}<br><b>%{y:.5g}</b><extra></extra>")
         figure.update_traces(marker={"size": 6, "line": {"width": 0}, "showscale": False, "colorscale": SCALE})
-        _strip_quotes(figure)
+        _name_choices(figure, distribution_of(data, path))
         _mark(figure, data, path, marked)
         set_log_ticks(figure, [distribution_of(data, path)])
         _show_whole_range(figure, data, path)
@@ -85,11 +85,12 @@ def _mark(figure: go.Figure, data: ReportData, path: str, trial: str | None) -> 
     )
 
 
-def _strip_quotes(figure: go.Figure) -> None:
-    """Remove the quotes of Python's notation, in which Optuna shows choices."""
-    if figure.layout.xaxis.type == "category":
-        figure.for_each_trace(lambda trace: trace.update(x=[text.strip("'") for text in trace.x]))
-        figure.update_xaxes(categoryarray=[text.strip("'") for text in figure.layout.xaxis.categoryarray])
+def _name_choices(figure: go.Figure, distribution: BaseDistribution) -> None:
+    """Show choices as they are: Optuna shows them in Python's notation, with quotes and escapes."""
+    if isinstance(distribution, CategoricalDistribution) and figure.layout.xaxis.type == "category":
+        names = {repr(choice): str(choice) for choice in distribution.choices}
+        figure.for_each_trace(lambda trace: trace.update(x=[names[text] for text in trace.x]))
+        figure.update_xaxes(categoryarray=[names[text] for text in figure.layout.xaxis.categoryarray])
 
 
 def _show_whole_range(figure: go.Figure, data: ReportData, path: str) -> None:

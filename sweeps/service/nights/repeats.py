@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from sweeps.compose.overrides import written_override
+from sweeps.config.sweep_name import with_ending
 from sweeps.constants import SEED
 from sweeps.search.significance import Group
 from sweeps.service.nights.night import Night
-from sweeps.service.queue.jobs import LONGEST_NAME
 from sweeps.space.space import Point
 from sweeps.tracking.record import SweepRecord, TrialRecord
 
@@ -21,8 +21,7 @@ DISABLED_STOP_RULES = ("target", "plateau", "expected_improvement")
 def repeats_name(sweep: str) -> str:
     """Return the name of the sweep of a night's repeats, which depends only on the night, so that there is at most
     one."""
-    ending = "-repeats"
-    return sweep[: LONGEST_NAME - len(ending)] + ending
+    return with_ending(sweep, "-repeats")
 
 
 def repeats_overrides(night: Night, contenders: Sequence[Point], count: int) -> list[str]:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from sqlalchemy import Connection, RowMapping, Select, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from sweeps.config.sweep_name import with_ending
 from sweeps.errors import UnknownName, UserError
 from sweeps.provenance.redaction import redacted
 from sweeps.service.auth.permissions import Principal, visible
@@ -30,7 +31,6 @@ CONTINUING = ("resume", "extend")
 """Verbs that continue an existing sweep."""
 MAX_NAMES = 500
 """Maximum number of names in one query."""
-LONGEST_NAME = 120
 HIGHEST_PRIORITY = 1000
 
 _jobs = tables.jobs
@@ -159,7 +159,7 @@ def submit(
     if not isinstance(request, Run | Retrain | Reproduce):
         return _insert(connection, {**values, "sweep": sweep, "request": document_of(request)})
     for number in itertools.count(1):
-        name = sweep if number == 1 else f"{sweep[: LONGEST_NAME - 8]}-{number}"
+        name = sweep if number == 1 else with_ending(sweep, f"-{number}")
         named = request.model_copy(update={"name": name})
         try:
             with connection.begin_nested():
