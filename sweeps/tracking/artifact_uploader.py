@@ -220,7 +220,10 @@ class ArtifactUploader:
     def _copy_file(self, source: str, target: str) -> str:
         if self._retrier.time_left() <= 0:
             raise GaveUp
-        return shutil.copy2(source, target)
+        copied = Path(shutil.copy2(source, target))
+        with copied.open("rb") as file:  # the copy may outlive its source, and must outlive a loss of power
+            os.fsync(file.fileno())
+        return str(copied)
 
     def _replace_remote(self, run_id: str, artifacts: str, target: str, folder: Path) -> None:
         from mlflow.exceptions import MlflowException
