@@ -240,9 +240,7 @@ def test_a_study_is_written_anew_whole_or_not_at_all(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("continues", ["resume", "extend"])
-def test_a_driver_that_is_killed_while_it_widens_a_study_changes_no_point(
-    continues: str, tmp_path: Path
-) -> None:
+def test_a_driver_that_is_killed_while_it_widens_a_study_changes_no_point(continues: str, tmp_path: Path) -> None:
     def plan_of(optimizers: str, sizes: str) -> Plan:
         searched = (f"train.optimizer=choice({optimizers})", f"train.global_batch_size=tag(ordinal, choice({sizes}))")
         return make_plan(["conf=digits", "space=none", *searched], [], "mine", "")
