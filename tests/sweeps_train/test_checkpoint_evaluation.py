@@ -93,9 +93,10 @@ def test_an_evaluation_that_ended_and_was_not_reported_is_reported_when_the_trai
         raise KeyboardInterrupt
 
     config = configured(IMAGES, train={"eval_every": 2, "log_every": 1})
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr(pending_reports, "remove_superseded", die)  # just before the report
-        run(config, tmp_path, evaluator=Late(times=3))
+        with pytest.raises(KeyboardInterrupt):
+            run(config, tmp_path, evaluator=Late(times=3))
     assert read_metrics(tmp_path / "step-00000002")
     assert len(complete_checkpoints(tmp_path)) > 1
     recorder = run(config, tmp_path, evaluator=Late(times=1))
