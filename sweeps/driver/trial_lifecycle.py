@@ -245,7 +245,7 @@ class TrialLifecycle:
         with state.lock:
             status = state.trials[end.trial]
             lost_after = status.lost_after
-            if lost_after is None and end.state == "failed":  # its workers may have died before they sent all
+            if lost_after is None and (end.state == "failed" or end.for_good):  # its workers may not have sent all
                 lost_after = status.step
             if lost_after is not None:
                 self._worker_events.take_report_log(end.trial, end.last_step, after=lost_after)

@@ -17,6 +17,8 @@ logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 5.0
+LONGEST_ANSWER_S = 80.0
+"""Maximum seconds to wait for an answer once the call has failed, if that began with fewer: a server may be slow."""
 REFUSED_AFTER_S = 300.0
 """Seconds after which a failing call counts as refused if other calls succeed."""
 REFUSALS = {
@@ -87,7 +89,7 @@ class Retrier:
 
         Args:
             function: Calls MLflow; repeating it must do no harm.
-            timeout_s: Maximum seconds to wait for the answer to one request.
+            timeout_s: Maximum seconds to wait for the answer to one request, at first.
 
         Raises:
             Refused: The call would fail again.
@@ -115,6 +117,7 @@ class Retrier:
                 return result
             time.sleep(max(0.0, min(pause, self.time_left())))
             pause = min(2 * pause, LONGEST_PAUSE_S)
+            timeout_s = max(timeout_s, min(2 * timeout_s, LONGEST_ANSWER_S))
 
     def create_once(self, find: Callable[[], T | None], create: Callable[[], T], *, may_exist: bool = False) -> T:
         """Create an object exactly once, even if the server's answer is lost.

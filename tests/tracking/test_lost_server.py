@@ -20,7 +20,9 @@ from recording import CONFIG, POINT, Server, artifact_files, history, one_trial,
 from waiting import wait_until
 
 from sweeps.errors import TrackingUnreachable
+from sweeps.tracking import retry
 from sweeps.tracking.reader import list_sweeps, load_sweep
+from sweeps.tracking.retry import Retrier
 
 
 def test_an_unreachable_server_is_named_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,6 +85,25 @@ def test_limits_of_requests_are_of_one_thread_and_the_users_own_come_first(monke
         assert other.submit(MLFLOW_HTTP_REQUEST_TIMEOUT.get).result() == 120
         monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "77")
         assert MLFLOW_HTTP_REQUEST_TIMEOUT.get() == 77
+
+
+def test_a_slow_server_is_given_more_time_with_each_repetition_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_TIMEOUT
+
+    from sweeps.tracking.client import _limit_requests_by_thread
+
+    _limit_requests_by_thread()
+    monkeypatch.delenv("MLFLOW_HTTP_REQUEST_TIMEOUT", raising=False)
+    monkeypatch.setattr(retry, "FIRST_PAUSE_S", 0.0)
+    limits: list[float] = []
+
+    def answers_within_70_s() -> None:
+        limits.append(MLFLOW_HTTP_REQUEST_TIMEOUT.get()[1])
+        if limits[-1] < 70:
+            raise TimeoutError
+
+    Retrier("http://127.0.0.1", "writing").call(answers_within_70_s, timeout_s=20)
+    assert limits == [20, 40, 80]
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
