@@ -37,10 +37,10 @@ def test_a_report_is_on_the_disk_before_it_is_posted(disk: Disk) -> None:
 
 
 @pytest.mark.skipif(not Disk.is_possible(), reason="needs root and loop devices")
-def test_a_checkpoint_that_mlflow_names_is_on_the_disk(disk: Disk, tmp_path: Path) -> None:
+def test_a_checkpoint_that_mlflow_names_is_on_the_disk(disk: Disk, uri: str, tmp_path: Path) -> None:
     (checkpoint := tmp_path / "step-00000010").mkdir()
     (checkpoint / "model").write_bytes(content := os.urandom(1 << 20))
-    uri = f"sqlite:///{disk.folder}/mlflow.db"
+    (tmp_path / "mlruns").symlink_to(disk.folder)
     recorder = open_recorder(uri, folder=tmp_path / "sweep")
     recorder.trials.start("0", POINT, CONFIG, 1)
     recorder.trials.record_checkpoint("0", str(checkpoint), "best")
