@@ -145,7 +145,7 @@ class Retrier:
 
         # Over HTTP only MLflow's own answers count: a proxy before a server that restarts answers 404, too.
         by_mlflow = isinstance(error, RestException if self._remote else MlflowException)
-        code = getattr(error, "error_code", None)
+        code: str | None = getattr(error, "error_code", None)
         return code if by_mlflow and code in REFUSALS else None
 
     def _refuses_all(self, error: Exception) -> bool:
