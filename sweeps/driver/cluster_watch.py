@@ -50,8 +50,8 @@ class ClusterWatch:
 
     def _is_gone(self) -> str | None:
         """Return the reason why the cluster is gone; None while it runs."""
-        if (lost := self._own.lost()) is not None:
-            return lost
+        if (reason := self._own.lost()) is not None:
+            return reason
         host, _, port = self._address.rpartition(":")
         try:
             socket.create_connection((host, int(port)), timeout=ANSWERS_WITHIN_S).close()
