@@ -30,7 +30,7 @@ REFUSALS = {
 }
 """MLflow's error codes for calls that would fail again."""
 OF_ALL_CALLS = {"PERMISSION_DENIED", "RESOURCE_DOES_NOT_EXIST"}
-"""Those of ``REFUSALS`` that a store answers to all calls while the user's access has expired, or while it is started
+"""Error codes among them that a store answers to all calls while the user's access has expired, or while it is started
 with another database."""
 
 

@@ -133,7 +133,7 @@ def test_a_colleague_who_may_not_look_into_the_folder_reads_logs_from_mlflow_and
 
 
 def of_a_colleague(*arguments: str) -> str:
-    """What a command prints for a user who may do with files only what their permissions allow."""
+    """Output of a command for a user who may do with files only what their permissions allow."""
     restricted = ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--") if os.geteuid() == 0 else ()
     command = [*restricted, sys.executable, "-m", "sweeps", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
