@@ -102,7 +102,7 @@ class StorageFailed(SweepsError):
 
     def __str__(self) -> str:
         sweep = self.folder.name
-        if any(text in self.trouble for text in map(os.strerror, _LOST)):
+        if self.trouble and not any(text in self.trouble for text in map(os.strerror, FULL)):
             return (
                 f"{self.folder} cannot be written ({self.trouble}); fix that, and continue with "
                 f"`python -m sweeps resume {sweep}`"

@@ -30,10 +30,11 @@ LOCATION = " (at "
 FROM_OUTSIDE = re.compile(
     r"\b(nccl|gloo|cublas|cudnn|cuda error|hip error)|time(d |-)?out|temporarily|unavailable|too many requests"
     r"|silent data corruption|connect|broken pipe"
-    r"|input/output error|stale file handle|remote i/o|too many open files|(died|killed|lost)\b",
+    r"|input/output error|stale file handle|remote i/o|too many open files|(died|killed|lost|exited unexpectedly)\b",
     re.IGNORECASE,
 )
-"""Errors of devices, processors, networks and disks."""
+"""Errors of devices, processors, networks and disks, and of processes that were killed: torch says of one that reads
+batches that it exited unexpectedly."""
 _NAMES_A_MISTAKE = re.compile(r"(ConfigError|UserError|ValueError|TypeError|KeyError)\b|[a-z_]+(\.[\w/-]+)*=")
 _PACKAGES = tuple(
     str(Path(spec.origin).parent) for name in ("sweeps", "sweeps_train") if (spec := find_spec(name)) and spec.origin

@@ -4,13 +4,16 @@ release wrote."""
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
 from earlier_sweep import unpacked
+from full_disk import fill
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from running import verb
@@ -103,6 +106,25 @@ def test_what_a_later_release_wrote_is_refused_before_anything_starts_and_left_a
     for word in (file, "ray-sweeps 7.8.9", "version 99", release(), "pip install --upgrade ray-sweeps"):
         assert word in said
     assert contents(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [("full", "is full; free some space"), ("read-only", "cannot be written (*Read-only file system*); fix that")],
+)
+def test_a_sweep_whose_folder_cannot_be_written_says_so_when_it_is_resumed(
+    uri: str, tmp_path: Path, small_disk: Callable[[int], Path], typed: Any, trouble: str, words: str
+) -> None:
+    disk = small_disk(200)
+    (tmp_path / "outputs").symlink_to(disk)
+    unpacked(tmp_path)
+    if trouble == "full":
+        fill(disk)
+    else:
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    status, out, err = typed("resume", "earlier")
+    assert (status, out) == (1, "")
+    assert fnmatch(" ".join(err.split()), f"sweeps: *{words}, and continue with `python -m sweeps resume earlier`*")
 
 
 def test_a_journal_from_before_versions_is_read_whole_and_says_from_where_on_it_is_newer(folder: Path) -> None:

@@ -137,9 +137,10 @@ def live(lane: Lane, times_restored: int = 0) -> Life:
         if evaluates:
             lane.check_metric(metrics)
         saves = due.save or stop is Stop.SAVE
+        if not due.evaluate:
+            lane.log(metrics)  # first, since a killed training continues after the step of its checkpoint
         checkpoint = lane.save(metrics if evaluates else None, stops=stop is Stop.SAVE) if saves else None
         if not due.evaluate:
-            lane.log(metrics)
             continue
         stop = max(stop, (yield from lane.report(metrics, checkpoint)))
         if stop is Stop.SAVE and not saves:

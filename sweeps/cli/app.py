@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from sweeps.cli.standard_streams import open_closed_streams
 from sweeps.report.plain_console import plain_console
 from sweeps.texts.suggestions import did_you_mean
 
@@ -113,5 +114,6 @@ def verb(name: str, group: click.Group = app) -> Callable[[Callable[..., None]],
     return decorate
 
 
+open_closed_streams()
 stderr = plain_console(stderr=True)
 stdout = plain_console(width=None if sys.stdout.isatty() else PIPE_WIDTH)

@@ -50,8 +50,8 @@ class ClusterWatch:
 
     def _is_gone(self) -> str | None:
         """Return the reason why the cluster is gone; None while it runs."""
-        if (ended := self._own.ended()) is not None:
-            return f"its process {ended} has ended"
+        if (reason := self._own.lost()) is not None:
+            return reason
         host, _, port = self._address.rpartition(":")
         try:
             socket.create_connection((host, int(port)), timeout=ANSWERS_WITHIN_S).close()

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePosixPath
 
 from sweeps.driver.driver_progress import is_stalled
-from sweeps.errors import SweepsError, Undelivered, UserError
+from sweeps.errors import StorageFailed, SweepsError, Undelivered, UserError, is_storage_failure
 from sweeps.files.whole_files import FOLDER_MODE
 from sweeps.folders.driver_lock import DRIVER_FILE, PATIENCE, is_held, only_driver
 from sweeps.plan.plan import Plan
@@ -20,6 +20,8 @@ from sweeps.runtime.checkpoint_layout import checkpoint_folder, trial_and_exploi
 from sweeps.runtime.report_log import REPORT_LOG_FILE
 from sweeps.storage.object_store import ObjectStore
 from sweeps.storage.state_mirror import StateMirror
+from sweeps.tracking.client import first_cause
+from sweeps.tracking.journal import Journal
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.sweep_run import check_name
 
@@ -72,10 +74,11 @@ def held(plan: Plan) -> Iterator[Callable[[], bool] | None]:
         For a folder in an object store, a function that copies all changes and returns whether that has succeeded.
 
     Raises:
-        UserError: Another driver runs the sweep, or the store does not answer.
+        UserError: Another driver runs the sweep, the store does not answer, or a new sweep's folder cannot be written.
+        StorageFailed: The folder of a sweep that has begun cannot be written.
         Undelivered: The sweep has ended, and the store does not take its last changes.
     """
-    with contextlib.ExitStack() as stack:
+    with _storage_failures_named(plan), contextlib.ExitStack() as stack:
         try:
             patience_s = float(os.environ.get(PATIENCE) or 0)
             stack.enter_context(
@@ -87,6 +90,23 @@ def held(plan: Plan) -> Iterator[Callable[[], bool] | None]:
                 raise
             raise UserError(f"output_dir={plan.config.output_dir}: does not answer ({_first_line(error)})") from None
         yield copy
+
+
+@contextlib.contextmanager
+def _storage_failures_named(plan: Plan) -> Iterator[None]:
+    """Raise an error of the operating system about a sweep's folder as one that tells what to do."""
+    try:
+        yield
+    except OSError as error:
+        if not is_storage_failure(error) and str(plan.folder.resolve()) not in str(error.filename):
+            raise
+        cause = first_cause(error)
+        if Journal.is_in(plan.folder):
+            raise StorageFailed(plan.folder, cause) from error
+        raise UserError(
+            f"output_dir={plan.config.output_dir}: {plan.folder} cannot be written ({cause}); set output_dir to a "
+            "folder that can be written"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -181,19 +181,18 @@ def open_recorder(
 
 def adapt_study(plan: Plan) -> None:
     """Rewrite the study of a sweep that was extended: its trials become points of the wider space, and finished trials
-    are reopened if the extended sweep trains longer."""
+    are reopened if the extended sweep trains longer. Also if a driver was killed while it did so."""
+    from sweeps.search.study import recorded_space, rewrite_in_space
+
     before = saved(plan)
     longer = is_longer(before, plan.composition)
-    if longer or before.config.space != plan.config.space:
-        from sweeps.search.study import rewrite_in_space
-
-        earlier_space = Space(before.config.space)
-        spaces = earlier_space, plan.space, plan.points.lookup
-        for file in (stage.study_file for stage in plan.stages):
-            if (plan.folder / file).exists():
-                rewrite_in_space(plan.folder, plan.name, *spaces, reopen=False, file=file)
-        if (plan.folder / STUDY_FILE).exists():  # not while the first stage is trained
-            rewrite_in_space(plan.folder, plan.name, *spaces, reopen=longer)
+    for file in (*(stage.study_file for stage in plan.stages), STUDY_FILE):
+        if not (plan.folder / file).exists():  # that of the sweep itself while its first stage is trained
+            continue
+        space, reopen = recorded_space(plan.folder / file) or before.config.space, longer and file == STUDY_FILE
+        if reopen or space != plan.config.space:
+            spaces = Space(space), plan.space, plan.points.lookup
+            rewrite_in_space(plan.folder, plan.name, *spaces, reopen=reopen, file=file)
 
 
 def estimate_memory(

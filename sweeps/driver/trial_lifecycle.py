@@ -244,8 +244,11 @@ class TrialLifecycle:
         state = self._state
         with state.lock:
             status = state.trials[end.trial]
-            if status.lost_after is not None:
-                self._worker_events.take_report_log(end.trial, end.last_step, after=status.lost_after)
+            lost_after = status.lost_after
+            if lost_after is None and (end.state == "failed" or end.for_good):  # its workers may not have sent all
+                lost_after = status.step
+            if lost_after is not None:
+                self._worker_events.take_report_log(end.trial, end.last_step, after=lost_after)
             status.state, status.error = end.state, end.error
             is_best = state.is_in_front(status)
             spent = state.ledger.of(end.trial).account(time.time())

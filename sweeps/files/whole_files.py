@@ -65,6 +65,19 @@ def write_json(path: Path, document: Any, indent: int | None = None, *, checksum
         os.fsync(file.fileno())
 
 
+def sync(path: Path) -> None:
+    """Wait until the content of a file, or the names of the files in a folder, have reached the disk.
+
+    Raises:
+        OSError: They have not, or the file system cannot do so.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def private_opener(path: str, flags: int) -> int:
     """Opener for ``open`` that creates files readable only by their owner, regardless of the umask."""
     return os.open(path, flags, FILE_MODE)

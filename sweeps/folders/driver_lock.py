@@ -94,8 +94,12 @@ def last_heartbeat(folder: Path) -> str | None:
 
 
 def driver_was_killed(folder: Path) -> bool:
-    """Whether the last driver of this folder ran on this machine, and was killed."""
-    last = _DriverFile(folder).read()
+    """Whether the last driver of this folder ran on this machine, and was killed; False if the folder is another user's
+    private one."""
+    try:
+        last = _DriverFile(folder).read()
+    except PermissionError:
+        return False
     return last is not None and last["machine"] == _machine() and not is_held(folder)
 
 

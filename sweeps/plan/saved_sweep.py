@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ def reopened(
     stored_at = location if is_remote(location) and folder is None else None
     was = Path(location) if stored_at is None else _copied(record.sweep, stored_at)
     folder = was if folder is None else folder.expanduser().absolute()
-    has_moved = not (was / SWEEP_FILE).exists()  # moved, not copied: after a copy, the driver may use the original
+    has_moved = _is_gone(was / SWEEP_FILE)  # moved, not copied: after a copy, the driver may use the original
     if folder != was and record.status == "running" and not driver_was_killed(folder if has_moved else was):
         raise UserError(
             f"{record.sweep} is running in {was}: its driver was active within the last {HEARTBEAT_TIMEOUT_S:.0f} s; "
@@ -85,7 +86,7 @@ def reopened(
     check_study(folder)
     check_journal(folder)
     working_folder = Path(document["working_folder"])
-    if not working_folder.is_dir():  # on another machine
+    if not os.access(working_folder, os.X_OK):  # on another machine, or another user's
         working_folder = Path.cwd()
     uri = record.mlflow.tracking_uri
     # The saved URI has no password, and the store may have moved.
@@ -112,6 +113,14 @@ def reopened(
             "extend needs a larger number, or another value"
         )
     return plan
+
+
+def _is_gone(file: Path) -> bool:
+    """Whether a file does not exist. One in another user's private folder may exist."""
+    try:
+        return not file.exists()
+    except PermissionError:
+        return False
 
 
 def _copied(sweep: str, uri: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from sweeps.constants import REPORT_ARTIFACTS, REPORT_PAGE, TAG_FOLDER
@@ -11,10 +12,10 @@ from sweeps.tracking.record import SweepRecord
 
 
 def report_folder(record: SweepRecord) -> Path:
-    """Report folder in the sweep's folder, or in the working folder if that is on another machine."""
+    """Report folder in the sweep's folder; in the working folder if that is on another machine, or another user's."""
     location = record.tags.get(TAG_FOLDER, "")
     folder = working_copy(location) if is_remote(location) else Path(location)
-    if folder.is_absolute() and folder.is_dir():
+    if folder.is_absolute() and os.access(folder, os.X_OK):
         return folder / REPORT_ARTIFACTS
     return Path.cwd() / f"{record.sweep}-{REPORT_ARTIFACTS}"
 

@@ -100,7 +100,7 @@ def connected(
     try:
         yield Connection(alive_nodes(), answering_dashboard(getattr(context, "dashboard_url", None)))
     finally:
-        if own.ended() is not None:
+        if own.lost() is not None:
             own.kill()  # Ray would wait for answers that never come
         ray.shutdown()
         own.kill_agents()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection
+from pathlib import Path
 
 import psutil
 
@@ -13,6 +14,8 @@ TITLES = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
 """Process titles of the agents of a Ray node."""
 SCRIPTS = ("/dashboard/agent.py", "/runtime_env/agent/main.py")
 """Scripts of the agents of a Ray node."""
+SOCKETS = ("--raylet_socket_name", "--store_socket_name")
+"""Options of a Ray node with the files of its sockets."""
 
 
 class OwnCluster:
@@ -30,15 +33,20 @@ class OwnCluster:
         self._agents = [] if node is None else [each for each in _descendants(node) if _is_agent(each)]
         """Agents of Ray's node: the processes that the node starts first. They outlive the node if Ray's server does
         not answer them."""
+        self._sockets = [] if node is None else _sockets(node)
 
     @property
     def is_empty(self) -> bool:
         """Whether this process joined a running cluster instead of starting one."""
         return not self._processes
 
-    def ended(self) -> str | None:
-        """Return the name of a process that has ended; None if all are running."""
-        return next((name for name, each in self._processes.items() if not _runs(each)), None)
+    def lost(self) -> str | None:
+        """Return the reason why the cluster cannot go on: a process has ended, or a socket's file was removed, by which
+        a new worker finds its node. None if it can."""
+        if (ended := next((name for name, each in self._processes.items() if not _runs(each)), None)) is not None:
+            return f"its process {ended} has ended"
+        removed = next((each for each in self._sockets if not each.exists()), None)
+        return None if removed is None else f"{removed} was removed, without which no worker can start"
 
     def kill(self) -> None:
         """Kill the remaining processes."""
@@ -58,6 +66,14 @@ class OwnCluster:
 def cluster_processes() -> list[psutil.Process]:
     """Return the Ray servers and nodes that this process has started."""
     return [each for each in psutil.Process().children() if _runs(each) and each.name() in NAMES]
+
+
+def _sockets(node: psutil.Process) -> list[Path]:
+    """Return the files of a node's sockets, in Ray's folder for temporary files."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        options = (argument.partition("=") for argument in node.cmdline())
+        return [file for name, _, value in options if name in SOCKETS and (file := Path(value)).exists()]
+    return []
 
 
 def _runs(process: psutil.Process) -> bool:

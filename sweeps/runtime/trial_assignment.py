@@ -36,7 +36,8 @@ class Assignment:
     state that the scheduler judged."""
     last_delivered: int | None
     """Step of the last report of earlier attempts that the driver has received; later measurements are posted again,
-    because the newest checkpoint may be later still. None: nothing is posted again."""
+    because the newest checkpoint may be later still. None: it has received none; or the workers wait for decisions, and
+    after a failure post only what they have logged since their last report."""
     broker: Any
     """The broker's interface for workers, a ``WorkersSide``."""
     hang_timeout_s: float

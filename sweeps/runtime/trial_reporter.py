@@ -13,6 +13,7 @@ import ray
 
 from sweeps.runtime.attempt import StopRequest
 from sweeps.runtime.broker_sides import WorkersSide
+from sweeps.runtime.checkpoint_layout import newest_step
 from sweeps.runtime.events import Log, Note, Report, Saved, Started, now_ms
 from sweeps.runtime.report_log import ReportLog, read_report_log
 from sweeps.runtime.stored_trial import StoredTrial
@@ -38,6 +39,7 @@ class BrokerReporter:
         self._assignment, self._stored = assignment, stored
         self._lock = threading.Lock()
         self._broker: WorkersSide = assignment.broker
+        self._start = newest_step(Path(assignment.checkpoint_folder)) or 0
         self._undelivered = undelivered(assignment, () if stored is None else stored.steps)
         self._cost = CostMeter(assignment)
         self._report_log = ReportLog(assignment.checkpoint_folder)
@@ -176,8 +178,10 @@ class BrokerReporter:
             self._report_log.close()
 
     def _post_undelivered(self, step: int) -> None:
-        """Post the events of earlier attempts before the step at which this attempt starts."""
-        events, self._undelivered = [event for event in self._undelivered if event.step < step], []
+        """Post the events of earlier attempts before the step at which this attempt starts, at its first log or report.
+        That may be the late evaluation of an earlier checkpoint."""
+        first = step if step >= self._start else self._start + 1
+        events, self._undelivered = [event for event in self._undelivered if event.step < first], []
         if events:
             ray.get(self._previous)
             ray.get(self._broker.post_all(events))
@@ -204,14 +208,19 @@ def undelivered(assignment: Assignment, stored: Collection[str] = ()) -> list[Lo
         assignment: The trial.
         stored: Names of the checkpoints that are in the trial's object store, if it is in one.
     """
-    if assignment.last_delivered is None:
+    known, has_all_reports = assignment.last_delivered, assignment.waits_for_decision
+    if known is None and has_all_reports and not assignment.failures:
         return []
+    events = [*read_report_log(assignment.checkpoint_folder)]
+    if known is None and has_all_reports:  # and with them what came before
+        newest = max((number for number, event in enumerate(events, 1) if isinstance(event, Report)), default=0)
+        events = [event for event in events[newest:] if type(event) is Log]
     found: dict[tuple[type, int], Log] = {}
-    for event in read_report_log(assignment.checkpoint_folder):
-        if event.step >= assignment.last_delivered:
+    for event in events:
+        if event.step >= (known or 0):
             found.setdefault((type(event), event.step), replace(event, attempt=assignment.attempt))
-    events = (_with_existing_checkpoint(event, stored) for event in found.values())
-    return sorted(events, key=lambda event: event.step)
+    existing = (_with_existing_checkpoint(event, stored) for event in found.values())
+    return sorted(existing, key=lambda event: event.step)
 
 
 def _with_existing_checkpoint(event: Log, stored: Collection[str]) -> Log:

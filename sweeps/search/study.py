@@ -4,22 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import optuna
 from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, TrialState
+from pydantic import TypeAdapter
 
 from sweeps.compat.optuna import copy_system_attributes, enqueued_values, remove_constraints, set_enqueued_values
 from sweeps.config.objectives import Objectives, Values
-from sweeps.config.space import OrdinalDistribution
+from sweeps.config.space import Distribution, OrdinalDistribution
 from sweeps.constants import COST_MODEL, CURVE_MODELS, NUMBER, ORIGIN_PREFIX, REASON
 from sweeps.files.whole_files import replacing
 from sweeps.search.reported_values import ReportedValues
 from sweeps.search.schedulers.decisions import decisions_if_longer
 from sweeps.search.study_file import StudyFile, open_study_storage
-from sweeps.search.study_version import STUDY_FILE
+from sweeps.search.study_version import STUDY_FILE, read_attributes
 from sweeps.space.space import Lookup, Space
+
+SPACE = "sweeps:space"
+"""Attribute of a study that was rewritten for a wider space: that space, as JSON. If the driver dies before it saves
+the config with that space, the next driver reads here what the values of the trials mean."""
+DISTRIBUTIONS = TypeAdapter(dict[str, Distribution])
 
 
 def rebuild_trial(
@@ -69,7 +76,7 @@ def rewrite_in_space(
 ) -> None:
     """Rewrite a study for a wider space, completely or not at all; its trials keep their numbers.
 
-    Samplers only learn from trials that were sampled from the same ranges.
+    Samplers only learn from trials that were sampled from the same ranges. The study records its space.
 
     Args:
         folder: The sweep's folder.
@@ -80,7 +87,14 @@ def rewrite_in_space(
         reopen: Mark complete trials as running, since trials have become longer.
         file: Name of the study's file in the folder.
     """
-    _rewrite(folder / file, name, lambda trial: _in_space(trial, before, after, lookup, reopen=reopen))
+    attributes = {SPACE: DISTRIBUTIONS.dump_json(after.distributions).decode()}
+    _rewrite(folder / file, name, lambda trial: _in_space(trial, before, after, lookup, reopen=reopen), attributes)
+
+
+def recorded_space(path: Path) -> dict[str, Distribution] | None:
+    """Return the space for which a study was last rewritten; None if it never was."""
+    recorded = read_attributes(path, SPACE).get(SPACE)
+    return None if recorded is None else DISTRIBUTIONS.validate_json(recorded)
 
 
 def exploits_of_trials(folder: Path, name: str) -> dict[str, int]:
@@ -124,14 +138,19 @@ def _without_values(trial: FrozenTrial) -> FrozenTrial:
     return trial
 
 
-def _rewrite(path: Path, name: str, convert: Callable[[FrozenTrial], FrozenTrial]) -> None:
-    """Replace each trial of a study, completely or not at all."""
+def _rewrite(
+    path: Path,
+    name: str,
+    convert: Callable[[FrozenTrial], FrozenTrial],
+    attributes: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    """Replace each trial of a study, and set some of its attributes, completely or not at all."""
     storage, _ = open_study_storage(path)
     study = optuna.load_study(study_name=name, storage=storage)
     with replacing(path) as unfinished:
         to = JournalStorage(StudyFile(unfinished))
         new = optuna.create_study(study_name=name, storage=to, directions=study.directions)
-        for key, value in study.user_attrs.items():
+        for key, value in {**study.user_attrs, **attributes}.items():
             new.set_user_attr(key, value)
         copy_system_attributes(study, new)
         for trial in study.get_trials():

@@ -26,13 +26,19 @@ def check_study(folder: Path) -> None:
         NewerVersion: A later release wrote it.
     """
     path = folder / STUDY_FILE
+    attributes = read_attributes(path, VERSION, WRITTEN_BY)
+    check_not_newer(str(path), int(attributes.get(VERSION, 1)), STUDY_VERSION, attributes.get(WRITTEN_BY))
+
+
+def read_attributes(path: Path, *names: str) -> dict[str, Any]:
+    """Return those of a study's attributes that are in its file, without Optuna."""
     attributes: dict[str, Any] = {}
     if path.is_file():
         with path.open("rb") as lines:
             for line in lines:
-                if VERSION.encode() in line or WRITTEN_BY.encode() in line:
+                if any(name.encode() in line for name in names):
                     attributes |= _user_attributes(line)
-    check_not_newer(str(path), int(attributes.get(VERSION, 1)), STUDY_VERSION, attributes.get(WRITTEN_BY))
+    return {name: attributes[name] for name in names if name in attributes}
 
 
 def migrate_study(study: optuna.Study) -> None:

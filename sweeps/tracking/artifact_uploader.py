@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from sweeps.compat.mlflow import artifact_files, artifact_repository
 from sweeps.constants import CHECKPOINT_TAGS
 from sweeps.errors import StorageFailed
-from sweeps.files.whole_files import replacing
+from sweeps.files.whole_files import replacing, sync
 from sweeps.folders.trial_files import LOGS
 from sweeps.provenance.redacted_text import redacted_log
 from sweeps.storage.location import is_remote
@@ -216,11 +216,15 @@ class ArtifactUploader:
     def _replace_folder(self, folder: Path, target: Path) -> None:
         with replacing(target) as unfinished:
             shutil.copytree(folder, unfinished, copy_function=self._copy_file)
+        with suppress(OSError):  # some file systems cannot do so with a folder
+            sync(target.parent)
 
     def _copy_file(self, source: str, target: str) -> str:
         if self._retrier.time_left() <= 0:
             raise GaveUp
-        return shutil.copy2(source, target)
+        shutil.copy2(source, target)
+        sync(Path(target))  # the copy may outlive its source, and must outlive a loss of power
+        return target
 
     def _replace_remote(self, run_id: str, artifacts: str, target: str, folder: Path) -> None:
         from mlflow.exceptions import MlflowException

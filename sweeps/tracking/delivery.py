@@ -58,8 +58,8 @@ class Delivery:
         """Held while artifacts are written to the journal and submitted, or marked as stored: otherwise the mark of a
         text or of logs could follow newer ones of the same name in the journal, and apply to them."""
         self.journal = journal
-        self.retrier = Retrier(ids.tracking_uri, "writing to MLflow", self._beat)
-        self.upload_retrier = Retrier(ids.tracking_uri, "writing artifacts to MLflow")
+        self.retrier = Retrier(ids.tracking_uri, "writing to MLflow", self._beat, self._beat)
+        self.upload_retrier = Retrier(ids.tracking_uri, "writing artifacts to MLflow", own_run=self._beat)
         self.retrier.give_up_after(OPEN_WITHIN_S)
         self._outbox = Outbox(client, self.retrier, journal, ids, self._beat, HEARTBEAT_S)
         self._uploader = ArtifactUploader(client, self.upload_retrier, self._outbox.wait_for_run, self._uploaded)

@@ -9,6 +9,7 @@ never behind MLflow: a resumed sweep reads here which steps are recorded.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -244,15 +245,14 @@ class Journal:
             StorageFailed: The journal cannot be read; from then on it is not written, either.
         """
         with self._lock:
-            end = self.end
-        size = min(most, end - start)
+            size = min(most, self.end - start)
         try:
-            block = os.pread(self._file, size, start)
+            block = self._content(size, start) if size else b""
             while block and not block.endswith(b"\n"):
                 if (cut := block.rfind(b"\n")) >= 0:
                     block = block[: cut + 1]
                 else:  # one longer line
-                    block += os.pread(self._file, most, start + len(block))
+                    block += self._content(most, start + len(block))
         except OSError as error:
             raise self._converted(error) from None
         return list(_entries(block, start, self._versions)), start + len(block)
@@ -294,6 +294,16 @@ class Journal:
         with self._lock:
             file, self._file = self._file, -1  # a late writer must not write into another file of the same number
         os.close(file)
+
+    def _content(self, size: int, start: int) -> bytes:
+        """Return content of the file from a position before its end.
+
+        Raises:
+            OSError: The file cannot be read, or is shorter than what was written.
+        """
+        if not (content := os.pread(self._file, size, start)):
+            raise OSError(errno.EIO, f"{os.strerror(errno.EIO)}: a part of what was written is gone", str(self._path))
+        return content
 
     def _mend(self) -> None:
         if self._path.is_file():

@@ -17,6 +17,8 @@ logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 5.0
+LONGEST_ANSWER_S = 80.0
+"""Maximum seconds to wait for an answer once the call has failed, if that began with fewer: a server may be slow."""
 REFUSED_AFTER_S = 300.0
 """Seconds after which a failing call counts as refused if other calls succeed."""
 REFUSALS = {
@@ -27,6 +29,9 @@ REFUSALS = {
     "RESOURCE_DOES_NOT_EXIST",
 }
 """MLflow's error codes for calls that would fail again."""
+OF_ALL_CALLS = {"PERMISSION_DENIED", "RESOURCE_DOES_NOT_EXIST"}
+"""Error codes among them that a store answers to all calls while the user's access has expired, or while it is started
+with another database."""
 
 
 class Refused(Exception):
@@ -45,14 +50,21 @@ class Retrier:
     """Repeats calls of one kind until they succeed. Each kind of calls needs its own instance, because one kind may
     fail while another succeeds, as on a full disk."""
 
-    def __init__(self, uri: str, doing: str, probe: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self,
+        uri: str,
+        doing: str,
+        probe: Callable[[], object] | None = None,
+        own_run: Callable[[], object] = lambda: None,
+    ) -> None:
         """Args: uri: Tracking URI, for messages. doing: Purpose of the calls, for messages: ``writing to MLflow``.
         probe: A cheap call. If the probe succeeds while another call has failed for minutes, the other call counts as
-        refused; without a probe, calls are repeated forever."""
+        refused; without a probe, calls are repeated forever. own_run: A cheap call for the sweep's own run. As long as
+        the store refuses it, too, other calls are repeated instead of refused."""
         self._uri = redact_uri(uri)
         self._doing = doing
         self._remote = uri.startswith("http")
-        self._probe = probe
+        self._probe, self._own_run = probe, own_run
         self._lock = threading.Lock()
         self._failing_since: float | None = None
         self._patience_s = self._deadline = float("inf")
@@ -77,7 +89,7 @@ class Retrier:
 
         Args:
             function: Calls MLflow; repeating it must do no harm.
-            timeout_s: Maximum seconds to wait for the answer to one request.
+            timeout_s: Maximum seconds to wait for the answer to one request, at first.
 
         Raises:
             Refused: The call would fail again.
@@ -95,7 +107,7 @@ class Retrier:
             except (Refused, GaveUp, Superseded):
                 raise
             except Exception as error:  # of MLflow, the database, requests or boto
-                if self._is_refusal(error):
+                if self._refusal(error) is not None and not self._refuses_all(error):
                     raise Refused(first_cause(error)) from error
                 self._warn_failing(error)
                 if time.monotonic() - started > REFUSED_AFTER_S and self._others_succeed():
@@ -105,6 +117,7 @@ class Retrier:
                 return result
             time.sleep(max(0.0, min(pause, self.time_left())))
             pause = min(2 * pause, LONGEST_PAUSE_S)
+            timeout_s = max(timeout_s, min(2 * timeout_s, LONGEST_ANSWER_S))
 
     def create_once(self, find: Callable[[], T | None], create: Callable[[], T], *, may_exist: bool = False) -> T:
         """Create an object exactly once, even if the server's answer is lost.
@@ -126,12 +139,25 @@ class Retrier:
 
         return self.call(find_or_create)
 
-    def _is_refusal(self, error: Exception) -> bool:
+    def _refusal(self, error: Exception) -> str | None:
+        """Return MLflow's error code if it has refused a call; None after any other failure."""
         from mlflow.exceptions import MlflowException, RestException
 
         # Over HTTP only MLflow's own answers count: a proxy before a server that restarts answers 404, too.
         by_mlflow = isinstance(error, RestException if self._remote else MlflowException)
-        return by_mlflow and getattr(error, "error_code", None) in REFUSALS
+        code: str | None = getattr(error, "error_code", None)
+        return code if by_mlflow and code in REFUSALS else None
+
+    def _refuses_all(self, error: Exception) -> bool:
+        """Whether the store refuses the sweep's own run like the call with this error, or does not answer any more."""
+        if self._refusal(error) not in OF_ALL_CALLS:
+            return False
+        try:
+            with request_limits(5):
+                self._own_run()
+        except Exception as own:  # noqa: BLE001 - of MLflow, the database or requests
+            return self._refusal(own) in {None, *OF_ALL_CALLS}
+        return False
 
     def _others_succeed(self) -> bool:
         if self._probe is None:

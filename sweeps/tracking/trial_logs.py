@@ -102,9 +102,13 @@ class TrialLogs:
         return None if text is None else printable(text.decode(errors="replace"))
 
     def _names(self) -> Sequence[str]:
-        if self._folder is not None and self._folder.is_dir():
-            return sorted(path.name for path in self._folder.iterdir())
+        if (folder := self._folder_here()) is not None:
+            return sorted(path.name for path in folder.iterdir())
         return sorted({*self._stored_names(), *list_names(self._record.mlflow.tracking_uri, self._trial.run_id, LOGS)})
+
+    def _folder_here(self) -> Path | None:
+        """Return the folder of the logs; None if it is not on this machine, or is another user's private one."""
+        return self._folder if self._folder is not None and os.access(self._folder, os.R_OK | os.X_OK) else None
 
     def _stored_names(self) -> Sequence[str]:
         """Return the names of the logs in the sweep's object store; empty if the store does not answer."""
@@ -124,8 +128,8 @@ class TrialLogs:
         return data
 
     def _bytes(self, name: str) -> bytes | None:
-        if self._folder is not None and self._folder.is_dir():
-            return _file(self._folder / name)
+        if (folder := self._folder_here()) is not None:
+            return _file(folder / name)
         if self._store is not None and name in self._stored_names():
             return self._store.read(name)
         text = read_text(self._record.mlflow.tracking_uri, self._trial.run_id, f"{LOGS}/{name}")

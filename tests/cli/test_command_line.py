@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -65,6 +66,13 @@ def test_a_mistake_exits_2_with_one_message_and_no_traceback(
     for word in words:
         assert word in err
     assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_command_started_with_closed_streams_works_and_no_file_gets_their_numbers(closed: str) -> None:
+    code = "import sweeps.cli\nassert open('kept', 'w').fileno() > 2\nsweeps.cli.main()"
+    done = subprocess.run(["sh", "-c", f'exec "$0" -c "$1" list {closed}', sys.executable, code], check=False)
+    assert done.returncode == 0
 
 
 def test_a_folder_that_exists_already_is_not_written_over(typed: Typed) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +25,7 @@ from sweeps.runtime import log_writer, worker_loop
 from sweeps.runtime.log_writer import BoundedFile
 from sweeps.texts.printable import printable
 from sweeps.tracking import trial_logs
+from sweeps.tracking.control_channel import Request, RequestListener
 from sweeps.tracking.failed_attempts import FailedAttempt, from_text, to_text
 from sweeps.tracking.notes import TimedNote
 from sweeps.tracking.reader import load_sweep
@@ -105,6 +109,36 @@ def test_logs_and_trials_are_shown_from_the_folder_and_from_mlflow_when_it_is_go
     shutil.rmtree(FOLDER)
     shows_logs(capsys)
     shows_a_trial(capsys)
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and shutil.which("setpriv") is None, reason="root may look into every folder")
+def test_a_colleague_who_may_not_look_into_the_folder_reads_logs_from_mlflow_and_stops_the_sweep(
+    ended: str, capsys: Captured
+) -> None:
+    log = printed(capsys, "logs", "told", "--trial", "3")
+    details = printed(capsys, "show", "told", "--trial", "3")
+    recorder = open_recorder(ended, "other")
+    for sweep in ("told", "other"):
+        Path("outputs", sweep).chmod(0)
+
+    def stop(request: Request) -> str:
+        assert request["verb"] == "stop"
+        recorder.close("stopped")
+        return "it ends"
+
+    with RequestListener(recorder.ids, stop):
+        assert of_a_colleague("logs", "told", "--trial", "3") == log
+        assert of_a_colleague("show", "told", "--trial", "3") == details
+        assert "other" in of_a_colleague("stop", "other", "--json")
+
+
+def of_a_colleague(*arguments: str) -> str:
+    """Output of a command for a user who may do with files only what their permissions allow."""
+    restricted = ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--") if os.geteuid() == 0 else ()
+    command = [*restricted, sys.executable, "-m", "sweeps", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "unexpected" not in done.stderr, done.stderr
+    return done.stdout
 
 
 def shows_logs(capsys: Captured) -> None:

@@ -72,6 +72,22 @@ def test_the_driver_leaves_when_a_process_of_ray_that_it_has_started_ends(
     assert "python -m sweeps resume s" in text
 
 
+def test_the_driver_leaves_when_somebody_removes_the_files_of_ray_without_which_no_worker_can_start(
+    monkeypatch: pytest.MonkeyPatch, server: socket.socket, tmp_path: Path
+) -> None:
+    (python := tmp_path / "raylet").symlink_to(sys.executable)
+    (file := tmp_path / "socket").touch()
+    with subprocess.Popen([python, "-c", "input()", f"--raylet_socket_name={file}"], stdin=subprocess.PIPE) as node:
+        wait_until(lambda: not OwnCluster().is_empty, 10)
+        leaves = Leaves(address_of(server), monkeypatch)
+        with leaves.watch:
+            assert not leaves.errors
+            file.unlink()
+            wait_until(lambda: leaves.errors, 10)
+        node.kill()
+    assert f"Ray is gone: {file} was removed, without which no worker can start; what was" in str(leaves.errors[0])
+
+
 @pytest.mark.usefixtures("started")
 def test_the_driver_leaves_when_ray_on_this_machine_takes_no_connections_any_more(
     monkeypatch: pytest.MonkeyPatch, server: socket.socket
@@ -113,7 +129,7 @@ def test_the_agents_that_outlive_their_node_are_killed(tmp_path: Path, is_killed
         assert node.stdout is not None
         agent = psutil.Process(int(node.stdout.readline()))
         own = OwnCluster()
-        assert own.ended() is None
+        assert own.lost() is None
         if is_killed:
             node.kill()
             node.wait()
@@ -121,6 +137,6 @@ def test_the_agents_that_outlive_their_node_are_killed(tmp_path: Path, is_killed
             own.kill_agents()
         else:
             own.kill()
-    assert own.ended() == "raylet"
+    assert own.lost() == "its process raylet has ended"
     psutil.wait_procs([agent], timeout=10)
     assert not agent.is_running()

@@ -55,6 +55,7 @@ def test_an_error_at_the_first_step_comes_again_and_after_a_report_it_may_pass(e
         ConnectionResetError(104, "Connection reset by peer"),
         OSError(5, "Input/output error"),
         ValueError("data.path=s3://b/x cannot be read: [Errno 5] Input/output error"),
+        RuntimeError("DataLoader worker (pid(s) 4242) exited unexpectedly"),  # the kernel has killed it for its memory
     ],
 )
 def test_an_error_from_outside_may_pass_also_at_the_first_step(exception: BaseException) -> None:

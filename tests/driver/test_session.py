@@ -205,6 +205,24 @@ def test_what_the_broker_had_not_passed_on_when_it_died_is_taken_from_the_report
     assert session.state.trials["0000"].values == (0.2,)
 
 
+def test_what_the_workers_of_a_failed_trial_had_not_sent_when_they_died_is_taken_from_the_report_log(
+    tmp_path: Path,
+) -> None:
+    told, session = new_session()
+    session.state.folder = tmp_path
+    told.exploits = lambda trial: 0  # type: ignore[attr-defined]
+    events = [Log("0000", 1, step, {"train/loss": 1.0}, 1000) for step in range(1, 6)]
+    log = ReportLog(str(checkpoint_folder(tmp_path / "trials", "0000", 0)))
+    for event in events:
+        log.write(event)
+    log.close()
+    session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
+    session.worker_events.take([Started("0000", 1, 0), *events[:2], Ended("0000", 1, "its worker was killed")])
+    session.lifecycle.ended({TRIAL: "0000"}, {}, error="its worker was killed")
+    session.lifecycle.process(session.lifecycle.queued())
+    assert [arguments[1] for name, arguments in told.calls if name == "log"] == [1, 2, 3, 4, 5]
+
+
 def test_a_broker_that_is_late_with_its_answer_does_not_let_trials_end_before_their_events() -> None:
     broker = MagicMock(is_answering=True)
     told, session = new_session(broker)

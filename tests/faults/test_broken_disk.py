@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from disk import Disk
+from recording import CONFIG, POINT, open_recorder
+from waiting import wait_until
 
 from sweeps.runtime.events import Log, Report
 from sweeps.runtime.report_log import ReportLog, read_report_log
+from sweeps.tracking.reader import load_sweep
 
 
 @pytest.fixture
@@ -30,3 +34,18 @@ def test_a_report_is_on_the_disk_before_it_is_posted(disk: Disk) -> None:
     log.close()
     disk.repair()
     assert [*read_report_log(folder)] == events
+
+
+@pytest.mark.skipif(not Disk.is_possible(), reason="needs root and loop devices")
+def test_a_checkpoint_that_mlflow_names_is_on_the_disk(disk: Disk, uri: str, tmp_path: Path) -> None:
+    (checkpoint := tmp_path / "step-00000010").mkdir()
+    (checkpoint / "model").write_bytes(content := os.urandom(1 << 20))
+    (tmp_path / "mlruns").symlink_to(disk.folder)
+    recorder = open_recorder(uri, folder=tmp_path / "sweep")
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    recorder.trials.record_checkpoint("0", str(checkpoint), "best")
+    wait_until(lambda: [each.checkpoint is not None for each in load_sweep(uri, "digits-1").trials] == [True])
+    disk.break_down()
+    recorder.close("interrupted", patience_s=0)
+    disk.repair()
+    assert [file.read_bytes() for file in disk.folder.rglob("checkpoints/best/model")] == [content]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -69,12 +70,22 @@ def running(tmp_path: Path) -> Iterator[Running]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("name", ["gcs_server", "raylet"])
-def test_a_sweep_whose_ray_is_killed_ends_within_seconds_and_goes_on_when_resumed(running: Running, name: str) -> None:
-    next(each for each in running.family if each.name() == name).kill()
+@pytest.mark.parametrize("name", ["gcs_server", "raylet", "sockets"])
+def test_a_sweep_whose_ray_is_killed_or_cleaned_away_ends_within_seconds_and_goes_on_when_resumed(
+    running: Running, name: str
+) -> None:
+    if name == "sockets":
+        node = next(each for each in running.family if each.name() == "raylet")
+        option = next(each for each in node.cmdline() if each.startswith("--raylet_socket_name="))
+        shutil.rmtree(Path(option.partition("=")[2]).parent)
+        reason = "was removed, without which no worker can start"
+    else:
+        next(each for each in running.family if each.name() == name).kill()
+        reason = f"its process {name} has ended"
     status, err, took_s = running.ends()
     assert (status, "Traceback" in err) == (1, False), err
-    assert f"Ray is gone: its process {name} has ended" in err
+    assert "Ray is gone: " in err
+    assert reason in err
     assert "python -m sweeps resume gone" in err
     assert took_s < ENDS_WITHIN_S, err
     wait_until(lambda: not running.left(), 5)

@@ -15,7 +15,7 @@ from test_lane_assignment import assignment
 from sweeps.runtime import broker_sides, trial_reporter
 from sweeps.runtime.broker_sides import WorkersSide
 from sweeps.runtime.events import Log, Report, Started
-from sweeps.runtime.report_log import read_report_log
+from sweeps.runtime.report_log import ReportLog, read_report_log
 from sweeps.runtime.trial_reporter import BrokerReporter
 from sweeps_train.reports.progress import Progress
 
@@ -71,3 +71,23 @@ def test_the_logs_before_a_report_reach_the_broker_before_it(
     assert LOCAL_RAY.get(broker.steps.remote()) == sorted([*range(1, 13), 4, 8, 12])
     reports = [event for event in read_report_log(str(tmp_path)) if isinstance(event, Report)]
     assert [each.saved for each in reports] == [False, True, False]
+
+
+@pytest.mark.parametrize("first", ["log", "report", "late evaluation"])
+def test_what_a_killed_worker_had_not_sent_before_its_checkpoint_is_sent_by_the_next_attempt(
+    broker: Any, tmp_path: Path, first: str
+) -> None:
+    spool = ReportLog(str(tmp_path))
+    for step in range(1, 9):
+        spool.write(Log("0003", 1, step, {"train/loss": 1.0}, 1000))
+    spool.close()
+    (tmp_path / "step-00000006").mkdir()  # it goes on from there, and trains steps 7 and 8 again
+    given = replace(assignment("0003", 2), checkpoint_folder=str(tmp_path), broker=WorkersSide(broker))
+    reporter = BrokerReporter(given)
+    if first == "log":
+        reporter.log(Progress(step=7), {"train/loss": 1.0})
+    else:
+        reporter.report(Progress(step=6 if first == "report" else 4), {"eval/loss": 1.0}, None, done=False)
+        reporter.log(Progress(step=7), {"train/loss": 1.0})
+    reporter.flush()
+    assert sorted({*LOCAL_RAY.get(broker.steps.remote())}) == [*range(1, 8)]

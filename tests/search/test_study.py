@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
+from killed_anywhere import all_kills
 from optuna.samplers import RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
@@ -16,10 +18,14 @@ from sweeps.config.search import Limit
 from sweeps.config.space import CategoricalDistribution, FloatDistribution, OrdinalDistribution
 from sweeps.constants import CURVE_MODELS, NUMBER
 from sweeps.driver.optuna_searcher import OptunaSearcher
+from sweeps.driver.startup import adapt_study
+from sweeps.plan.plan import Plan, make_plan
+from sweeps.plan.saved_sweep import save, saved
 from sweeps.search.point_source import POINT
 from sweeps.search.samplers.reseeded import ReseededSampler
 from sweeps.search.study import clear_half_sampled, rebuild_trial, rewrite_in_space
 from sweeps.search.study_file import open_study_storage
+from sweeps.search.study_search import StudySearch
 from sweeps.search.study_version import STUDY_FILE
 from sweeps.space.space import Space
 
@@ -231,3 +237,34 @@ def test_a_study_is_written_anew_whole_or_not_at_all(tmp_path: Path, monkeypatch
         rewrite_in_space(tmp_path, "s", SPACE, WIDER, lookup, reopen=False)
     assert (tmp_path / STUDY_FILE).read_bytes() == before
     assert json.loads(before.splitlines()[0])
+
+
+@pytest.mark.parametrize("continues", ["resume", "extend"])
+def test_a_driver_that_is_killed_while_it_widens_a_study_changes_no_point(continues: str, tmp_path: Path) -> None:
+    def plan_of(optimizers: str, sizes: str) -> Plan:
+        searched = (f"train.optimizer=choice({optimizers})", f"train.global_batch_size=tag(ordinal, choice({sizes}))")
+        return make_plan(["conf=digits", "space=none", *searched], [], "mine", "")
+
+    before, after = plan_of("sgd, adamw", "32, 64"), plan_of("adamw, sgd, adam", "16, 32, 64")
+    folder, kept = before.folder, tmp_path / "kept"
+    folder.mkdir(parents=True)
+    save(before)
+    storage, _ = open_study_storage(folder / STUDY_FILE)
+    opened = StudySearch(before.space, metric="loss", mode="min", storage=storage, study_name="mine")
+    points = [opened.next_trial() for _ in range(4)]
+    folder.rename(kept)
+
+    def prepare() -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(kept, folder)
+
+    def extend() -> None:
+        adapt_study(after)
+        save(after)
+
+    for number in all_kills(extend, prepare):
+        plan = after if continues == "extend" or saved(after).config == after.config else before
+        adapt_study(plan)
+        storage, _ = open_study_storage(folder / STUDY_FILE)
+        again = StudySearch(plan.space, metric="loss", mode="min", storage=storage, study_name="mine").unfinished
+        assert [each.point for each in again] == [each.point for each in points if each], f"killed before {number}"

@@ -267,18 +267,19 @@ def test_a_start_waits_for_a_store_that_is_away(running: Running, monkeypatch: p
     assert (asked, job.attempts) == (["mine"] * 3, 1)
 
 
-def test_a_start_that_finds_a_full_disk_is_no_death_of_a_driver(
-    running: Running, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("lack", [errno.ENOSPC, errno.EAGAIN, errno.ENOMEM, errno.EMFILE])
+def test_a_start_for_which_the_machine_lacks_something_is_no_death_of_a_driver(
+    running: Running, monkeypatch: pytest.MonkeyPatch, lack: int
 ) -> None:
     number = running.submit("mine", "search.num_trials=none")
     tried = list[object]()
 
-    def full(*_: object) -> None:
+    def start(*_: object) -> None:
         tried.append(_)
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise OSError(lack, os.strerror(lack))
 
     with monkeypatch.context() as patch:
-        patch.setattr(subprocesses, "start", full)
+        patch.setattr(subprocesses, "start", start)
         for times in range(1, 6):
             running.runner.poll()
             running.settle()

@@ -17,16 +17,28 @@ import pytest
 import torch
 from checkpoints import assert_same
 from safetensors.torch import load_file
-from training_runs import IMAGES, STOP_AT_STEP_4, STOP_AT_STEP_5, STOP_AT_STEP_6, TEXT, configured, run, write_prompts
+from training_runs import (
+    IMAGES,
+    STOP_AT_STEP_4,
+    STOP_AT_STEP_5,
+    STOP_AT_STEP_6,
+    TEXT,
+    Recorder,
+    configured,
+    run,
+    write_prompts,
+)
 
 import sweeps
 import sweeps_train
 from sweeps_train.checkpoints.checkpoint import best_checkpoint, newest_intact
 from sweeps_train.checkpoints.integrity import SEAL_FILE, find_damage, seal
 from sweeps_train.checkpoints.kept_checkpoints import remove_superseded
+from sweeps_train.checkpoints.saver import CheckpointSaver
 from sweeps_train.checkpoints.training_state import STATE_FILES, TENSORS_FILE
 from sweeps_train.config import TrainingConfig
 from sweeps_train.config.better import Objective
+from sweeps_train.reports.progress import Progress
 
 LOSS = [Objective("eval/loss", "min")]
 EVERY_STEP = {"max_steps": 4, "eval_every": 1}
@@ -121,6 +133,28 @@ def test_a_stop_soon_after_a_report_does_not_wait_for_the_next_record(tmp_path: 
     assert newest_intact(tmp_path)[0] == tmp_path / "step-00000005"
     resumed = run(config, tmp_path).final
     assert resumed["eval/loss"] == unbroken.final["eval/loss"]
+
+
+def test_a_training_that_is_killed_as_soon_as_a_checkpoint_is_saved_has_logged_its_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged, save = list[int](), CheckpointSaver.save
+    monkeypatch.setattr(Recorder, "log", lambda _, progress, __: logged.append(progress.step))
+
+    def save_and_die(saver: CheckpointSaver, progress: Progress, *given: Any, **named: Any) -> str | None:
+        checkpoint = save(saver, progress, *given, **named)
+        if progress.step == 3:
+            raise KeyboardInterrupt
+        return checkpoint
+
+    config = configured(IMAGES, train={"max_steps": 8, "eval_every": 4, "log_every": 1}, checkpoint={"every": 1})
+    with monkeypatch.context() as patched:
+        patched.setattr(CheckpointSaver, "save", save_and_die)
+        with pytest.raises(KeyboardInterrupt):
+            run(config, tmp_path)
+    assert (tmp_path / "step-00000003").exists()
+    run(config, tmp_path)
+    assert logged == [1, 2, 3, 5, 6, 7]
 
 
 def test_a_training_resumed_at_an_evaluation_repeats_its_report(tmp_path: Path) -> None:

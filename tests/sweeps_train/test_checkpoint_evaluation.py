@@ -14,6 +14,7 @@ from sweeps_train.checkpoints.checkpoint import complete_checkpoints
 from sweeps_train.checkpoints.checkpoint_evaluation import evaluate_checkpoint
 from sweeps_train.checkpoints.checkpoint_metrics import METRICS_FILE, OF_ANOTHER_TRAINING, read_metrics
 from sweeps_train.checkpoints.integrity import find_damage, replace_sealed
+from sweeps_train.reports import pending_reports
 
 
 class Late:
@@ -83,6 +84,23 @@ def test_a_training_that_stops_before_its_evaluations_makes_them_when_it_goes_on
     recorder = run(config, tmp_path, evaluator=Late(times=1))
     assert [step for step, *_ in recorder.reports] == [2, 4, 6, 8]
     assert recorder.final["eval/loss"] == pytest.approx(run(config).final["eval/loss"], rel=1e-6)
+
+
+def test_an_evaluation_that_ended_and_was_not_reported_is_reported_when_the_training_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    config = configured(IMAGES, train={"eval_every": 2, "log_every": 1})
+    with monkeypatch.context() as patched:
+        patched.setattr(pending_reports, "remove_superseded", die)  # just before the report
+        with pytest.raises(KeyboardInterrupt):
+            run(config, tmp_path, evaluator=Late(times=3))
+    assert read_metrics(tmp_path / "step-00000002")
+    assert len(complete_checkpoints(tmp_path)) > 1
+    recorder = run(config, tmp_path, evaluator=Late(times=1))
+    assert [step for step, *_ in recorder.reports] == [2, 4, 6, 8]
 
 
 def test_the_last_checkpoint_of_another_training_is_evaluated_since_nothing_else_is_reported(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,10 +13,12 @@ from typing import Any
 import pytest
 import ray.train
 import torch
+from killed_anywhere import all_kills
 from ray.train import Checkpoint
 from running import NO_PREFLIGHT, own_function, points, run
 from training_runs import Recorder
 
+from sweeps_train.checkpoints.checkpoint import FILES, prepare_resume
 from sweeps_train.config import Checkpoint as CheckpointConfig
 from sweeps_train.config import FunctionConfig, FunctionTask
 from sweeps_train.config.better import as_objectives
@@ -101,6 +104,26 @@ def test_what_is_left_out_is_said_once(tmp_path: Path) -> None:
         utils.report({"loss": 1, "note": "x", "matrix": torch.ones(2, 2)})
     what = "reported values that are not numbers are not recorded"
     assert recorder.notes == [f"{what}: note (str), matrix (Tensor of 4 elements)"]
+
+
+def test_a_checkpoint_is_not_lost_when_its_worker_is_killed_while_another_one_takes_its_place(tmp_path: Path) -> None:
+    root, contents = tmp_path / "trial", set[str]()
+    (tmp_path / "second").mkdir()
+    (tmp_path / "second" / "weights").write_text("y", encoding="utf-8")
+
+    def prepare() -> None:
+        shutil.rmtree(root, ignore_errors=True)
+        worker(root)[0].report({"loss": 1.0}, checkpoint(tmp_path / "first"))
+
+    def replace() -> None:
+        utils, _ = worker(root)
+        utils.add_checkpoint(utils.progress, None, lambda folder: shutil.copytree(tmp_path / "second", folder))
+
+    for number in all_kills(replace, prepare):
+        newest = prepare_resume(root, pytest.fail)
+        assert newest == root / "step-00000001", f"killed before operation {number}"
+        contents.add((newest / FILES / "weights").read_text(encoding="utf-8"))
+    assert contents == {"x", "y"}
 
 
 def test_a_step_of_any_number_type_counts(tmp_path: Path) -> None:

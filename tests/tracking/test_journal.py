@@ -443,3 +443,15 @@ def test_a_journal_that_cannot_be_read_is_a_failure_of_the_storage_and_takes_not
     with pytest.raises(StorageFailed):
         journal.append(GoneBack("0", 6))
     journal.close()
+
+
+@pytest.mark.parametrize("left", [0, 10])
+def test_a_journal_that_is_cut_off_while_it_is_open_is_a_failure_of_the_storage(tmp_path: Path, left: int) -> None:
+    journal = Journal(tmp_path)
+    journal.append(GoneBack("0", 5))
+    os.truncate(tmp_path / JOURNAL_FILE, left)
+    with pytest.raises(StorageFailed, match="a part of what was written is gone"):
+        [*journal.entries()]
+    with pytest.raises(StorageFailed):
+        journal.append(GoneBack("0", 6))
+    journal.close()

@@ -8,15 +8,21 @@ import socket
 import statistics
 import threading
 import time
+from collections import Counter
+from contextlib import closing
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
-from recording import CONFIG, POINT, Server, history, one_trial, open_recorder
+from recording import CONFIG, POINT, Server, artifact_files, history, one_trial, open_recorder
 from waiting import wait_until
 
 from sweeps.errors import TrackingUnreachable
+from sweeps.tracking import retry
 from sweeps.tracking.reader import list_sweeps, load_sweep
+from sweeps.tracking.retry import Retrier
 
 
 def test_an_unreachable_server_is_named_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,6 +87,25 @@ def test_limits_of_requests_are_of_one_thread_and_the_users_own_come_first(monke
         assert MLFLOW_HTTP_REQUEST_TIMEOUT.get() == 77
 
 
+def test_a_slow_server_is_given_more_time_with_each_repetition_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_TIMEOUT
+
+    from sweeps.tracking.client import _limit_requests_by_thread
+
+    _limit_requests_by_thread()
+    monkeypatch.delenv("MLFLOW_HTTP_REQUEST_TIMEOUT", raising=False)
+    monkeypatch.setattr(retry, "FIRST_PAUSE_S", 0.0)
+    limits: list[float] = []
+
+    def answers_within_70_s() -> None:
+        limits.append(MLFLOW_HTTP_REQUEST_TIMEOUT.get()[1])
+        if limits[-1] < 70:
+            raise TimeoutError
+
+    Retrier("http://127.0.0.1", "writing").call(answers_within_70_s, timeout_s=20)
+    assert limits == [20, 40, 80]
+
+
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(TrackingUnreachable, match=r"tracking\.uri=sqlite.*can be written"):
@@ -134,3 +159,79 @@ def test_a_server_that_hangs_holds_up_no_caller(server: Server, caplog: pytest.L
     assert recorder.close("stopped", patience_s=3).points >= 1000
     assert time.monotonic() - started < 10
     server.signal(signal.SIGCONT)
+
+
+class Between(BaseHTTPRequestHandler):
+    """Stands between Sweeps and a tracking server; as long as it has an answer of its own, it gives that."""
+
+    protocol_version = "HTTP/1.1"
+    port: ClassVar[int]
+    answer: ClassVar[tuple[int, str, str] | None] = None
+    given: ClassVar[Counter[str]] = Counter()
+    """Number of its own answers, by the beginning of the path."""
+
+    def do_POST(self) -> None:
+        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.answer is None:
+            server = HTTPConnection("127.0.0.1", self.port)
+            with closing(server):
+                server.request(self.command, self.path, content, dict(self.headers))
+                answer = server.getresponse()
+                self._send(answer.status, answer.headers["Content-Type"], answer.read())
+        else:
+            self.given["artifacts" if "artifacts" in self.path else "runs"] += 1
+            status, kind, text = self.answer
+            self._send(status, kind, text.encode())
+
+    do_GET = do_PUT = do_DELETE = do_PATCH = do_POST  # noqa: N815 - names of the standard library
+
+    def _send(self, status: int, kind: str, content: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        if status == 302:
+            self.send_header("Location", "/login")
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+WRONG_ANSWERS = {
+    "another database": (404, "application/json", '{"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "no run"}'),
+    "expired access": (403, "application/json", '{"error_code": "PERMISSION_DENIED", "message": "Token is expired"}'),
+    "too many requests": (429, "text/plain", "slow down"),
+    "error": (500, "text/html", "<html>Internal Server Error</html>"),
+    "page of a proxy": (200, "text/html", "<html>Under maintenance</html>"),
+    "way to a sign-in": (302, "text/html", ""),
+    "other JSON": (503, "application/json", '["unavailable"]'),
+}
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_while_a_server_gives_wrong_answers_to_everything(server: Server, tmp_path: Path) -> None:
+    Between.port = server.port
+    with ThreadingHTTPServer(("127.0.0.1", 0), Between) as between:
+        threading.Thread(target=between.serve_forever, daemon=True).start()
+        uri = f"http://127.0.0.1:{between.server_port}"
+        with one_trial(uri) as recorder:
+            wait_until(lambda: load_sweep(server.uri, "digits-1").trials)
+            (checkpoint := tmp_path / "step-1").mkdir()
+            (checkpoint / "model").write_text("weights")
+            for number, answer in enumerate(WRONG_ANSWERS.values(), start=1):
+                Between.answer, Between.given = answer, Counter()
+                recorder.trials.log("0", number, {"eval/loss": float(number)})
+                recorder.trials.start(str(number), POINT, CONFIG, 1)
+                recorder.trials.log(str(number), 1, {"eval/loss": float(number)})
+                recorder.trials.record_checkpoint("0", str(checkpoint), "last")
+                wait_until(lambda: Between.given["runs"] > 3, 30)
+                Between.answer = None
+                assert recorder._delivery.flush()
+        between.shutdown()
+    first, *others = load_sweep(server.uri, "digits-1").trials
+    expected = [(number, float(number)) for number in range(1, len(WRONG_ANSWERS) + 1)]
+    assert history(server.uri, first.run_id, "eval/loss") == expected
+    for trial, (number, value) in zip(others, expected, strict=True):
+        assert history(server.uri, trial.run_id, "eval/loss") == [(1, value)], [*WRONG_ANSWERS][number - 1]
+    assert artifact_files(server.uri, first.run_id, "checkpoints/last", tmp_path / "copy") == {"model": "weights"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import subprocess
 from collections import defaultdict
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from full_disk import fill
 from processes import outputs
 from recording import Server, history
 from running import start
@@ -147,12 +147,3 @@ def test_a_full_disk_of_the_sweep_ends_it_and_with_room_it_goes_on(
     document, err = end(start(tmp_path, "resume", "sweep", "--tracking-uri", uri, "--json"))
     assert document["counts"] == {"finished": TRIALS, "pruned": 0, "failed": 0, "running": 0, "stopped": 0}
     check_all_is_there_once(tmp_path, uri)
-
-
-def fill(folder: Path) -> None:
-    """Leave no room on a disk."""
-    with (folder / "filler").open("wb", buffering=0) as file:
-        for size in (1 << 16, 1 << 9, 1):
-            with contextlib.suppress(OSError):
-                while True:
-                    file.write(bytes(size))

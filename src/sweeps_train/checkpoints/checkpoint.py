@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sweeps_train.checkpoints.checkpoint_metrics import METRICS_FILE, read_metrics
-from sweeps_train.checkpoints.integrity import find_damage, finish, quarantine
+from sweeps_train.checkpoints.integrity import clean_up, find_damage, finish, quarantine
 from sweeps_train.checkpoints.training_state import STATE_FILE, TENSORS_FILE, load_state, own_tensors, write_state
 from sweeps_train.compat.safetensors import checksummed_safetensors
 from sweeps_train.config import TRAINING_CONFIG, CausalLM, TableData, TrainingConfig
 from sweeps_train.config.better import Objective, as_losses, as_objectives
 from sweeps_train.estimators.model import ESTIMATOR_FILE, load_estimator
-from sweeps_train.files.atomic_write import UNFINISHED, unfinished
+from sweeps_train.files.atomic_write import unfinished
 from sweeps_train.files.tensor_file import write
 from sweeps_train.reports.progress import Progress
 
@@ -198,8 +198,7 @@ def prepare_resume(root: Path, note: Callable[[str], None], held: Path | None = 
         note: Tells the user about damaged checkpoints.
         held: Checkpoint whose content is in memory. If it is the newest, its files are not read.
     """
-    for path in root.glob(f"step-*{UNFINISHED}"):
-        shutil.rmtree(path)
+    clean_up(root)
     if held is not None and (complete := complete_checkpoints(root)) and complete[-1].absolute() == held:
         return complete[-1]
     newest, damages = newest_intact(root)

@@ -12,8 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
 
+from sweeps_train.files.atomic_write import UNFINISHED
+
 SEAL_FILE = "files.json"
 """File in a checkpoint with size and CRC-32 of every other file, by path."""
+REPLACED = f"-replaced{UNFINISHED}"
+"""Suffix of a checkpoint's folder while another one takes its place."""
 DAMAGED = ".damaged"
 """Suffix of a damaged checkpoint's folder."""
 FOR_A_MOMENT = (errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -71,7 +75,7 @@ def seal(folder: Path, sums: Mapping[str, list[int]] | None = None) -> None:
 
 
 def finish(folder: Path, path: Path, sums: Mapping[str, list[int]] | None = None) -> None:
-    """Seal a checkpoint whose files are all written, and rename it to its final name.
+    """Seal a checkpoint whose files are all written, and rename it to its final name, in place of an earlier one.
 
     Args:
         folder: Checkpoint under its temporary name.
@@ -79,8 +83,24 @@ def finish(folder: Path, path: Path, sums: Mapping[str, list[int]] | None = None
         sums: Sizes and checksums that are known, by path; these files are not read again.
     """
     seal(folder, sums)
+    replaced = path.with_name(path.name + REPLACED)
+    if path.exists():
+        path.rename(replaced)
     folder.rename(path)
     flush_folder(path.parent)
+    if replaced.exists():
+        shutil.rmtree(replaced)
+
+
+def clean_up(root: Path) -> None:
+    """Remove what a killed process has left unfinished in a folder of checkpoints. A checkpoint that was to be replaced
+    gets its name again if the new one did not take its place."""
+    for left in root.glob(f"step-*{UNFINISHED}"):
+        replaced = left.with_name(left.name.removesuffix(REPLACED))
+        if left == replaced or replaced.exists():
+            shutil.rmtree(left)
+        else:
+            left.rename(replaced)
 
 
 def find_damage(folder: Path) -> str | None:

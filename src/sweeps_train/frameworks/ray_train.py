@@ -359,8 +359,6 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
     def _complete(self, folder: Path, path: Path, progress: FunctionProgress, metrics: dict[str, float] | None) -> None:
         write_json(folder / METRICS_FILE, metrics)
         write_json(folder / PROGRESS_FILE, asdict(progress))
-        if path.exists():  # renamed first: a half removed folder would look like a checkpoint
-            shutil.rmtree(path.rename(unfinished(path.with_name(f"{path.name}-replaced"))))
         finish(folder, path)
 
     @property

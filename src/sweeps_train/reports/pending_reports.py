@@ -71,17 +71,23 @@ class PendingReports:
 
     def resume(self, is_due: Callable[[int], bool], is_last: Callable[[int], bool]) -> None:
         """Start the evaluations that an earlier attempt did not complete, and that of a last step that was copied from
-        another training, which would otherwise not be reported.
+        another training, which would otherwise not be reported. Repeat the reports of completed ones, except that of
+        the newest checkpoint, which the training repeats.
 
         Args:
             is_due: Whether a step is one at which the training evaluates.
             is_last: Whether a step is the end of the training.
         """
-        for path in complete_checkpoints(self._root):
+        checkpoints = complete_checkpoints(self._root)
+        for path in checkpoints:
             progress, metrics = read_progress(path), read_metrics(path)
             done = is_last(progress.step)
-            if is_due(progress.step) and (metrics is None or (done and not metrics)):
+            if not is_due(progress.step):
+                continue
+            if metrics is None or (done and not metrics):
                 self.add(progress, {}, path, done=done)
+            elif metrics and path != checkpoints[-1]:  # the process may have died before it was reported
+                self._reporter.report(progress, metrics, str(path), done)
 
     def add(self, progress: Progress, metrics: dict[str, float], checkpoint: Path, *, done: bool) -> None:
         """Add a report whose checkpoint is to be evaluated.

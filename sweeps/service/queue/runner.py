@@ -3,6 +3,7 @@ end. It also takes over the jobs of a dead service."""
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
@@ -45,6 +46,8 @@ LOOK_EVERY_S = 10.0
 """Seconds between two checks of a driver's heartbeat."""
 STORE_AWAY_S = 10.0
 """Seconds until a job is tried again after MLflow did not answer, or the disk was full."""
+SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+"""Error numbers of a machine that lacks processes, memory or open files for a while."""
 INTERRUPTED, STORE_AWAY = 130, 75
 """Exit statuses after which a driver is restarted as if it had died: it was interrupted, or MLflow did not answer."""
 NAME_TAKEN = (
@@ -365,7 +368,7 @@ class JobRunner(Poller):
         try:
             process = subprocesses.start(self.control_folder(job), commands, sweep_folder, environment)
         except OSError as error:
-            if is_unavailable(error):  # a full disk: nothing was started, and this is tried again
+            if is_unavailable(error) or error.errno in SHORTAGES:  # nothing was started, and this is tried again
                 self._state(job).not_before = self._clock.steady() + STORE_AWAY_S
                 with writing(self._engine) as connection:
                     jobs.set_values(connection, job.id, attempts=held.attempts - 1, request=job.request)
