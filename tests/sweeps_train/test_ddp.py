@@ -222,23 +222,6 @@ def test_parameters_that_a_later_loss_leaves_out_are_trained_as_by_one_process(w
     assert together == pytest.approx(losses_of_marked(which), rel=1e-5)
 
 
-class Turned(LeavesOut):
-    """Model with a buffer whose numbers are not one after another in memory."""
-
-    weights: torch.Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("weights", torch.ones(10, 2).t())
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return super().forward(images) * self.weights[0]
-
-
-def test_buffers_may_lie_in_memory_in_any_way(tmp_path: Path) -> None:
-    assert on_two_workers(partial(losses, "Turned"), tmp_path)[0] == pytest.approx(losses("Turned"), rel=1e-5)
-
-
 def test_parameters_of_several_types_are_averaged_in_the_same_order_on_all_workers(tmp_path: Path) -> None:
     alone = losses("TwoTypes")
     assert on_two_workers(partial(losses, "TwoTypes"), tmp_path)[0] == pytest.approx(alone, rel=2e-2)

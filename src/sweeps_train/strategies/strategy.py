@@ -234,10 +234,7 @@ class Strategy:
         if self.data_parallel.size > 1:
             for buffer in model.buffers():
                 if not buffer.is_meta:
-                    sent = buffer.contiguous()
-                    dist.broadcast(sent, group=self.data_parallel.group, group_src=0)
-                    if sent is not buffer:
-                        buffer.copy_(sent)
+                    dist.broadcast(buffer, group=self.data_parallel.group, group_src=0)
 
     def saved_weights(self) -> dict[str, torch.Tensor]:
         """Return the weights and buffers for the model's files that this worker holds, in full or as shards, by name.
