@@ -58,7 +58,7 @@ class DistributedDataParallelStrategy(Strategy):
         compress(wrapped, self._config)
         if not self.task.repeats_its_passes:
             for each in trained_parameters(model).values():
-                each.register_post_accumulate_grad_hook(self._reached.add)
+                each.register_post_accumulate_grad_hook(self._reached.add)  # type: ignore[no-untyped-call]
         return wrapped
 
     def backward(

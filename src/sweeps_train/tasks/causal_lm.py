@@ -83,13 +83,15 @@ class CausalLMTraining:
         self.frozen = [name for name, each in named if not each.requires_grad]
         tokenizer_key = (model.tokenizer or model.path, model.revision, model.trust_remote_code)
         tokenizer = cached("tokenizer", tokenizer_key, lambda: build_tokenizer(model))
-        positions, rows = max_positions(self.model), self.model.get_input_embeddings().num_embeddings
+        positions, rows = max_positions(self.model), _num_embeddings(self.model)
         self.train_samples, self.eval_samples = cached(
             "text", (data, tokenizer_key, positions, rows), lambda: build_text_samples(data, tokenizer, positions, rows)
         )
         largest = max(self.train_samples.largest_token, self.eval_samples.largest_token)
         if largest >= rows:
-            raise ValueError(_without_embedding(model, data, tokenizer.convert_ids_to_tokens(largest), largest, rows))
+            raise ValueError(
+                _without_embedding(model, data, str(tokenizer.convert_ids_to_tokens(largest)), largest, rows)
+            )
         self._is_causal = use_causal_attention(self.model)
         self._separates_documents = self._is_causal and sees_whole_sequences(self.model)
         if data.isolate_documents:
@@ -215,6 +217,11 @@ def _check_isolation(config: CausalLM, model: nn.Module, logits: Callable[[nn.Mo
             "sequence, through recurrent layers or an attention that takes no borders; use data.packing=false, or "
             "data.isolate_documents=false"
         )
+
+
+def _num_embeddings(model: Any) -> int:
+    """Return the number of tokens that a model has embeddings for."""
+    return int(model.get_input_embeddings().num_embeddings)
 
 
 def _without_embedding(model: CausalLM, data: TextData, text: str, token: int, rows: int) -> str:
