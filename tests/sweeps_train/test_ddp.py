@@ -15,6 +15,7 @@ from torch.utils.data import Dataset, TensorDataset, random_split
 from training_runs import IMAGES, configured, on_two_workers, run
 
 from sweeps_train.config import TrainingConfig
+from sweeps_train.data.sample_order import SampleOrder
 from sweeps_train.errors import MicroBatchHalved
 from sweeps_train.strategies import strategy as strategy_module
 from sweeps_train.strategies.all_reduce import average_in_chunks
@@ -171,10 +172,54 @@ def test_a_hundred_small_gradients_are_one_all_reduce(tmp_path: Path) -> None:
         assert torch.equal(averaged, torch.full((100, 4, 2), 0.5))
 
 
-def test_parameters_that_some_losses_leave_out_are_trained_as_by_one_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_parameters_that_some_losses_leave_out_are_trained_as_by_one_process(strategy: str, tmp_path: Path) -> None:
     alone = losses("LeavesOut")
     assert len(alone) == STEPS
-    assert on_two_workers(partial(losses, "LeavesOut"), tmp_path)[0] == pytest.approx(alone, rel=1e-5)
+    together = on_two_workers(partial(losses, "LeavesOut", kind=strategy), tmp_path)[0]
+    assert together == pytest.approx(alone, rel=1e-5)
+
+
+class Sometimes(nn.Module):
+    """Model with a layer that only marked images use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.sometimes = nn.Linear(64, 16), nn.Linear(16, 10), nn.Linear(16, 10)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        hidden = torch.tanh(self.first(images.flatten(1)))
+        made: torch.Tensor = self.second(hidden)
+        marked = images.flatten(1)[:, 0] > 100
+        return made + self.sometimes(hidden) * marked.unsqueeze(1) if marked.any() else made
+
+
+def marked(which: str) -> tuple[Dataset[Any], Dataset[Any]]:
+    """Data of which one worker sees no marked image in the third step for the first time; or with so many of them that
+    only some micro batches have none."""
+    order, steps = SampleOrder(48, seed=0), (0, 24)
+    images = torch.randn(48, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    without = order.take(48, 24)[1::2]
+    shares = [order.take(position, 24)[rank::2] for position in steps for rank in (0, 1)]
+    late = [next(index for index in share if index not in without) for share in shares]
+    images[late if which == "late" else range(0, 48, 2), 0, 0, 0] = 1000
+    data = TensorDataset(images, torch.arange(48) % 10)
+    return data, data
+
+
+def losses_of_marked(which: str) -> list[float]:
+    micro = {"late": None, "in some micro batches": 2}[which]
+    data = {"kind": "custom", "_target_": "test_ddp.marked", "arguments": {"which": which}}
+    train = {"max_steps": 8, "global_batch_size": 24, "micro_batch_size": micro, "eval_every": 1}
+    sgd = {"optimizer": "sgd", "momentum": 0.0, "lr": 0.1}
+    base = {**IMAGES, "model": {"kind": "custom", "_target_": "test_ddp.Sometimes"}, "data": data}
+    return [metrics["eval/loss"] for _, metrics, *_ in run(configured(base, train=train | sgd)).reports]
+
+
+@pytest.mark.parametrize("which", ["late", "in some micro batches"])
+def test_parameters_that_a_later_loss_leaves_out_are_trained_as_by_one_process(which: str, tmp_path: Path) -> None:
+    together = on_two_workers(partial(losses_of_marked, which), tmp_path)[0]
+    assert together == pytest.approx(losses_of_marked(which), rel=1e-5)
 
 
 def test_parameters_of_several_types_are_averaged_in_the_same_order_on_all_workers(tmp_path: Path) -> None:

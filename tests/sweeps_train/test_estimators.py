@@ -290,6 +290,22 @@ def test_an_estimator_is_fitted_in_pieces_where_it_can(target: str, arguments: d
     assert growth_of(estimator_class(task)(**arguments)) == growth
 
 
+@pytest.mark.parametrize("name", ["linear_model.SGDRegressor", "neural_network.MLPRegressor"])
+def test_each_pass_over_the_rows_has_another_order_and_a_resumed_one_has_the_same(name: str) -> None:
+    inputs, targets = datasets.load_diabetes(return_X_y=True)
+    target = f"sklearn.{name}"
+    unbroken, resumed, same_order = (estimator_class(configured(target).task)(random_state=3) for _ in range(3))
+    passes = Passes(4)
+    passes.grow(unbroken, inputs, targets, 0, 4)
+    for done in (0, 2):
+        passes.grow(resumed, inputs, targets, done, 2)
+    for _ in range(4):
+        same_order.partial_fit(inputs, targets)
+    assert unbroken.get_params() == same_order.get_params()
+    assert (unbroken.predict(inputs) == resumed.predict(inputs)).all()
+    assert (unbroken.predict(inputs) != same_order.predict(inputs)).any()
+
+
 @pytest.mark.parametrize(
     ("target", "goal", "native"),
     [

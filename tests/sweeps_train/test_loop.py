@@ -18,6 +18,8 @@ from training_runs import IMAGES, TEXT, configured, run, write_prompts
 from sweeps_train.__main__ import main
 from sweeps_train.config import TRAINING_CONFIG, Train
 from sweeps_train.data.sample_order import SampleOrder, held_out_indices
+from sweeps_train.one_batch_check import examine
+from sweeps_train.reports.progress import count_steps
 from sweeps_train.steps.optimizer import build_optimizer, learning_rate
 
 
@@ -41,6 +43,12 @@ def test_epochs_count_passes_over_the_data() -> None:
     recorder = run(configured(IMAGES, train={"max_steps": None, "epochs": 1.5}))
     assert recorder.reports[-1][0] == math.ceil(1.5 * 1707 / 400)
     assert recorder.final["train/epoch"] == pytest.approx(7 * 400 / 1707)
+
+
+def test_a_training_is_no_step_longer_for_the_rounding_of_its_epochs() -> None:
+    assert 1.1 * 50_000 / 100 > 550
+    assert count_steps(Train(epochs=1.1), num_samples=50_000, global_batch_size=100) == 550
+    assert count_steps(Train(epochs=1.1), num_samples=50_001, global_batch_size=100) == 551
 
 
 @pytest.mark.parametrize(
@@ -141,6 +149,27 @@ def test_a_users_own_model_and_data_are_trained(tmp_path: Path) -> None:
     assert recorder.final["eval/accuracy"] == 1.0
     inputs, labels = vectors(3)[1].tensors
     assert (load_model(tmp_path / "step-00000030")(inputs).argmax(dim=1) == labels).all()
+
+
+class Pairs(list[tuple[torch.Tensor, Any]]):
+    """A user's own data set, whose labels are as they are."""
+
+
+def labels_of_type(dtype: str) -> tuple[Any, Any]:
+    """Two classes, with labels as numpy, pandas' codes or a comparison make them; the held-out ones in a list."""
+    train, held_out = vectors(2)
+    inputs, labels = train.tensors
+    as_given = labels.to(getattr(torch, dtype))
+    pairs = [(each, label.to(as_given.dtype).numpy()[()]) for each, label in zip(*held_out.tensors, strict=True)]
+    return TensorDataset(inputs, as_given), Pairs(pairs)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "int16", "int32"])
+def test_classes_may_be_whole_numbers_of_any_type(dtype: str) -> None:
+    config = custom()
+    config["data"] |= {"_target_": f"{__name__}.labels_of_type", "arguments": {"dtype": dtype}}
+    assert [each for each in examine(configured(config), num_workers=1) if each.kind == "mistake"] == []
+    assert run(configured(config)).final["eval/accuracy"] == 1.0
 
 
 def partly_labelled() -> tuple[TensorDataset, TensorDataset]:

@@ -166,12 +166,14 @@ def test_an_image_model_that_does_not_fit_is_an_error(config: ConvNet | VisionTr
         build_image_model(config, ImageShape(channels=1, height=8, width=8, classes=10))
 
 
-def test_a_tokenizer_with_more_tokens_than_the_model_has_rows_is_refused(working_folder: Path) -> None:
+def test_a_tokenizer_whose_tokens_the_model_has_no_rows_for_is_refused(working_folder: Path) -> None:
     tokenizer = build_tokenizer(tiny())
     tokenizer.add_tokens([f"<{number}>" for number in range(200)])
     tokenizer.save_pretrained("larger")
-    write_prompts(working_folder)
-    with pytest.raises(ValueError, match=r"model.tokenizer=larger has \d+ tokens, and .* embeddings for 384; use the"):
+    with write_prompts(working_folder).open("a", encoding="utf-8") as file:
+        file.write('\n{"prompt": "The last one: ", "completion": "<199>"}')
+    message = r"has the token '<199>' \(\d+\), and .* embeddings for 384 tokens; use the .*model\.tokenizer=null"
+    with pytest.raises(ValueError, match=message):
         build_task(configured(TEXT, model={"tokenizer": "larger"}))
     build_task(configured(TEXT)).close()  # the base model that is shared has no adapters of the one that failed
 

@@ -334,9 +334,24 @@ class Norms(nn.Sequential):
         super().__init__(nn.Flatten(1), *first, *second, nn.Linear(16, 10))
 
 
-def norms(**strategy: Any) -> TrainingConfig:
-    base = {**IMAGES, "model": {"kind": "custom", "_target_": "test_strategies.Norms"}}
-    return configured(base, train=SHORT | {"micro_batch_size": 100}, strategy=strategy)
+class Blocks(nn.Module):
+    """The same in layers, which can be sharded, or computed again, one by one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        _, *layers, self.head = Norms()
+        self.blocks = nn.ModuleList([nn.Sequential(*layers[:3]), nn.Sequential(*layers[3:])])
+
+    def forward(self, images: Any) -> Any:
+        hidden = images.flatten(1)
+        for block in self.blocks:
+            hidden = block(hidden)
+        return self.head(hidden)
+
+
+def norms(model: str = "Norms", precision: str = "fp32", **strategy: Any) -> TrainingConfig:
+    base = {**IMAGES, "model": {"kind": "custom", "_target_": f"test_strategies.{model}"}}
+    return configured(base, train=SHORT | {"micro_batch_size": 100, "precision": precision}, strategy=strategy)
 
 
 def pipelines() -> tuple[Recorder, list[Recorder]]:
@@ -351,3 +366,17 @@ def test_a_pipeline_has_the_running_means_and_random_numbers_of_its_own_samples_
     with_norms, (unbroken, stopped, resumed) = on_workers(2, pipelines, tmp_path)[0]
     assert losses(with_norms) == pytest.approx(losses(run(norms())), rel=1e-4)
     assert losses(stopped) | losses(resumed) == losses(unbroken)
+
+
+@pytest.mark.parametrize("model", ["Norms", "Blocks"])
+def test_running_means_stay_in_float32_where_sharded_weights_are_gathered_in_16_bits(
+    model: str, tmp_path: Path
+) -> None:
+    sharded = on_workers(2, functools.partial(run, norms(model, "bf16", kind="fsdp")), tmp_path)[0]
+    together = on_workers(2, functools.partial(run, norms(model, "bf16", kind="ddp")), tmp_path)[0]
+    assert losses(sharded) == pytest.approx(losses(together), rel=2e-2)
+
+
+def test_running_means_change_once_a_step_where_activations_are_computed_again() -> None:
+    again = run(norms("Blocks", kind="fsdp", activation_checkpointing=True))
+    assert losses(again) == pytest.approx(losses(run(norms("Blocks", kind="fsdp"))), rel=1e-6)

@@ -145,3 +145,15 @@ def test_categories_and_gaps_are_learned_and_raw_rows_predicted(tmp_path: Path) 
     predicted = model.predict([{"city": "Oslo", "noise": None}, {"city": "Paris", "noise": 1}])
     assert predicted["prediction"][0]
     assert predicted["probability_True"][1] != predicted["probability_True"][0]
+
+
+def test_an_unknown_category_adds_nothing_where_no_training_row_has_one(tmp_path: Path) -> None:
+    city = ["Oslo", "Rome", "Lima"] * 40
+    pd.DataFrame({"city": city, "good": [each == "Oslo" for each in city]}).to_csv(tmp_path / "cities.csv", index=False)
+    data = {"path": str(tmp_path / "cities.csv"), "target": "good"}
+    run(configured({**CLASSES, "model": {"kind": "mlp", "layers": 0}}, data=data), tmp_path)
+    loaded: Any = load_model(tmp_path / "step-00000012")
+    predicted = loaded.predict([{"city": "Paris"}])
+    assert [predicted["probability_False"][0], predicted["probability_True"][0]] == pytest.approx(
+        loaded.model.output.bias.softmax(0).tolist()
+    )

@@ -127,9 +127,13 @@ def test_tokens_at_the_beginning_come_once_and_before_the_prompt(given: dict[str
     begin = given.get("additional_special_tokens", ["<begin>"])
     special = [(each, tokenizer.convert_tokens_to_ids(each)) for each in begin]
     tokenizer._tokenizer.post_processor = TemplateProcessing(single=f"{' '.join(begin)} $A", special_tokens=special)
-    path = write(tmp_path / "a.jsonl", {"q": "1=", "a": "1"})
+    with_both = {"q": f"{''.join(begin)}1=", "a": "1<end>"}  # as a chat that was rendered before has them
+    path = write(tmp_path / "a.jsonl", {"q": "1=", "a": "1"}, with_both)
     options = {"prompt_field": "q", "completion_field": "a", "packing": False}
-    assert rows(samples_of(path, tokenizer, **options), tokenizer) == [(f"{''.join(begin)}1=1<end>", "1<end>")]
+    assert rows(samples_of(path, tokenizer, **options), tokenizer) == [(f"{''.join(begin)}1=1<end>", "1<end>")] * 2
+    plain = write(tmp_path / "plain.jsonl", {"text": "1"}, {"text": f"{''.join(begin)}1<end>"})
+    of_plain = rows(samples_of(plain, tokenizer, packing=False), tokenizer)
+    assert of_plain[0] == of_plain[1]
 
 
 def test_a_token_at_the_beginning_also_comes_from_a_tokenizer_without_letters(tmp_path: Path) -> None:
@@ -158,6 +162,28 @@ def test_padding_is_behind_the_text_and_not_counted(tmp_path: Path) -> None:
 def texts(path: str | Path, **options: Any) -> list[str]:
     config = TextData(kind="text", path=str(path), eval_path=str(path), **options)
     return [document["text"] for document in read_documents(config)[0]]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"packing": False, "text_field": None, "prompt_field": "answer", "completion_field": "text"},
+        {"packing": False, "text_field": None, "messages_field": "chat"},
+        {"streaming": True},
+    ],
+    ids=["text", "completion", "chat", "streaming"],
+)
+def test_half_of_a_surrogate_pair_is_named_with_its_document(options: dict[str, Any], tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer_in_rust()
+    tokenizer.chat_template = CHAT_TEMPLATE
+    texts = ("whole \U0001f600", "cut \ud83d off")
+    chats = ([{"role": "user", "content": "hi"}, {"role": "assistant", "content": text}] for text in texts)
+    rows = [{"text": text, "answer": "yes", "chat": chat} for text, chat in zip(texts, chats, strict=True)]
+    with pytest.raises(
+        ValueError, match=r"document 2: its text has half of a surrogate pair, '\\ud83d'.*surrogatepass"
+    ):
+        samples_of(write(tmp_path / "a.jsonl", *rows), tokenizer, **options)
 
 
 def test_every_type_of_file_is_read(tmp_path: Path) -> None:

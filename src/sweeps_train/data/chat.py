@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sweeps_train.compat.transformers import render_marked_chat
+from sweeps_train.data.documents import half_pair
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -89,7 +90,10 @@ class ChatEncoder:
 
     def _tokenized(self, text: str) -> tuple[list[int], list[int], list[int]]:
         """Return the token ids of a rendered chat, and the places in the text where each token begins and ends."""
-        encoded: Any = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        try:
+            encoded: Any = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        except TypeError as error:
+            raise ValueError(half_pair(text) or str(error)) from error
         places = encoded["offset_mapping"]
         return list(encoded["input_ids"]), [start for start, _ in places], [end for _, end in places]
 

@@ -115,6 +115,18 @@ def load_hub(key: str, path: str, config: TextData, split: str) -> Any:
         ) from error
 
 
+def half_pair(text: str) -> str | None:
+    """Describe half of a surrogate pair in a text, as JSON of texts that were cut has it; None if there is none.
+    Tokenizers refuse it with an error about types."""
+    half = next((each for each in text if "\ud800" <= each <= "\udfff"), None)
+    if half is None:
+        return None
+    return (
+        f"its text has half of a surrogate pair, {half!r}; replace such halves, as text.encode('utf-16', "
+        "'surrogatepass').decode('utf-16', 'replace') does"
+    )
+
+
 def column(documents: Iterable[Document], key: str, name: str, first: int = 1) -> Iterator[Any]:
     """Yield a column of all documents.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sweeps_train.config import TextData
 from sweeps_train.data.chat import ChatEncoder
 from sweeps_train.data.data_files import Document
-from sweeps_train.data.documents import column
+from sweeps_train.data.documents import column, half_pair
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -51,7 +51,7 @@ class Encoder:
         """Tokenize documents: truncated to ``sequence_length`` tokens, or in full if documents are packed.
 
         Raises:
-            ValueError: A document lacks a configured column.
+            ValueError: A document lacks a configured column, or its text cannot be tokenized.
         """
         config = self._config
         length = None if config.packing else config.sequence_length
@@ -72,14 +72,21 @@ class Encoder:
 
     def _plain(self, texts: Iterable[list[int]]) -> Iterator[Tokens]:
         for ids in texts:
-            tokens = [*self._begin, *ids, self.end]
+            tokens = self._with_end(self._with_begin(ids))
             yield tokens, [True] * len(tokens)
 
     def _completions(self, prompts: Iterable[list[int]], completions: Iterable[list[int]]) -> Iterator[Tokens]:
         # Tokenized separately, so that the prompt has the tokens that it will have at inference.
         for prompt, completion in zip(prompts, completions, strict=True):
-            before, after = [*self._begin, *prompt], [*completion, self.end]
+            before, after = self._with_begin(prompt), self._with_end(completion)
             yield before + after, [False] * len(before) + [True] * len(after)
+
+    def _with_begin(self, ids: list[int]) -> list[int]:
+        """Add what the tokenizer puts before a text, unless the text, such as a chat rendered before, has it."""
+        return ids if ids[: len(self._begin)] == self._begin else [*self._begin, *ids]
+
+    def _with_end(self, ids: list[int]) -> list[int]:
+        return ids if ids[-1:] == [self.end] else [*ids, self.end]
 
     def _chats(self, chats: Iterable[Any], first: int) -> Iterator[Tokens]:
         encoder = ChatEncoder(self._tokenizer)
@@ -96,6 +103,12 @@ class Encoder:
                 raise ValueError(  # noqa: TRY004 - a mistake in the data
                     f"{key}: document {number} holds a {type(text).__name__} there; it must be text"
                 )
-        # verbose=False: documents longer than the model's positions are truncated later.
-        encoded: list[list[int]] = self._tokenizer(texts, add_special_tokens=False, verbose=False).input_ids
+        try:
+            # verbose=False: documents longer than the model's positions are truncated later.
+            encoded: list[list[int]] = self._tokenizer(texts, add_special_tokens=False, verbose=False).input_ids
+        except (TypeError, UnicodeError) as error:
+            for number, text in enumerate(texts, first):
+                if (fault := half_pair(text)) is not None:
+                    raise ValueError(f"{key}: document {number}: {fault}") from error
+            raise
         return encoded

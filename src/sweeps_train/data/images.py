@@ -35,7 +35,7 @@ class ImageSamples:
         self._counted: torch.Tensor | None = None
         """Whether the loss counts each sample, by index; None as long as all are assumed to count."""
         if type(pairs) is TensorDataset:
-            counted, self.knows_labels = pairs.tensors[1] != IGNORED_LABEL, True
+            counted, self.knows_labels = _as_classes(pairs.tensors[1]) != IGNORED_LABEL, True
             self._counted = None if counted.all() else counted
 
     def __len__(self) -> int:
@@ -69,13 +69,19 @@ class ImageSamples:
                     f"data: samples cannot be stacked into a batch ({reason}); return tensors of one shape, and labels "
                     "that are numbers"
                 ) from error
-        return {"inputs": inputs, "labels": labels}
+        return {"inputs": inputs, "labels": _as_classes(labels)}
 
     def units(self, indices: Sequence[int]) -> int:
         return len(indices) if self._counted is None else int(self._counted[torch.tensor(indices)].sum())
 
     def size(self, indices: Sequence[int]) -> int:
         return len(indices)
+
+
+def _as_classes(labels: Any) -> Any:
+    """Convert labels of any type of whole numbers to int64, as torch's cross-entropy takes them."""
+    is_whole = isinstance(labels, torch.Tensor) and not labels.is_floating_point()
+    return labels.long() if is_whole else labels
 
 
 def _classes(pairs: Any) -> Sequence[Any] | None:

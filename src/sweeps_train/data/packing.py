@@ -29,8 +29,9 @@ def to_arrays(documents: Iterable[Tokens], vocabulary: int, *, packed: bool) -> 
 
     Returns:
         ``tokens`` of all documents, shape (tokens,); ``ends``, the position where each document ends, shape
-        (documents,). If not packed also ``counted``, shape (tokens,); ``units``, the number of counted tokens of each
-        document; and ``left_out``, the number of documents that were left out, shape (1,).
+        (documents,); and ``largest``, the largest token, shape (1,). If not packed also ``counted``, shape (tokens,);
+        ``units``, the number of counted tokens of each document; and ``left_out``, the number of documents that were
+        left out, shape (1,).
 
     Example:
         >>> arrays = to_arrays([([5, 6, 7], [True] * 3), ([8, 9], [True] * 2)], vocabulary=10, packed=True)
@@ -52,7 +53,12 @@ def to_arrays(documents: Iterable[Tokens], vocabulary: int, *, packed: bool) -> 
             left_out += 1
             continue
         ends.append(len(tokens))
-    arrays: Arrays = {"tokens": np.array(tokens), "ends": np.array(ends, dtype=np.int64)}
+    of_all: npt.NDArray[Any] = np.array(tokens)
+    arrays: Arrays = {
+        "tokens": of_all,
+        "ends": np.array(ends, dtype=np.int64),
+        "largest": np.array([of_all.max(initial=0)], dtype=np.int64),
+    }
     if packed:
         return arrays
     return {
@@ -78,6 +84,7 @@ class TextSamples:
         self._order = np.argsort(-np.diff(self._ends, prepend=0), kind="stable") if longest_first else None
         self._pad_token = pad_token
         self.num_left_out = int(arrays["left_out"].sum())
+        self.largest_token = _largest(arrays)
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -124,6 +131,7 @@ class PackedSamples:
             isolated: Whether documents within a sequence are hidden from each other.
         """
         self._tokens, self._ends = arrays["tokens"], arrays["ends"]
+        self.largest_token = _largest(arrays)
         self._length = length
         self._pad_token = pad_token
         self._isolated = isolated
@@ -167,6 +175,11 @@ class PackedSamples:
     def _places(self, indices: Sequence[int]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         starts = np.asarray(indices) * self._length
         return starts, np.minimum(starts + self._length, len(self._tokens))
+
+
+def _largest(arrays: Arrays) -> int:
+    """Return the largest token of all pieces that were joined."""
+    return int(arrays["largest"].max())
 
 
 class _Rows:

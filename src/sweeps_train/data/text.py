@@ -33,7 +33,10 @@ _CUTTING_OPTIONS = ("sequence_length", "isolate_documents")
 
 
 def build_text_samples(
-    config: TextData, tokenizer: PreTrainedTokenizerBase, max_positions: int | None
+    config: TextData,
+    tokenizer: PreTrainedTokenizerBase,
+    max_positions: int | None,
+    num_embeddings: int | None = None,
 ) -> tuple[TextSamples | PackedSamples, TextSamples | PackedSamples]:
     """Build training and held-out sequences.
 
@@ -41,6 +44,7 @@ def build_text_samples(
         config: Source of the text, and length and kind of sequences.
         tokenizer: The model's tokenizer.
         max_positions: Longest sequence of the model, in tokens; None for no limit.
+        num_embeddings: Number of tokens that the model has embeddings for; None for no limit.
 
     Raises:
         ValueError: The data or the sequence length cannot be used.
@@ -51,7 +55,9 @@ def build_text_samples(
             f"use at most {max_positions}"
         )
     encoder = Encoder(tokenizer, config)
-    pad_token = tokenizer.pad_token_id if isinstance(tokenizer.pad_token_id, int) else encoder.end
+    pad_token = tokenizer.pad_token_id
+    if not isinstance(pad_token, int) or (num_embeddings is not None and pad_token >= num_embeddings):
+        pad_token = encoder.end
     key = _dependencies(config, tokenizer)
     arrays = _streamed(config, encoder, key) if config.streaming else _in_memory(config, encoder, key)
     train, held_out = (
@@ -215,7 +221,7 @@ def _first(arrays: Arrays, split: str, documents: int | None) -> Arrays:
     if documents is None or len(ends) <= documents:
         return split_arrays
     tokens = int(ends[documents - 1])
-    lengths = {f"{split}tokens": tokens, f"{split}counted": tokens, f"{split}left_out": None}
+    lengths = {f"{split}tokens": tokens, f"{split}counted": tokens, f"{split}left_out": None, f"{split}largest": None}
     return {name: values[: lengths.get(name, documents)] for name, values in split_arrays.items()}
 
 

@@ -105,15 +105,25 @@ class WarmStart:
 
 @dataclass
 class Passes:
-    """Passes of ``partial_fit`` over the training rows."""
+    """Passes of ``partial_fit`` over the training rows.
+
+    Each pass has its own seed: with the same one, scikit-learn would take the rows in the same order in every pass.
+    """
 
     total: int
 
     def grow(self, estimator: Any, inputs: Any, targets: Any, done: int, number: int) -> int:
         takes_classes = "classes" in inspect.signature(estimator.partial_fit).parameters
         classes = {"classes": sorted(set(targets.tolist()))} if takes_classes else {}
-        for _ in range(number):
-            estimator.partial_fit(inputs, targets, **classes)
+        seed = estimator.get_params().get("random_state")
+        try:
+            for each in range(done, done + number):
+                if isinstance(seed, int):
+                    estimator.set_params(random_state=(seed + each) % 2**32)
+                estimator.partial_fit(inputs, targets, **classes)
+        finally:
+            if isinstance(seed, int):
+                estimator.set_params(random_state=seed)
         return done + number
 
 

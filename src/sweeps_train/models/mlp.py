@@ -32,7 +32,7 @@ class TableMlp(nn.Module):
         super().__init__()
         sizes = [config.embedding or embedding_size(size) for size in category_sizes]
         self.embeddings = nn.ModuleList(
-            nn.Embedding(number, size) for number, size in zip(category_sizes, sizes, strict=True)
+            _embedding(number, size) for number, size in zip(category_sizes, sizes, strict=True)
         )
         widths = [num_numbers + sum(sizes), *[config.width] * config.layers]
         self.layers = nn.ModuleList(
@@ -50,6 +50,13 @@ class TableMlp(nn.Module):
             hidden = layer(hidden)
         outputs: torch.Tensor = self.output(hidden)
         return outputs
+
+
+def _embedding(number: int, size: int) -> nn.Embedding:
+    """Build an embedding whose unknown category, of which the training rows may have none, begins with zeros."""
+    made = nn.Embedding(number, size)
+    nn.init.zeros_(made.weight.data[0])
+    return made
 
 
 def embedding_size(num_categories: int) -> int:

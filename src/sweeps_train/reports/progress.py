@@ -54,4 +54,4 @@ def count_steps(config: Train, num_samples: int, global_batch_size: int) -> int:
     if config.max_steps is not None:
         return config.max_steps
     assert config.epochs is not None
-    return math.ceil(config.epochs * num_samples / global_batch_size)
+    return math.ceil(round(config.epochs * num_samples / global_batch_size, 6))  # 1.1 * 50,000 is a little above 55,000

@@ -21,7 +21,7 @@ from sweeps_train.data.sample_order import Batch
 from sweeps_train.devices.device_operations import is_accelerator
 from sweeps_train.steps.precision import Precision
 from sweeps_train.strategies.all_reduce import average_in_chunks
-from sweeps_train.strategies.strategy import Capabilities, Strategy
+from sweeps_train.strategies.strategy import Capabilities, Strategy, trained_parameters
 from sweeps_train.workers.distributed import Workers
 
 
@@ -37,6 +37,8 @@ class DistributedDataParallelStrategy(Strategy):
         """Whether in an earlier step the loss of some worker did not use all trained parameters."""
         self._has_exchanged_buffers = False
         """Whether this worker has received the buffers of the current step."""
+        self._reached: set[torch.Tensor] = set()
+        """Parameters that the last backward pass of a step has reached, of a model that may leave some out."""
 
     def _wrap(self, model: nn.Module) -> nn.Module:
         # All workers have read the frozen weights from the same files. Left alone, they stay mapped pages that the
@@ -54,6 +56,9 @@ class DistributedDataParallelStrategy(Strategy):
         )
         sync_only_on_request(wrapped)
         compress(wrapped, self._config)
+        if not self.task.repeats_its_passes:
+            for each in trained_parameters(model).values():
+                each.register_post_accumulate_grad_hook(self._reached.add)  # type: ignore[no-untyped-call]
         return wrapped
 
     def backward(
@@ -74,6 +79,7 @@ class DistributedDataParallelStrategy(Strategy):
         return (defer_grad_sync or self._has_unused) and self._config.compression == "none"
 
     def _before_last_backward(self, *, defer_grad_sync: bool) -> None:
+        self._reached.clear()
         if not self._averages_itself(defer_grad_sync=defer_grad_sync):
             self.grad_sync_started = True
             prepare_gradient_sync(self.model)
@@ -88,6 +94,7 @@ class DistributedDataParallelStrategy(Strategy):
                     f"parameters, but it does not use {', '.join(unused)}; set requires_grad=False there, or use "
                     "strategy.compression=none"
                 )
+            self._complete_gradient_sync()
             return
         self.grad_sync_started = True  # from here on others wait for this worker in collectives
         # Sent along with the gradients: whether this worker uses a parameter. One exchange is enough.
@@ -101,6 +108,18 @@ class DistributedDataParallelStrategy(Strategy):
         for name in unused:
             if not users[name]:  # no worker has a gradient; one of zero would apply weight decay
                 trained[name].grad = None
+
+    def _complete_gradient_sync(self) -> None:
+        """Send zeros for parameters that the last backward pass has left out, for the first time or in the last of
+        several micro batches: other workers wait for this one's part of all gradients."""
+        may_leave_out = not self.task.repeats_its_passes
+        left_out = [
+            each
+            for each in self.parameters.values()
+            if each.grad is None or (may_leave_out and each not in self._reached)
+        ]
+        if left_out:
+            torch.autograd.backward(left_out, [torch.zeros_like(each) for each in left_out])
 
 
 def compress(model: DistributedDataParallel, config: DDP) -> None:

@@ -21,7 +21,7 @@ from sweeps_train.devices.device_operations import pins_memory
 from sweeps_train.steps.precision import Precision
 from sweeps_train.steps.trained_types import hold_in_float32
 from sweeps_train.strategies.dtensor import ShardedStrategy
-from sweeps_train.strategies.layers import repeated_layers
+from sweeps_train.strategies.layers import BATCH_NORMS, repeated_layers
 from sweeps_train.strategies.mesh import mesh
 from sweeps_train.strategies.strategy import Capabilities
 from sweeps_train.workers.distributed import Workers
@@ -90,7 +90,8 @@ def wrap_fsdp(
     pinned = pins_memory(torch.device(mesh.device_type))
     offload = CPUOffloadPolicy(pin_memory=pinned) if config.cpu_offload else OffloadPolicy()
     names = {module: name for name, module in model.named_modules()}
-    for module in [*repeated_layers(model), model]:
+    norms = [module for module in names if isinstance(module, BATCH_NORMS) and precision.type is not None]
+    for module in dict.fromkeys([*norms, *repeated_layers(model), model]):
         hold_in_float32(module, in_float32, names[module], torch.device(mesh.device_type))
         fully_shard(
             module,
@@ -98,7 +99,10 @@ def wrap_fsdp(
             # Embeddings and head, which belong to no layer, stay gathered: the loss applies the head, and the backward
             # pass begins with it.
             reshard_after_forward=config.reshard_after_forward and module is not model,
-            mp_policy=mixed,
+            mp_policy=MixedPrecisionPolicy() if module in norms else mixed,
             offload_policy=offload,
         )
+    if hasattr(model, "set_reduce_scatter_unused_params"):  # not in older versions of torch
+        # Otherwise a worker whose loss leaves out a parameter would send less than the others expect.
+        model.set_reduce_scatter_unused_params(True)
     return model

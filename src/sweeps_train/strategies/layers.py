@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
+import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from sweeps_train.compat.torch import uncompile
+
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+"""Layers that change their running means in the forward pass, and whose weights must have the type of these."""
 
 
 def bare_model(model: nn.Module) -> Any:
@@ -63,10 +69,25 @@ def _checkpoint(layer: nn.Module, *, early_stop: bool) -> None:
     """Apply activation checkpointing to a layer's ``forward`` rather than to its call, so that hooks (such as those of
     ``fully_shard``) run only once."""
     forward = layer.forward
+    norms = [each for each in layer.modules() if isinstance(each, BATCH_NORMS)]
+    options: dict[str, Any] = {"context_fn": lambda: (nullcontext(), _running_means_kept(norms))} if norms else {}
 
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
         if not layer.training:
             return forward(*args, **kwargs)
-        return checkpoint(forward, *args, use_reentrant=False, early_stop=early_stop, **kwargs)
+        return checkpoint(forward, *args, use_reentrant=False, early_stop=early_stop, **options, **kwargs)
 
     layer.forward = checkpointed
+
+
+@contextmanager
+def _running_means_kept(norms: Sequence[nn.Module]) -> Iterator[None]:
+    """Restore the running means of batch norms at the end: the samples of a layer change them only once."""
+    buffers = [each for norm in norms for each in norm.buffers()]
+    before = [each.clone() for each in buffers]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for each, value in zip(buffers, before, strict=True):
+                each.copy_(value)

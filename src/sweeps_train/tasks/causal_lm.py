@@ -83,11 +83,15 @@ class CausalLMTraining:
         self.frozen = [name for name, each in named if not each.requires_grad]
         tokenizer_key = (model.tokenizer or model.path, model.revision, model.trust_remote_code)
         tokenizer = cached("tokenizer", tokenizer_key, lambda: build_tokenizer(model))
-        _check_vocabulary(model, len(tokenizer), self.model)
-        positions = max_positions(self.model)
+        positions, rows = max_positions(self.model), _num_embeddings(self.model)
         self.train_samples, self.eval_samples = cached(
-            "text", (data, tokenizer_key, positions), lambda: build_text_samples(data, tokenizer, positions)
+            "text", (data, tokenizer_key, positions, rows), lambda: build_text_samples(data, tokenizer, positions, rows)
         )
+        largest = max(self.train_samples.largest_token, self.eval_samples.largest_token)
+        if largest >= rows:
+            raise ValueError(
+                _without_embedding(model, data, str(tokenizer.convert_ids_to_tokens(largest)), largest, rows)
+            )
         self._is_causal = use_causal_attention(self.model)
         self._separates_documents = self._is_causal and sees_whole_sequences(self.model)
         if data.isolate_documents:
@@ -215,19 +219,21 @@ def _check_isolation(config: CausalLM, model: nn.Module, logits: Callable[[nn.Mo
         )
 
 
-def _check_vocabulary(config: CausalLM, tokens: int, model: Any) -> None:
-    """Raise ``ValueError`` if the tokenizer has more tokens than the model has embeddings: on a GPU, a token without
-    one aborts the process without an explanation."""
-    rows = model.get_input_embeddings().num_embeddings
-    if tokens <= rows:
-        return
-    if config.tokenizer is not None:
-        raise ValueError(
-            f"model.tokenizer={config.tokenizer} has {tokens} tokens, and model.path={config.path} has embeddings for "
-            f"{rows}; use the model's own tokenizer (model.tokenizer=null)"
-        )
-    raise ValueError(
-        f"model.path={config.path}: its own tokenizer has {tokens} tokens, and the model has embeddings for {rows}, as "
-        "after tokens were added; set model.tokenizer to one without them, or save the model again after "
-        "`model.resize_token_embeddings(len(tokenizer))`"
+def _num_embeddings(model: Any) -> int:
+    """Return the number of tokens that a model has embeddings for."""
+    return int(model.get_input_embeddings().num_embeddings)
+
+
+def _without_embedding(model: CausalLM, data: TextData, text: str, token: int, rows: int) -> str:
+    """Describe a token of the data for which the model has no embedding. On a GPU, it would abort the process without
+    an explanation."""
+    fix = (
+        "use the model's own tokenizer (model.tokenizer=null)"
+        if model.tokenizer is not None
+        else "remove it from the text, or save the model again after `model.resize_token_embeddings(len(tokenizer))`"
+    )
+    source = f"data.path={data.path}" if data.eval_path is None else f"data.path={data.path}, {data.eval_path}"
+    return (
+        f"{source}: some text has the token {text!r} ({token}), and model.path={model.path} has embeddings for {rows} "
+        f"tokens; {fix}"
     )
