@@ -182,8 +182,8 @@ class Checkpoint:
     background: Flag | Literal["auto"] = "auto"
     """Copy the state into shared memory and write it to the storage while the training continues; false: all workers
     wait until it is written. It needs memory and ``/dev/shm`` of a checkpoint's size on the first worker's machine;
-    without them, checkpoints are written while workers wait. auto: true, unless at most 1 MiB of weights are trained
-    and the storage writes them within 0.1 seconds."""
+    without them, checkpoints are written while workers wait. auto: true, but while at most 1 MiB of weights are
+    trained, only after writing checkpoints has taken 0.3 seconds in total."""
 
     @property
     def follows_times(self) -> bool:
