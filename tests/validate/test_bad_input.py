@@ -282,6 +282,8 @@ def test_a_name_may_have_letters_of_any_language() -> None:
             ["no option --nme", "did you mean --name, --resume?", "sweeps run [OPTIONS]"],
         ),
         (["run", "--dry"], ["did you mean --dry-run?", "Try: python -m sweeps run --help"]),
+        (["run", "conf=digits", "--train.lr=0.1"], ["no option --train.lr", "write train.lr=VALUE"]),
+        (["extend", "first", "--search.num_trials", "9"], ["write search.num_trials=VALUE"]),
         (["show"], ["SWEEP", "Try: python -m sweeps show --help"]),
         (["token", "create", "--usr=x"], ["did you mean --user?", "Try: python -m sweeps token create --help"]),
         (["lst"], ["did you mean list", "Try: python -m sweeps --help"]),
@@ -304,6 +306,24 @@ def test_a_wrong_option_or_folder_is_answered_with_the_verbs_own_usage(
     err = refused(capsys, *arguments)
     for word in words:
         assert word in err
+
+
+@pytest.mark.parametrize(
+    ("folder", "conf", "option"),
+    [(".", "mine", "my_conf"), (".", "my_conf/mine", "my_conf"), ("my_conf", "mine", "."), ("my_conf", "quick", None)],
+)
+def test_a_conf_in_a_folder_below_is_named_with_the_option_that_finds_it(
+    folder: str, conf: str, option: str | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("my_conf/train").mkdir(parents=True)
+    for file in ("mine", "train/quick"):  # the second one is an option of a group
+        Path(f"my_conf/{file}.yaml").write_text("defaults: [digits, _self_]\n")
+    monkeypatch.chdir(folder)
+    err = refused(capsys, "run", f"conf={conf}", "--dry-run")
+    assert f"conf={conf}: there is no such conf" in err
+    assert ("--config-dir" in err) == (option is not None)
+    if option is not None:
+        assert err.endswith(f"write conf=mine --config-dir {option}\n")
 
 
 def test_a_group_of_verbs_alone_shows_its_help_once(capsys: pytest.CaptureFixture[str]) -> None:
