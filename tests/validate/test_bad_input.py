@@ -157,6 +157,7 @@ def test_an_option_of_a_group_that_a_config_does_not_choose_from_can_be_added(
         ("space.train.lr={type: float, min: 1, max: 2}", ["did you mean space.train.lr.low?"]),
         ("train.lr=[1, 2]", ["train.lr=choice(1, 2)"]),
         ("train.lr=range(1e-5, 1e-2)", ["only the value", "interval(1e-05, 0.01)"]),
+        ("train.lr=interval(1e-3)", ["argument: 'end'); the forms are interval(LOW, HIGH)"]),
         ("lr=3", ["did you mean train.lr?"]),
         ("num_trials=3", ["did you mean search.num_trials?"]),
         ("train.lr=foo(1)", ["train.lr=foo(1)", "quote a text with such characters"]),
