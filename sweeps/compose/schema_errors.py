@@ -159,7 +159,7 @@ def describe(schema: type, detail: Mapping[str, Any], container: Any) -> str:
             prefix = f"{key}: " if key else ""
             return f"{prefix}{detail['ctx']['error']}"
         case "dataclass_type" | "model_attributes_type":
-            return _not_a_mapping(key, value)
+            return _not_a_mapping(key, value, _kinds(schema, detail["loc"]))
     message = (
         ITEMS.sub(r"must \1", detail["msg"]).replace("Input should be", "must be").replace("String should", "must")
     )
@@ -197,10 +197,13 @@ def _as_text(detail: Mapping[str, Any], key: str) -> str:
     return f"; for the text write {shlex.quote(f'{key}={text}')}, or {key.rpartition('.')[2]}: {text} in YAML"
 
 
-def _not_a_mapping(key: str, value: Any) -> str:
-    """Describe a plain value that was given instead of a section, such as a distribution in the notation of another
-    tool."""
+def _not_a_mapping(key: str, value: Any, kinds: Sequence[str]) -> str:
+    """Describe a plain value that was given instead of a section, such as its kind, or a distribution in the notation
+    of another tool."""
     hint = hint_for_override(f"{key}={value}") if isinstance(value, str) else None
+    if value in kinds:
+        option = f", or {key}={value} on the command line".replace(".", "/")
+        hint = f"write {{kind: {value}}}{'' if any(map(str.isdigit, key.split('.'))) else option}"
     return f"{key}={_short(value)}: must have keys of its own, as in {{key: value}}{f'; {hint}' if hint else ''}"
 
 
@@ -288,6 +291,15 @@ def _fields(schema: type, location: Sequence[str]) -> list[str]:
         annotation = _step(annotation, part)
     fields = [getattr(member, "__pydantic_fields__", {}) for member in members(annotation)]
     return [field.alias or name for of_member in fields for name, field in of_member.items()]
+
+
+def _kinds(schema: type, location: Sequence[str]) -> list[str]:
+    """Return the kinds of the section at one of pydantic's locations; empty if it has none."""
+    annotation: Any = schema
+    for part in location:
+        annotation = _step(annotation, str(part))
+    fields = [getattr(member, "__pydantic_fields__", {}) for member in members(annotation)]
+    return [kind for each in fields if "kind" in each for kind in typing.get_args(each["kind"].annotation)]
 
 
 def _step(annotation: Any, part: str) -> Any:
