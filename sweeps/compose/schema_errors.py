@@ -152,7 +152,9 @@ def describe(schema: type, detail: Mapping[str, Any], container: Any) -> str:
             hint = _of_other_kinds(schema, path, parent) or _nearest_key(path, _fields(schema, parent))
             return f"{key}={_short(value)}: there is no such key{hint}"
         case "missing" | "missing_keyword_only_argument":
-            return f"{key}: is required and has no default; give it a value"
+            is_group = schema is SweepConfig and bool(_fields(schema, path))
+            fix = f"choose an option, as `{key}: OPTION` in the config's defaults" if is_group else "give it a value"
+            return f"{key}: is required and has no default; {fix}"
         case "union_tag_invalid" | "union_tag_not_found":
             return _wrong_tag(path, detail["ctx"])
         case "value_error":
@@ -204,7 +206,8 @@ def _not_a_mapping(key: str, value: Any, kinds: Sequence[str]) -> str:
     if value in kinds:
         option = f", or {key}={value} on the command line".replace(".", "/")
         hint = f"write {{kind: {value}}}{'' if any(map(str.isdigit, key.split('.'))) else option}"
-    return f"{key}={_short(value)}: must have keys of its own, as in {{key: value}}{f'; {hint}' if hint else ''}"
+    example = "{type: float, low: 0, high: 1}" if key.startswith("space.") else "{key: value}"
+    return f"{key}={_short(value)}: must have keys of its own, as in {example}{f'; {hint}' if hint else ''}"
 
 
 def _nearest_key(path: Sequence[str], known: Sequence[str]) -> str:
@@ -221,7 +224,8 @@ def _nearest_key(path: Sequence[str], known: Sequence[str]) -> str:
     close = [other] if other is not None and other in known else closest_names(name, known)
     if not close and not owner:  # only `lr` of `train.lr` was typed
         within = [f"{section}.{name}" for section in known if name in _fields(SweepConfig, [section])]
-        return f"; did you mean {', '.join(within)}?" if within else did_you_mean(name, known)
+        own = f"; a value of your own belongs below vars, as in vars.{name}" if "vars" in known else ""
+        return f"; did you mean {', '.join(within)}?" if within else did_you_mean(name, known, listed=0) or own
     if not close:
         return did_you_mean(name, [".".join([*owner, each]) for each in known])
     return f"; did you mean {', '.join('.'.join([*owner, each]) for each in close)}?"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -68,7 +69,7 @@ class Submission:
         try:
             fit(self.config, self.scalings, [{"CPU": cpus, **({"GPU": gpus} if gpus else {}), **kinds}] * nodes)
         except DoesNotFit as error:
-            reason = str(error).partition(", or raise cluster.num_cpus")[0]
+            reason = re.split(", or (?:raise cluster.num_cpus|join a cluster that has GPUs)", str(error))[0]
             raise DoesNotFit(f"{reason}, or ask for more in {asked}") from None
 
 

@@ -59,6 +59,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 2
         (WITH_DIGITS.encode() + b"search: {num_trials: 99999999999999999999}\n", ["search.num_trials"]),
         (WITH_DIGITS.encode() + b"train: [1, 2]\n", ["conf=mine: train=[1, 2]: must have keys of its own"]),
         (WITH_DIGITS.encode() + b"space: [train.lr]\n", ["conf=mine: space=['train.lr']: must have keys of its own"]),
+        (WITH_DIGITS.encode() + b"space: {train.lr: [0.1, 0.2]}\n", ["as in {type: float, low: 0, high: 1}"]),
         (WITH_DIGITS.encode() + b"checkpoint: {keep: {a: 1}}\n", ["checkpoint.keep={'a': 1}: must be a list"]),
         (
             WITH_DIGITS.encode() + b"data: {loader: {path: x}}\n",

@@ -114,7 +114,9 @@ class Train:
     vary."""
 
     def __post_init__(self) -> None:
-        if (self.max_steps is None) == (self.epochs is None):
+        if self.max_steps is None and self.epochs is None:
+            raise ValueError("give max_steps, as in max_steps: 200, or epochs")
+        if self.max_steps is not None and self.epochs is not None:
             raise ValueError(
                 f"give exactly one of max_steps and epochs (max_steps={self.max_steps}, epochs={self.epochs}); "
                 "set the other to null"
