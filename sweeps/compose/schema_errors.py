@@ -166,7 +166,8 @@ def describe(schema: type, detail: Mapping[str, Any], container: Any) -> str:
         ITEMS.sub(r"must \1", detail["msg"]).replace("Input should be", "must be").replace("String should", "must")
     )
     words = str(detail.get("ctx", {}).get("expected", "")) if detail["type"] == "literal_error" else ""
-    return f"{key}={_short(value)}: {message}{_meant(value, words)}{_searched(key, value)}{_as_text(detail, key)}"
+    hints = f"{_meant(value, words)}{_searched(key, value)}{_as_list(detail, key)}{_as_text(detail, key)}"
+    return f"{key}={_short(value)}: {message}{hints}"
 
 
 def _wrong_tag(path: Sequence[str], context: Mapping[str, Any]) -> str:
@@ -186,6 +187,14 @@ def _searched(key: str, value: Any) -> str:
         return ""
     choices = ", ".join(map(value_text, value[:5]))
     return f"; to search these, write '{key}=choice({choices}{', ...' if value[5:] else ''})'"
+
+
+def _as_list(detail: Mapping[str, Any], key: str) -> str:
+    """Suggest a list of the one value that was given."""
+    value = detail["input"]
+    if detail["type"] != "list_type" or not isinstance(value, str | int | float):
+        return ""
+    return f"; write {shlex.quote(f'{key}=[{value_text(value)}]')}"
 
 
 def _as_text(detail: Mapping[str, Any], key: str) -> str:
