@@ -200,7 +200,13 @@ def test_what_git_ignores_does_not_travel(here: Path) -> None:
     [
         (["conf=digits"], ["cluster.kuberay", "cluster=kuberay"]),
         (["conf=digits", "cluster=kuberay"], ["cluster.kuberay.image"]),
-        (["conf=digits", "cluster=kuberay", IMAGE], ["tracking.uri=sqlite:///mlflow.db", "output_dir=outputs"]),
+        (
+            ["conf=digits", "cluster=kuberay", IMAGE],
+            [
+                "MLflow server, or a file below a path of cluster.kuberay.volumes",
+                "absolute path of a folder below a path",
+            ],
+        ),
         ([*BASE, "output_dir=/elsewhere"], ["output_dir=/elsewhere", "/shared"]),
         ([*BASE, "cluster.kuberay.volumes=[]"], ["output_dir=/shared/outputs", "cluster.kuberay.volumes"]),
         ([*BASE, "scaling.num_workers=8"], ["scaling.num_workers=8", "cluster.kuberay.workers"]),
