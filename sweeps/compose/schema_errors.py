@@ -215,8 +215,12 @@ def _not_a_mapping(key: str, value: Any, kinds: Sequence[str]) -> str:
     if value in kinds:
         option = f", or {key}={value} on the command line".replace(".", "/")
         hint = f"write {{kind: {value}}}{'' if any(map(str.isdigit, key.split('.'))) else option}"
-    example = "{type: float, low: 0, high: 1}" if key.startswith("space.") else "{key: value}"
-    return f"{key}={_short(value)}: must have keys of its own, as in {example}{f'; {hint}' if hint else ''}"
+    return f"{key}={_short(value)}: must have keys of its own, as in {section_like(key)}{f'; {hint}' if hint else ''}"
+
+
+def section_like(key: str) -> str:
+    """Return an example of a section at a key, for messages."""
+    return "{type: float, low: 0, high: 1}" if key.startswith("space.") else "{key: value}"
 
 
 def _nearest_key(path: Sequence[str], known: Sequence[str]) -> str:
