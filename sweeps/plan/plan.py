@@ -309,9 +309,9 @@ def make_plan(
         known = ", ".join(search_path.confs())
         raise UnknownName(f"say which sweep to run, once: conf=NAME, one of {known}")
     conf = confs[0]
-    if approve is None and conf not in search_path.confs() and (file := search_path.unlisted(conf)) is not None:
+    if approve is None and conf not in search_path.confs() and (found := search_path.unlisted(conf)) is not None:
         raise UnknownName(
-            f"conf={conf}: there is no such conf; for {file} write conf={file.stem} --config-dir {file.parent}"
+            f"conf={conf}: there is no such conf; for {found} write conf={found.stem} --config-dir {found.parent}"
         )
     overrides = [token for token in tokens if not token.startswith("conf=")]
     composition = compose_sweep(conf, overrides, search_path)
