@@ -3,8 +3,8 @@
 Run:
     python docs/architecture_figure.py
 
-An arrow points from a package to one that it imports; one that follows from others is left out. tests/test_figure.py
-fails when the committed figure differs from the sources.
+An arrow points from a package to one that it imports; one that follows from others is left out.
+tests/test_architecture.py fails when the committed figure differs from the sources.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def train(config):
 
 trainer = training = train
 
-def data():
+def data(**arguments):
     pass
 
 class Model:

@@ -26,8 +26,8 @@ WORKLOADS = {
         "train.log_every=1",
         "search.default_first=false",
     ),
-    # As it ships: TPE and ASHA over two models, three batch sizes and two optimizers.
-    "digits": ("conf=digits",),
+    # TPE and ASHA over two models, three batch sizes and two optimizers.
+    "digits": ("conf=digits", "search=optuna_asha"),
 }
 
 

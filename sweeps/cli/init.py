@@ -37,7 +37,7 @@ LISTED_KINDS = "; ".join(f"{kind.name}, {kind.title}" for kind in KINDS.values()
     type=click.Path(path_type=Path),
     help="Read the options of this script (argparse, dataclasses, Hydra), and propose a space for them.",
 )
-@click.option("--name", metavar="S", help="Name of the config; default: the folder's.")
+@click.option("--name", metavar="S", help="Name of the config; default: the folder's, or with --from the script's.")
 def init(folder: Path, kind: str | None, script: Path | None, name: str | None) -> None:
     """Begin a project of your own: a module, a config and a test, which run at once.
 

@@ -11,6 +11,7 @@ from hydra.errors import MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 
 from sweeps.compose.hydra_settings import is_of_hydra, refusal
+from sweeps.compose.schema_errors import section_like
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config import SweepConfig
 from sweeps.errors import ConfigError, UnknownName
@@ -83,7 +84,7 @@ def _of_other_form(composed: Any, given: Any, owner: str = "") -> Iterator[str]:
         if isinstance(before, dict) and isinstance(value, dict):
             yield from _of_other_form(before, value, f"{path}.")
         elif isinstance(before, dict) and isinstance(value, list):
-            yield f"{path}={value}: must have keys of its own, as in {{key: value}}"
+            yield f"{path}={value}: must have keys of its own, as in {section_like(path)}"
         elif isinstance(before, list) and isinstance(value, dict):
             yield f"{path}={value}: must be a list, as in [VALUE, VALUE]"
 

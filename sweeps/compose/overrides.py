@@ -101,6 +101,8 @@ def _fix(key: str, value: str, reason: str) -> str:
     if value.startswith("="):
         single = f"{key}={value.lstrip('= ')}"
         return f"; write one =: {shlex.quote(single)}"
+    if reason.startswith("TypeError while evaluating"):
+        return "; the forms are interval(LOW, HIGH), range(LOW, END, STEP), choice(A, B), tag(log, interval(LOW, HIGH))"
     functions = ""
     if reason.startswith("Unknown function"):
         functions = f"; the functions are {FUNCTIONS.replace('|', ', ')}"

@@ -166,19 +166,22 @@ def describe(schema: type, detail: Mapping[str, Any], container: Any) -> str:
             hint = _of_other_kinds(schema, path, parent) or _nearest_key(path, _fields(schema, parent))
             return f"{key}={_short(value)}: there is no such key{hint}"
         case "missing" | "missing_keyword_only_argument":
-            return f"{key}: is required and has no default; give it a value"
+            is_group = schema is SweepConfig and bool(_fields(schema, path))
+            fix = f"choose an option, as `{key}: OPTION` in the config's defaults" if is_group else "give it a value"
+            return f"{key}: is required and has no default; {fix}"
         case "union_tag_invalid" | "union_tag_not_found":
             return _wrong_tag(path, detail["ctx"])
         case "value_error":
             prefix = f"{key}: " if key else ""
             return f"{prefix}{detail['ctx']['error']}"
         case "dataclass_type" | "model_attributes_type":
-            return _not_a_mapping(key, value)
+            return _not_a_mapping(key, value, _kinds(schema, detail["loc"]))
     message = (
         ITEMS.sub(r"must \1", detail["msg"]).replace("Input should be", "must be").replace("String should", "must")
     )
     words = str(detail.get("ctx", {}).get("expected", "")) if detail["type"] == "literal_error" else ""
-    return f"{key}={_short(value)}: {message}{_meant(value, words)}{_searched(key, value)}{_as_text(detail, key)}"
+    hints = f"{_meant(value, words)}{_searched(key, value)}{_as_list(detail, key)}{_as_text(detail, key)}"
+    return f"{key}={_short(value)}: {message}{hints}"
 
 
 def _wrong_tag(path: Sequence[str], context: Mapping[str, Any]) -> str:
@@ -200,6 +203,14 @@ def _searched(key: str, value: Any) -> str:
     return f"; to search these, write '{key}=choice({choices}{', ...' if value[5:] else ''})'"
 
 
+def _as_list(detail: Mapping[str, Any], key: str) -> str:
+    """Suggest a list of the one value that was given."""
+    value = detail["input"]
+    if detail["type"] != "list_type" or not isinstance(value, str | int | float):
+        return ""
+    return f"; write {shlex.quote(f'{key}=[{value_text(value)}]')}"
+
+
 def _as_text(detail: Mapping[str, Any], key: str) -> str:
     """Explain how to write a text that looks like a number or a boolean, such as the name of a folder."""
     value = detail["input"]
@@ -211,11 +222,19 @@ def _as_text(detail: Mapping[str, Any], key: str) -> str:
     return f"; for the text write {shlex.quote(f'{key}={text}')}, or {key.rpartition('.')[2]}: {text} in YAML"
 
 
-def _not_a_mapping(key: str, value: Any) -> str:
-    """Describe a plain value that was given instead of a section, such as a distribution in the notation of another
-    tool."""
+def _not_a_mapping(key: str, value: Any, kinds: Sequence[str]) -> str:
+    """Describe a plain value that was given instead of a section, such as its kind, or a distribution in the notation
+    of another tool."""
     hint = hint_for_override(f"{key}={value}") if isinstance(value, str) else None
-    return f"{key}={_short(value)}: must have keys of its own, as in {{key: value}}{f'; {hint}' if hint else ''}"
+    if value in kinds:
+        option = f", or {key}={value} on the command line".replace(".", "/")
+        hint = f"write {{kind: {value}}}{'' if any(map(str.isdigit, key.split('.'))) else option}"
+    return f"{key}={_short(value)}: must have keys of its own, as in {section_like(key)}{f'; {hint}' if hint else ''}"
+
+
+def section_like(key: str) -> str:
+    """Return an example of a section at a key, for messages."""
+    return "{type: float, low: 0, high: 1}" if key.startswith("space.") else "{key: value}"
 
 
 def _nearest_key(path: Sequence[str], known: Sequence[str]) -> str:
@@ -232,7 +251,8 @@ def _nearest_key(path: Sequence[str], known: Sequence[str]) -> str:
     close = [other] if other is not None and other in known else closest_names(name, known)
     if not close and not owner:  # only `lr` of `train.lr` was typed
         within = [f"{section}.{name}" for section in known if name in _fields(SweepConfig, [section])]
-        return f"; did you mean {', '.join(within)}?" if within else did_you_mean(name, known)
+        own = f"; a value of your own belongs below vars, as in vars.{name}" if "vars" in known else ""
+        return f"; did you mean {', '.join(within)}?" if within else did_you_mean(name, known, listed=0) or own
     if not close:
         return did_you_mean(name, [".".join([*owner, each]) for each in known])
     return f"; did you mean {', '.join('.'.join([*owner, each]) for each in close)}?"
@@ -302,6 +322,15 @@ def _fields(schema: type, location: Sequence[str]) -> list[str]:
         annotation = _step(annotation, part)
     fields = [getattr(member, "__pydantic_fields__", {}) for member in members(annotation)]
     return [field.alias or name for of_member in fields for name, field in of_member.items()]
+
+
+def _kinds(schema: type, location: Sequence[str]) -> list[str]:
+    """Return the kinds of the section at one of pydantic's locations; empty if it has none."""
+    annotation: Any = schema
+    for part in location:
+        annotation = _step(annotation, str(part))
+    fields = [getattr(member, "__pydantic_fields__", {}) for member in members(annotation)]
+    return [kind for each in fields if "kind" in each for kind in typing.get_args(each["kind"].annotation)]
 
 
 def _step(annotation: Any, part: str) -> Any:

@@ -60,6 +60,13 @@ class ConfFolders:
         files = (folder / f"{name}.yaml" for folder in self.folders)
         return next((file for file in files if file.is_file()), None)
 
+    def unlisted(self, conf: str) -> Path | None:
+        """Return a file in the working folder or directly below it that ``conf=`` would accept if its folder were given
+        with ``--config-dir``; None if there is none."""
+        folders = (folder for folder in sorted(Path().glob("*/")) if not self.is_group(folder.name))
+        files = (folder / f"{conf}.yaml" for folder in (Path(), *folders))
+        return next((file for file in files if os.path.isfile(file)), None)  # noqa: PTH113 - of any length
+
     def header(self, name: str) -> str:
         """Return the first comment line of a config's file, which describes it; empty if it has none."""
         file = self.file(name) or Path(os.devnull)

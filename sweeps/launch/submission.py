@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -68,7 +69,7 @@ class Submission:
         try:
             fit(self.config, self.scalings, [{"CPU": cpus, **({"GPU": gpus} if gpus else {}), **kinds}] * nodes)
         except DoesNotFit as error:
-            reason = str(error).partition(", or raise cluster.num_cpus")[0]
+            reason = re.split(", or (?:raise cluster.num_cpus|join a cluster that has GPUs)", str(error))[0]
             raise DoesNotFit(f"{reason}, or ask for more in {asked}") from None
 
 
@@ -136,16 +137,18 @@ def check_reachable(config: SweepConfig, folders: Sequence[str] | None = None) -
     """
     store = sqlite_path(config.tracking.uri)
     paths: Mapping[str, tuple[str, Path | None, str]] = {
-        "tracking.uri": (config.tracking.uri, store, "the address of an MLflow server"),
+        "tracking.uri": (config.tracking.uri, store, "the address of an MLflow server, or a file"),
         "output_dir": (
             config.output_dir,
             None if "://" in config.output_dir else Path(config.output_dir),
-            "the absolute path of a folder that all nodes share",
+            "the absolute path of a folder",
         ),
     }
-    below = "" if folders is None else f", below {' or '.join(folders) or 'a path of cluster.kuberay.volumes'}"
+    where = "that all nodes share"
+    if folders is not None:
+        where = f"below {' or '.join(folders) or 'a path of cluster.kuberay.volumes'}"
     raise_mistakes(
-        f"{key}={value}: the cluster cannot reach this folder; give {fix}{below}"
+        f"{key}={value}: only this machine has it; give {fix} {where}"
         for key, (value, path, fix) in paths.items()
         if path is not None and not (path.is_absolute() and _is_within(path, folders))
     )

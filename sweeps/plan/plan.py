@@ -308,8 +308,13 @@ def make_plan(
     if len(confs) != 1:
         known = ", ".join(search_path.confs())
         raise UnknownName(f"say which sweep to run, once: conf=NAME, one of {known}")
+    conf = confs[0]
+    if approve is None and conf not in search_path.confs() and (found := search_path.unlisted(conf)) is not None:
+        raise UnknownName(
+            f"conf={conf}: there is no such conf; for {found} write conf={found.stem} --config-dir {found.parent}"
+        )
     overrides = [token for token in tokens if not token.startswith("conf=")]
-    composition = compose_sweep(confs[0], overrides, search_path)
+    composition = compose_sweep(conf, overrides, search_path)
     return new_plan(composition, name, command, tags, approve, where)
 
 

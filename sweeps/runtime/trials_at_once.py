@@ -324,9 +324,12 @@ def _fit_one(scaling: Scaling, nodes: Sequence[Resources], cpus_per_gpu: float) 
         needs = ", ".join(f"{amount:g} {name}" for name, amount in per_worker.items())
         key = "scaling.num_workers.min" if scaling.is_elastic else "scaling.num_workers"
         fix = f"lower {key} to {placed}" if placed else "lower scaling.resources_per_worker"
+        larger = "raise cluster.num_cpus or join a larger cluster"
+        if total.get("GPU") == 0:
+            fix, larger = "set scaling.use_gpu=false", "join a cluster that has GPUs"
         raise DoesNotFit(
             f"{key}={scaling.min_workers}: the cluster can place {placed} workers of {needs} "
-            f"(it has {has}); {fix}, or raise cluster.num_cpus or join a larger cluster with cluster.address"
+            f"(it has {has}); {fix}, or {larger} with cluster.address"
         )
     at_once = _concurrent(scaling, workers_by_node)
     return Fit(

@@ -128,6 +128,8 @@ def restore(config: Service, file: Path) -> Contents:
     Raises:
         SweepsError: Something already exists, or the backup cannot be read; nothing was changed.
     """
+    if not file.is_file():
+        raise UserError(f"{file}: there is no such file; give one that `python -m sweeps backup` has written")
     url, store, output_dir = make_url(config.database), sqlite_path(config.tracking_uri), config.folder
     places = {SQLITE: Path(str(url.database)), OUTPUTS: output_dir}
     if store is not None:

@@ -18,6 +18,7 @@ from sweeps.plan.plan import Plan
 from sweeps.plan.searcher_options import searcher_options
 from sweeps.plan.stage import study_file
 from sweeps.search.schedulers.decisions import PAUSES, STOPS, STOPS_IF_LONGER, DecisionLog
+from sweeps.texts.wording import counted
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Replay:
     def describe(self) -> str:
         """Return the result in one line."""
         same = f"{len(self.differences)} are different" if self.differences else "all are the same"
-        given = f"; {self.given} other points were given, and not sampled" if self.given else ""
+        given = f"; {counted(self.given, 'point')} given, and not sampled" if self.given else ""
         unknown = f"; {self.unknown} decisions are of a kind that is not repeated" if self.unknown else ""
         return f"{self.suggestions} suggestions and {self.decisions} decisions repeated: {same}{given}{unknown}"
 

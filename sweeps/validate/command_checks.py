@@ -225,6 +225,10 @@ def _filled_in(task: CommandTask, lookup: Callable[[str], Any], *, is_local: boo
             yield f"task.command: there is no program {program}; give the path of one, or a name on PATH"
     elif shutil.which(program) is None and shutil.which(program, path=str(Path(sys.executable).parent)) is None:
         yield f"task.command: the program {program!r} is not found on PATH; install it, or give its path"
+    script = next(iter(words(task)[1:]), "")
+    is_script = Path(program).name.startswith("python") and script.endswith(".py") and "{" not in script
+    if is_script and not depends_on_trial and not (folder / Path(script).expanduser()).is_file():
+        yield f"task.command: there is no file {script}; give a script that exists"
 
 
 def _file_mistakes(key: str, file: Any, lookup: Callable[[str], Any]) -> Iterator[str]:

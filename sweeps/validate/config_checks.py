@@ -186,8 +186,9 @@ def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes, is
             context = space.context(path, lookup)
             reached = context is not None and space.active(path, {**context, **dict(key)}, lookup)
             if reached and find(values, path) is MISSING and not _takes_any_name(composition, key, values, path):
-                within = "".join(f" when {group} is {option}" for group, option in key)
-                hint = _condition_hint(path, variants) or did_you_mean(path, leaves(values, without=SWEEP_SECTIONS))
+                condition = _condition_hint(path, variants)
+                within = "".join(f" when {group} is {option}" for group, option in key) if condition else ""
+                hint = condition or did_you_mean(path, leaves(values, without=SWEEP_SECTIONS))
                 mistakes.add(f"space.{path}: the config has no such value{within}{hint}")
                 break
 

@@ -60,8 +60,9 @@ def _mistakes(key: str, path: str, data: TextData) -> list[str]:
     if columns is None:
         return [f"{key}={path}: {filled[0].location} has no documents; give files with documents"]
     return [
-        f"data.{option}={name}: {filled[0].location} has no such column{did_you_mean(name, columns)}; it has {columns}"
+        f"data.{option}={name}: {filled[0].location} has no such column{hint}; it has {columns}"
         for option, name in _wanted(data).items()
+        for hint in [did_you_mean(name, columns, listed=0)]
         if name not in columns
     ]
 
@@ -114,7 +115,7 @@ def _mistakes_of_columns(data: TableData, key: str, path: str) -> Iterator[str]:
     names = read_columns(data, key, path)
     for line in check_columns(data, names, path):
         name = line.partition("=")[2].partition(":")[0]
-        yield f"{line}{did_you_mean(name, names)}; it has {', '.join(names)}"
+        yield f"{line}{did_you_mean(name, names, listed=0)}; it has {', '.join(names)}"
     if not feature_names(data, names):
         yield f"{key}={path}: has no column to predict data.target={data.target} from; it has {', '.join(names)}"
 

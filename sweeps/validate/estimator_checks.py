@@ -36,27 +36,21 @@ def check_installed(task: EstimatorTask) -> None:
 
 
 def known_goal(task: EstimatorTask) -> Goal | None:
-    """Return whether an estimator predicts classes or numbers; None if only running user code could tell.
-
-    Raises:
-        ConfigError: The estimator predicts neither.
-    """
+    """Return whether an estimator predicts classes or numbers; None if only running user code could tell, or if its
+    class has a mistake, which ``estimator_mistakes`` reports."""
     if task.goal != "auto":
         return task.goal
     if task.target.partition(".")[0] not in LIBRARIES:
         return None
     try:
         return goal_of(task, estimator_class(task))
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    except ValueError:
+        return None
 
 
 def known_metrics(task: EstimatorTask) -> list[str]:
     """Return the metrics that an estimator reports; empty if they are unknown."""
-    try:
-        goal = known_goal(task)
-    except ConfigError:
-        return []  # the check of its class reports it
+    goal = known_goal(task)
     return [] if goal is None else [name for name in METRICS[goal] if name.startswith("eval/")]
 
 

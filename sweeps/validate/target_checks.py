@@ -67,8 +67,9 @@ def check_targets(config: SweepConfig) -> None:
 def check_target(key: str, target: str) -> None:
     """Check ``package.module.name`` without importing the module, which may take seconds (torch)."""
     module_name, _, name = target.rpartition(".")
-    if not module_name:
-        raise ConfigError(f"{key}={target}: must be an import path such as package.module.name")
+    if not module_name or ":" in target:
+        example = target.replace(":", ".") if ":" in target else "package.module.name"
+        raise ConfigError(f"{key}={target}: must be an import path such as {example}")
     spec = find_module(module_name)
     if spec is None:
         raise ConfigError(

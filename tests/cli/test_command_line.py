@@ -48,6 +48,7 @@ Typed = Callable[..., tuple[int, str, str]]
             ["run", "conf=digits", "space=none", "model=custom", "model._target_=collections.OrderedDic"],
             ["collections", "OrderedDic"],
         ),
+        (["run", "conf=ray_train_function", "task._target_=mine:train"], ["mine:train", "such as mine.train"]),
         (["run", "conf=digits", "--config-dir=nowhere"], ["--config-dir=nowhere", "no such folder"]),
         (["conf", "modle"], ["modle", "model"]),
         (["schedule", "lst"], ["lst", "did you mean list"]),

@@ -427,7 +427,7 @@ def test_what_is_not_there_is_one_message_and_status_2(arguments: list[str], wor
 
 
 FLAT = """
-program: train.py
+program: fit.py
 method: random
 metric: {name: loss, goal: minimize}
 parameters:
@@ -460,7 +460,7 @@ def test_names_with_dots_of_weights_and_biases_stay_one_option(word: str, words:
     assert isinstance(task, CommandTask)
     values, unknown = config_values(task, {})
     assert unknown == []
-    assert sorted(command_line(task, values.__getitem__)) == sorted(["python", "train.py", *words])
+    assert sorted(command_line(task, values.__getitem__)) == sorted(["python", "fit.py", *words])
 
 
 def test_a_group_of_hydra_and_a_value_below_it_are_both_searched(tmp_path: Path) -> None:

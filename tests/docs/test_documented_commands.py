@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,7 @@ from sweeps.config.schedule import Schedule
 from sweeps.config.service import Service
 from sweeps.plan.plan import make_plan
 from sweeps.service.api.app import openapi_document
+from sweeps.service.schedules.definition import Definition
 
 BLOCKS = blocks()
 COMMANDS = list(
@@ -285,6 +287,15 @@ def test_documented_yaml_has_only_keys_that_exist(block: Block) -> None:
         group = Path(block.file).parts[-2] if block.file and len(Path(block.file).parts) > 2 else ""
         prefix = f"{group}." if group and group not in ("schedule", "service") else ""
         assert any(all(_knows(root, f"{prefix}{path}".split(".")) for path in paths(values)) for root in ROOTS), each
+
+
+SCHEDULES = [block for block in YAML if re.search("^cron:", block.text, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("block", SCHEDULES, ids=lambda block: f"{block.document}:{block.line}")
+def test_a_documented_schedule_has_a_sweep_that_can_run(block: Block, folder: Path) -> None:
+    sys.modules.pop("module", None)
+    Definition(Schedule(**yaml.safe_load(block.text))).check(time.time())
 
 
 PARTS = [

@@ -209,7 +209,13 @@ def test_a_file_whose_name_is_not_utf_8_is_named(here: Path, *, in_git: bool) ->
     [
         (["conf=digits"], ["cluster.kuberay", "cluster=kuberay"]),
         (["conf=digits", "cluster=kuberay"], ["cluster.kuberay.image"]),
-        (["conf=digits", "cluster=kuberay", IMAGE], ["tracking.uri=sqlite:///mlflow.db", "output_dir=outputs"]),
+        (
+            ["conf=digits", "cluster=kuberay", IMAGE],
+            [
+                "MLflow server, or a file below a path of cluster.kuberay.volumes",
+                "absolute path of a folder below a path",
+            ],
+        ),
         ([*BASE, "output_dir=/elsewhere"], ["output_dir=/elsewhere", "/shared"]),
         ([*BASE, "cluster.kuberay.volumes=[]"], ["output_dir=/shared/outputs", "cluster.kuberay.volumes"]),
         ([*BASE, "scaling.num_workers=8"], ["scaling.num_workers=8", "cluster.kuberay.workers"]),

@@ -159,6 +159,8 @@ def test_mistakes_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         return str(error)
 
     assert "there is no such file; run this where the service runs" in refusal("backup", "x.tar.gz")
+    assert "x.tar.gz: there is no such file; give one that" in refusal("restore", "x.tar.gz")
+    assert run_command(["restore", "x.tar.gz"])[0] == 2
     with tarfile.open("bad.tar.gz", "w:gz") as archive:
         archive.addfile(tarfile.TarInfo("anything"), io.BytesIO())
     assert "is not a backup of a service" in refusal("restore", "bad.tar.gz")

@@ -59,6 +59,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 2
         (WITH_DIGITS.encode() + b"search: {num_trials: 99999999999999999999}\n", ["search.num_trials"]),
         (WITH_DIGITS.encode() + b"train: [1, 2]\n", ["conf=mine: train=[1, 2]: must have keys of its own"]),
         (WITH_DIGITS.encode() + b"space: [train.lr]\n", ["conf=mine: space=['train.lr']: must have keys of its own"]),
+        (WITH_DIGITS.encode() + b"space: {train.lr: [0.1, 0.2]}\n", ["as in {type: float, low: 0, high: 1}"]),
         (WITH_DIGITS.encode() + b"checkpoint: {keep: {a: 1}}\n", ["checkpoint.keep={'a': 1}: must be a list"]),
         (
             WITH_DIGITS.encode() + b"data: {loader: {path: x}}\n",
@@ -157,6 +158,7 @@ def test_an_option_of_a_group_that_a_config_does_not_choose_from_can_be_added(
         ("space.train.lr={type: float, min: 1, max: 2}", ["did you mean space.train.lr.low?"]),
         ("train.lr=[1, 2]", ["train.lr=choice(1, 2)"]),
         ("train.lr=range(1e-5, 1e-2)", ["only the value", "interval(1e-05, 0.01)"]),
+        ("train.lr=interval(1e-3)", ["argument: 'end'); the forms are interval(LOW, HIGH)"]),
         ("lr=3", ["did you mean train.lr?"]),
         ("num_trials=3", ["did you mean search.num_trials?"]),
         ("train.lr=foo(1)", ["train.lr=foo(1)", "quote a text with such characters"]),
@@ -282,6 +284,8 @@ def test_a_name_may_have_letters_of_any_language() -> None:
             ["no option --nme", "did you mean --name, --resume?", "sweeps run [OPTIONS]"],
         ),
         (["run", "--dry"], ["did you mean --dry-run?", "Try: python -m sweeps run --help"]),
+        (["run", "conf=digits", "--train.lr=0.1"], ["no option --train.lr", "write train.lr=VALUE"]),
+        (["extend", "first", "--search.num_trials", "9"], ["write search.num_trials=VALUE"]),
         (["show"], ["SWEEP", "Try: python -m sweeps show --help"]),
         (["token", "create", "--usr=x"], ["did you mean --user?", "Try: python -m sweeps token create --help"]),
         (["lst"], ["did you mean list", "Try: python -m sweeps --help"]),
@@ -304,6 +308,24 @@ def test_a_wrong_option_or_folder_is_answered_with_the_verbs_own_usage(
     err = refused(capsys, *arguments)
     for word in words:
         assert word in err
+
+
+@pytest.mark.parametrize(
+    ("folder", "conf", "option"),
+    [(".", "mine", "my_conf"), (".", "my_conf/mine", "my_conf"), ("my_conf", "mine", "."), ("my_conf", "quick", None)],
+)
+def test_a_conf_in_a_folder_below_is_named_with_the_option_that_finds_it(
+    folder: str, conf: str, option: str | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("my_conf/train").mkdir(parents=True)
+    for file in ("mine", "train/quick"):  # the second one is an option of a group
+        Path(f"my_conf/{file}.yaml").write_text("defaults: [digits, _self_]\n")
+    monkeypatch.chdir(folder)
+    err = refused(capsys, "run", f"conf={conf}", "--dry-run")
+    assert f"conf={conf}: there is no such conf" in err
+    assert ("--config-dir" in err) == (option is not None)
+    if option is not None:
+        assert err.endswith(f"write conf=mine --config-dir {option}\n")
 
 
 def test_a_group_of_verbs_alone_shows_its_help_once(capsys: pytest.CaptureFixture[str]) -> None:

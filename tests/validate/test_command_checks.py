@@ -49,6 +49,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"command": ""}, "task.command: '' contains no program"),
     ({"command": "no-such-program {lr}"}, "the program 'no-such-program' is not found on PATH; install it"),
     ({"command": "./train.sh {lr}"}, "task.command: there is no program ./train.sh"),
+    ({"command": "python trian.py {lr}"}, "task.command: there is no file trian.py; give a script that exists"),
     ({"command": "true {lrr}"}, "task.command: the config has no value for {lrr}; did you mean {lr}"),
     ({"command": "true {lr} {train.lr}"}, "task.command: the config has no value for {train.lr}"),
     ({"command": "true {lr} {trial.nummer}"}, "did you mean {trial.number}"),
@@ -115,6 +116,8 @@ def test_a_mistake_is_named_with_its_key_and_the_fix(task: dict[str, Any], words
         {"command": "true {lr} {rank} {local_rank} {node_rank} {master_port}", "processes": "per_worker"},
         {"working_folder": "{trial.folder}", "read": [{"kind": "csv", "path": "{trial.folder}/log.csv"}]},
         {"rename": {"eval_loss": "loss"}, "metrics": ["loss"]},
+        {"command": "python {trial.folder}/train.py {lr}"},
+        {"command": "python train.py {lr}", "working_folder": "{trial.folder}/cloned"},
     ],
 )  # fmt: skip
 def test_what_works_passes(task: dict[str, Any]) -> None:

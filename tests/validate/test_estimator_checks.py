@@ -71,6 +71,12 @@ def test_a_mistake_names_key_value_and_fix(tokens: list[str], message: str) -> N
         plan(*tokens)
 
 
+def test_a_misspelt_class_is_one_mistake() -> None:
+    with pytest.raises(ConfigError) as error:
+        plan("task._target_=sklearn.ensemble.RandomForest", *OTHER)
+    assert len(str(error.value).splitlines()) == 1
+
+
 def test_a_library_that_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
 

@@ -114,7 +114,9 @@ class Train:
     vary."""
 
     def __post_init__(self) -> None:
-        if (self.max_steps is None) == (self.epochs is None):
+        if self.max_steps is None and self.epochs is None:
+            raise ValueError("give max_steps, as in max_steps: 200, or epochs")
+        if self.max_steps is not None and self.epochs is not None:
             raise ValueError(
                 f"give exactly one of max_steps and epochs (max_steps={self.max_steps}, epochs={self.epochs}); "
                 "set the other to null"
@@ -182,8 +184,8 @@ class Checkpoint:
     background: Flag | Literal["auto"] = "auto"
     """Copy the state into shared memory and write it to the storage while the training continues; false: all workers
     wait until it is written. It needs memory and ``/dev/shm`` of a checkpoint's size on the first worker's machine;
-    without them, checkpoints are written while workers wait. auto: true, unless at most 1 MiB of weights are trained
-    and the storage writes them within 0.1 seconds."""
+    without them, checkpoints are written while workers wait. auto: true, but while at most 1 MiB of weights are
+    trained, only after writing checkpoints has taken 0.3 seconds in total."""
 
     @property
     def follows_times(self) -> bool:
