@@ -94,7 +94,11 @@ class Capacity:
 
     @property
     def _at_once(self) -> str:
-        return f"{counted(self._state.concurrent, 'trial')} at once"
+        at_once, pools = f"{counted(self._state.concurrent, 'trial')} at once", self._state.pools
+        if pools is None or not pools.without_nodes:
+            return at_once
+        gone = " and ".join(f"scaling.pools.{name}" for name in pools.without_nodes)
+        return f"{at_once}; no node of {gone} is there, and trials that fit nowhere else wait for one"
 
     def _run(self) -> None:
         is_blind = False

@@ -41,6 +41,11 @@ class PoolChoice:
         self._pools = {name: pools.get(name, before) for name, before in self._pools.items()}
         self._empty = self._pools.keys() - pools.keys()
 
+    @property
+    def without_nodes(self) -> list[str]:
+        """Pools that no node of the cluster belongs to now, in the config's order."""
+        return [name for name in self._pools if name in self._empty]
+
     def choose(self, trial_id: str, config: SweepConfig, point: Mapping[str, Any]) -> str | None:
         """Choose a trial's pool.
 

@@ -15,6 +15,7 @@ from sweeps.runtime.worker_log import WorkerLog
 from sweeps.runtime.worker_loop import WorkerFailed, errors_printed
 from sweeps.storage.location import joined
 from sweeps.worker_error import describe_exception
+from sweeps_train.errors import is_out_of_memory
 
 
 def train_in_lanes(config: dict[str, Any]) -> None:
@@ -39,6 +40,8 @@ def train_in_lanes(config: dict[str, Any]) -> None:
             _train(lanes, feed)
     except BaseException as error:  # noqa: BLE001 - sys.exit too
         write_open_files()
+        if lanes.is_found_while_training:
+            take_fewer_if_out_of_memory(error, rank, broker)
         description = redacted_error(describe_exception(error, rank, num_workers))
         broker.worker_of_slot_failed(slot, description)
         raise WorkerFailed(description.described) from None  # the error itself may not be picklable
@@ -50,6 +53,14 @@ def _number(lanes: Lanes, broker: WorkersSide) -> LaneNumber:
         return LaneNumber(lanes.number, lanes.number, is_found=True)
     start, reason = broker.lanes()
     return LaneNumber(lanes.number, start, is_found=reason is not None)
+
+
+def take_fewer_if_out_of_memory(error: BaseException, rank: int, broker: WorkersSide) -> None:
+    """End the search for the number of trials at a time at half the current one, if a worker has run out of memory:
+    the workers that replace this group would begin with the same number, and fail again."""
+    number, reason = broker.lanes()
+    if number > 1 and reason is None and is_out_of_memory(error):
+        broker.set_lanes(number // 2, f"{number} do not fit into the memory of worker {rank}")
 
 
 def _train(lanes: Lanes, feed: LaneFeed | None) -> None:

@@ -130,7 +130,7 @@ class AppContext(Surroundings):
         host, port, base = self.config.host, self.config.port, self.config.public_url
         if base is None and (port == 0 or host in ("0.0.0.0", "::")):  # noqa: S104 - compared, not bound
             return None
-        return f"{(base or f'http://{host}:{port}').rstrip('/')}/sweeps/{sweep}"
+        return f"{(base or f'http://{in_address(host)}:{port}').rstrip('/')}/sweeps/{sweep}"
 
     def start(self) -> None:
         """Start all background parts."""
@@ -155,6 +155,11 @@ def _sweep_environment(channels: Sequence[Channel]) -> dict[str, str]:
     sweeps, sends notifications."""
     hidden = {VARIABLE, VARIABLES["database"], *(channel.url_env for channel in channels)}
     return {name: value for name, value in os.environ.items() if name not in hidden}
+
+
+def in_address(host: str) -> str:
+    """Return a host as it is written in the address of a page: IPv6 addresses are in brackets."""
+    return f"[{host}]" if ":" in host else host
 
 
 def is_loopback(host: str) -> bool:

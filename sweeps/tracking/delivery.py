@@ -138,7 +138,7 @@ class Delivery:
 
     def _uploaded(self, artifact: Artifact, uri: str | None) -> None:
         tag = constants.CHECKPOINT_TAGS.get(artifact.name.removeprefix(f"{constants.CHECKPOINT_ARTIFACTS}/"))
-        if uri is not None and tag is not None:
+        if tag is not None:  # None if it cannot be uploaded: MLflow has at most an earlier checkpoint
             self._outbox.put(Tags(artifact.key, {tag: uri}))
         with self._order:
             if not self._uploader.is_waiting(artifact.key, artifact.name):

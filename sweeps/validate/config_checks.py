@@ -40,7 +40,7 @@ def check_sweep(composition: Composition, approve: Approve | None = None, *, is_
         composition: The sweep.
         approve: Called before anything else, so that a refused sweep accesses neither code nor files.
         is_new: Whether the sweep is new, so that the user can still change it. In a sweep that continues, points that
-            cannot train are accepted: they start no worker.
+            cannot train are accepted, since they start no worker, and so is ``brute_force`` over many values.
 
     Raises:
         ConfigError: The message has every mistake, one a line.
@@ -56,7 +56,7 @@ def check_sweep(composition: Composition, approve: Approve | None = None, *, is_
         mistakes.collect(_check_paths, composition, space, mistakes, is_new)
         points = InitialPoints(composition, space, Constraints(composition), lookup)
         mistakes.collect(_check_values, points, mistakes)
-        mistakes.add(*search_mistakes(composition, space, lookup))
+        mistakes.add(*search_mistakes(composition, space, lookup, is_new=is_new))
         mistakes.add(*_rescaling(composition, space), *storage_mistakes(composition))
         if not mistakes.lines:  # constraints are computed on valid trials only
             mistakes.add(*lane_mistakes(composition, space, lookup), *points.mistakes())

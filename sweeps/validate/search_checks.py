@@ -76,13 +76,15 @@ COUNTED: dict[str, tuple[Resource, ...]] = {
 """Units in which a task counts its progress, for tasks that do not count in all of them."""
 
 
-def search_mistakes(composition: Composition, space: Space, lookup: Lookup) -> Iterator[str]:
-    """Yield one line for each mistake in the section ``search``, with key, value and fix."""
+def search_mistakes(composition: Composition, space: Space, lookup: Lookup, *, is_new: bool = True) -> Iterator[str]:
+    """Yield one line for each mistake in the section ``search``, with key, value and fix; ``is_new``: see
+    ``check_sweep``."""
     config = composition.config
     yield from _metrics(config)
     yield from pool_mistakes(config)
     yield from _objectives(config.search)
-    yield from _sampler(config.search, space, lookup)
+    if is_new or config.search.sampler.kind == "grid":  # 0.2 began brute_force over any number of values
+        yield from _sampler(config.search, space, lookup)
     yield from _confirm(config.search, space)
     yield from stage_mistakes(config.search)
     yield from _stop(config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from queue import SimpleQueue
@@ -18,6 +18,7 @@ from sweeps.doctor.finding import Finding
 from sweeps.driver import changing_capacity as capacity
 from sweeps.driver import requests
 from sweeps.driver.changing_capacity import Capacity
+from sweeps.driver.pool_choice import PoolChoice
 from sweeps.driver.requests import RequestHandler
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.runtime.node_resources import NODE_ID_LABEL, label
@@ -30,15 +31,15 @@ def node(name: str, cpus: float = 2.0) -> dict[str, float]:
 
 
 @cache
-def planned() -> Plan:
-    return make_plan(["conf=digits", "search.num_trials=100", "cluster=auto"], [], "capacity", "test")
+def planned(*overrides: str) -> Plan:
+    return make_plan(["conf=digits", "search.num_trials=100", "cluster=auto", *overrides], [], "capacity", "test")
 
 
 class Cluster:
     """Nodes that a test changes, and what a sweep on them says and does."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch):
-        self.nodes = [node("a"), node("b")]
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *overrides: str, nodes: Sequence[dict[str, float]] = ()):
+        self.nodes = [*nodes] or [node("a"), node("b")]
         self.unfit: dict[str, Finding] = {}
         self.said: list[str] = []
         self.avoided: list[dict[str | None, tuple[str, ...]]] = []
@@ -48,15 +49,15 @@ class Cluster:
         monkeypatch.setattr(capacity, "draining_nodes", lambda: dict(self.leaving))
         monkeypatch.setattr(capacity, "nodes_to_come", lambda *_: [])
         monkeypatch.setattr(capacity, "unfit_nodes", lambda *_: self.unfit)
-        plan = planned()
+        plan = planned(*overrides)
         self.places = Places(2)
         self.state: Any = SimpleNamespace(
-            fit=fit(plan.config, plan.scalings, self.nodes),
+            fit=(found := fit(plan.config, plan.scalings, self.nodes)),
             excluded_nodes=(),
             concurrent=2,
             lanes_found=1,
             has_found_lanes=False,
-            pools=None,
+            pools=PoolChoice(found.pools) if found.pools else None,
             lock=threading.RLock(),
             shutdown=SimpleNamespace(has_cluster=True),
             suspected=SimpleQueue(),
@@ -100,6 +101,18 @@ def test_the_limit_on_trials_follows_the_nodes(cluster: Cluster) -> None:
         cluster.nodes = [node("small", 1)]
         cluster.hears("1 node joined and 1 node left: no trial can be placed now", "scaling.num_workers=2")
         assert cluster.places.max_concurrent == 1, "the trials that run are not ended"
+
+
+def test_a_pool_whose_nodes_are_gone_is_named_until_one_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast, cheap = (node(name) | {label("kind", name): math.inf} for name in ("fast", "cheap"))
+    pools = "{fast: {labels: {kind: fast}, per_cpu_hour: 40}, cheap: {labels: {kind: cheap}, per_cpu_hour: 10}}"
+    cluster = Cluster(monkeypatch, f"scaling.pools={pools}", nodes=[fast, cheap])
+    with cluster.capacity:
+        cluster.nodes = [cheap]
+        cluster.hears("1 node left: 1 trial at once; no node of scaling.pools.fast is there, and trials that fit")
+        cluster.nodes = [fast, cheap]
+        cluster.hears("1 node joined: 2 trials at once")
+    assert "scaling.pools" not in cluster.said[-1]
 
 
 def test_a_sweep_is_extended_also_while_all_nodes_are_away(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -261,6 +261,16 @@ def test_choices_that_differ_only_in_their_middle_are_kept_apart_in_every_figure
     assert contours(made, ["path", "x"]) is not None
 
 
+def test_a_number_and_a_text_that_read_the_same_are_kept_apart_in_every_figure() -> None:
+    sizes = [1, "1", True, "true"]
+    made = searched([{"size": sizes[number % 4], "x": number / 24} for number in range(24)])
+    labels = ["1", '"1"', "true", '"true"']
+    dots, star = drawn(slices(made, ["size"], "0001")).figures[0].figure.data
+    assert (set(dots.x), star.x) == (set(labels), (labels[1],))
+    axis = drawn(parallel_coordinates(made, ["size"])).figures[0].figure.data[0].dimensions[0]
+    assert list(axis.ticktext) == labels
+
+
 def test_long_texts_that_differ_only_in_their_middle_have_short_labels_with_numbers() -> None:
     texts = [
         f"You are an assistant. {middle * 30} Answer in one sentence." for middle in ("Think. ", "Cite. ", "Try. ")

@@ -19,6 +19,7 @@ from sweeps.runtime.broker import Broker
 from sweeps.runtime.broker_sides import WorkersSide
 from sweeps.runtime.events import Ended
 from sweeps.runtime.lane_feed import LaneFeed
+from sweeps.runtime.lane_loop import take_fewer_if_out_of_memory
 from sweeps.runtime.lane_number import MEASURED, SKIPPED, LaneNumber
 from sweeps_train.errors import MicroBatchHalved
 from sweeps_train.reports.progress import Progress
@@ -147,6 +148,22 @@ def test_trials_that_cannot_share_train_one_at_a_time_if_the_number_is_found_whi
     feed.ended(second, None)
     # Workers that start later learn the same by their own first trial.
     assert LaneFeed(SLOT, WorkersSide(broker), 2, "/logs", LaneNumber(4, 1, is_found=True)).trains_alone("again")
+
+
+def test_a_worker_of_any_rank_that_runs_out_of_memory_ends_the_search_for_the_number_of_trials_at_half(
+    broker: Any,
+) -> None:
+    import torch
+
+    full, lanes = torch.OutOfMemoryError("CUDA out of memory"), WorkersSide(broker)
+    take_fewer_if_out_of_memory(full, 1, lanes)
+    assert lanes.lanes() == (1, None), "one trial at a time is the least"
+    LOCAL_RAY.get(broker.set_lanes.remote(4, None))
+    take_fewer_if_out_of_memory(OSError("a full disk"), 1, lanes)
+    assert lanes.lanes() == (4, None)
+    for rank in (1, 0):  # the second is told too late
+        take_fewer_if_out_of_memory(full, rank, lanes)
+    assert lanes.lanes() == (2, "4 do not fit into the memory of worker 1")
 
 
 def test_a_group_takes_the_number_of_trials_that_another_one_has_found(broker: Any, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from itertools import count, takewhile
 
 import numpy as np
 import optuna
@@ -36,11 +37,13 @@ def asha_truth(
     return stops
 
 
-@pytest.mark.parametrize(("grace", "eta", "stride"), [(1, 3, 1), (2, 2, 1), (1, 4, 3), (0.5, 2, 0.7), (100, 3, 64)])
+@pytest.mark.parametrize(
+    ("grace", "eta", "stride"), [(1, 3, 1), (2, 2, 1), (1, 4, 3), (0.5, 2, 0.7), (100, 3, 64), (1, 1.02, 1)]
+)
 def test_asha_stops_what_is_worse_than_the_best_of_those_before_it_at_the_same_rung(
     grace: float, eta: float, stride: float
 ) -> None:
-    milestones = [grace * eta**index for index in range(12)]
+    milestones = list(takewhile(lambda rung: rung < 1000, (grace * eta**index for index in count())))
     for seed in range(20):
         chance = random.Random(seed)
         controller = Controller(Asha("steps", grace, eta, 1, seed, LOSS), "steps", places=4)

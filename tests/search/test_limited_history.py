@@ -1,4 +1,4 @@
-"""A long search: its sampler sees the best trials and a part of the others."""
+"""A long search: its sampler sees the best trials and a part of the others, or the best and the newest."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from spaces import sampler_of
 
 from sweeps.search import FloatDistribution as Range
 from sweeps.search import Space, build_sampler
+from sweeps.search.samplers.best_and_newest import BestAndNewestSampler
 from sweeps.search.samplers.limited_history import LimitedHistorySampler
 
 RANGE = FloatDistribution(0.0, 1.0)
@@ -128,3 +129,26 @@ def test_the_samplers_that_are_built_learn_from_400_trials_of_a_long_search(
     searched.sampler = build_sampler(sampler_of(kind), 0, Space({"x": Range(type="float", low=0.0, high=1.0)}))
     searched.ask({"x": RANGE})
     assert counts == [400]
+
+
+@pytest.mark.parametrize(("direction", "value", "other"), [("minimize", 0.0, 0.5), ("maximize", 1.0, 0.5)])
+def test_of_the_finished_trials_of_a_long_study_the_best_and_the_newest_are_seen_and_of_the_others_all(
+    direction: Direction, value: float, other: float
+) -> None:
+    trials = [trial(other) for _ in range(20)]
+    trials[3] = trials[18] = trial(value)
+    trials[5] = trial(value, excess=1.0)  # violates a limit
+    trials[7] = trial(value, TrialState.PRUNED)
+    whole = study(trials, direction)
+    running = whole.ask({"x": RANGE})
+    sampler = BestAndNewestSampler(optuna.samplers.RandomSampler(), most=5, best=2)
+    assert [each.number for each in sampler.trials(whole)] == [3, 7, 17, 18, 19, running.number]
+    short = BestAndNewestSampler(optuna.samplers.RandomSampler(), most=19, best=2)
+    assert len(short.trials(whole)) == 21
+
+
+def test_the_gaussian_process_that_is_built_learns_from_300_finished_trials_of_a_long_search() -> None:
+    space = Space({"x": Range(type="float", low=0.0, high=1.0)})
+    sampler = build_sampler(sampler_of(kind="gp"), 0, space)
+    assert isinstance(sampler, BestAndNewestSampler)
+    assert len(sampler.trials(study([trial(0.5)] * 1000))) == 300

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.request import Request
 
 import pytest
 from guarded_app import Stopped
@@ -306,6 +307,20 @@ def test_a_services_sweeps_see_no_address(monkeypatch: pytest.MonkeyPatch) -> No
     service.database.dispose()
 
 
+@pytest.mark.parametrize(
+    ("config", "page"),
+    [
+        (Service(schedules=[]), "http://127.0.0.1:8642/sweeps/a"),
+        (Service(schedules=[], host="::1"), "http://[::1]:8642/sweeps/a"),
+        (Service(schedules=[], host="::1", public_url="https://sweeps/"), "https://sweeps/sweeps/a"),
+    ],
+)
+def test_a_message_links_to_the_sweeps_page(config: Service, page: str) -> None:
+    service = AppContext(config)
+    assert service.page_of("a") == page
+    service.database.dispose()
+
+
 def test_a_channel_says_where_its_address_stands_once() -> None:
     for given in ({"name": "a"}, {"name": "a", "url_env": "A", "url_file": "b"}):
         with pytest.raises(ValidationError, match="set where its address is stored"):
@@ -335,6 +350,19 @@ def test_a_message_follows_a_webhook_that_has_moved(box: Mailbox, status: int) -
     with webhook(status, moved_to=f"{box.url}/new") as old:
         assert sending.deliver(f"{old.url}/old", MESSAGE) is None
     assert box.received == [{"text": "*t*"}]
+
+
+@pytest.mark.parametrize(
+    ("status", "moved_to", "is_sent"),
+    [(302, "https://host/hook", True), (302, "http://host/result", False), (303, "https://host/hook", False)],
+)
+def test_a_message_is_sent_again_where_a_webhook_asks_for_https_and_not_where_it_names_a_result(
+    status: int, moved_to: str, is_sent: bool
+) -> None:
+    request = Request("http://host/hook", b"message")
+    redirected = sending._SendingAgain().redirect_request(request, None, status, "", {}, moved_to)
+    assert redirected is not None
+    assert (redirected.full_url, redirected.data) == (moved_to, b"message" if is_sent else None)
 
 
 def test_a_sweep_by_hand_keeps_its_error_and_its_result_when_no_message_can_be_made(

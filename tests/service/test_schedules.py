@@ -175,6 +175,33 @@ def test_a_schedule_that_one_of_two_services_enables_fires(tmp_path: Path) -> No
     assert sweeps(engine) == ["mine-20260101-030000"]
 
 
+def test_two_services_with_other_cron_lines_for_one_schedule_say_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine, clock = open_database(f"sqlite:///{tmp_path}/service.db"), Travelling("2026-01-01 12:00")
+    lines = {"one": "0 3 * * *", "other": "0 4 * * *"}
+    for folder, cron in lines.items():
+        write(tmp_path / folder, "mine", f"cron: {cron}\nconf: digits\n")
+    one, other = (
+        Scheduler(Surroundings(Service(schedules=["mine"]), engine, clock, [tmp_path / folder])) for folder in lines
+    )
+    for _ in range(5):
+        one.poll()
+    assert not caplog.messages
+    for _ in range(5):
+        other.poll()
+        one.poll()
+    disputed = [message for message in caplog.messages if "in another service" in message]
+    assert disputed[0].startswith("mine: has cron=0 3 * * * timezone=UTC here and cron=0 4 * * * timezone=UTC in")
+    assert len(disputed) == 2, "each service once"
+    caplog.clear()
+    write(tmp_path / "one", "mine", f"cron: {lines['other']}\nconf: digits\n")
+    for _ in range(5):
+        one.poll()
+        other.poll()
+    assert not caplog.messages
+
+
 def test_a_schedule_that_cannot_be_decided_keeps_no_other_from_firing(tmp_path: Path) -> None:
     engine, clock = open_database(f"sqlite:///{tmp_path}/service.db"), Travelling("2026-01-01 12:00")
     for name in ("early", "late"):

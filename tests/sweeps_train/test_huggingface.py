@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import torch
 from running import Done, points, run
 from torch import nn
 from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers.trainer_callback import ExportableState
 
 from sweeps_train.config import FunctionTask
 from sweeps_train.frameworks.bound_function import bind_function
@@ -139,9 +142,11 @@ def trained(
     held_out: Any = ROWS,
     keep: Path | None = None,
     resume: Path | None = None,
+    note: Callable[[str], None] = lambda _: None,
 ) -> list[Report]:
     """Train the model of two weights as a trial does; returns its reports, and copies the second checkpoint to
     ``keep``."""
+    from sweeps_train.frameworks import huggingface
     from sweeps_train.frameworks.huggingface import ReportCallback, keep_all_state, keep_best_by_the_trial
 
     reports: list[Report] = []
@@ -156,13 +161,17 @@ def trained(
     patch.setattr("ray.train.report", report)
     patch.setattr("sweeps_train.frameworks.huggingface.log_step", lambda *_: None)
     patch.setattr("sweeps_train.frameworks.huggingface.searched_metrics", lambda: ("eval_loss",))
+    patch.setattr("sweeps_train.frameworks.huggingface.note", note)
     keep_best_by_the_trial(arguments)
     keep_all_state(arguments)
     trainer = Trainer(Line(), arguments, train_dataset=ROWS, eval_dataset=held_out)
     for callback in (*callbacks, ReportCallback(trainer)):
         vars(callback)["trainer"] = trainer
         trainer.add_callback(callback)
-    trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
+    if resume is None:
+        trainer.train()
+    else:
+        huggingface.resume(trainer, str(resume))
     return reports
 
 
@@ -304,6 +313,91 @@ def test_a_resumed_trainer_has_the_optimizer_and_the_patience_that_it_had(
     whole = reports(keep=tmp_path / "second")
     assert whole == [(step, {"eval_loss"}, True) for step in (1, 2, 3, 4)]
     assert reports(resume=tmp_path / "second") == whole[2:]
+
+
+class Counts(TrainerCallback, ExportableState):
+    """Counts by some number, in its state, into a list that is not in its state."""
+
+    def __init__(self, by: int, counted: list[int]) -> None:
+        self.by, self.counted, self.count = by, counted, 0
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.count += self.by
+        self.counted.append(self.count)
+
+    def state(self) -> dict[str, Any]:
+        return {"args": {}, "attributes": {"count": self.count}}
+
+
+class Other(Counts):
+    """Another such callback."""
+
+
+def test_the_users_callbacks_continue_with_their_states_and_with_what_the_user_has_given_to_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def counted(*, is_first: bool) -> list[list[int]]:
+        arguments = line_arguments(tmp_path, max_steps=4, eval_strategy="steps", eval_steps=1)
+        lists: list[list[int]] = [[], [], []]
+        callbacks = [Counts(1, lists[0]), Counts(10, lists[1]), Other(100, lists[2])]
+        if is_first:
+            trained(arguments, monkeypatch, *callbacks[:2], keep=tmp_path / "second")
+        else:
+            trained(arguments, monkeypatch, *callbacks, resume=tmp_path / "second")
+        return lists
+
+    assert counted(is_first=True) == [[1, 2, 3, 4], [10, 20, 30, 40], []]
+    assert counted(is_first=False) == [[3, 4], [30, 40], [100, 200]]
+
+
+def test_a_resumed_trainer_is_not_evaluated_again_before_its_next_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reports(**options: Any) -> list[Report]:
+        often: dict[str, Any] = {"eval_strategy": "steps", "eval_steps": 1, "eval_on_start": True}
+        return trained(line_arguments(tmp_path, max_steps=3, **often), monkeypatch, **options)
+
+    whole = reports(keep=tmp_path / "second")
+    assert [step for step, *_ in whole] == [0, 1, 2, 3]
+    assert reports(resume=tmp_path / "second") == whole[2:]
+
+
+@pytest.mark.parametrize("length", [{"max_steps": 2}, {"num_train_epochs": 0.5}])
+def test_a_trainer_that_resumes_at_its_last_step_trains_no_further(
+    length: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def arguments() -> TrainingArguments:
+        half: dict[str, Any] = {"per_device_train_batch_size": 2, **length}  # of an epoch
+        return line_arguments(tmp_path, eval_strategy="steps", eval_steps=1, **half)
+
+    counted: list[int] = []
+    trained(arguments(), monkeypatch, keep=tmp_path / "second")
+    assert trained(arguments(), monkeypatch, Counts(1, counted), resume=tmp_path / "second") == []
+    assert counted == []
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"eval_strategy": "steps", "eval_steps": 2, "save_steps": 2}, None),
+        (
+            {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "epoch"},
+            "the checkpoint of step 2 is not kept, .*: eval_strategy=steps eval_steps=2 and save_strategy=epoch .*;",
+        ),
+        (
+            {"eval_strategy": "epoch", "save_steps": 3},
+            "the checkpoint of step 3 is not kept, .*: eval_strategy=epoch .* save_strategy=steps save_steps=3; set",
+        ),
+    ],
+)
+def test_a_checkpoint_without_an_evaluation_is_not_kept_which_is_told_once(
+    options: dict[str, Any], told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes: list[str] = []
+    twice: dict[str, Any] = {"num_train_epochs": 2, "per_device_train_batch_size": 4}
+    reports = trained(line_arguments(tmp_path, **twice, **options), monkeypatch, note=notes.append)
+    assert [step for step, *_ in reports] == [2, 4]
+    assert [bool(re.match(told or "", each)) for each in notes] == ([] if told is None else [True])
 
 
 def test_a_checkpoint_that_is_saved_just_before_its_evaluation_is_kept(

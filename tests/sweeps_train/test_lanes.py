@@ -228,6 +228,33 @@ def test_every_loss_is_that_of_the_training_alone(results: Results) -> None:
     assert results.ends == [None] * 4 * len(results.lanes)
 
 
+def with_unused_adapters() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Adapters of a training alone, and of the same training in a lane, with a model that does not use all of them."""
+    import torch
+    from safetensors.torch import load_file
+    from transformers.models.llama.modeling_llama import LlamaMLP
+
+    def gated(self: Any, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.down_proj(self.act_fn(self.gate_proj(x)))
+        return made
+
+    config = text({"r": 4, "target_modules": "mlp"}, {"weight_decay": 0.5, "max_steps": 2}, seed=7)
+    with mock.patch.object(LlamaMLP, "forward", gated):
+        run(config, Path("alone"))
+        together(2, {"lane": (config, Recorder(), Path("lane"))})
+    torch.distributed.barrier()  # the first worker has saved both
+    alone, lane = (next(Path(each).rglob("step-00000002/**/adapter_model.safetensors")) for each in ("alone", "lane"))
+    return load_file(alone), load_file(lane)
+
+
+def test_adapters_that_no_worker_uses_are_left_alone(tmp_path: Path) -> None:
+    write_prompts(tmp_path)
+    for alone, lane in on_two_workers(with_unused_adapters, tmp_path):
+        unused = [name for name in alone if "up_proj" in name]
+        assert unused
+        assert all((alone[name] == lane[name]).all() for name in unused)
+
+
 def with_sharded_base() -> tuple[dict[str, Recorder], dict[str, Recorder]]:
     """Three trainings alone, and in two lanes."""
     configs = {name: replace(TRAININGS[name], strategy=FSDP(kind="fsdp")) for name in ("dropout", "short", UNEVEN)}

@@ -263,6 +263,25 @@ def test_a_validation_of_a_resumed_module_is_reported_without_the_metrics_of_the
     assert reported == whole[2:]
 
 
+def test_a_resumed_module_that_is_never_validated_reports_the_steps_of_one_that_was_not_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    from sweeps_train.examples.lightning_digits import Classifier
+
+    def report(metrics: dict[str, Any], checkpoint: Any) -> None:
+        reported.append(metrics["step"])
+        if metrics["step"] == 4 and not (tmp_path / "saved").exists():
+            shutil.copytree(checkpoint.path, tmp_path / "saved")
+
+    reported: list[int] = []
+    steps: dict[str, Any] = {"max_steps": 6, "limit_train_batches": 2, "limit_val_batches": 0}
+    fit(Classifier(1e-3, 8), tmp_path, monkeypatch, report, **steps)
+    fit(Classifier(1e-3, 8), tmp_path, monkeypatch, report, resume=tmp_path / "saved" / "checkpoint.ckpt", **steps)
+    assert reported == [2, 4, 6, 6]
+
+
 def stand_in(rank: int, local_rank: int, broadcast: Any, **options: Any) -> Any:
     """A Trainer as callbacks see it, of one of several workers."""
     return SimpleNamespace(

@@ -22,7 +22,7 @@ from sweeps_train.models.causal_lm import (
     save_causal_lm,
 )
 from sweeps_train.models.image import build_image_model
-from sweeps_train.models.lora import leave_casts_to_autocast, target_modules
+from sweeps_train.models.lora import add_lora, leave_casts_to_autocast, target_modules
 from sweeps_train.steps.trained_types import hold_in_float32, short_types
 from sweeps_train.tasks import build_task
 
@@ -65,6 +65,14 @@ def test_attention_and_mlp_are_found_in_every_architecture(
     built = model_of(model[0], **model[1])
     assert target_modules(built, "attention") == attention
     assert target_modules(built, "mlp") == mlp
+
+
+def test_fused_experts_have_adapters_and_no_warning_of_patterns_that_nobody_has_set() -> None:
+    model: Any = model_of("Mixtral", **WIDE, num_key_value_heads=2, num_local_experts=2)
+    adapted = add_lora(model, Lora(r=2, dropout=0.0, target_modules="all-linear"))
+    ranks = {name: each.shape for name, each in adapted.named_parameters() if "experts" in name and "lora_" in name}
+    assert ranks
+    assert all(4 * 2 in shape or 2 * 2 in shape for shape in ranks.values()), ranks
 
 
 def test_other_names_of_layers_are_left_to_peft() -> None:

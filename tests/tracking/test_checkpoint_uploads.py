@@ -81,12 +81,15 @@ def test_a_checkpoint_that_cannot_be_copied_does_not_keep_the_others_out(
 
 
 @pytest.mark.parametrize("special", ["pipe", "link"])
-def test_a_checkpoint_with_a_pipe_or_a_dangling_link_is_refused_once_and_not_tried_again(
-    uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, special: str
+def test_a_checkpoint_with_a_pipe_or_a_dangling_link_is_refused_once_and_an_earlier_one_is_not_taken_for_it(
+    uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, special: str
 ) -> None:
+    monkeypatch.setattr(artifact_uploader, "UPLOAD_AFTER_S", 0.0)
     recorder = open_recorder(uri)
     recorder.trials.start("0", POINT, CONFIG, 1)
-    checkpoint = make_checkpoint(tmp_path / "step-00000001", "model.bin")
+    recorder.trials.record_checkpoint("0", str(make_checkpoint(tmp_path / "step-00000001", "model.bin")), "best")
+    wait_until(lambda: any(trial.checkpoint is not None for trial in load_sweep(uri, "digits-1").trials))
+    checkpoint = make_checkpoint(tmp_path / "step-00000002", "model.bin")
     if special == "pipe":
         os.mkfifo(checkpoint / "mine")
     else:

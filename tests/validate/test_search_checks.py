@@ -127,10 +127,21 @@ def test_a_mistake_in_the_search_names_key_value_and_fix(tokens: tuple[str, ...]
     assert any(all(word in line for word in words) for line in found), found
 
 
-def test_a_point_that_cannot_train_is_no_mistake_in_a_sweep_of_an_earlier_release() -> None:
-    points = ("train.global_batch_size=interval(2, 64)", "search.points=[{train.global_batch_size: 3}]")
-    composition = composed("digits", *NO_SPACE, *points)
-    with pytest.raises(ConfigError, match=r"search\.points\.0"):
+@pytest.mark.parametrize(
+    ("tokens", "mistake"),
+    [
+        (
+            ("train.global_batch_size=interval(2, 64)", "search.points=[{train.global_batch_size: 3}]"),
+            "search.points.0",
+        ),
+        (("seed=range(1, 200001)", "search/sampler=brute_force"), "space.seed: step=1 makes 200,000 values"),
+    ],
+)
+def test_what_is_refused_since_an_earlier_release_is_no_mistake_in_a_sweep_that_it_has_begun(
+    tokens: tuple[str, ...], mistake: str
+) -> None:
+    composition = composed("digits", *NO_SPACE, *tokens)
+    with pytest.raises(ConfigError, match=mistake):
         check_sweep(composition)
     check_sweep(composition, is_new=False)
 

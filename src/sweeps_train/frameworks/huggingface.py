@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -11,10 +12,11 @@ from typing import Any
 
 import ray.train
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
+from transformers.trainer_callback import ExportableState
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy, SaveStrategy
 
 from sweeps_train.frameworks.optimizer_values import Values, apply_changes, configured_values
-from sweeps_train.frameworks.step_log import log_step, searched_metrics
+from sweeps_train.frameworks.step_log import log_step, note, searched_metrics
 from sweeps_train.workers.distributed import Workers
 
 SAVED_BEFORE = "saved"
@@ -65,7 +67,7 @@ def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Ca
                 trainer.train()
             else:
                 with checkpoint.as_directory() as saved:
-                    trainer.train(resume_from_checkpoint=saved)
+                    resume(trainer, saved)
 
     return train
 
@@ -84,11 +86,20 @@ def keep_best_by_the_trial(args: TrainingArguments) -> None:
 
 
 def keep_all_state(args: TrainingArguments) -> None:
-    """Have checkpoints contain all state of the ``Trainer``, and a resumed one restore it, since a trial continues from
-    them by itself: without the optimizer, the learning rate would start again with its warm-up, and without the states
-    of callbacks, the patience of early stopping."""
+    """Have checkpoints contain all state of the ``Trainer``, since a trial continues from them by itself: without the
+    optimizer, the learning rate would start again with its warm-up. The states of callbacks are restored by
+    ``Resumption``."""
     args.save_only_model = False
-    args.restore_callback_states_from_checkpoint = True
+    args.restore_callback_states_from_checkpoint = False
+
+
+def resume(trainer: Trainer, saved: str) -> None:
+    """Continue a training from a checkpoint, whose evaluation was reported; do nothing if all its steps were done."""
+    trainer.args.eval_on_start = False
+    callbacks = trainer.callback_handler.callbacks
+    callbacks.insert(0, Resumption(callbacks))
+    with contextlib.suppress(AlreadyTrained):
+        trainer.train(resume_from_checkpoint=saved)
 
 
 def _saved_before(args: TrainingArguments, state: TrainerState) -> Path:
@@ -108,6 +119,7 @@ class ReportCallback(TrainerCallback):
         self._num_datasets = len(evaluated) if isinstance(evaluated, dict) else 1
         self._num_evaluated = 0
         self._evaluated: dict[str, float] | None = None
+        self._has_noted = False
 
     def on_evaluate(
         self,
@@ -141,18 +153,65 @@ class ReportCallback(TrainerCallback):
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         # Each worker has written its part of the checkpoint into its own folder.
         folder = Path(str(args.output_dir)) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
-        for earlier in folder.parent.glob(f"{SAVED_BEFORE}-*"):
-            shutil.rmtree(earlier, ignore_errors=True)
+        self._drop_unevaluated(args, state)
         if self._evaluated is not None:
             self._report(folder)
-            shutil.rmtree(folder, ignore_errors=True)
         elif folder.is_dir():
             # The evaluation of this step may follow, at the end of the epoch. The Trainer shall not find the folder.
             folder.rename(_saved_before(args, state))
 
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._drop_unevaluated(args, state)
+
+    def _drop_unevaluated(self, args: TrainingArguments, state: TrainerState) -> None:
+        """Remove checkpoints that no evaluation has followed, and say so once."""
+        for folder in Path(str(args.output_dir)).glob(f"{SAVED_BEFORE}-*"):
+            shutil.rmtree(folder, ignore_errors=True)
+            if self._has_noted:
+                continue
+            self._has_noted = True
+            step = folder.name.removeprefix(f"{SAVED_BEFORE}-")
+            evaluates, saves = IntervalStrategy(args.eval_strategy).value, SaveStrategy(args.save_strategy).value
+            note(
+                f"the checkpoint of step {step} is not kept, since no evaluation of this step has followed it: "
+                f"eval_strategy={evaluates} eval_steps={state.eval_steps} and save_strategy={saves} "
+                f"save_steps={state.save_steps}; set both strategies to the same, and save_steps to a multiple of "
+                "eval_steps"
+            )
+
     def _report(self, folder: Path) -> None:
         metrics, self._evaluated, self._num_evaluated = self._evaluated, None, 0
         ray.train.report(metrics or {}, checkpoint=ray.train.Checkpoint(str(folder)) if folder.is_dir() else None)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class AlreadyTrained(Exception):
+    """Raised as a training begins if its checkpoint is that of its last step; the ``Trainer`` would make one more."""
+
+
+class Resumption(TrainerCallback):
+    """Callback that restores the states of the user's callbacks before any of them is called.
+
+    A ``Trainer`` that is asked to restore them makes new callbacks from their states, which lack what else the user's
+    function has given to them, and of several of one class it restores the states at the beginning of the training.
+    """
+
+    def __init__(self, callbacks: list[TrainerCallback]) -> None:
+        self._callbacks = callbacks
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        if state.global_step >= state.max_steps:
+            raise AlreadyTrained
+        saved: Any = state.stateful_callbacks
+        with_state = [each for each in self._callbacks if isinstance(each, ExportableState)]
+        for name in {type(each).__name__ for each in with_state}:
+            alike = [each for each in with_state if type(each).__name__ == name]
+            states = saved.setdefault(name, [])  # the Trainer expects an entry for each when it saves
+            # Of several, each saved checkpoint adds the current states to a list.
+            newest = states[-len(alike) :] if isinstance(states, list) else [states]
+            for callback, its_state in zip(alike, newest, strict=False):
+                for attribute, value in its_state.get("attributes", {}).items():
+                    setattr(callback, attribute, value)
 
 
 class ChangedValues(TrainerCallback):

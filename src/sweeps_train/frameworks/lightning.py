@@ -135,6 +135,17 @@ class ReportCallback(Checkpoint):
         """All others, which are logged at the ends of epochs. A resumed ``Trainer`` may first end the epoch before once
         more, without those of its batches."""
 
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Let a ``Trainer`` with ``max_steps`` that does not validate continue with the next epoch. Lightning would
+        train one more batch in the epoch that this callback has saved at its end, and so report an odd step."""
+        if trainer.max_steps == -1 or trainer.enable_validation:
+            return
+        loop = checkpoint["loops"]["fit_loop"]
+        for epochs in loop["epoch_progress"].values():
+            epochs["completed"] = epochs["processed"]
+        batches = loop["epoch_loop.batch_progress"]
+        batches["current"] = dict.fromkeys(batches["current"], 0)
+
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.sanity_checking:
             return

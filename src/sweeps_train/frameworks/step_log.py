@@ -1,4 +1,5 @@
-"""Metrics of single steps between the reports of a user's function, and the names that each report must have."""
+"""Metrics of single steps, and notes, between the reports of a user's function; and the names that each report must
+have."""
 
 from __future__ import annotations
 
@@ -21,6 +22,13 @@ def log_step(step: int, metrics: Mapping[str, Any]) -> None:
     utils: Any = get_train_fn_utils()
     if hasattr(utils, "log_step"):  # a trial's; see ``ray_train.py``
         utils.log_step(step, metrics)
+
+
+def note(text: str) -> None:
+    """Show the user of the trial that this worker trains a line of text. Only the first worker's are shown."""
+    utils: Any = get_train_fn_utils()
+    if hasattr(utils, "reporter"):
+        utils.reporter.note(text)
 
 
 def searched_metrics() -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from sweeps_train.lanes.lane_strategy import LaneStrategy
 from sweeps_train.memory.out_of_memory import OutOfMemoryHandler
 from sweeps_train.steps.captured_passes import CapturedPasses, Pass
 from sweeps_train.steps.micro_batches import num_rows, split_batches
-from sweeps_train.strategies.all_reduce import average_in_chunks
+from sweeps_train.strategies.all_reduce import average_gradients, average_in_chunks
 from sweeps_train.strategies.strategy import on_device
 from sweeps_train.workers.distributed import Workers
 
@@ -99,7 +99,8 @@ class JointPasses:
         for index in too_large:
             flags[index] = 1.0
         if self._workers.size > 1:
-            self._average(work, [] if self._is_sharded else [flags])
+            trained = [each for one in work for each in one.strategy.parameters.values()]
+            average_gradients(trained, self._workers.size, [] if self._is_sharded else [flags])
         return losses, flags, too_large
 
     def logits(self, strategy: LaneStrategy, batch: Batch) -> torch.Tensor:
@@ -220,13 +221,6 @@ class JointPasses:
             self._begun.add(key)
             self._graphs[key].begin_step([batch])
         return self._graphs[key]
-
-    def _average(self, work: Sequence[Work], flags: Sequence[torch.Tensor]) -> None:
-        trained = [each for one in work for each in one.strategy.parameters.values()]
-        for each in trained:
-            if each.grad is None:
-                each.grad = torch.zeros_like(each)
-        average_in_chunks([*flags, *(each.grad for each in trained if each.grad is not None)], self._workers.size)
 
 
 def _tell_all(strategies: Sequence[LaneStrategy], text: str) -> None:

@@ -58,8 +58,11 @@ def add_lora(model: PreTrainedModel, config: Lora) -> PeftModel:
         task_type="CAUSAL_LM",
     )
     try:
-        with warnings.catch_warnings():  # peft uses a name that transformers has renamed
+        with warnings.catch_warnings():
+            # peft uses a name that transformers has renamed.
             warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
+            # peft sets these patterns itself, for the fused weights of experts, and uses them.
+            warnings.filterwarnings("ignore", message=r"The following \w+_pattern keys did not match")
             adapted = get_peft_model(model, lora)
     except ValueError as error:
         raise ValueError(f"model.lora.target_modules={config.target_modules}: {error}") from error

@@ -6,12 +6,42 @@ from collections.abc import Iterator, Sequence
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from sweeps_train.compat.torch import multiply_in_place
 
 CHUNK_BYTES = 32 * 2**20
 """Maximum bytes of gradients that are sent together in one all-reduce: large enough for the speed of the network, and
 small beside the gradients, since the copy is made when memory is short."""
+
+
+@torch.no_grad()
+def average_gradients(
+    parameters: Sequence[nn.Parameter], num_workers: int, sent_along: Sequence[torch.Tensor] = ()
+) -> bool:
+    """Average the gradients of parameters over workers, of which each may lack some. A parameter that no worker has
+    used keeps no gradient, since one of zero would apply weight decay.
+
+    Args:
+        parameters: The trained parameters, in the same order on all workers.
+        num_workers: Number of workers.
+        sent_along: Tensors that are averaged together with the gradients.
+
+    Returns:
+        Whether each worker has used all parameters.
+    """
+    used = torch.tensor([float(each.grad is not None) for each in parameters])
+    used = used.to(parameters[0].device, non_blocking=True)
+    unused = [index for index, each in enumerate(parameters) if each.grad is None]
+    for index in unused:
+        parameters[index].grad = torch.zeros_like(parameters[index])
+    gradients = [each.grad for each in parameters if each.grad is not None]
+    average_in_chunks([*sent_along, used, *gradients], num_workers)
+    users = (used * num_workers).round().tolist()
+    for index in unused:
+        if not users[index]:
+            parameters[index].grad = None
+    return bool(min(users) == num_workers)
 
 
 @torch.no_grad()

@@ -20,7 +20,7 @@ from sweeps_train.config.strategy import DDP
 from sweeps_train.data.sample_order import Batch
 from sweeps_train.devices.device_operations import is_accelerator
 from sweeps_train.steps.precision import Precision
-from sweeps_train.strategies.all_reduce import average_in_chunks
+from sweeps_train.strategies.all_reduce import average_gradients
 from sweeps_train.strategies.strategy import Capabilities, Strategy, trained_parameters
 from sweeps_train.workers.distributed import Workers
 
@@ -97,17 +97,7 @@ class DistributedDataParallelStrategy(Strategy):
             self._complete_gradient_sync()
             return
         self.grad_sync_started = True  # from here on others wait for this worker in collectives
-        # Sent along with the gradients: whether this worker uses a parameter. One exchange is enough.
-        used = torch.tensor([float(each.grad is not None) for each in trained.values()], device=self.workers.device)
-        for name in unused:
-            trained[name].grad = torch.zeros_like(trained[name])
-        gradients = [each.grad for each in trained.values() if each.grad is not None]
-        average_in_chunks([used, *gradients], self.workers.size)
-        users = dict(zip(trained, (used * self.workers.size).round().tolist(), strict=True))
-        self._has_unused |= min(users.values()) < self.workers.size
-        for name in unused:
-            if not users[name]:  # no worker has a gradient; one of zero would apply weight decay
-                trained[name].grad = None
+        self._has_unused |= not average_gradients([*trained.values()], self.workers.size)
 
     def _complete_gradient_sync(self) -> None:
         """Send zeros for parameters that the last backward pass has left out, for the first time or in the last of

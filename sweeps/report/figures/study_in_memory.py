@@ -14,8 +14,8 @@ from sweeps.config.space import Distribution
 from sweeps.config.space import OrdinalDistribution as Order
 from sweeps.report.figures.parameter_axis import ParameterAxis
 from sweeps.report.report_data import ReportData
-from sweeps.texts.wording import value_text
 from sweeps.tracking.record import TrialRecord
+from sweeps.tracking.values import to_text
 
 LONGEST_CHOICE = 28
 """Maximum number of characters of a choice on an axis."""
@@ -65,12 +65,14 @@ def labels_of(data: ReportData, path: str) -> Callable[[Any], Any]:
     """Return the function that labels the values of a parameter: ``label``, but with whole texts if two of them would
     have the same label, or with a number after each label if a text is too long for that."""
     values = [*_configured_choices(data, path), *_tried(data, path)]
-    texts = dict.fromkeys(value_text(value) for value in values if not _is_number(value))
-    labels = {text: label(text) for text in texts}
+    texts = {to_text(value): value for value in values if not _is_number(value)}
+    labels = {text: label(value) for text, value in texts.items()}
     if len(set(labels.values())) < len(labels):
         is_short = max(map(len, texts)) <= LONGEST_WHOLE_CHOICE
-        labels = {text: text if is_short else f"{label(text)} ({number})" for number, text in enumerate(texts, start=1)}
-    return lambda value: value if _is_number(value) else labels[value_text(value)]
+        labels = {
+            text: text if is_short else f"{labels[text]} ({number})" for number, text in enumerate(texts, start=1)
+        }
+    return lambda value: value if _is_number(value) else labels[to_text(value)]
 
 
 def _configured_choices(data: ReportData, path: str) -> list[Any]:
@@ -87,7 +89,7 @@ def label(value: Any) -> Any:
     models often differ only at their end."""
     if _is_number(value):
         return value
-    text = value_text(value)
+    text = to_text(value)
     half = LONGEST_CHOICE // 2
     return text if len(text) <= LONGEST_CHOICE else f"{text[: half - 1]}…{text[-half:]}"
 

@@ -26,6 +26,7 @@ from sweeps.config.samplers import (
     TPESampler,
 )
 from sweeps.config.samplers import CurveSampler as CurveConfig
+from sweeps.search.samplers.best_and_newest import BestAndNewestSampler
 from sweeps.search.samplers.bohb import RungSampler
 from sweeps.search.samplers.candidates import Allows
 from sweeps.search.samplers.custom import make_custom_sampler
@@ -109,6 +110,8 @@ def build_sampler(
         made_again = ReseededSampler(make, seed)
     if isinstance(sampler, TPESampler):
         made_again = LimitedHistorySampler(made_again)
+    if isinstance(sampler, GPSampler):
+        made_again = BestAndNewestSampler(made_again)
     if earlier is not None and isinstance(sampler, TPESampler | GPSampler | CurveConfig):
         return WarmStartSampler(made_again, earlier)
     return made_again

@@ -70,7 +70,7 @@ class LimitedHistorySampler(StudyViewSampler):
         self._take_ended(trials)
         sign = 1.0 if study.direction is StudyDirection.MINIMIZE else -1.0
         for number, trial in islice(self._ended.items(), len(self._ranked), None):
-            bisect.insort(self._ranked, (_rank(trial, sign), number))
+            bisect.insort(self._ranked, (rank(trial, sign), number))
         best = {number for _, number in self._ranked[: self._best]}
         others = [trial.number for trial in trials if trial.number not in best]
         room = min(self._most - len(best), len(others))
@@ -91,7 +91,7 @@ class LimitedHistorySampler(StudyViewSampler):
                 self._kinds[kind] = trial
 
 
-def _rank(trial: FrozenTrial, sign: float) -> Rank:
+def rank(trial: FrozenTrial, sign: float) -> Rank:
     """Return the rank of an ended trial in the order in which TPE chooses the best: complete trials by value, then
     pruned ones by last step and value, then those that violate a constraint.
 

@@ -171,5 +171,6 @@ class Asha(Scheduler):
 
     def _bracket(self, number: str) -> Bracket:
         """Return a trial's bracket, drawn by its number; brackets with more rungs are more likely."""
-        weights = [math.exp(len(bracket.rungs)) for bracket in self._brackets]
+        most = max(len(bracket.rungs) for bracket in self._brackets)
+        weights = [math.exp(len(bracket.rungs) - most) for bracket in self._brackets]
         return random.Random(f"{self._seed}/{number}/bracket").choices(self._brackets, weights)[0]

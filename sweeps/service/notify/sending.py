@@ -104,10 +104,12 @@ def _post(address: str, message: Document) -> None:
 
 class _SendingAgain(HTTPRedirectHandler):
     """Redirect handler that sends the message to the new address. For status 301, urllib would send a GET request
-    without the message and count its answer as a delivery; it would refuse 307 and 308."""
+    without the message and count its answer as a delivery; it would refuse 307 and 308. Status 302 usually names a
+    result of the delivery, unless it only asks for ``https``."""
 
     def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Request | None:
-        if code in (301, 307, 308):
+        asks_for_https = code == 302 and newurl == req.full_url.replace("http://", "https://", 1)
+        if code in (301, 307, 308) or asks_for_https:
             return Request(newurl, req.data, req.headers)  # noqa: S310 - urllib has checked the scheme
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 

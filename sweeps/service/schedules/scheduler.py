@@ -85,6 +85,10 @@ class Scheduler(Poller):
         self._removed: list[Definition] = []
         self._disabled: set[str] = set()
         """Names of schedules that this service has disabled in the database."""
+        self._decided: dict[str, Definition] = {}
+        """Definitions by which this service has decided firings last, by name."""
+        self._disputed: set[str] = set()
+        """Names of schedules of which another service has another cron line, which was logged."""
         self._take_saved()
         self._clean_at = -math.inf
         self._time = SteadyTime(self._clock)
@@ -139,8 +143,27 @@ class Scheduler(Poller):
             return math.inf if definition.name in self._disabled else 0.0
         self._disabled.discard(definition.name)
         if row is None or not is_as_defined(row, definition):
+            if row is not None:
+                self._warn_of_dispute(definition, row)
             return 0.0
         return next_decision(definition, row["decided"]) - now
+
+    def _warn_of_dispute(self, definition: Definition, row: RowMapping) -> None:
+        """Log once that another service has replaced this service's cron line of a schedule in the database."""
+        name, schedule = definition.name, definition.schedule
+        line, other = (
+            f"cron={schedule.cron} timezone={schedule.timezone}",
+            f"cron={row['cron']} timezone={row['timezone']}",
+        )
+        if line != other and self._decided.get(name) == definition and name not in self._disputed:
+            self._disputed.add(name)
+            logger.warning(
+                "%s: has %s here and %s in another service with the same database, so that its firings may be lost; "
+                "give all services the same file",
+                name,
+                line,
+                other,
+            )
 
     def _rows(self) -> dict[str, RowMapping]:
         with self._engine.connect() as connection:
@@ -165,6 +188,7 @@ class Scheduler(Poller):
     def _decide(self, definition: Definition, now: float) -> bool:
         """Decide a schedule's due firings; return whether there were any."""
         firings = decide(self._engine, definition, now, self._service)
+        self._decided[definition.name] = definition
         if not definition.schedule.enabled:
             self._disabled.add(definition.name)
         for firing in firings:
