@@ -1,6 +1,6 @@
 """Script that Ray runs on this machine instead of the dashboard's agent of its node.
 
-Without a dashboard the agent imports ray, for two seconds in which the node waits, only to write that it offers
+Without a dashboard the agent imports ray, more than a second in which the node waits, only to write that it offers
 nothing. This script writes the same, and imports only modules that Python has loaded anyway.
 """
 
