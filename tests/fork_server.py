@@ -144,6 +144,7 @@ def serve(server: socket.socket, tests: list[str]) -> None:
             importlib.import_module(module)
     if "mlflow" in sys.modules:
         importlib.import_module("mlflow.store.tracking.sqlalchemy_store")  # MLflow does with the first store, for 2 s
+        read_migrations_once()
     gc.collect()
     gc.freeze()  # a collection in a fork would copy the pages of all that was imported
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
@@ -161,6 +162,14 @@ def serve(server: socket.socket, tests: list[str]) -> None:
             fork_for(connection, files)
             os._exit(0)
         connected.close()
+
+
+def read_migrations_once() -> None:
+    """Let MLflow look into the 67 files of its migrations now, and not for every store that a test opens."""
+    from mlflow.store.db import utils
+
+    newest = utils._get_latest_schema_revision()
+    utils._get_latest_schema_revision = lambda: newest
 
 
 def run_code(connection: Connection, files: list[int], code: str, folder: str, environment: dict[str, str]) -> NoReturn:

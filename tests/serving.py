@@ -32,7 +32,7 @@ API = "/api/v1"
 HERE = "http://127.0.0.1:8642"
 
 
-class _PlannerHere(Planner):
+class PlannerHere(Planner):
     """Makes plans in this process, from arguments to results that have been pickled as on the way to another one. The
     processes are tested in ``test_plan_processes.py`` and ``test_serve.py``."""
 
@@ -60,7 +60,7 @@ class Api:
         make_service_database(config.database)
         self.service = AppContext(config)
         if not plans_elsewhere:
-            self.service.planner = _PlannerHere(config.access.plans_at_once, config.access.plan_within_s)
+            self.service.planner = PlannerHere(config.access.plans_at_once, config.access.plan_within_s)
         self.app = make_app(self.service)
 
     def client(self, token: str | None = None, **more: Any) -> TestClient:

@@ -270,9 +270,10 @@ def test_a_process_that_does_not_train_loads_no_torch_and_nothing_slow_that_it_d
     assert found == {name: needed for name, (_, needed) in PROCESSES.items()}
 
 
-def test_the_script_that_starts_a_worker_loads_only_what_every_python_has() -> None:
+def test_the_scripts_that_ray_runs_in_place_of_its_own_load_only_what_every_python_has() -> None:
     plain = loaded_libraries("-c", "import json, socket, sweeps")
-    assert loaded_libraries("-c", "import sweeps.runtime.local_worker_script") <= plain
+    scripts = "import sweeps.runtime.local_worker_script, sweeps.runtime.local_agent_script"
+    assert loaded_libraries("-c", scripts) <= plain
 
 
 def loaded_libraries(*command: str, mistake: str | None = None) -> set[str]:

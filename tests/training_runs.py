@@ -24,9 +24,6 @@ from sweeps_train.config import TRAINING_CONFIG, TrainingConfig
 from sweeps_train.reports.progress import Progress
 from sweeps_train.reports.reporter import Stop
 
-# The loop leaves the number of threads alone where it is given; Ray and torchrun give it, too.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 PROMPTS = "prompts.jsonl"
 
 IMAGES: dict[str, Any] = {
@@ -130,12 +127,9 @@ class Recorder:
 
 def run(config: TrainingConfig, folder: Path | None = None, **options: Any) -> Recorder:
     """Train on the workers of this process's group; only rank 0's recorder receives anything."""
-    import torch
-
     from sweeps_train.loop import train
     from sweeps_train.steps import stop_schedule
 
-    torch.set_num_threads(1)  # on a busy machine, threads that wait for each other take minutes for seconds' work
     recorder = Recorder(
         options.pop("stop_when_asked", None),
         options.pop("stop", Stop.SAVE),

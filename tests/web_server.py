@@ -15,6 +15,7 @@ import pytest
 import uvicorn
 from recording import free_port
 from service_databases import make_service_database
+from serving import PlannerHere
 from stores import make_store
 from waiting import wait_until
 
@@ -33,7 +34,9 @@ def new_service(folder: Path, **more: Any) -> AppContext:
     config = Service(**{**settings, **more})
     make_store(folder / "mlflow.db")
     make_service_database(config.database)
-    return AppContext(config)
+    service = AppContext(config)
+    service.planner = PlannerHere(1, config.access.plan_within_s)  # one at a time: plans are composed in its threads
+    return service
 
 
 def close(service: AppContext) -> None:

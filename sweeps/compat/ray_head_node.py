@@ -16,20 +16,24 @@ SETUP_TAKES = {"--serialized-runtime-env-context", "--language"}
 """Arguments of Ray's script that starts a worker, in addition to the worker's command."""
 CONTEXT_HAS = {"command_prefix", "env_vars", "py_executable", "override_worker_entrypoint", "java_jars"}
 """Fields of a runtime environment that this script receives."""
+AGENT_PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port")
+"""Ports that the dashboard's agent tells its node: for each a file in the session's folder."""
 
 
 @contextlib.contextmanager
-def lean_head_node(start_script: Path) -> Iterator[None]:
-    """Start clusters inside the block without Ray's two monitor processes and its dashboard process. If the release's
-    code differs from the one known here, Ray starts everything as usual.
+def lean_head_node(start_script: Path, agent_script: Path) -> Iterator[None]:
+    """Start clusters inside the block without Ray's two monitor processes, its dashboard process and that one's agent.
+    If the release's code differs from the one known here, Ray starts everything as usual.
 
     Args:
         start_script: Python file that Ray runs for each worker process in place of its ``setup_worker``.
+        agent_script: Python file that Ray runs in place of the agent, with the names of its ports and its command.
     """
-    from ray._private import parameter
+    from ray._private import parameter, ray_constants, services
     from ray._private.node import Node
 
     params, start_api_server = parameter.RayParams, Node.start_api_server
+    python_of = services._build_python_executable_command_memory_profileable
     left_out: dict[str, Any] = dict(LEFT_OUT) if takes_what_is_left_out() else {}
     if starts_workers_as_known():
         left_out["setup_worker_path"] = str(start_script)
@@ -40,13 +44,21 @@ def lean_head_node(start_script: Path) -> Iterator[None]:
     def no_api_server(node: Any, **_: Any) -> None:
         node._webui_url = ""
 
+    def python_with_script(component: str, *args: Any, **kwargs: Any) -> list[str]:
+        command: list[str] = python_of(component, *args, **kwargs)
+        is_agent = component == ray_constants.PROCESS_TYPE_DASHBOARD_AGENT
+        return [*command, str(agent_script), ",".join(AGENT_PORTS)] if is_agent else command
+
     parameter.RayParams = lean_params  # type: ignore[assignment, misc]
     if [*inspect.signature(start_api_server).parameters] == DASHBOARD_TAKES:
         Node.start_api_server = no_api_server  # type: ignore[method-assign, assignment]
+    if agent_tells_known_ports():
+        services._build_python_executable_command_memory_profileable = python_with_script
     try:
         yield
     finally:
         parameter.RayParams, Node.start_api_server = params, start_api_server  # type: ignore[method-assign, misc]
+        services._build_python_executable_command_memory_profileable = python_of
 
 
 def takes_what_is_left_out() -> bool:
@@ -68,3 +80,13 @@ def starts_workers_as_known() -> bool:
         and script.exists()
         and {*re.findall(r'"(--[\w-]+)"', script.read_text(encoding="utf-8"))} == SETUP_TAKES
     )
+
+
+def agent_tells_known_ports() -> bool:
+    """Whether the dashboard's agent still tells its node the ports that it did when our replacement was written."""
+    import ray
+    from ray import _raylet
+
+    agent = Path(ray.__file__).parent / "dashboard" / "agent.py"
+    names = {*re.findall(r"\b[A-Z_]+_PORT_NAME\b", agent.read_text(encoding="utf-8"))} if agent.exists() else set()
+    return {getattr(_raylet, name, "") for name in names} == {*AGENT_PORTS}

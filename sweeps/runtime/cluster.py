@@ -32,6 +32,7 @@ one, endlessly."""
 OF_THIS_USER = ("SWEEPS_CACHE", "SWEEPS_CACHE_GIB", "SWEEPS_CONFIG_MODULES")
 """Environment variables of this user that every process of a sweep receives."""
 START_SCRIPT = Path(__file__).with_name("local_worker_script.py")
+AGENT_SCRIPT = Path(__file__).with_name("local_agent_script.py")
 DASHBOARD_WITHIN_S = 3.0
 """Maximum seconds to wait for the first answer of Ray's dashboard."""
 
@@ -133,7 +134,7 @@ def _started_here(start: Callable[[], Any], forks: psutil.Process | None = None)
     for lean in (True, False):
         forget_token()
         try:
-            with lean_head_node(START_SCRIPT) if lean else contextlib.nullcontext():
+            with lean_head_node(START_SCRIPT, AGENT_SCRIPT) if lean else contextlib.nullcontext():
                 return start()
         except BaseException as error:  # Ray raises several, some of them plain `Exception`; or a signal came
             OwnCluster(others, forks).kill()

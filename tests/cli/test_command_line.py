@@ -147,7 +147,7 @@ def test_conf_lists_every_sweep_and_option_with_a_line_on_each(typed: Typed) -> 
 def test_a_module_beside_the_working_folder_can_be_a_target(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("my_nets.py").write_text("from torch import nn\n\ndef Net():\n    return nn.Flatten()\n", encoding="utf-8")
     monkeypatch.setattr(sys, "path", [str(Path.cwd()), *sys.path])
-    tokens = ["space=none", "model=custom", "model._target_=my_nets.Net", "--dry-run"]
+    tokens = ["space=none", "model=custom", "model._target_=my_nets.Net", "preflight.timeout_s=0", "--dry-run"]
     assert typed("run", "conf=digits", *tokens)[0] == 0
 
 

@@ -1,16 +1,20 @@
-"""The script that starts the worker processes of a cluster on this machine."""
+"""The scripts that Ray runs on a cluster on this machine in place of its own."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
-from processes import run_python
+from processes import outputs, run_python
+from waiting import wait_until
 
-from sweeps.runtime import local_worker_script
+from sweeps.runtime import local_agent_script, local_worker_script
 
 TELLS = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ.get('ASKED'), os.path.basename(__file__)]))"
 
@@ -45,3 +49,34 @@ def test_what_more_a_runtime_environment_asks_for_is_left_to_rays_script(scripts
     arguments, _, script = started(scripts, asked)
     assert script == "setup_worker.py"
     assert arguments[1:3] == ["--node=1", "--language=PYTHON"]
+
+
+def test_the_node_is_told_that_the_dashboards_agent_has_no_ports_until_it_ends(tmp_path: Path) -> None:
+    from ray._raylet import wait_for_persisted_port
+
+    arguments = [local_agent_script.__file__, "a,b", "agent.py", "--minimal", f"--session-dir={tmp_path}"]
+    node = (
+        "import subprocess, sys\n"
+        f"print(subprocess.Popen([sys.executable, *{arguments!r}]).pid, flush=True)\n"
+        "sys.stdin.read()"
+    )
+    node_id = "7" * 56
+    process = subprocess.Popen(
+        [sys.executable, "-c", node],
+        env={**os.environ, "RAY_NODE_ID": node_id},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    script = psutil.Process(int(process.stdout.readline()))
+    assert [wait_for_persisted_port(str(tmp_path), node_id, name, 60_000) for name in ("a", "b")] == [-1, -1]
+    assert script.is_running()
+    outputs(process, 60)
+    wait_until(lambda: not script.is_running() or script.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_an_agent_that_has_something_to_offer_is_started(scripts: Path) -> None:
+    agent = str(scripts / "setup_worker.py")
+    done = run_python(local_agent_script.__file__, "a,b", agent, f"--session-dir={scripts}", within_s=60)
+    assert json.loads(done.stdout)[0] == [f"--session-dir={scripts}"]

@@ -7,7 +7,7 @@ import json
 import math
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ import pandas as pd
 import pytest
 import ray.train
 from sklearn import datasets
-from threadpoolctl import threadpool_limits
 
 from sweeps_train import load_model
 from sweeps_train.config import EstimatorConfig
@@ -28,13 +27,6 @@ from sweeps_train.estimators.probe import probe_mistakes
 from sweeps_train.estimators.training import estimator_function
 from sweeps_train.tables.split import read_split
 from sweeps_train.workers.worker_cache import evict
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    """One thread for all libraries: on a busy machine, several wait minutes for each other."""
-    with threadpool_limits(1):
-        yield
 
 
 class Stopped(Exception):

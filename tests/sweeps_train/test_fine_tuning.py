@@ -246,7 +246,6 @@ def test_a_training_with_another_optimizer_is_resumed_exactly(optimizer: Any, wo
 
 
 def on_fsdp() -> dict[str, Any]:
-    torch.set_num_threads(1)
     results: dict[str, Any] = {}
     for name, model, optimizer in (
         ("lora", {"lora": ADAPTERS | {"use_dora": True}}, "adamw"),

@@ -331,7 +331,6 @@ def attempt(folder: Path, rank: int, size: int, kill_at: int | None) -> None:
 
     from sweeps_train.loop import train
 
-    torch.set_num_threads(1)
     train(configured(NUMBERED), reporter=Killer(), checkpoint_folder=str(folder.parent / "checkpoints"))
     dist.destroy_process_group()
 

@@ -86,13 +86,10 @@ def together(
     may_train_alone: bool = False,
 ) -> Trainings:
     """Train in lanes, in the given order; the recorders of rank 0 receive everything."""
-    import torch
-
     from sweeps_train.lanes.train_lanes import train_lanes
     from sweeps_train.steps import stop_schedule
     from sweeps_train.workers.distributed import Workers
 
-    torch.set_num_threads(1)
     feed = Trainings(
         [
             TrainingRequest(config=config, reporter=recorder, checkpoint_folder=str(folder) if folder else None)

@@ -100,7 +100,6 @@ def test_the_model_is_stored_in_16_bits_and_a_resumed_training_ends_with_the_sam
 
 
 def on_each_strategy() -> dict[str, Any]:
-    torch.set_num_threads(1)
     return {kind: uninterrupted_and_resumed(whole(kind, **options), Path(kind)) for kind, options in STRATEGIES.items()}
 
 
@@ -119,7 +118,6 @@ SHARDING = {"fsdp": (fsdp, "fully_shard"), "tensor_parallel": (tensor_parallel, 
 
 def float32_while_sharding() -> dict[str, list[float]]:
     """Weights in float32 that are not sharded, whenever a part of the model is, as parts of all weights."""
-    torch.set_num_threads(1)
     found: dict[str, list[float]] = {}
     for kind, (module, name) in SHARDING.items():
         for dtype in ("auto", "float32"):
@@ -162,7 +160,6 @@ def test_no_worker_holds_a_whole_model_in_float32_while_it_is_sharded(folder: Pa
 
 def allocated_by_a_pipeline() -> list[tuple[int, int]]:
     """Most bytes that are allocated at a time while a pipeline takes a model, and those of this worker's weights."""
-    torch.set_num_threads(1)
     found = []
     for dtype in ("auto", "float32"):
         config = configured(TEXT, model={"path": "./base", "lora": None, "dtype": dtype}, strategy={"kind": "pipeline"})

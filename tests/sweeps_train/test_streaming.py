@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import boto3
 import numpy as np
 import psutil
 import pyarrow
 import pyarrow.parquet
 import pytest
 import torch
+from s3_server import BUCKET, s3_server
 from test_array_cache import assert_same
 from test_text_data import BYTES, byte_tokenizer_in_rust
 from transformers import ByT5Tokenizer
@@ -128,32 +130,27 @@ def test_a_data_set_of_the_hub_is_streamed(folder: Path, monkeypatch: pytest.Mon
 
 @pytest.fixture
 def bucket(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The same folder in an S3 server."""
-    import boto3
-    from moto.server import ThreadedMotoServer
-
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    server = ThreadedMotoServer(port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    client = boto3.client("s3", endpoint_url=f"http://{host}:{port}", region_name="us-east-1")
-    client.create_bucket(Bucket="data")
-    for file in (*folder.glob("parquet/*"), *folder.glob("jsonl/*"), folder / "held_out.jsonl"):
-        client.upload_file(str(file), "data", str(file.relative_to(folder)))
-    yield f"?endpoint_override={host}:{port}&scheme=http&region=us-east-1"
-    server.stop()
+    """The same folder in an S3 server: what follows its paths there."""
+    with s3_server() as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        client = boto3.client("s3")
+        for file in (*folder.glob("parquet/*"), *folder.glob("jsonl/*"), folder / "held_out.jsonl"):
+            client.upload_file(str(file), BUCKET, str(file.relative_to(folder)))
+        address = environment["AWS_ENDPOINT_URL"].removeprefix("http://")
+        yield f"?endpoint_override={address}&scheme=http&region=us-east-1"
 
 
 def test_data_in_s3_is_read_by_its_uri(bucket: str, folder: Path) -> None:
-    options = {"eval_path": f"s3://data/held_out.jsonl{bucket}"}
+    options = {"eval_path": f"s3://{BUCKET}/held_out.jsonl{bucket}"}
     expected = build(folder / "parquet", streaming=False, eval_path=str(folder / "held_out.jsonl"))[0]
-    for path in ("s3://data/parquet", "s3://data/jsonl/[0-9].jsonl"):
-        assert_same(build(path + bucket, **options)[0], expected)
-    assert_same(build(f"s3://data/parquet{bucket}", streaming=False, **options)[0], expected)
+    for path in ("parquet", "jsonl/[0-9].jsonl"):
+        assert_same(build(f"s3://{BUCKET}/{path}{bucket}", **options)[0], expected)
+    assert_same(build(f"s3://{BUCKET}/parquet{bucket}", streaming=False, **options)[0], expected)
     for streaming in (True, False):
-        with pytest.raises(ValueError, match=r"data.path=s3://data/none/.* there are no such files|cannot be read"):
-            build(f"s3://data/none/*.jsonl{bucket}", streaming=streaming, **options)
+        message = rf"data.path=s3://{BUCKET}/none/.* there are no such files|cannot be read"
+        with pytest.raises(ValueError, match=message):
+            build(f"s3://{BUCKET}/none/*.jsonl{bucket}", streaming=streaming, **options)
 
 
 # --- splits --------------------------------------------------------------------------------------------------

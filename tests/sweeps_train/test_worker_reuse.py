@@ -29,7 +29,7 @@ def test_a_trial_that_cannot_use_the_cached_base_model_frees_it(changed: Any, wo
 
 
 @pytest.mark.parametrize("in_cycle", [False, True])
-def test_objects_are_collected_only_if_weights_would_stay_in_memory(
+def test_frozen_objects_are_searched_only_if_weights_would_stay_in_memory(
     in_cycle: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A collection of all that torch and transformers have made takes seconds."""
@@ -39,11 +39,19 @@ def test_objects_are_collected_only_if_weights_would_stay_in_memory(
         model.kept = [model] if in_cycle else []
         return model
 
-    collections: list[bool] = []
-    monkeypatch.setattr(gc, "collect", lambda: collections.append(True))
-    worker_cache.cached("model", 1, make)
+    collections: list[str] = []
+    collect = gc.collect
+
+    def collects() -> None:
+        collections.append("of new objects")
+        collect()
+
+    monkeypatch.setattr(gc, "collect", collects)
+    monkeypatch.setattr(gc, "unfreeze", lambda: collections.append("of all"))
+    left = weakref.ref(worker_cache.cached("model", 1, make))
     worker_cache.evict("model")
-    assert collections == [True] * in_cycle
+    assert collections == ["of new objects"] * in_cycle
+    assert left() is None
 
 
 def test_the_next_trial_does_not_train_a_base_model_that_stays_compiled(

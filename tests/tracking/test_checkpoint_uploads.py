@@ -109,6 +109,7 @@ def test_a_server_gets_no_file_that_it_would_store_under_another_name(
     from mlflow import MlflowClient
 
     monkeypatch.setattr(artifact_uploader, "TURN_S", 0.1)
+    monkeypatch.setattr(artifact_uploader, "UPLOAD_AFTER_S", 0.0)
     make_store(sqlite_path(uri))
     MlflowClient(uri).create_experiment("digits", "mlflow-artifacts://127.0.0.1:1/digits")  # answers no upload
     recorder = open_recorder(uri)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from composing import composed
-from processes import run_python
 
+from sweeps.cli import run_command
 from sweeps.errors import ConfigError
 from sweeps.validate import hub_checks as hub
 from sweeps.validate.hub_checks import HubName, check_hub, hub_names
@@ -125,13 +125,12 @@ def test_names_on_the_hub_are_those_that_are_no_files(working_folder: Path) -> N
     assert found == [("model.path", "a/b"), ("model.tokenizer", "c/d"), ("data.path", "wikitext")]
 
 
+@pytest.mark.usefixtures("endpoint")
 def test_a_gated_model_without_a_token_is_one_message_before_anything_starts(
-    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    environment = {"HF_ENDPOINT": address, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path / "hf")}
-    arguments = ("-m", "sweeps", "run", "conf=llm_lora", "model=huggingface", f"model.path={GATED}")
-    done = run_python(*arguments, folder=tmp_path, environment=environment, status=2, within_s=100)
-    assert done.stderr.count("\n") == 1, done.stderr
-    assert "model.path=theirs/gated: this model is gated, and there is no token; accept its terms" in done.stderr
-    assert not (tmp_path / "outputs").exists()
+    status, _ = run_command(["run", "conf=llm_lora", "model=huggingface", f"model.path={GATED}"])
+    printed, message = capsys.readouterr()
+    assert (status, printed, message.count("\n")) == (2, "", 1), message
+    assert "model.path=theirs/gated: this model is gated, and there is no token; accept its terms" in message
+    assert not (working_folder / "outputs").exists()

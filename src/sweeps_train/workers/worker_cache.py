@@ -66,7 +66,13 @@ def evict(kind: str) -> None:
 
     weights = [memory_of(each) for each in value.parameters()]
     del value
-    if any(is_allocated() for is_allocated in weights):  # reference cycles of the last trial refer to them
-        gc.unfreeze()  # objects that outlive a trial are frozen
+
+    def is_held() -> bool:
+        return any(is_allocated() for is_allocated in weights)
+
+    if is_held():  # reference cycles of the last trial refer to them
+        gc.collect()
+    if is_held():  # and are among the objects that outlived a trial, which are frozen
+        gc.unfreeze()
         gc.collect()  # which takes seconds in a process that has imported torch and transformers
         gc.freeze()  # else every later collection would search all objects of the libraries, too

@@ -1,0 +1,38 @@
+"""Script that Ray runs on this machine instead of the dashboard's agent of its node.
+
+Without a dashboard the agent imports ray, more than a second in which the node waits, only to write that it offers
+nothing. This script writes the same, and imports only modules that Python has loaded anyway.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+ENDS_WITHIN_S = 1.0
+"""Seconds between two looks at whether the node is still there."""
+
+
+def main(ports: str, *agent: str) -> None:
+    """Tell the node that its agent listens on no port, and end with the node.
+
+    Args:
+        ports: Names of the ports that the agent tells, separated by commas.
+        agent: The agent's command without its Python.
+    """
+    if "--minimal" not in agent:  # ray[default] is installed: the agent has something to offer
+        os.execv(sys.executable, [sys.executable, "-u", *agent])  # noqa: S606 - Ray's own
+    node = os.getppid()
+    (folder,) = (each.partition("=")[2] for each in agent if each.startswith("--session-dir="))
+    for name in ports.split(","):
+        path = f"{folder}/{name}_{os.environ['RAY_NODE_ID']}"
+        with open(f"{path}.new", "w", encoding="ascii") as file:  # noqa: PTH123 - pathlib
+            file.write("-1")
+        os.replace(f"{path}.new", path)  # noqa: PTH105 - pathlib
+    while os.getppid() == node:
+        time.sleep(ENDS_WITHIN_S)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
