@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection
+from typing import Any
 
 import torch
 from torch import nn
@@ -102,7 +103,8 @@ def wrap_fsdp(
             mp_policy=MixedPrecisionPolicy() if module in norms else mixed,
             offload_policy=offload,
         )
-    if hasattr(model, "set_reduce_scatter_unused_params"):  # not in older versions of torch
-        # Otherwise a worker whose loss leaves out a parameter would send less than the others expect.
-        model.set_reduce_scatter_unused_params(True)
+    # Otherwise a worker whose loss leaves out a parameter would send less than the others expect.
+    send_zeros: Any = getattr(model, "set_reduce_scatter_unused_params", None)
+    if send_zeros is not None:  # older versions of torch have no such setting
+        send_zeros(True)  # noqa: FBT003 - as in its documentation
     return model
