@@ -15,6 +15,7 @@ from sweeps.report.forecast_text import describe_forecast, time_left
 from sweeps.report.formatting import STATE_STYLES, duration
 from sweeps.report.parameter_columns import parameter_table
 from sweeps.report.terminal_echo import without_control_echo
+from sweeps.report.unblocked_output import unblocked
 from sweeps.texts.wording import counted
 from sweeps.tracking.mlflow_texts import describe
 
@@ -36,12 +37,14 @@ class PlainView:
 
     def __init__(self, console: Console):
         self._console = console
+        self._opened = ExitStack()
 
     def __enter__(self) -> PlainView:
+        self._opened.enter_context(unblocked(self._console))
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        self._opened.close()
 
     def changed(self, state: SweepState) -> None:
         pass
@@ -68,6 +71,7 @@ class LiveView:
         """Steps of the start that were shown before the current one."""
 
     def __enter__(self) -> LiveView:
+        self._opened.enter_context(unblocked(self._console))
         self._opened.enter_context(without_control_echo())
         self._opened.enter_context(self._live)
         return self

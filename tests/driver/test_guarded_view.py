@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +28,26 @@ def test_a_reader_that_has_gone_away_costs_nothing(capfd: pytest.CaptureFixture[
         view.event(state, "trial 0000 started")
     print("the result")
     assert capfd.readouterr().out == "the result\n"  # rich would have closed stdout
+
+
+def test_a_reader_that_pauses_holds_nothing_up_and_sees_everything_later() -> None:
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    state: Any = SimpleNamespace(progress="0/400")
+    texts = [f"trial {number:04} started" for number in range(400)]
+    seen: list[str] = []
+
+    def read() -> None:
+        with os.fdopen(reader) as lines:
+            seen.extend(line.partition("] ")[2].strip() for line in lines)
+
+    with os.fdopen(writer, "w", buffering=1) as stream, PlainView(plain_console(file=stream)) as view:
+        for text in texts:
+            view.event(state, text)  # more than the pipe holds
+        reads = threading.Thread(target=read)
+        reads.start()
+    reads.join()
+    assert seen == texts
 
 
 def test_a_users_view_may_lack_the_start_and_may_fail_and_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:

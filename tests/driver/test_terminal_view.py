@@ -123,7 +123,7 @@ def test_what_is_being_started_is_said_at_once_with_its_time() -> None:
     with LiveView(terminal) as live:
         live.starting("first: 16 trials")
         live.starting("first: starting Ray and connecting to MLflow")
-        out = terminal.file.getvalue()  # type: ignore[attr-defined]
+    out = terminal.file.getvalue()  # type: ignore[attr-defined]
     assert "first: 16 trials" in out
     assert "connecting to MLflow 0s" in out
 
