@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 
+from sweeps.driver.early_end import SIGNAL_FIRST_S
 from sweeps.driver.signals import ShutdownSignals
 from sweeps.driver.sweep_state import SweepState
 from sweeps.errors import ClusterLost
@@ -16,9 +17,6 @@ ANSWERS_WITHIN_S = 2.0
 GONE_AFTER_S = 40.0
 """Seconds without an answer after which a joined cluster counts as gone: long enough for a restart, and less than the
 60 s after which Ray ends this process."""
-SIGNAL_FIRST_S = 0.5
-"""Seconds to wait, once Ray is gone, for a signal that may have been sent to Ray and to this process at the same
-time."""
 
 
 class ClusterWatch:

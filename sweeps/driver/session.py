@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from sweeps.driver.early_end import SIGNAL_FIRST_S
 from sweeps.driver.forecaster import Forecaster
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_lifecycle import Change, TrialLifecycle
@@ -112,6 +113,7 @@ class Session:
                     self._take_posted(timeout)
                 except ray.exceptions.RayError as error:  # what was posted before has been taken
                     if not closing:
+                        self._closed.wait(SIGNAL_FIRST_S)
                         first_line = str(error).partition("\n")[0]
                         self.state.shutdown.cluster_is_lost(ClusterLost(self.state.sweep, first_line))
                     self._closed.set()

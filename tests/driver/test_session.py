@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
+import time
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -59,8 +61,15 @@ class _Told:
 class _DeadBroker:
     is_answering = True
 
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+
     def drain(self, timeout_s: float) -> None:
+        self.asked.set()
         raise ray.exceptions.RayActorError
+
+    def stop_all(self) -> None:
+        pass
 
 
 def new_session(broker: Any = None, told: Any = None) -> tuple[_Told, Session]:
@@ -83,6 +92,17 @@ def test_a_trial_that_fails_before_its_start_and_after_the_clusters_end_is_recor
     ends = [arguments for name, arguments in told.calls if name == "end"]
     assert [(trial, state, error) for trial, state, *_, error in ends] == [("0000", "failed", "no actor")]
     assert session.state.counts()["failed"] == 1
+
+
+def test_a_signal_to_ray_and_the_driver_at_once_interrupts_the_sweep_though_ray_is_gone_first() -> None:
+    broker = _DeadBroker()
+    _, session = new_session(broker)
+    session.start()
+    assert broker.asked.wait(30)
+    time.sleep(0.2)
+    session.state.shutdown.begin("interrupted")
+    session._thread.join(30)
+    assert (session.state.shutdown.status, session.state.shutdown.cluster_failure) == ("interrupted", None)
 
 
 def test_a_session_that_cannot_take_events_any_more_stops_its_trials_and_fails() -> None:
