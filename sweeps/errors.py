@@ -71,6 +71,15 @@ class TrackingUnreachable(UserError):
 class DoesNotFit(UserError):
     """One trial needs more resources than the cluster has."""
 
+    def __init__(self, reason: str, larger: str | None = None) -> None:
+        """
+        Args:
+            reason: What does not fit, and what to change in the config.
+            larger: Another fix: how to get a larger cluster.
+        """
+        super().__init__(reason if larger is None else f"{reason}, or {larger}")
+        self.reason, self.larger = reason, larger
+
 
 class TrialFailed(SweepsError):
     """A trial's training ended with an error."""

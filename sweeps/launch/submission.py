@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -69,8 +68,7 @@ class Submission:
         try:
             fit(self.config, self.scalings, [{"CPU": cpus, **({"GPU": gpus} if gpus else {}), **kinds}] * nodes)
         except DoesNotFit as error:
-            reason = re.split(", or (?:raise cluster.num_cpus|join a cluster that has GPUs)", str(error))[0]
-            raise DoesNotFit(f"{reason}, or ask for more in {asked}") from None
+            raise DoesNotFit(error.reason, f"ask for more in {asked}") from None
 
 
 def new_submission(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import IO, TextIO
 
 from rich.console import Console
@@ -53,12 +53,13 @@ class UnblockedOutput:
     def flush(self) -> None:
         """Do nothing: each text is flushed when it has been written."""
 
-    def close(self) -> None:
-        """Wait until all texts are written."""
+    def close(self) -> Exception | None:
+        """Wait until all texts are written; return an error that no ``write`` has raised."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
         self._thread.join()
+        return self._error
 
     def _pass_on(self) -> None:
         while True:
@@ -78,12 +79,14 @@ class UnblockedOutput:
 def unblocked(console: Console) -> Iterator[None]:
     """Let a console print without waiting for its reader. The end of the block waits until all is written."""
     before = console.file
-    with closing(UnblockedOutput(before)) as output:
-        console.file = _as_file(output)
-        try:
-            yield
-        finally:
-            console.file = _as_file(None if console.stderr else before)  # None: what sys.stderr is then
+    output = UnblockedOutput(before)
+    console.file = _as_file(output)
+    try:
+        yield
+    finally:
+        console.file = _as_file(None if console.stderr else before)  # None: what sys.stderr is then
+        if isinstance(output.close(), BrokenPipeError):
+            console.on_broken_pipe()  # as it does itself if it prints again
 
 
 def _as_file(output: UnblockedOutput | IO[str] | None) -> TextIO:

@@ -186,7 +186,7 @@ def _fit_pools(config: SweepConfig, scalings: Sequence[Scaling], nodes: Sequence
                 own = fit(replace(whole, scaling=placed), [placed], members[name])
                 found.setdefault(name, []).append(own)
             except DoesNotFit as error:
-                refusal = DoesNotFit(f"scaling.pools.{name}: {error}")
+                refusal = _of_pool(name, error)
                 if all_pools and not members[name]:
                     raise refusal from None
         if refusal is not None and not found.keys() & set(names):
@@ -229,8 +229,12 @@ def _fit_evaluations(
             raise _no_node(placed, nodes)
         own = fit(replace(config, scaling=placed), [placed], members[name])
     except DoesNotFit as error:
-        raise DoesNotFit(f"scaling.pools.{name}: {error}") from None
+        raise _of_pool(name, error) from None
     return {name: replace(own, excluded_nodes=outside[name])}
+
+
+def _of_pool(name: str, error: DoesNotFit) -> DoesNotFit:
+    return DoesNotFit(f"scaling.pools.{name}: {error.reason}", error.larger)
 
 
 def nodes_of_pools(scaling: Scaling, nodes: Sequence[NodeResources]) -> dict[str, list[NodeResources]]:
@@ -286,8 +290,9 @@ def _with_data(trial: Fit, data_cpus: float, nodes: Sequence[Resources]) -> int:
         raise DoesNotFit(
             f"task.dataset_config.num_cpus={data_cpus:g}: Ray Data needs this many CPUs in addition to the "
             f"{_cpus(trial):g} of a trial's workers, and the cluster has {total:g}; lower scaling.num_workers or "
-            f"scaling.resources_per_worker.CPU, or raise cluster.num_cpus to {math.ceil(_cpus(trial) + data_cpus)} "
-            "(logical CPUs) or join a larger cluster with cluster.address"
+            "scaling.resources_per_worker.CPU",
+            f"raise cluster.num_cpus to {math.ceil(_cpus(trial) + data_cpus)} (logical CPUs) or join a larger cluster "
+            "with cluster.address",
         )
     return at_once
 
@@ -328,8 +333,8 @@ def _fit_one(scaling: Scaling, nodes: Sequence[Resources], cpus_per_gpu: float) 
         if total.get("GPU") == 0:
             fix, larger = "set scaling.use_gpu=false", "join a cluster that has GPUs"
         raise DoesNotFit(
-            f"{key}={scaling.min_workers}: the cluster can place {placed} workers of {needs} "
-            f"(it has {has}); {fix}, or {larger} with cluster.address"
+            f"{key}={scaling.min_workers}: the cluster can place {placed} workers of {needs} (it has {has}); {fix}",
+            f"{larger} with cluster.address",
         )
     at_once = _concurrent(scaling, workers_by_node)
     return Fit(

@@ -18,14 +18,15 @@ from sweeps.driver.terminal_view import PlainView
 from sweeps.report.plain_console import plain_console
 
 
-def test_a_reader_that_has_gone_away_costs_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("events", [0, 1, 100])
+def test_a_reader_that_has_gone_away_costs_nothing(events: int, capfd: pytest.CaptureFixture[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     state: Any = SimpleNamespace(progress="0/4")
-    with os.fdopen(writer, "w", buffering=1) as stream:
-        view = PlainView(plain_console(file=stream))
+    with os.fdopen(writer, "w", buffering=1) as stream, PlainView(plain_console(file=stream)) as view:
         view.starting("first: 4 trials")
-        view.event(state, "trial 0000 started")
+        for _ in range(events):
+            view.event(state, "trial 0000 started")
     print("the result")
     assert capfd.readouterr().out == "the result\n"  # rich would have closed stdout
 

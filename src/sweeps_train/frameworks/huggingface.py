@@ -207,7 +207,7 @@ class Resumption(TrainerCallback):
         for name in {type(each).__name__ for each in with_state}:
             alike = [each for each in with_state if type(each).__name__ == name]
             states = saved.setdefault(name, [])  # the Trainer expects an entry for each when it saves
-            # Of several, each saved checkpoint adds the current states to a list.
+            # At each checkpoint, the Trainer appends the states of all callbacks of a class to one list.
             newest = states[-len(alike) :] if isinstance(states, list) else [states]
             for callback, its_state in zip(alike, newest, strict=False):
                 for attribute, value in its_state.get("attributes", {}).items():

@@ -25,7 +25,7 @@ from pydantic.dataclasses import dataclass
 
 from sweeps.config.schedule import LONGEST_NAME, Schedule
 from sweeps.errors import ConfigError, Conflict
-from sweeps.files.whole_files import FOLDER_MODE, private_opener, replacing, write_json
+from sweeps.files.whole_files import FOLDER_MODE, private_opener, replacing, sync, write_json
 from sweeps.service.schedules.definition import Definition
 from sweeps.service.schedules.schedule_file import description_of, is_pause, read_schedule
 
@@ -157,7 +157,7 @@ class SavedSchedules:
                 self._file(name).unlink(missing_ok=True)
             else:
                 _write_text(self._file(name), text)
-            _sync(self.folder)
+            sync(self.folder)
             for old in _too_many([last, *reversed(versions)]):
                 self._version_file(name, old.number).unlink(missing_ok=True)
             return self._forget_removed(owner, operators) if text is None else []
@@ -201,7 +201,7 @@ class SavedSchedules:
         for folder in (file.parent.parent, file.parent):
             folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
         write_json(file, asdict(version))
-        _sync(file.parent)
+        sync(file.parent)
 
     def _file(self, name: str) -> Path:
         if not _NAME.fullmatch(name):
@@ -290,12 +290,3 @@ def _write_text(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    """Flush the names in a folder to the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
