@@ -13,6 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+
+from sweeps_train.config import CausalLM, Lora
+from sweeps_train.models.causal_lm import build_causal_lm
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -109,6 +113,18 @@ def test_an_arm_that_was_not_measured_leaves_the_rows_of_the_others(documents: C
     text = documents(arm("Hugging Face `Trainer`", 88_000), failure)["training.md"]
     assert "| Hugging Face `Trainer` | 88,000 |  |  | 20.0 GiB |" in text
     assert "- Qwen2.5 0.5B, 8 x 2,048 tokens, the same, `train.compile=true`: failed, RuntimeError('no')" in text
+
+
+def test_the_training_that_is_measured_builds_its_base_with_random_weights(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(checkout / "benchmarks")
+    bases = importlib.import_module("gpu.bases")
+    bases.TINY.write_config(tmp_path)
+    with bases.random_weights(torch.device("cpu")):
+        model = build_causal_lm(CausalLM(kind="causal_lm", path=str(tmp_path), dtype="bfloat16", lora=Lora(r=2)))
+    kinds = {each.dtype: each.requires_grad for each in model.parameters()}
+    assert kinds == {torch.bfloat16: False, torch.float32: True}
 
 
 def test_results_of_a_cpu_are_refused_by_the_documents(measure_sh: Run, tmp_path: Path) -> None:

@@ -108,12 +108,20 @@ def random_weights(device: torch.device) -> Iterator[None]:
 
     factory: Any = AutoModelForCausalLM
 
-    def make(location: str, *, dtype: Any, attn_implementation: str | None = None, **_: Any) -> Any:
+    def make(
+        location: str,
+        *,
+        dtype: Any,
+        attn_implementation: str | None = None,
+        output_loading_info: bool = False,
+        **_: Any,
+    ) -> Any:
         config = AutoConfig.from_pretrained(location, local_files_only=True)
         kind = config.dtype if dtype == "auto" else dtype
         with torch.random.fork_rng(), torch.device(device):
             torch.manual_seed(0)
-            return factory.from_config(config, dtype=kind, attn_implementation=attn_implementation).eval()
+            model = factory.from_config(config, dtype=kind, attn_implementation=attn_implementation).eval()
+        return (model, {"missing_keys": set()}) if output_loading_info else model
 
     with mock.patch.object(factory, "from_pretrained", make):
         yield
