@@ -17,6 +17,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial
 from search_problems import METRIC
 
+from sweeps.constants import TIME_OF_REPORT
 from sweeps.search.samplers.candidates import Candidates, CandidateSource, Parameters
 from sweeps.search.samplers.qmc import unconditional
 from sweeps.search.samplers.study_view import WrappedSampler
@@ -116,24 +117,30 @@ class PoolCandidates(CandidateSource):
         return Candidates([], np.empty((0, self._pool.cube.matrix([{**given[0]}]).shape[1])))
 
 
-def pool_problem(path: Path, metric: str, mode: str) -> PoolProblem:
+def pool_problem(path: Path, metric: str, mode: str, start_cost: float) -> PoolProblem:
     """A problem from a table of learning curves.
 
     Args:
         path: The table; see ``sweeps.simulate.recorded_table.read_table``. Its space has ranges of numbers alone.
         metric: Column to search for.
         mode: ``min`` or ``max``.
+        start_cost: Time to start a trial, as a part of the mean time of a full training.
     """
     space, sign = read_space(path), 1.0 if mode == "min" else -1.0
     table = read_table(path, space, lambda path: None, [metric])
-    trials = [
-        RecordedTrial(
-            trial.point,
-            [Report(each.step, each.elapsed_s, {METRIC: sign * each.metrics[metric]}) for each in trial.reports],
-        )
-        for trial in table.whole
-    ]
+    start_s = start_cost * float(np.mean([trial.reports[-1].elapsed_s for trial in table.whole]))
+    trials = [RecordedTrial(trial.point, _timed(trial.reports, start_s, metric, sign)) for trial in table.whole]
     ends = [trial.reports[-1].metrics[METRIC] for trial in trials]
     every = [report.metrics[METRIC] for trial in trials for report in trial.reports]
     seconds = float(np.mean([trial.reports[-1].elapsed_s for trial in trials]))
     return PoolProblem(path.stem, space, trials, seconds, float(np.nanmin(every)), float(np.nanmedian(ends)))
+
+
+def _timed(reports: Sequence[Report], start_s: float, metric: str, sign: float) -> list[Report]:
+    """Reports of a training that starts in these seconds, with the times that ``FreezeThaw`` measures."""
+    before, timed = 0.0, []
+    for each in reports:
+        now = start_s + each.elapsed_s
+        timed.append(Report(each.step, now, {METRIC: sign * each.metrics[metric], TIME_OF_REPORT: now - before}))
+        before = now
+    return timed

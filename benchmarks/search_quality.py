@@ -18,6 +18,9 @@ A table becomes a surrogate (a forest fitted to its curves), since random search
 ``curves``: the most promising one), with the recorded values:
 
     python benchmarks/search_quality.py --pool --table tables/taskset_*.parquet --budgets 10 20 40 --workers 1 4 16
+
+With ``--start-cost 0.25`` each trial of a pool takes a quarter of a full training to start, as real ones do if they are
+short, and a budget of 10 is the time of 10 trainings with their starts.
 """
 
 from __future__ import annotations
@@ -98,9 +101,8 @@ def ours(sampler: dict[str, Any], scheduler: str, *, peer: bool = False) -> Meth
         budget = Budget(limit_s)
 
         def freeze_thaw(*, pauses: bool) -> FreezeThaw:
-            made = FreezeThaw(STEPS, grace, longest, ETA, problem.space, *known, remaining_s=budget.remaining_s)
-            made._pauses = pauses  # noqa: SLF001 - otherwise as `auto` where the first trials show that pauses cost much
-            return made
+            rungs, named = (STEPS, grace, longest, ETA), {"remaining_s": budget.remaining_s, "pauses": pauses}
+            return FreezeThaw(*rungs, problem.space, *known, **named)
 
         made = {
             "asha": lambda: Asha(STEPS, grace, ETA, 1, seed, *known),
@@ -287,6 +289,8 @@ class Source(NamedTuple):
     metric: str = ""
     mode: str = ""
     is_pool: bool = False
+    start_cost: float = 0.0
+    """Time to start a trial in a pool, as a part of the mean time of a full training."""
 
 
 @functools.cache
@@ -295,7 +299,7 @@ def loaded(source: Source) -> Problem:
     if source.table is None:
         return next(problem for problem in hartmann_problems() if problem.name == source.name)
     if source.is_pool:
-        return pool_problem(source.table, source.metric, source.mode)
+        return pool_problem(source.table, source.metric, source.mode, source.start_cost)
     return table_problem(source.table, source.metric, source.mode)
 
 
@@ -308,6 +312,7 @@ def arguments() -> tuple[argparse.Namespace, list[Source], Results]:
     parser.add_argument("--problems", nargs="*", choices=functions, help="functions; default: all, without --table")
     parser.add_argument("--table", nargs="+", type=Path, default=[], help="Parquet files of learning curves")
     parser.add_argument("--pool", action="store_true", help="tables are pools of configurations, without a surrogate")
+    parser.add_argument("--start-cost", type=float, default=0.0, help="time to start a trial in a pool, in trainings")
     parser.add_argument("--metric", default="eval/loss", help="column of the tables to search for")
     parser.add_argument("--mode", choices=["min", "max"], default="min")
     parser.add_argument("--budgets", nargs="+", type=int, default=[10, 40, 160])
@@ -323,7 +328,9 @@ def arguments() -> tuple[argparse.Namespace, list[Source], Results]:
         parser.error(f"{', '.join(missing)}: not installed; {INSTALL}")
     chosen = functions if options.problems is None and not options.table else options.problems or []
     sources = [Source(name) for name in chosen]
-    sources += [Source(path.stem, path, options.metric, options.mode, options.pool) for path in options.table]
+    start = options.start_cost
+    of_tables = options.metric, options.mode, options.pool, start
+    sources += [Source(path.stem + (f" +{start:g}" if start else ""), path, *of_tables) for path in options.table]
     try:
         return options, sources, read_results(options.to)
     except ValueError as error:

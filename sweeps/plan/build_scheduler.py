@@ -87,12 +87,9 @@ def _freeze_thaw(
     from sweeps.search.schedulers.automatic import Automatic  # it and FreezeThaw load much of SciPy
     from sweeps.search.schedulers.freeze_thaw import FreezeThaw
 
-    given = plan.composition, plan.space
-    longest = config.longest or longest_trial(*given, config.resource, plan.points.lookup)
+    longest = config.longest or longest_trial(plan.composition, plan.space, config.resource, plan.points.lookup)
     arguments = config.resource, config.grace, longest, config.eta, plan.space, objectives, decisions
     named: dict[str, Any] = {"lookup": plan.points.lookup, "remaining_s": remaining_s}
     if isinstance(config, FreezeThawScheduler):
         return FreezeThaw(*arguments, pauses=config.pauses, **named)
-    in_evaluations = config.resource == "evaluations"
-    evaluations = longest if in_evaluations else longest_trial(*given, "evaluations", plan.points.lookup)
-    return Automatic(*arguments, evaluations=evaluations, announce=announce, **named)
+    return Automatic(*arguments, announce=announce, **named)

@@ -19,8 +19,8 @@ from sweeps.plan.plan import Plan, make_plan
 from sweeps.plan.searcher_options import searcher_options
 from sweeps.search.schedulers.automatic import Automatic
 from sweeps.search.schedulers.decisions import DecisionLog
-from sweeps.search.schedulers.pause_cost import PauseCost
 from sweeps.search.schedulers.places import Places
+from sweeps.search.schedulers.trial_overhead import TrialOverhead
 from sweeps.search.study_search import StudySearch
 from sweeps.simulate.curve_source import Report
 from sweeps.simulate.simulation import SimulatedTrial, Simulation
@@ -83,28 +83,35 @@ def timed(seconds: float = 10.0, begin: float = 0.0, saving: float = 0.0, *, sav
 
 
 def test_the_first_report_after_a_failure_tells_nothing_about_the_time_between_two_evaluations() -> None:
-    cost = PauseCost(10.0)
+    overhead = TrialOverhead("steps")
     for trial in "abc":
-        cost.begin(trial, counts=True)
-        cost.report(trial, {TIME_OF_REPORT: 10.0, CHECKPOINT_TIME: 1.0})
+        overhead.begin(trial, counts=True)
+        overhead.report(trial, {"steps": 1, TIME_OF_REPORT: 10.0, CHECKPOINT_TIME: 1.0})
     for trial in "abc":
-        cost.report(trial, {TIME_OF_REPORT: 100.0, CHECKPOINT_TIME: 0.0, RESTARTED: True})
-    assert cost.share is None
+        overhead.report(trial, {"steps": 2, TIME_OF_REPORT: 100.0, CHECKPOINT_TIME: 0.0, RESTARTED: True})
+    assert overhead.of_training(10.0) is None
     for seconds in (1.0, 2.0, 3.0, 4.0):
-        cost.report("a", {TIME_OF_REPORT: 10.0, CHECKPOINT_TIME: seconds})
-    assert cost.share == pytest.approx((10 * 1 + 0) / (10 * 9))
+        assert not overhead.is_reliable
+        overhead.report("a", {"steps": 2 + seconds, TIME_OF_REPORT: 10.0, CHECKPOINT_TIME: seconds})
+    assert overhead.is_reliable
+    assert overhead.of_training(None) is None
+    assert overhead.of_training(10.0) == pytest.approx((0.0, 1 / 9))
 
 
-def test_the_length_of_a_training_is_that_of_the_first_whole_one_also_if_it_began_in_an_earlier_session() -> None:
-    cost = PauseCost(None)
+def test_a_start_is_what_the_first_report_takes_longer_than_its_training() -> None:
+    overhead = TrialOverhead("steps")
     for trial in "abc":
-        cost.begin(trial, counts=True)
-        cost.report(trial, {TIME_OF_REPORT: 12.0})
-    for _ in range(4):
-        cost.report("a", {TIME_OF_REPORT: 10.0})
-    assert cost.share is None
-    cost.complete({"evaluations": 20})
-    assert cost.share == pytest.approx(2 / (10 * 20))
+        overhead.begin(trial, counts=True)
+        overhead.report(trial, {"steps": 4, TIME_OF_REPORT: 10.0})
+    for step in (5, 7, 8, 11):
+        overhead.report("a", {"steps": step, TIME_OF_REPORT: 2.0 * (step - overhead._last["a"].resource)})
+    assert overhead.of_training(20.0) == pytest.approx(((10 - 8) / 40, 0.0))
+    overhead.begin("a", counts=True)
+    for trial in "bcd":  # continued or new, with a start of six seconds
+        overhead.begin(trial, counts=True)
+        overhead.report(trial, {"steps": 8, TIME_OF_REPORT: 6.0 + 2.0 * (8 if trial == "d" else 4)})
+    overhead.report("a", {"steps": 12, TIME_OF_REPORT: 6.0 + 2.0})
+    assert overhead.of_training(20.0) == pytest.approx((6 / 40, 0.0))
 
 
 def test_what_a_trial_of_an_earlier_session_reports_first_tells_nothing_about_its_start() -> None:
@@ -120,8 +127,8 @@ def test_what_a_trial_of_an_earlier_session_reports_first_tells_nothing_about_it
         for trial in begun:
             scheduler.add(trial, places)
         for trial in begun:
-            scheduler.report(trial, {TIME_OF_REPORT: 1.0, SAVED: True}, places)
-        return scheduler._cost._beginnings
+            scheduler.report(trial, {scheduler._resource: 1, TIME_OF_REPORT: 1.0, SAVED: True}, places)
+        return [seconds for seconds, _ in scheduler._overhead._starts]
 
     assert len(measured(*trials[:2])) == 1  # the first one waited for the start of the workers
     assert measured(*trials[:2]) == []
@@ -187,6 +194,16 @@ def test_trials_whose_pauses_cost_much_are_stopped_from_then_on(extra: Extra, re
     assert search.simulation.scheduler.may_pause is False
     assert search.count(TrialState.COMPLETE) >= 1
     assert search.count(TrialState.RUNNING) == 0
+
+
+def test_the_dearer_it_is_to_start_a_trial_the_more_trials_go_on_also_after_a_restart() -> None:
+    plan = planned("search.num_trials=30", *ONE_LR)
+    cheap, dear = (searched(plan, timed(begin=seconds, saved=False)) for seconds in (0.0, 270.0))
+    assert [event for event in dear.events if event.get("start_cost") == pytest.approx(3.0)]
+    assert dear.count(TrialState.COMPLETE) > 1.5 * cheap.count(TrialState.COMPLETE)
+    resumed = build_scheduler(plan, DecisionLog(dear.study))
+    assert isinstance(resumed, Automatic)
+    assert resumed._model.start_cost == pytest.approx(3.0)
 
 
 def test_a_given_length_is_that_by_which_a_pause_is_judged() -> None:

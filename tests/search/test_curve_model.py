@@ -201,11 +201,14 @@ def test_a_paused_trial_may_be_worth_its_next_rung_where_it_is_not_worth_the_res
     values[12:, 1:] = np.nan
     names, rungs, ones = [str(number) for number in range(24)], [1.0, 3.0, 27.0], np.ones(24)
     at = fit(observe(vectors, values), GROUPS, RUNGS)
-    worth = measure_worth(names, values, vectors, vectors, rungs, at, GROUPS, ones, ones)
+    worth = measure_worth(names, values, vectors, vectors, rungs, at, GROUPS, ones, ones, 0.0)
     mean, deviation = predict_observed(Posterior(at, GROUPS, observe(vectors, values)), RUNGS - 1)
     to_the_end = expected_improvement(mean, deviation, mean[:12].min())[12:] / (1 - rungs[0] / rungs[-1])
     best = int(np.argmax(to_the_end))
     assert worth.trials[names[12 + best]] > 1.5 * to_the_end[best] > 0.01
+    dear = measure_worth(names, values, vectors, vectors, rungs, at, GROUPS, ones, ones, 0.5)
+    assert dear.trials == worth.trials
+    assert dear.new < worth.new / 1.5
 
 
 def test_a_single_parameter_at_a_single_rung_is_modelled() -> None:

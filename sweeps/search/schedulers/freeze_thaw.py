@@ -13,12 +13,15 @@ from sweeps.search.schedulers.decisions import LONGER, PAUSES, STOPS, DecisionLo
 from sweeps.search.schedulers.pausing import PausingScheduler
 from sweeps.search.schedulers.places import Places
 from sweeps.search.schedulers.rung_positions import Rungs
-from sweeps.search.schedulers.scheduler import Choice, Result, ScheduledTrial, Verdict
+from sweeps.search.schedulers.scheduler import Choice, Result, ScheduledTrial, Turn, Verdict
 from sweeps.search.schedulers.trial_model import TrialModel
+from sweeps.search.schedulers.trial_overhead import TrialOverhead
 from sweeps.search.trial_ids import trial_number
 from sweeps.space.space import Lookup, Space
 from sweeps.texts.wording import amount
 
+START_COST = "start_cost"
+"""Key of a decision at a rung: measured cost of starting a trial, as a part of that of a whole training."""
 PAUSED_BY_WORKER = 8
 """Paused trials that are kept for each trial that runs at once; the least promising of the others are stopped."""
 LEAST_FURTHER = 2 / 3
@@ -34,7 +37,7 @@ class FreezeThaw(PausingScheduler):
     continues later if it turns out to be worth it after all, before any new trial is started. The most promising one
     continues in any case while less than two thirds of all steps were spent on resumed trials. As long as there are too
     few values for the model, the best 1/eta of a rung continue, as in asynchronous successive halving. Without pauses,
-    trials that would pause are stopped.
+    trials that would pause are stopped. A new trial also costs its start, as measured in earlier ones.
 
     Towards the end of a budget of time, only trials that can be trained to their end count: no other new trial is
     started, and the best paused ones that can be finished are finished. When all trials were started, the paused ones
@@ -75,12 +78,16 @@ class FreezeThaw(PausingScheduler):
         further = zip(objectives.metrics[1:], objectives.modes[1:], strict=True)
         self._further = {metric: 1.0 if mode == "max" else -1.0 for metric, mode in further}
         self._model = TrialModel(space, lookup, self._positions, longest, 1 + len(self._further))
+        self._overhead, self._num_begun = TrialOverhead(resource), 0
         self._live: set[str] = set()
         self._pauses = pauses
         self._left_s = math.inf
         """Remaining seconds of the budget when the last decision was made."""
         for name, event in self._decisions.events:
             self._apply(name, event)
+        self._earlier = {name for name, _ in self._decisions.events}
+        """Trials of earlier sessions that have not reported in this one. Their first report may repeat their last one,
+        without any training before it."""
 
     # --- changes of the state, by decisions of this session and of earlier ones ---------------------------------
 
@@ -107,6 +114,7 @@ class FreezeThaw(PausingScheduler):
                 self._live.add(trial)
             case "arrived" | "done":
                 rung, values = float(event["rung"]), (float(event["value"]), *map(float, event.get("further", ())))
+                self._model.start_cost = float(event.get(START_COST, self._model.start_cost))
                 self._model.arrive(trial, rung, values, event.get(SECONDS))
                 self._left_s = float(event.get("left_s", math.inf))
                 # A finished trial is unfinished again if its sweep was extended to longer trials.
@@ -215,16 +223,36 @@ class FreezeThaw(PausingScheduler):
         waits = super().add(trial, places)
         if trial.id not in self._live and not self._is_done(trial.id):
             self._decide(trial.id, {"event": "added", "point": trial.parameters})
+        self._num_begun += 1
+        # The first trials wait for the start of their workers.
+        self._begin(trial.id, counts=self._num_begun > places.max_concurrent)
         return waits
+
+    def next(self, live: Sequence[ScheduledTrial], places: Places, *, is_over: bool) -> Turn:
+        turn = super().next(live, places, is_over=is_over)
+        if turn.resumed is not None:
+            self._begin(turn.resumed.id)
+        return turn
+
+    def _begin(self, trial: str, *, counts: bool = True) -> None:
+        self._overhead.begin(trial, counts=counts and trial not in self._earlier)
+
+    def _measure(self, trial: str, result: Result) -> None:
+        """Measure the overhead of a trial by its report."""
+        self._earlier.discard(trial)
+        self._overhead.report(trial, result)
 
     def report(self, trial: ScheduledTrial, result: Result, places: Places) -> Verdict:
         name = trial.id
+        self._measure(name, result)
         rung = self._new_rung(name, result)
         if (reason := self._why_bad(result, rung)) is not None:
             return self._stop(name, reason, places)
         if rung is None or self._is_end(rung):
             return Verdict.CONTINUE  # the end of a training is recorded when it comes
         event = self._report("arrived", rung, result) | {PAUSES: False}
+        if (overhead := self._overhead.of_training(self._model.longest)) is not None:
+            event[START_COST] = overhead.start
         self._apply(name, event)
         halts = not self._goes_on(name)
         if not self._pauses:

@@ -54,6 +54,8 @@ class TrialModel:
         """Values at rungs."""
         self.costs = Costs(self._cube.groups, self._vectors)
         """Costs of the trials; known if the search has a budget of time."""
+        self.start_cost = 0.0
+        """Cost of starting a trial, as a part of that of a whole training; 0 while it is unknown."""
         self.done: dict[str, tuple[float, ...]] = {}
         """Final values of the trials that have trained to their end."""
         self.bad: set[str] = set()
@@ -126,7 +128,9 @@ class TrialModel:
         divisors = self.costs.divisors(names, new)
         return Worth.largest(
             [
-                measure_worth(names, as_one(values, weights), vectors, new, rungs, at, groups, *divisors)
+                measure_worth(
+                    names, as_one(values, weights), vectors, new, rungs, at, groups, *divisors, self.start_cost
+                )
                 for weights, at in zip(self._weightings, self._hyperparameters(rungs), strict=True)
             ]
         )

@@ -51,6 +51,7 @@ def measure_worth(
     groups: Sequence[int],
     costs: Array,
     costs_of_new: Array,
+    start_cost: float,
 ) -> Worth:
     """Measure the worth of trials from the available curves.
 
@@ -64,6 +65,7 @@ def measure_worth(
         groups: Parameter of each column of the vectors, from 0.
         costs: Divisors of the worth of each trial (``CostModel``).
         costs_of_new: Divisors of the worth of each new trial.
+        start_cost: Cost of starting a trial, before its first step, as a part of that of a whole training.
     """
     end, rows = len(rungs) - 1, most_telling(values[None], MOST)
     posterior = Posterior(at, groups, observe(vectors[rows], values[rows]))
@@ -77,7 +79,7 @@ def measure_worth(
     worth = dict.fromkeys(names, 0.0)
     worth |= zip((names[row] for row in rows), map(float, promise / costs[rows]), strict=True)
     first = np.full(len(new), positions[0])
-    of_new = worth_of_going_on(*posterior.look_ahead(new, end), first, 1 - first, best) / costs_of_new
+    of_new = worth_of_going_on(*posterior.look_ahead(new, end), start_cost + first, 1 - first, best) / costs_of_new
     ranking = [names[rows[place]] for place in np.argsort(mean, kind="stable")]
     return Worth(worth, NEW_COUNTS * float(of_new.max()), [ranking])
 

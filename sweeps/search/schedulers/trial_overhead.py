@@ -1,0 +1,97 @@
+"""Time that trials take in addition to training, measured in the newest ones."""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from sweeps.constants import CHECKPOINT_TIME, RESTARTED, TIME_OF_REPORT
+
+STARTS, INTERVALS = 3, 4
+"""Numbers of measurements from which an overhead is reliable."""
+NEWEST = 64
+"""Number of measurements of each kind that count."""
+
+
+class Position(NamedTuple):
+    """A trial at its last report."""
+
+    resource: float
+    saved_s: float
+    """Seconds that its checkpoints have taken since it began or continued."""
+
+
+class Overhead(NamedTuple):
+    """Overhead of a trial, as parts of a whole training."""
+
+    start: float
+    """Time to start a trial, or to continue it after a pause."""
+    saving: float
+    """Time to save a checkpoint at each evaluation."""
+
+
+class TrialOverhead:
+    """Measures the time that starts and checkpoints take between the reports of trials."""
+
+    def __init__(self, resource: str):
+        """
+        Args:
+            resource: Key of the result that tells how far a trial has trained.
+        """
+        self._resource = resource
+        self._begins: set[str] = set()
+        """Trials that have not reported since they began or continued."""
+        self._last: dict[str, Position] = {}
+        self._starts: deque[tuple[float, float]] = deque(maxlen=NEWEST)
+        """Seconds from the start of a trial, or of its continuation, to its next report, and its training until
+        then."""
+        self._intervals: deque[tuple[float, float, float]] = deque(maxlen=NEWEST)
+        """Seconds of training between two reports, its amount, and seconds to save."""
+
+    def begin(self, trial: str, *, counts: bool) -> None:
+        """Record that a trial begins or continues.
+
+        Args:
+            trial: Id of the trial.
+            counts: Whether to measure the start; false while the first workers are started.
+        """
+        if trial in self._last:
+            self._last[trial] = self._last[trial]._replace(saved_s=0.0)
+        if counts:
+            self._begins.add(trial)
+
+    def report(self, trial: str, result: Mapping[str, Any]) -> None:
+        """Add a report; in a simulation it may have no time."""
+        seconds, resource = result.get(TIME_OF_REPORT), result.get(self._resource)
+        if seconds is None or resource is None:
+            return
+        now = Position(float(resource), float(result.get(CHECKPOINT_TIME, 0.0)))
+        before = self._last.get(trial)
+        self._last[trial] = now
+        trained = now.resource - (before.resource if before is not None else 0.0)
+        if trial in self._begins:
+            self._begins.remove(trial)
+            self._starts.append((seconds, trained))
+        elif before is not None and trained > 0 and not result.get(RESTARTED):  # else its attempt has failed or moved
+            saving = max(now.saved_s - before.saved_s, 0.0)
+            self._intervals.append((max(seconds - saving, 1e-6), trained, saving))
+
+    @property
+    def is_reliable(self) -> bool:
+        """Whether there are enough measurements for a choice that holds for the whole search."""
+        return len(self._starts) >= STARTS and len(self._intervals) >= INTERVALS
+
+    def of_training(self, longest: float | None) -> Overhead | None:
+        """Return the overhead of a trial relative to a whole training of this length; None before the first
+        measurements, or if the length is unknown."""
+        if longest is None or not self._starts or not self._intervals:
+            return None
+        pace = statistics.median(seconds / trained for seconds, trained, _ in self._intervals)
+        saving = statistics.median(saving for *_, saving in self._intervals)
+        start = statistics.median(seconds - saving - pace * trained for seconds, trained in self._starts)
+        return Overhead(
+            max(start, 0.0) / (pace * longest),
+            saving / statistics.median(seconds for seconds, *_ in self._intervals),
+        )
