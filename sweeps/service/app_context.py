@@ -158,7 +158,7 @@ def _sweep_environment(channels: Sequence[Channel]) -> dict[str, str]:
 
 
 def in_address(host: str) -> str:
-    """Return a host as it is written in the address of a page: IPv6 addresses are in brackets."""
+    """Return a host as it is written in a URL: IPv6 addresses in brackets."""
     return f"[{host}]" if ":" in host else host
 
 

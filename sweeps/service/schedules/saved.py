@@ -261,7 +261,7 @@ def define_saved(
 
 
 def _too_many(versions: Sequence[Version]) -> Sequence[Version]:
-    """Return the versions that are not kept, newest first."""
+    """Return the versions that exceed the limits, newest first."""
     sizes = accumulate(len((each.text or "").encode()) for each in versions)
     return versions[max(1, min(KEPT_VERSIONS, sum(size <= KEPT_BYTES for size in sizes))) :]
 

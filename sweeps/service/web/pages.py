@@ -120,7 +120,7 @@ class Visit:
         return RedirectResponse(address, 303)
 
     def failing(self, mistake: str, status: int = 422) -> Visit:
-        """Return the visit for a page that says at its top why a change was not made."""
+        """Return a copy of the visit whose page says at its top why a change was not made."""
         return replace(self, mistake=mistake, status=status)
 
     def answer(self, template: str, *, status: int | None = None, **context: Any) -> Response:
