@@ -157,8 +157,8 @@ class Attempt:
         self._answered.set()
 
     def forget_questions(self, asked: int) -> None:
-        """Stop waiting for answers that are lost: a trial that still has no answer is then ended as hanging, and begins
-        again.
+        """Stop waiting for lost answers of the driver. A trial that still gets no answer is then ended as hanging, and
+        begins again.
 
         Args:
             asked: Number of reports and ends that the driver has not received yet and will still answer.
@@ -171,7 +171,7 @@ class Attempt:
         self._silence.end(counts=False)
 
     def waits_for_room(self) -> None:
-        """Record that the attempt's workers wait for room, which does not count as silence."""
+        """Record that the attempt's workers wait for free resources, which does not count as silence."""
         self._silence.end(counts=False)
         if not self._has_waited:
             self._has_waited = True

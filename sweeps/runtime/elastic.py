@@ -212,7 +212,8 @@ class ElasticWorkers:
 
 
 async def _free_workers(slot: SlotQueue) -> dict[str, int]:
-    """Return the number of additional workers, of the size of the slot's, for which each node has room, by node id."""
+    """Return the number of further workers, with the resources of the slot's, for which each node has room, by node
+    id."""
     reserved = slot.reserved_per_worker
     if not reserved:
         return {}

@@ -41,10 +41,10 @@ starts no server."""
 MAX_FOLDER = 60
 """Maximum length of the path of the folder for temporary files: a socket's path has at most 107 bytes."""
 MAY_DIFFER = ("RAY_JOB_ID", "MLFLOW_", "SWEEPS_", "SPT_", "PL_", "_MLFLOW_", NVML_CHECK)
-"""Prefixes of environment variables that no module reads during its import, and that may thus differ between workers;
-and the job, which Ray tells a fork when it is used, as it tells processes that were started before the first job."""
+"""Prefixes of environment variables that may differ between workers, since no module reads them during its import; Ray
+sends a fork its job (``RAY_JOB_ID``) when it first uses it."""
 OF_RAY = ("RAY_", "TUNE_")
-"""Prefixes of those that only the modules of Ray read during their import."""
+"""Prefixes of environment variables that only Ray's modules read during their import."""
 MODULES = ("pandas", "pyarrow", "pydantic", "jsonschema", "sweeps_train.loop", "sweeps.compose.composition")
 """Modules that all workers import, and slow ones among Ray's dependencies."""
 RAY_MODULES = ("sweeps.runtime.trainable", "sweeps.runtime.worker_loop", "sweeps.runtime.broker_actor")

@@ -178,8 +178,8 @@ class BrokerReporter:
             self._report_log.close()
 
     def _post_undelivered(self, step: int) -> None:
-        """Post the events of earlier attempts before the step at which this attempt starts, at its first log or report.
-        That may be the late evaluation of an earlier checkpoint."""
+        """Post the undelivered events of earlier attempts from before the step at which this attempt starts; called at
+        its first log or report, which may be the late evaluation of an earlier checkpoint."""
         first = step if step >= self._start else self._start + 1
         events, self._undelivered = [event for event in self._undelivered if event.step < first], []
         if events:

@@ -249,7 +249,7 @@ class _SlotHooks(ControllerHooks):
             keep_spares(self._broker, self._slot, [worker.actor for worker in workers], always=always)
 
     def before_worker_group_shutdown(self, worker_group: Any) -> None:
-        """Find the worker that died while the others are still alive, if these lost the connection to it."""
+        """Identify the worker that died, while the others, which lost the connection to it, are still alive."""
         with contextlib.suppress(ray.exceptions.RayError):  # without the broker nothing needs to be known
             if self._broker.group_ends(self._slot):
                 for error in dead_workers(worker_processes(worker_group)):
