@@ -22,8 +22,8 @@ def agreement(first: Sequence[float], second: Sequence[float], confidence: float
     it holds for few points, and where all pairs agree.
 
     Args:
-        first: Value of each point in one place; finite numbers.
-        second: Value of each point in the other place.
+        first: One value of each point; finite numbers.
+        second: The other value of each point.
         confidence: Probability of the interval, between 0 and 1.
 
     Returns:

@@ -179,8 +179,7 @@ def _limit_requests_by_thread() -> None:
 def artifact_location(uri: str, experiment: str) -> str | None:
     """Return the artifact folder of a new experiment in a local store: beside its database.
 
-    None if MLflow's default is right, which is ``./mlruns`` for a database in the working folder, and a server's own
-    location.
+    None where MLflow's default is right: ``./mlruns`` for a database in the working folder, a server's own location.
     """
     path = sqlite_path(uri)
     if path is None:
@@ -193,7 +192,7 @@ def artifact_location(uri: str, experiment: str) -> str | None:
 
 
 def check_port(uri: str) -> None:
-    """Check that a database server accepts connections, if a tracking URI is of one; without this check, its driver and
+    """Check that a database server accepts connections, if a tracking URI names one; without this check, its driver and
     MLflow may retry for minutes.
 
     Raises:

@@ -61,9 +61,8 @@ def from_name(name: str) -> str:
 
 
 def storable(text: str) -> str:
-    """Return a text without the characters that a store of MLflow cannot hold: NUL, which PostgreSQL refuses, and
-    halves of surrogate pairs, as which Python reads bytes that are not UTF-8. The store's error for these would look
-    temporary.
+    """Return a text without the characters that a store of MLflow cannot hold: NUL, which PostgreSQL refuses, and lone
+    surrogates, which Python uses for bytes that are not UTF-8. The store's error for these would look temporary.
     """
     return _NOT_STORED.sub("\N{REPLACEMENT CHARACTER}", text)
 

@@ -16,7 +16,8 @@ from sweeps.tracking.values import finite, short
 PARAMS_IN_NAME = 4
 LONGEST_NAME = 120
 LONGEST_CELL = 160
-"""Maximum number of characters of a parameter's value in a description, for all of which MLflow takes 8,000."""
+"""Maximum number of characters of a parameter's value in a description; MLflow accepts 8,000 for the whole
+description."""
 MOST_PARAMETERS = 25
 """Maximum number of parameters in a description."""
 

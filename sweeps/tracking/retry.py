@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 5.0
 LONGEST_ANSWER_S = 80.0
-"""Maximum seconds to wait for an answer once the call has failed, if that began with fewer: a server may be slow."""
+"""Maximum seconds to wait for an answer when a call with a shorter timeout is repeated: the server may be slow."""
 REFUSED_AFTER_S = 300.0
 """Seconds after which a failing call counts as refused if other calls succeed."""
 REFUSALS = {
@@ -149,7 +149,7 @@ class Retrier:
         return code if by_mlflow and code in REFUSALS else None
 
     def _refuses_all(self, error: Exception) -> bool:
-        """Whether the store refuses the sweep's own run like the call with this error, or does not answer any more."""
+        """Whether the store also refuses calls for the sweep's own run, or has stopped answering."""
         if self._refusal(error) not in OF_ALL_CALLS:
             return False
         try:

@@ -279,8 +279,8 @@ class TrialRecorder:
         *,
         for_good: bool = False,
     ) -> None:
-        """Record that a trial has ended: finished, pruned, stopped or failed. Of its error, the last line is recorded.
-        ``resume`` does not continue a trial that a person has stopped for good."""
+        """Record that a trial has ended: finished, pruned, stopped or failed. Only the last line of its error is
+        recorded. ``resume`` does not continue a trial that a person has stopped for good."""
         tags: dict[str, str | None] = {
             constants.TAG_STATE: state,
             constants.TAG_STEPS: str(steps),

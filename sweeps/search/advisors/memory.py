@@ -25,7 +25,7 @@ MIN_TRIALS = 3
 MAX_FITTED = 100
 """Maximum number of trials to which the process is fitted: the time grows with their cube."""
 UPDATE_GROWTH = 1.1
-"""Growth of the number of trials after which the process is fitted to them, while a trial waits for its start."""
+"""Minimum growth of the number of trials before the process is fitted to them, as a trial waits for the fit."""
 REFIT_GROWTH = 2.0
 """Growth of the number of trials after which the process's length scales are fitted again."""
 MIN_RELATIVE_ERROR = 0.05

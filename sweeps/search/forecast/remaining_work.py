@@ -21,8 +21,8 @@ HALF_LIFE = 0.25
 """Share of the trials so far after which a trial has half the weight, since samplers and schedulers change as they
 learn."""
 FIRST_DECISION = math.log(3)
-"""Logarithm of the factor of progress for which the first report counts: schedulers decide from one rung to the
-next."""
+"""Exposure of a trial before its first report, as the logarithm of a ratio of progress: about that of two successive
+rungs."""
 WHOLE = 1.0
 """Progress of a trial that is trained to its end, if that is known."""
 MOST_OPERATIONS = 2e7

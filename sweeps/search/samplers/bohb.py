@@ -88,7 +88,8 @@ class RungSampler(StudyViewSampler):
 
 
 class PredictedSampler(RungSampler):
-    """Former sampler by predicted values, kept as a name of ``RungSampler``; ``CurveSampler`` finds better values."""
+    """Name of ``RungSampler`` from an earlier release, whose sampler by predicted values ``CurveSampler`` has
+    replaced."""
 
     def __init__(self, sampler: BaseSampler, enough: int, seed: int):
         """
