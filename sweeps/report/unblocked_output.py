@@ -1,5 +1,5 @@
-"""Output that nobody has to wait for, even while its reader reads nothing: a terminal after Ctrl-S, a suspended
-connection, `| less`."""
+"""Non-blocking text output, for readers that may stop reading: a terminal after Ctrl-S, a suspended connection, `|
+less`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ MOST_DRAWINGS = 100
 
 
 class UnblockedOutput:
-    """Text stream whose own thread writes to another stream. An error there is raised by the next ``write``."""
+    """Text stream that writes to another stream on a thread of its own. An error there is raised by the next
+    ``write``."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream

@@ -25,9 +25,12 @@ class CostModel:
     """Gaussian process of the logarithm of the cost, relative to the mean."""
 
     def __init__(self, at: Hyperparameters, groups: Sequence[int], vectors: Array, seconds: Array):
-        """ Args: at: Result of ``fit_costs``. groups: Parameter of each column of the vectors, from 0. vectors:
-        Configurations in the unit cube, of shape ``[trials, columns]``. seconds: Seconds of each configuration per unit
-        of the resource, above 0.
+        """
+        Args:
+            at: Result of ``fit_costs``.
+            groups: Parameter of each column of the vectors, from 0.
+            vectors: Configurations in the unit cube, of shape ``[trials, columns]``.
+            seconds: Seconds of each configuration per unit of the resource, above 0.
         """
         self._mean, self._scale = _mean_and_scale(seconds)
         self._posterior = Posterior(at, groups, _observed(vectors, seconds))
