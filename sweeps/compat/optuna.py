@@ -58,7 +58,8 @@ def copy_system_attributes(study: optuna.Study, to: optuna.Study) -> None:
 
 
 def sampled_at(logs: Sequence[Mapping[str, Any]]) -> dict[int, int]:
-    """Return, by the trial's number, the position in a study's journal of the first value that was sampled for it.
+    """Return the position in a study's journal of the first value that was sampled for each trial, by the trial's
+    number.
 
     Args:
         logs: The journal's entries; it holds one study, whose trials are numbered in the order of their creation.
@@ -112,7 +113,7 @@ def _forked(result: JournalStorageReplayResult) -> JournalStorageReplayResult:
 
 
 class StudyView(optuna.Study):
-    """Study that shows a sampler other trials than its own.
+    """Study that shows a sampler the given trials instead of its own.
 
     Storage and identity are those of the study: samplers write notes to the trial that they sample for.
     """

@@ -36,7 +36,7 @@ def read_config(container: Mapping[str, Any]) -> SweepConfig:
     """Convert a composed config to the typed one.
 
     Raises:
-        ConfigError: The message has every mistake, one a line.
+        ConfigError: The message has every mistake, one per line.
     """
     return read_as(SweepConfig, container)
 
@@ -45,7 +45,7 @@ def read_as(schema: type[Schema], container: Mapping[str, Any]) -> Schema:
     """Return a typed dataclass, such as a schedule or the service's config, from plain values.
 
     Raises:
-        ConfigError: The message has every mistake, one a line.
+        ConfigError: The message has every mistake, one per line.
     """
     details = _booleans_as_numbers(schema, container)
     try:

@@ -91,8 +91,8 @@ def marked(folder: str) -> Iterator[str]:
 
 
 def check_tracking(tracking: Tracking) -> Iterator[Finding]:
-    """Yield whether the tracking store accepts a run, a metric and an artifact. Writes to the only run of the
-    experiment ``sweeps-doctor``, which is created the first time."""
+    """Yield the finding whether the tracking store accepts a run, a metric and an artifact. Writes to the only run of
+    the experiment ``sweeps-doctor``, which is created the first time."""
     address = redact_uri(tracking.uri)
     try:
         client = connect(tracking.uri)

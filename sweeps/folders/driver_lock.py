@@ -1,7 +1,7 @@
 """The lock on a sweep's folder, by which one driver at a time runs it.
 
 A file lock excludes drivers on the same machine. Storage that machines share may not pass on such locks, so a driver
-also writes a heartbeat into the folder, for which drivers on other machines look. The heartbeat of a sweep in an object
+also writes a heartbeat into the folder, which drivers on other machines watch. The heartbeat of a sweep in an object
 store is an object there.
 """
 

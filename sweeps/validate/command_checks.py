@@ -51,7 +51,7 @@ def check_command(composition: Composition, space: Space, lookup: Lookup) -> Non
     """Check the program of a sweep, for every kind of trial.
 
     Raises:
-        ConfigError: The message has every mistake, one a line.
+        ConfigError: The message has every mistake, one per line.
     """
     configs = [
         config

@@ -43,7 +43,7 @@ def check_sweep(composition: Composition, approve: Approve | None = None, *, is_
             cannot train are accepted, since they start no worker, and so is ``brute_force`` over many values.
 
     Raises:
-        ConfigError: The message has every mistake, one a line.
+        ConfigError: The message has every mistake, one per line.
     """
     if approve is not None:
         for each in (composition, *map(composition.in_stage, range(1, 1 + len(composition.stages)))):
@@ -86,7 +86,7 @@ def _check_stages(composition: Composition, is_new: bool) -> None:
     """Check the sweep of each stage, whose trials are cheaper.
 
     Raises:
-        ConfigError: The message has every mistake that the sweep itself does not have, one a line.
+        ConfigError: The message has every mistake that the sweep itself does not have, one per line.
     """
     raise_mistakes(
         f"search.stages.{index}: {line}"

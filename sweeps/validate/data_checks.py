@@ -24,7 +24,7 @@ def check_data(config: SweepConfig) -> None:
     """Check data files on this machine. Object stores and the hub are not checked, since only workers may have access.
 
     Raises:
-        ConfigError: The message has every mistake, one a line.
+        ConfigError: The message has every mistake, one per line.
     """
     data, task = config.data, config.task
     mistakes: list[str] = []

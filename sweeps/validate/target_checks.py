@@ -27,7 +27,7 @@ def check_all_targets(composition: Composition, space: Space, lookup: Lookup) ->
     of the space, and at each of the user's points.
 
     Raises:
-        ConfigError: Names every path and file that does not exist, one a line.
+        ConfigError: Names every path and file that does not exist, one per line.
     """
     points: list[Mapping[str, Any]] = [dict(variant) for variant in composition.variants]
     points += [corner for path, _, corner in space.corners(lookup) if path.endswith(SEARCHED)]
