@@ -61,10 +61,15 @@ class Attempt:
         delivered: int | None = None,
         saves_when_asked: bool = True,
     ) -> None:
-        """Args: trial: Number of the trial, as text. number: Number of the attempt, from 1. publish: Passes an event
-        on to the driver. failures: Number of the trial's earlier failed attempts. delivered: Step of the last report
-        of earlier attempts; None if there was none. saves_when_asked: Whether its training saves a checkpoint when
-        asked to stop, unlike a user's function."""
+        """
+        Args:
+            trial: Number of the trial, as text.
+            number: Number of the attempt, from 1.
+            publish: Passes an event on to the driver.
+            failures: Number of the trial's earlier failed attempts.
+            delivered: Step of the last report of earlier attempts; None if there was none.
+            saves_when_asked: Whether its training saves a checkpoint when asked to stop, unlike a user's function.
+        """
         self.trial, self.number, self._earlier_failures = trial, number, failures
         self.phase, self.stop = Phase.STARTING, StopRequest.NONE
         self.delivered = delivered

@@ -34,8 +34,11 @@ class BrokerReporter:
     """Reporter of rank 0: posts to the broker without waiting, unless the scheduler decides on each report."""
 
     def __init__(self, assignment: Assignment, stored: StoredTrial | None = None):
-        """Args: assignment: The trial. stored: The trial in an object store, if it is in one. Checkpoints are
-        announced once they are in the store."""
+        """
+        Args:
+            assignment: The trial.
+            stored: The trial in an object store, if it is in one. Checkpoints are announced once they are in the store.
+        """
         self._assignment, self._stored = assignment, stored
         self._lock = threading.Lock()
         self._broker: WorkersSide = assignment.broker

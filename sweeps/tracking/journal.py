@@ -196,8 +196,11 @@ class Journal:
     """Open journal. Any number of threads of one process may append to it, and one thread may read it."""
 
     def __init__(self, folder: Path, copy: Callable[[], bool] | None = None) -> None:
-        """Args: folder: The sweep's folder; created if missing. copy: Copies the folder to where a driver on another
-        machine would read it, and returns whether that succeeded.
+        """
+        Args:
+            folder: The sweep's folder; created if missing.
+            copy: Copies the folder to where a driver on another machine would read it, and returns whether that
+                succeeded.
 
         Raises:
             StorageFailed: The journal cannot be written.

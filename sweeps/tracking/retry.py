@@ -57,10 +57,15 @@ class Retrier:
         probe: Callable[[], object] | None = None,
         own_run: Callable[[], object] = lambda: None,
     ) -> None:
-        """Args: uri: Tracking URI, for messages. doing: Purpose of the calls, for messages: ``writing to MLflow``.
-        probe: A cheap call. If the probe succeeds while another call has failed for minutes, the other call counts as
-        refused; without a probe, calls are repeated forever. own_run: A cheap call for the sweep's own run. As long as
-        the store refuses it, too, other calls are repeated instead of refused."""
+        """
+        Args:
+            uri: Tracking URI, for messages.
+            doing: Purpose of the calls, for messages: ``writing to MLflow``.
+            probe: A cheap call. If the probe succeeds while another call has failed for minutes, the other call counts
+                as refused; without a probe, calls are repeated forever.
+            own_run: A cheap call for the sweep's own run. As long as the store refuses it, too, other calls are
+                repeated instead of refused.
+        """
         self._uri = redact_uri(uri)
         self._doing = doing
         self._remote = uri.startswith("http")
