@@ -93,7 +93,7 @@ def _content(file: Path) -> bytes | None:
 
 @dataclass(frozen=True)
 class _Composed:
-    """A config with options of its groups."""
+    """Cached result of a composition."""
 
     contents: _Contents
     """Files that it depends on."""

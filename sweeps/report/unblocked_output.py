@@ -38,7 +38,7 @@ class UnblockedOutput:
         return self._stream.fileno()
 
     def write(self, text: str) -> int:
-        """Add a text to those that are written.
+        """Queue a text for writing.
 
         Raises:
             OSError: An earlier text could not be written.

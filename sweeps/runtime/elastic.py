@@ -30,8 +30,8 @@ from sweeps.runtime.trials_at_once import fits_on
 ROOM_KNOWN_WITHIN_S = 30.0
 """Maximum seconds until the driver has noticed that a node is gone."""
 LOOK_EVERY_S = 1.0
-"""Seconds between two decisions about more workers for running trials; a free place that the next trial takes within
-this time is left to that trial."""
+"""Seconds between two checks whether running trials can get more workers; free workers are left to a trial that starts
+within this time."""
 
 
 class ElasticWorkers:

@@ -116,7 +116,7 @@ class Request:
     """Request for a fork that becomes a worker process."""
 
     command: list[str]
-    """A worker's command, without its Python."""
+    """A worker's command, without the Python interpreter."""
     environment: dict[str, str]
     folder: str
     """Working folder of the worker."""
@@ -218,7 +218,7 @@ def _close(files: Sequence[int]) -> None:
 
 
 def _is_wanted(connected: socket.socket) -> bool:
-    """Whether the script still waits for this fork, and has not executed a Python of its own in the meantime."""
+    """Whether the script still waits for this fork, and has not started a Python process of its own instead."""
     try:
         connected.sendall(b"forked")
         return connected.recv(1) != b""

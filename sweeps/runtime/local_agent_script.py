@@ -19,7 +19,7 @@ def main(ports: str, *agent: str) -> None:
 
     Args:
         ports: Names of the ports that the agent reports, separated by commas.
-        agent: The agent's command without its Python.
+        agent: The agent's command, without the Python interpreter.
     """
     if "--minimal" not in agent:  # ray[default] is installed: the agent has something to offer
         os.execv(sys.executable, [sys.executable, "-u", *agent])  # noqa: S606 - Ray's own

@@ -196,7 +196,8 @@ def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes, is
 def _check_conditions(
     composition: Composition, variants: Mapping[Variant, Any], path: str, mistakes: _Mistakes
 ) -> None:
-    """Check that the paths in a parameter's ``when`` exist and can have those values, so that it can be active."""
+    """Check that the paths in a parameter's ``when`` exist and can have the required values, so that the parameter can
+    be active."""
     own_values, space = SWEEP_CONFIG.dump_python(composition.config, by_alias=True), composition.config.space
     for other, wanted in space[path].when.items():
         if other in composition.options:

@@ -89,7 +89,7 @@ def check_target(key: str, target: str) -> None:
 
 
 def _names(tree: ast.Module) -> tuple[set[str], set[str]]:
-    """Return the names that a module defines or imports, and those that it assigns; not those within its functions and
+    """Return the names that a module defines or imports, and those that it assigns, outside its functions and
     classes."""
     defined = set[str]()
     assigned = {name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names}

@@ -99,7 +99,7 @@ class MemoryEstimate(Advisor):
                     self._vectors[trial] = self._unit.vector(point)
 
     def observe_limits(self, metrics: Mapping[str, float]) -> None:
-        """Update the memory that workers may use, from what they report; the smallest of any worker applies.
+        """Update the memory available to workers from their reports; the smallest value applies.
 
         Args:
             metrics: The reported metrics of this cluster's workers.

@@ -24,7 +24,7 @@ FIRST_DECISION = math.log(3)
 """Exposure of a trial before its first report, as the logarithm of a ratio of progress: about that of two successive
 rungs."""
 WHOLE = 1.0
-"""Progress of a trial that is trained to its end, if that is known."""
+"""Progress of a complete training, if its length is known."""
 MOST_OPERATIONS = 2e7
 """Maximum operations of one simulation of all places and trials; above it, fewer draws are made."""
 FEWEST_DRAWS = 40

@@ -13,8 +13,8 @@ from sweeps.space.space import Lookup, Point, Space
 from sweeps.space.suggester import RandomDraws, Suggester
 
 POOL = 1500
-"""Number of random points from which those of each suggestion are taken: drawing new ones would take longer than using
-them."""
+"""Number of random points that are drawn once. Each suggestion takes its candidates from them, since drawing new ones
+would take longer than using them."""
 CHANGED = 0.5
 """Probability that a parameter of a near point differs from the original point."""
 

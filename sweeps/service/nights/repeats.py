@@ -19,8 +19,8 @@ DISABLED_STOP_RULES = ("target", "plateau", "expected_improvement")
 
 
 def repeats_name(sweep: str) -> str:
-    """Return the name of the sweep of a night's repeats, which depends only on the night, so that there is at most
-    one."""
+    """Return the name of the sweep with a night's repeats. It depends only on the night, so that there is at most one
+    such sweep."""
     return with_ending(sweep, "-repeats")
 
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 GROUP = "schedule"
 _DUE = re.compile(r"\{due:(%[^{}]*)\}")
 _MAX_CHECKED_FIRINGS = 25 * 60
-"""Number of firings to check before reporting that the window excludes every firing: those of the longest day for a
-line that fires every minute."""
+"""Number of firings to check before reporting that the window excludes every firing: as many as a line that fires every
+minute has on the longest day."""
 
 
 @dataclass(frozen=True)

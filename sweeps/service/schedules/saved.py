@@ -36,7 +36,7 @@ KEPT_VERSIONS = 200
 KEPT_BYTES = 2**20
 """Maximum bytes kept of a schedule's versions, the newest ones."""
 KEPT_REMOVED = 50
-"""Maximum number of removed schedules of a user whose versions are kept, those that were removed last."""
+"""Maximum number of a user's removed schedules whose versions are kept, the most recently removed ones."""
 LARGEST = 2**16
 """Maximum size of a schedule's file, in bytes."""
 _HISTORY, _LOCK = ".history", ".lock"
