@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from sweeps.runtime.events import Ended, now_ms
 
 BROKER_DIED = "the process of the sweep's broker has died"
-"""Message that explains why all trials begin again."""
+"""Error message of attempts that were lost with the broker's process."""
 
 
 class NotAttached(Exception):

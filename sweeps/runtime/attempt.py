@@ -99,7 +99,7 @@ class Attempt:
         self._tries_again: bool | None = None
         """Whether a failed attempt is followed by another one."""
         self._unanswered = 0
-        """Number of reports, and possibly the end, that the driver has not answered."""
+        """Number of reports and ends that the driver has not answered yet."""
         self._needs_answers = True
         self._returns: deque[Answer] = deque()
         """Answers that the trial's actor has not received yet."""
@@ -286,7 +286,7 @@ class Attempt:
     # --- waiting ----------------------------------------------------------------------------------------------
 
     async def next_outcome(self, timeout_s: float) -> Outcome:
-        """Wait for a decision of the driver, or the attempt's end, that the trial's actor passes on to Tune. The driver
+        """Wait for the driver's decision or the attempt's end, which the trial's actor passes on to Tune. The driver
         has recorded all earlier events by then.
 
         Raises:

@@ -62,7 +62,7 @@ class DriverSide:
         """Last message on each subject, which a restarted broker receives again."""
         self._leaving: dict[str, str] = {}
         self._awaited: ray.ObjectRef[list[Event]] | None = None
-        """The pending ``drain`` or ``attach`` call, whose answer is events; None if there is none."""
+        """The pending ``drain`` or ``attach`` call, which will return events; None if there is none."""
         self._answered: ray.ObjectRef[None] | None = None
         """The last call that sent answers."""
 

@@ -46,7 +46,7 @@ sends a fork its job (``RAY_JOB_ID``) when it first uses it."""
 OF_RAY = ("RAY_", "TUNE_")
 """Prefixes of environment variables that only Ray's modules read during their import."""
 MODULES = ("pandas", "pyarrow", "pydantic", "jsonschema", "sweeps_train.loop", "sweeps.compose.composition")
-"""Modules that all workers import, and slow ones among Ray's dependencies."""
+"""Modules that all workers import, and dependencies of Ray that are slow to import."""
 RAY_MODULES = ("sweeps.runtime.trainable", "sweeps.runtime.worker_loop", "sweeps.runtime.broker_actor")
 """Modules that need Ray and most workers import."""
 TASK_MODULES = {

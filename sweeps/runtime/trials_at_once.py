@@ -278,8 +278,8 @@ def _cpus(trial: Fit) -> float:
 
 
 def _with_data(trial: Fit, data_cpus: float, nodes: Sequence[Resources]) -> int:
-    """Return the number of trials at a time that leaves CPUs for their datasets. Workers keep their CPUs until a trial
-    ends, so a dataset whose tasks find no free CPU would wait forever, without an error.
+    """Return the number of trials at a time with which CPUs remain for their datasets. Workers keep their CPUs until a
+    trial ends, so a dataset whose tasks find no free CPU would wait forever, without an error.
 
     Raises:
         DoesNotFit: Not even one trial fits.

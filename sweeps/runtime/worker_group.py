@@ -217,8 +217,8 @@ class _SlotHooks(ControllerHooks):
         """Time at which a placement group was last requested."""
 
     def on_controller_start_worker_group(self, **_: Any) -> dict[str, str] | None:
-        """Return, for a request of a placement group, label selectors that keep workers off nodes to avoid; None keeps
-        the selectors of the slot's start."""
+        """Return label selectors that keep the workers of a new placement group off nodes to avoid; None keeps the
+        selectors of the slot's start."""
         spec = self._spec
         avoid = self._broker.nodes_to_avoid_now(spec.workers)
         return spec.labels | avoiding(avoid) if set(avoid) - set(spec.avoid) else None

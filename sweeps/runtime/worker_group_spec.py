@@ -53,4 +53,4 @@ class WorkerGroupSpec:
     storage_path: str
     """Absolute folder, or URI, for Ray Train's own files."""
     lanes: Lanes | None = None
-    """Set for a group that trains several trials at a time."""
+    """Settings of a group that trains several trials at a time; None for any other group."""
