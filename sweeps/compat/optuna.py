@@ -46,7 +46,7 @@ def set_enqueued_values(trial: FrozenTrial, values: Mapping[str, Any]) -> None:
 
 
 def remove_constraints(trial: FrozenTrial) -> None:
-    """Remove the violations of constraints from a trial that is not in a study: Optuna sets each only once."""
+    """Remove the constraint violations of a trial that is not in a study, since Optuna lets them be set only once."""
     for name in trial.constraints:
         trial.system_attrs.pop(f"{_CONSTRAINTS_KEY}:{name}", None)
 

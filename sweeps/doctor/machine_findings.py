@@ -22,7 +22,7 @@ from sweeps.tracking.client import connect, first_cause
 
 DISTRIBUTION = "ray-sweeps"
 EXPERIMENT = "sweeps-doctor"
-"""MLflow experiment whose one run the doctor writes to."""
+"""MLflow experiment with the single run that the doctor writes to."""
 
 
 def required() -> list[Requirement]:

@@ -122,7 +122,7 @@ def race(
 
 
 def _noise(groups: Mapping[str, Group]) -> float:
-    """Return the standard deviation of one value; each group has two values or more."""
+    """Return the pooled standard deviation of the values; each group has two values or more."""
     noise = pooled_deviation(groups.values())
     assert noise is not None
     return noise

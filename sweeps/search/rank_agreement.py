@@ -9,7 +9,7 @@ import numpy as np
 from sweeps.tracking.stage_results import Agreement
 
 MAX_POINTS = 100
-"""Maximum number of points that are compared, the first ones: the counts of permutations take memory and time."""
+"""Maximum number of points that are compared (the first ones), since counting permutations takes memory and time."""
 WIDEST = 50.0
 """Maximum parameter of Mallows' model; beyond it, one order has nearly all probability."""
 

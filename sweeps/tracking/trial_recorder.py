@@ -230,7 +230,7 @@ class TrialRecorder:
         weights: Weights | None = None,
     ) -> None:
         """Record the folder of a new checkpoint of a trial, as its best one, its last one, or both, in place of earlier
-        ones. A folder with the same files that is held for the upload is removed after it."""
+        ones. A held copy of the folder is removed after the upload."""
         assert trial_id in self._trials, f"trial {trial_id} was not started"
         if weights is not None:
             self._trials[trial_id].saved_step = weights.step

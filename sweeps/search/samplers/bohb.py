@@ -88,8 +88,8 @@ class RungSampler(StudyViewSampler):
 
 
 class PredictedSampler(RungSampler):
-    """Name of ``RungSampler`` from an earlier release, whose sampler by predicted values ``CurveSampler`` has
-    replaced."""
+    """Deprecated name, kept for code of an earlier release; ``CurveSampler`` has replaced its sampling by predicted
+    values."""
 
     def __init__(self, sampler: BaseSampler, enough: int, seed: int):
         """

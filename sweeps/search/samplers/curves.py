@@ -36,7 +36,7 @@ before any training has ended, when it is unknown how well early values predict 
 FEWEST_GOOD = 2
 """Minimum number of trials without a violated limit or divergence for using the model."""
 MOST, MOST_RUNNING = 200, 100
-"""Maximum number of trials for the model, and of additional running ones, the last."""
+"""Maximum number of trials for the model, and of additional running trials (the newest)."""
 RANDOM, NEAR, REFINED = 256, 48, 24
 """Number of random candidates, of candidates near the best trials, and of candidates near the best candidates
 (twice)."""

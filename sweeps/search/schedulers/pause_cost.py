@@ -9,7 +9,7 @@ from typing import Any
 from sweeps.constants import CHECKPOINT_TIME, EVALUATIONS, RESTARTED, SAVED, TIME_OF_REPORT
 
 MOST = 0.05
-"""Maximum part of a training that saving at each evaluation and one restart may take."""
+"""Maximum share of a training's time for saving at each evaluation and one restart."""
 BEGINNINGS, INTERVALS = 3, 4
 """Numbers of measurements after which the cost is known."""
 
