@@ -62,7 +62,7 @@ def read_as(schema: type[Schema], container: Mapping[str, Any]) -> Schema:
 
 
 class _BooleanText(str):
-    """A boolean as text, which pydantic accepts as a boolean but, unlike a boolean, not as a number."""
+    """Text of a boolean: pydantic accepts it as a boolean but not as a number, unlike ``True``."""
 
     __slots__ = ()
 
@@ -96,7 +96,7 @@ def _with_boolean_texts(value: Any) -> Any:
 
 
 def _keys_without_quotes(value: Any, path: str = "") -> Iterator[str]:
-    """Yield a mistake for each key that is no text, as in ``{0: 1.5}``: the record and a resumed sweep would have
+    """Yield a mistake for each key that is not a text, as in ``{0: 1.5}``: the record and a resumed sweep would have
     another key, since JSON has only texts."""
     if isinstance(value, list):
         value = dict(zip(map(str, range(len(value))), value, strict=True))

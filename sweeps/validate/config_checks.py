@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 
 Approve = Callable[[Composition], None]
-"""Check of a sweep by whoever runs it for another user; raises a ``ConfigError`` to refuse it."""
+"""Check of a sweep that is run for another user; raises ``ConfigError`` to refuse it."""
 
 
 def check_sweep(composition: Composition, approve: Approve | None = None, *, is_new: bool = True) -> Space:

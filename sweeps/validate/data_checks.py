@@ -17,7 +17,7 @@ from sweeps_train.tables.split import with_target
 from sweeps_train.tables.table_files import read_columns, read_table, table_files
 
 MAX_BYTES = 64 * 2**20
-"""Maximum size of the files of a table that is read here; of a larger one only the names of columns."""
+"""Maximum size of the files of a table that is read here; of a larger table, only the names of the columns are read."""
 
 
 def check_data(config: SweepConfig) -> None:
