@@ -161,7 +161,7 @@ def mend(path: Path) -> Damage:
 
 
 def _changes_of_newlines(before: bytes, text: bytes) -> list[tuple[int, bytes]] | None:
-    """Return positions in a line, and characters for them, that restore a changed newline: they split two joined lines,
+    """Return changes to a line, as positions and characters, that undo a damaged newline: they split two joined lines,
     or join a line to the previous one."""
     if before and not is_intact(before):
         for bit in range(8):

@@ -128,8 +128,8 @@ def _acquire(lock: FileLock, sweep: str, patience_s: float) -> None:
 
 
 def _wait_for_silence(file: _DriverFile, sweep: str, machine: str, deadline: float) -> None:
-    """Wait until a driver on another machine than this one has ended or counts as dead, unless its heartbeat goes on
-    until the deadline."""
+    """Wait until a driver on another machine has ended or counts as dead; fail if its heartbeat goes on until the
+    deadline."""
     last = file.read()
     if last is None or last["machine"] == machine:
         return  # the lock excludes drivers on this machine

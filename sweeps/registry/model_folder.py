@@ -103,9 +103,9 @@ def write_model(checkpoint: Path, folder: Path, *, merged: bool) -> None:
 
 
 def _model_in(checkpoint: Path) -> Path:
-    """Return the folder with the model in a checkpoint of a user's own training: the only folder in it that
-    transformers or PEFT reads, as Ray's callback for a ``Trainer`` and many programs write it; otherwise the checkpoint
-    itself."""
+    """Return the folder of the model in a checkpoint of a user's own training: the only folder with a model of
+    transformers or PEFT, otherwise the checkpoint itself. Ray's callback for a ``Trainer`` and many programs write such
+    a folder."""
     folders = [checkpoint, *sorted(each for each in checkpoint.iterdir() if each.is_dir())]
     found = [each for each in folders if any((each / name).is_file() for name in (MODEL_CONFIG, ADAPTER_CONFIG))]
     return found[0] if len(found) == 1 else checkpoint

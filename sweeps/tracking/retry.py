@@ -30,8 +30,8 @@ REFUSALS = {
 }
 """MLflow's error codes for calls that would fail again."""
 OF_ALL_CALLS = {"PERMISSION_DENIED", "RESOURCE_DOES_NOT_EXIST"}
-"""Error codes among them that a store answers to all calls while the user's access has expired, or while it is started
-with another database."""
+"""Codes among ``REFUSALS`` that a store returns for every call while the user's access has expired, or while it is
+started with another database."""
 
 
 class Refused(Exception):

@@ -28,8 +28,8 @@ from sweeps.service.web.sweep_view import ExternalSites
 from sweeps.texts.uri_passwords import without_credentials
 
 ENDED_JOBS = 500
-"""Number of newest ended jobs that the list is made from; it shows those without a sweep, such as jobs that failed
-before it began. Older ones are in the API, ``GET jobs?before=NUMBER``."""
+"""Number of the newest ended jobs that are searched for jobs without a sweep, such as those that failed before it
+began. Older ones are in the API, ``GET jobs?before=NUMBER``."""
 FRESH_S = 1.0
 """Maximum age of the list of jobs, in seconds."""
 

@@ -52,6 +52,7 @@ def leave(request: Request, _caller: Reader) -> Response:
 
 
 def _own_page(address: str) -> str:
-    """The address if it is a page of the service, otherwise the first page: links on other sites may have set it."""
+    """Return the address if it is a page of the service, otherwise the first page; the address may come from a link on
+    another site."""
     plain = address.startswith("/") and not address.startswith("//") and "\\" not in address
     return address if plain and address.isprintable() else "/"
