@@ -223,7 +223,7 @@ def _job(kuberay: KubeRay, name: str) -> Manifest:
         "entrypoint": f"bash {FOLDER}/{SCRIPT}",
         "submissionMode": "K8sJobMode",
         "backoffLimit": kuberay.max_failures,
-        "shutdownAfterJobFinishes": True,  # at once: its time to live would be that of the pods, not of the RayJob
+        "shutdownAfterJobFinishes": True,  # at once: a time to live would keep the pods and their GPUs
         "rayClusterSpec": {
             "rayVersion": version("ray"),
             "authOptions": {"mode": "token"},

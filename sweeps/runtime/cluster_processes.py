@@ -52,7 +52,7 @@ class OwnCluster:
         """Kill the remaining processes."""
         for process in self._processes.values():
             with contextlib.suppress(psutil.NoSuchProcess):
-                process.suspend()  # it starts no further ones
+                process.suspend()  # so that it starts no further ones
         parents = [*self._processes.values(), *self._forks]
         _kill([*(each for process in parents for each in _descendants(process)), *self._agents])
         _kill([*self._processes.values()])

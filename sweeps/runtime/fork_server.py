@@ -167,7 +167,7 @@ class Request:
             os.dup2(file, number)
         _close(self.files)
         resource.setrlimit(resource.RLIMIT_NOFILE, self.max_files)
-        with contextlib.suppress(OSError):  # to lower it needs rights
+        with contextlib.suppress(OSError):  # lowering it needs privileges
             Path("/proc/self/oom_score_adj").write_text(self.oom_score, encoding="ascii")
         self.set_environment()
         os.chdir(self.folder)

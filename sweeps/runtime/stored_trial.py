@@ -200,7 +200,7 @@ class StoredTrial:
         is_there = False
         while not is_there:
             held = hold(str(self.folder / step), str(self.folder))  # the training may remove it meanwhile
-            source = Path(held) if held is not None else self.folder / step  # where files cannot be linked
+            source = Path(held) if held is not None else self.folder / step  # the file system cannot link files
             if not source.is_dir():
                 return  # it has been removed, and a better one follows
             try:

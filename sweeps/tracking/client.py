@@ -221,7 +221,7 @@ def _prepare() -> None:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    # Else ten connections are kept, and others opened for each call.
+    # By default ten connections are kept, and further ones are opened for each call.
     os.environ.setdefault("MLFLOW_HTTP_POOL_MAXSIZE", str(CALLS_AT_ONCE))
     import mlflow  # noqa: F401 - its import configures logging, which would undo what follows
 
@@ -231,5 +231,5 @@ def _prepare() -> None:
     # The migrations of a new SQLite store; and MLflow logs each failed write with a traceback, then raises it.
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
-    # With no request to retry there is nothing to say about retries.
+    # No warnings about retries: the error after the last one is reported.
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)

@@ -319,7 +319,7 @@ class Journal:
                 logger.warning("%s: %s", self._path, damage)
 
     def _write(self, line: bytes) -> None:
-        if self._has_failed:  # a shorter line might fit still, and would follow from one that is missing
+        if self._has_failed:  # a shorter line might still fit, but would build on the missing one
             raise StorageFailed(self._path.parent)
         written = 0
         try:

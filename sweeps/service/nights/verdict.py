@@ -111,7 +111,7 @@ def compare_with_earlier(
     """
     before = before[-rule.nights :]
     spread = stdev(before) if len(before) >= MIN_NIGHTS_FOR_SPREAD else None
-    # That equal trainings give equal values (noise 0) does not say how much nights differ by their data.
+    # Noise 0 is left out: equal trainings gave equal values, but nights also differ by their data.
     known = [each for each in (noise or None, spread) if each is not None]
     if not before or not known:
         return None
