@@ -1,6 +1,6 @@
 """Error of a worker as structured data: created by the worker that raised it, shown and recorded by the driver.
 
-It holds only texts and numbers, so that it can be pickled regardless of the exception's content.
+It holds only strings and numbers, so that it can be pickled regardless of the exception's content.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def _of_lines(conf: str, text: str, error: Exception, search_path: ConfSearchPat
 
 
 def _of_file(name: str, error: Exception, search_path: ConfSearchPath) -> Iterator[str]:
-    """Yield a mistake for each key of a file that is a list where the composed config has a section, or the other way
+    """Yield a mistake for each key of a file with a list in place of the composed config's section, or the other way
     round."""
     file, composed = search_path.file(name), getattr(error.__context__, "parent_node", None)
     if file is not None and isinstance(composed, DictConfig):

@@ -113,7 +113,7 @@ def written(documents: list[Manifest]) -> str:
     import yaml
 
     class Plain(yaml.SafeDumper):
-        """YAML writer that writes multi-line texts as blocks and repeats equal parts instead of using anchors."""
+        """YAML writer that writes multi-line strings as blocks and repeats equal parts instead of using anchors."""
 
         def ignore_aliases(self, _: Any) -> bool:
             return True

@@ -153,7 +153,7 @@ def as_yaml(config: dict[str, Any]) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes texts such as ``1e5``, which Hydra reads as numbers and PyYAML does not."""
+    """Quotes strings such as ``1e5``, which Hydra reads as numbers and PyYAML does not."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

@@ -54,7 +54,7 @@ def save_model(
         trial: The trial.
         folder: Folder to write; it may exist if it is empty.
         merged: Merge LoRA adapters into their base; else the folder has only the adapters, with the name of the base.
-        tell: Called with a text at each step, which takes minutes for a large model.
+        tell: Called with a message at each step, which takes minutes for a large model.
 
     Raises:
         UserError: The folder is not empty or cannot be written, or there is no checkpoint, or its model does not load.

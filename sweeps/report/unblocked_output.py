@@ -38,7 +38,7 @@ class UnblockedOutput:
         return self._stream.fileno()
 
     def write(self, text: str) -> int:
-        """Queue a text for writing.
+        """Queue text for writing.
 
         Raises:
             OSError: An earlier text could not be written.
@@ -55,7 +55,7 @@ class UnblockedOutput:
         """Do nothing: each text is flushed when it has been written."""
 
     def close(self) -> Exception | None:
-        """Wait until all texts are written; return an error that no ``write`` has raised."""
+        """Wait until all text is written; return an error that no ``write`` has raised."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()

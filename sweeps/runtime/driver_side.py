@@ -96,8 +96,8 @@ class DriverSide:
     # --- lanes, and one trial ---------------------------------------------------------------------------------
 
     def lanes(self) -> tuple[int, str | None]:
-        """Return the number of trials that a worker group should train at a time, and a text of the measurements once
-        the number is final.
+        """Return the number of trials that a worker group should train at a time, and a description of the measurements
+        once the number is final.
 
         Raises:
             RayError: The broker does not answer.

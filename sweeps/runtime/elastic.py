@@ -110,8 +110,8 @@ class ElasticWorkers:
             await self._changed.wait()
 
     def lose_node(self, end: Ended) -> str | None:
-        """Return a message for the user if an elastic trial continues on other workers after a node's death, which then
-        is no failure; otherwise None.
+        """Return a message for the user if a node has died and an elastic trial continues on other workers, which is no
+        failure; otherwise None.
 
         Args:
             end: End of the trial's attempt.

@@ -202,8 +202,8 @@ class SharedSlots(ABC):
         await self.end(event)
 
     async def lanes(self) -> tuple[int, str | None]:
-        """Return the number of trials that a group should train at a time, if it is found while training, and a text of
-        the measurements once the number is final."""
+        """Return the number of trials that a group should train at a time, if it is found while training, and a
+        description of the measurements once the number is final."""
         return self._lanes
 
     async def set_lanes(self, number: int, reason: str | None) -> None:

@@ -61,7 +61,7 @@ def _parts(text: ast.JoinedStr) -> Iterator[tuple[str, bool]]:
 
 
 def _trailing_name(text: str) -> str:
-    """Return the words at the end of a text, before a colon or an equals sign, as one name.
+    """Return the words at the end of a string, before a colon or an equals sign, as one name.
 
     >>> _trailing_name("step 3, Val Loss: ")
     'val_loss'

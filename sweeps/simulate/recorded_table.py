@@ -74,7 +74,7 @@ class CurveTable:
 
 
 def point_key(point: Point) -> str:
-    """Return a text that is the same for equal points."""
+    """Return a string that is the same for equal points."""
     return json.dumps({path: encode(value) for path, value in point.items()}, sort_keys=True)
 
 

@@ -45,5 +45,5 @@ def form_token(cookie: str) -> str:
 
 
 def is_form_token(text: str, cookie: str) -> bool:
-    """Whether a text is the CSRF token of this session."""
+    """Whether a string is the CSRF token of this session."""
     return hmac.compare_digest(text.encode(), form_token(cookie).encode())

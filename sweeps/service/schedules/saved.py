@@ -93,7 +93,7 @@ class SavedSchedules:
         return None
 
     def tag(self, name: str) -> str:
-        """Return a text that changes with the schedule's file; empty if there is none."""
+        """Return a string that changes with the schedule's file; empty if there is none."""
         return _tag(self.text(name))
 
     def versions(self, name: str) -> list[Version]:

@@ -1,4 +1,4 @@
-"""Contents of the form for a schedule: a text for each key of its file."""
+"""Contents of the form for a schedule: a string for each key of its file."""
 
 from __future__ import annotations
 
