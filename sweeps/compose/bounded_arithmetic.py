@@ -20,7 +20,6 @@ class TooLarge(ValueError):
 
 
 def add(left: Any, right: Any) -> Any:
-    """Return ``left + right``."""
     if isinstance(left, str | bytes | list | tuple):
         _check_size(size(left) + size(right), left)
     return _checked(left + right)
@@ -36,7 +35,6 @@ def multiply(left: Any, right: Any) -> Any:
 
 
 def power(base: Any, exponent: Any) -> Any:
-    """Return ``base ** exponent``."""
     if isinstance(base, int) and isinstance(exponent, int) and exponent > 0 and abs(base) > 1:
         _check_bits((bits(base) - 1) * exponent)  # a lower bound of the result's bits
     return _checked(base**exponent)

@@ -51,7 +51,6 @@ class SweepState:
     """Number of trials at a time."""
     shutdown: Shutdown
     folder: Path = field(default_factory=Path)
-    """Folder of the sweep."""
     fit: Fit = field(default_factory=lambda: Fit(use_gpu=False, per_worker={}, num_workers=1, concurrent=1))
     """Resources of a trial in each pool, as of the start of the session."""
     excluded_nodes: tuple[str, ...] = ()

@@ -125,7 +125,6 @@ class MemoryReport:
         return found
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report as JSON."""
         return {"room": self.room, "failure": self.failure, "trials": [asdict(each) for each in self.answers]}
 
 

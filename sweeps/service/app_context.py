@@ -92,7 +92,6 @@ class AppContext(Surroundings):
         return authenticator
 
     def operations(self, principal: Principal) -> UserOperations:
-        """Return the operations of a user."""
         shared = (self.runner, self.records, self.planner, self.audit, self.stops)
         return UserOperations(self, *shared, principal)
 

@@ -87,7 +87,6 @@ class ObjectStore:
 
     @_as_os_errors()
     def write(self, name: str, content: bytes) -> None:
-        """Write an object."""
         with self.writing(name) as opened:
             opened.write(content)
 
@@ -178,7 +177,6 @@ class ObjectStore:
 
     @_as_os_errors()
     def remove_all(self) -> None:
-        """Remove all objects."""
         from pyarrow.fs import FileType
 
         system, root = self.opened

@@ -34,7 +34,6 @@ def find_token(connection: Connection, cookie: str, now: float) -> Token | None:
 
 
 def end(connection: Connection, cookie: str) -> None:
-    """End a session."""
     connection.execute(delete(tables.sessions).where(tables.sessions.c.digest == digest(cookie)))
 
 

@@ -100,7 +100,6 @@ class Visit:
 
     @property
     def operations(self) -> UserOperations:
-        """Operations of the user."""
         return self.service.operations(self.principal)
 
     def row(self, name: str, *, recorded: bool = False) -> Row:

@@ -68,7 +68,6 @@ def change(visit: RunnerVisit, filled: Posted, name: str) -> Response:
 
 @router.post("/schedules/{name}/pause")
 def pause(visit: RunnerVisit, name: str) -> Response:
-    """Pause a schedule."""
     editor = visit.service.schedule_editor
     return _act(visit, name, "pause", lambda: editor.pause(visit.principal, name, is_paused=True))
 

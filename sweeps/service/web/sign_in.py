@@ -20,7 +20,6 @@ Next = Annotated[str, Query(max_length=2000)]
 
 @router.get(SIGN_IN)
 def form(request: Request, next: Next = "/") -> Response:  # noqa: A002 - as addresses call it
-    """Sign-in form."""
     if not authenticator_of(request).requires_tokens_now:
         return RedirectResponse("/", 303)
     return answer(request, "sign_in.html", next=_own_page(next), mistake="")

@@ -19,8 +19,6 @@ MOST_CHOICES = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """A parameter of the trial."""
-
     path: str
     text: str
     searched: bool
