@@ -331,8 +331,8 @@ class Attempt:
         return self.stop
 
     async def wait_for_end(self, timeout_s: float, *, is_patient: bool = True) -> Ended | None:
-        """Return the attempt's end; None if it takes longer than ``timeout_s``, or, if ``is_patient``, than three times
-        the workers' longest silence if that is longer."""
+        """Return the attempt's end; None if it takes longer than ``timeout_s``. If ``is_patient``, the limit is at
+        least three times the workers' longest silence."""
         longest_s = max(timeout_s, 3 * self._silence.longest_s) if is_patient else timeout_s
         try:
             await asyncio.wait_for(self._has_ended.wait(), longest_s)

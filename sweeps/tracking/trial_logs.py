@@ -42,6 +42,7 @@ class LogPart:
     """A part of a worker's log, at most 1 MiB, with secrets hidden."""
 
     text: str
+    """Text of this part."""
     position: int
     """Position of the next part, in bytes of all output of the worker so far."""
     more: bool
