@@ -78,7 +78,7 @@ def save_model(
 
 
 def write_model(checkpoint: Path, folder: Path, *, merged: bool) -> None:
-    """Write the model of a checkpoint into an empty folder, with LoRA adapters merged into their base if that is asked.
+    """Write the model of a checkpoint into an empty folder; with ``merged``, LoRA adapters are merged into their base.
 
     Raises:
         ValueError: The model cannot be loaded.

@@ -23,7 +23,7 @@ PANEL_INCHES = (4.4, 4.2)
 
 
 def check_output(file: Path) -> None:
-    """Check the file before the comparison is made.
+    """Check the name and the folder of an output file, before the comparison is made.
 
     Raises:
         UserError: The file's type is not supported, or its folder does not exist.
