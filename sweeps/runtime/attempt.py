@@ -218,8 +218,8 @@ class Attempt:
         return self.end
 
     def reason_to_move(self, end: Ended) -> str | None:
-        """Return why the trial continues on other workers after this end, which is then no failure; None if it does
-        not."""
+        """Return the reason to continue the trial on other workers instead of counting this end as a failure; None if
+        there is none."""
         if end.error is None:
             return self._moves
         taken = [each.message for each in causes(end) if each.node_was_taken]

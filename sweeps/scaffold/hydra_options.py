@@ -38,8 +38,6 @@ class LightningLog(NamedTuple):
 
 
 class DefaultsEntry(NamedTuple):
-    """An entry of the defaults list."""
-
     group: str
     """Group of the entry; empty for another top-level config."""
     option: str

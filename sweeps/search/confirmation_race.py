@@ -20,13 +20,11 @@ class Estimate:
     """Mean of a configuration's runs with other seeds."""
 
     mean: float
-    """Mean of the values."""
     low: float
     """Lower end of the mean's confidence interval."""
     high: float
     """Upper end of the mean's confidence interval."""
     runs: int
-    """Number of runs."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,7 +50,6 @@ class Poller:
         return self._stopping.is_set()
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def wake(self, *_: object) -> None:

@@ -96,7 +96,6 @@ class Outbox:
     # --- callers -------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def adopt(self, run_ids: Mapping[str, str]) -> None:

@@ -21,7 +21,6 @@ class OtherTrial:
     params: Mapping[str, Any]
     """Values by that program's parameter names; may be strings."""
     value: float | None
-    """Value of the objective."""
     unusable: str | None = None
     """Reason to leave the trial out, such as ``state FAIL``; None: it is used if it has a value."""
 

@@ -31,7 +31,6 @@ class Hyperparameters:
 
     @property
     def rungs(self) -> int:
-        """Number of rungs."""
         return len(self.log_variances)
 
     @cached_property

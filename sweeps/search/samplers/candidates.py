@@ -51,7 +51,6 @@ class CandidateSource:
         self._pool: Candidates | None = None
 
     def random(self, number: int, seed: int) -> Candidates:
-        """Return random points."""
         if self._pool is None:
             draws = [RandomDraws(self._seed)] * POOL
             self._pool = self._sampled(draws, self._allows)

@@ -53,7 +53,6 @@ def of_contender(record: SweepRecord, contender: Point) -> list[TrialRecord]:
 
 
 def values_of(trials: Sequence[TrialRecord]) -> Group:
-    """Return the values of the trials that have one."""
     return tuple(trial.value for trial in trials if trial.value is not None)
 
 

@@ -78,7 +78,6 @@ class SavedSchedules:
         """The folder; created when the first schedule is saved."""
 
     def names(self) -> list[str]:
-        """Return the names of all saved schedules."""
         return sorted(path.stem for path in self.folder.glob("*.yaml") if _NAME.fullmatch(path.stem))
 
     def removed(self) -> list[str]:

@@ -102,7 +102,6 @@ class Scheduler(Poller):
         return define_saved(self.own, self._config_dirs, self._placed, schedule)
 
     def start(self) -> None:
-        """Start the thread."""
         for name, definition in self.definitions.items():
             if not definition.schedule.enabled:
                 logger.info("%s is disabled; `python -m sweeps serve 'enable=[%s]'` fires it", name, name)

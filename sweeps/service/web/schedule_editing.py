@@ -53,7 +53,6 @@ def create(visit: RunnerVisit, filled: Posted) -> Response:
 
 @router.get("/schedules/{name}/edit")
 def edit(visit: RunnerVisit, name: str) -> Response:
-    """Form with a schedule."""
     definition = visit.service.schedule_editor.find(visit.principal, name)
     tag = visit.service.saved_schedules.tag(name)
     filled = filled_from(definition.schedule, definition.description, tag)
