@@ -31,8 +31,8 @@ from sweeps.search.unit_cube import UnitCube
 from sweeps.space.space import Lookup, Space
 
 RANDOM_SHARE, RANDOM_AT_FIRST = 0.1, 0.5
-"""Minimum share of the suggestions that do not use the model, so that it cannot stay at a wrong place; and the share
-before any training has ended, when it is unknown how well early values predict final ones."""
+"""Minimum share of the suggestions that do not use the model, so that the search cannot get stuck in a wrong region;
+and the share before any training has ended, when it is unknown how well early values predict final ones."""
 FEWEST_GOOD = 2
 """Minimum number of trials without a violated limit or divergence for using the model."""
 MOST, MOST_RUNNING = 200, 100
