@@ -164,8 +164,8 @@ DURATION_METRIC = "time/wall_s"
 TAG_ENDED = "sweeps.ended"
 """Reason why the sweep started no further trial: all were started, or a stopping rule or budget ended it."""
 TAG_LANES = "sweeps.trials_per_group"
-"""Number of trials that one worker group trains at a time, if it was measured, with its workers if those were, and the
-measurements."""
+"""Number of trials that one worker group trains at a time, if it was measured, with the measurements; also its number
+of workers, if that was measured as well."""
 TAG_HEARTBEAT = "sweeps.heartbeat"
 """Unix time of the driver's last sign of life; a running sweep whose heartbeat is old was interrupted."""
 TAG_FOLDER = "sweeps.folder"

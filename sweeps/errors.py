@@ -30,7 +30,7 @@ class ConfigError(UserError):
 
 
 def raise_mistakes(mistakes: Iterable[str]) -> None:
-    """Raise one ``ConfigError`` that has every mistake, each once and one a line; do nothing if there are none."""
+    """Raise one ``ConfigError`` with all mistakes, each once and on a line of its own; do nothing if there are none."""
     if lines := list(dict.fromkeys(mistakes)):
         raise ConfigError("\n".join(lines))
 

@@ -1,6 +1,6 @@
 """Error of a worker as structured data: created by the worker that raised it, shown and recorded by the driver.
 
-It holds only texts and numbers, so that it can be pickled regardless of the exception's content.
+It holds only strings and numbers, so that it can be pickled regardless of the exception's content.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ FROM_OUTSIDE = re.compile(
     r"|input/output error|stale file handle|remote i/o|too many open files|(died|killed|lost|exited unexpectedly)\b",
     re.IGNORECASE,
 )
-"""Errors of devices, processors, networks and disks, and of processes that were killed: torch says of one that reads
-batches that it exited unexpectedly."""
+"""Pattern of errors caused by devices, processors, networks, disks or killed processes. If a process that reads batches
+is killed, torch reports that it exited unexpectedly."""
 _NAMES_A_MISTAKE = re.compile(r"(ConfigError|UserError|ValueError|TypeError|KeyError)\b|[a-z_]+(\.[\w/-]+)*=")
 _PACKAGES = tuple(
     str(Path(spec.origin).parent) for name in ("sweeps", "sweeps_train") if (spec := find_spec(name)) and spec.origin

@@ -30,6 +30,9 @@ FIRST_WORDS = {
 HABITS = re.compile(r"\W*(Take (that|note|notice|a|an|the)|Tell that|See the module)\b")
 PLAIN = {"Take a model's head out", "Take a step", "Take a job out"}
 
+# "Args: name: The name. age: The age." is one paragraph to editors and to the reference, without any argument.
+SECTION_AS_SENTENCE = re.compile(r"(?:\A|\n)[ \t]*(?:Args|Returns|Raises|Yields|Example):[ \t]*\S")
+
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -74,3 +77,9 @@ def test_a_docstring_names_the_action_and_not_that_something_is_taken_in(checkou
         if HABITS.match(text) and not text.strip().startswith(tuple(PLAIN))
     ]
     assert not found, "say record, handle, apply, add or learn:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("folder", ["sweeps", "src"])
+def test_each_argument_of_a_docstring_stands_on_a_line_below_its_section(checkout: Path, folder: str) -> None:
+    found = [place for place, text in docstrings_below(checkout / folder) if SECTION_AS_SENTENCE.search(text)]
+    assert not found, "put a line break after the section's name and each argument:\n" + "\n".join(found)

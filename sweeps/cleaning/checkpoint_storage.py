@@ -116,8 +116,8 @@ def sweep_folder(record: SweepRecord) -> Path | None:
 
 
 def storage_folders(record: SweepRecord, trial: TrialRecord) -> Iterator[Path]:
-    """Yield the folders in the sweep's folder that hold a trial's checkpoints or its program's files, not those with
-    its reports."""
+    """Yield the folders in the sweep's folder that hold a trial's checkpoints or its program's files, but not its
+    reports."""
     folder = sweep_folder(record)
     if folder is None or not trial.trial or os.sep in trial.trial or trial.trial.startswith("."):
         return

@@ -67,8 +67,8 @@ class Cleaning:
 
 
 def clean_by(uri: str, names: Sequence[str], *, dry_run: bool, **options: Unpack[CleanOptions]) -> Cleaning:
-    """Remove the checkpoints that the options of ``clean`` select, of some sweeps or, without names, of all; return the
-    removals that were made. A dry run removes nothing, and returns those that would be made."""
+    """Remove the checkpoints that the options of ``clean`` select, and return the removals that were made; a dry run
+    only returns those that would be made. Without names, all sweeps are cleaned."""
     cleaning = plan_cleaning(uri, names, read_policy(names, **options))
     return cleaning if dry_run else replace(cleaning, removals=clean(uri, cleaning))
 

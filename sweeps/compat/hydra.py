@@ -93,12 +93,12 @@ def _content(file: Path) -> bytes | None:
 
 @dataclass(frozen=True)
 class _Composed:
-    """A config with options of its groups."""
+    """Cached result of a composition."""
 
     contents: _Contents
     """Files that it depends on."""
     pickled: bytes
-    """The config and the options, which who gets them may change."""
+    """The config and the options, pickled, since callers may change their copies."""
 
 
 _composed: dict[tuple[Any, ...], _Composed] = {}
@@ -112,8 +112,8 @@ def override_parser() -> OverridesParser:
 
 
 def compose_options(conf: str, overrides: Sequence[str]) -> tuple[DictConfig, Mapping[str, Any], list[Override]]:
-    """Compose a config with options of its groups as ``hydra.compose`` does, without Hydra's own config, which takes
-    half of the time; while its files stay what they are, it is composed once.
+    """Compose a config with options of its groups as ``hydra.compose`` does, but without Hydra's own config, which
+    would take half of the time. The result is cached as long as its files do not change.
 
     Returns:
         The config, the option that was chosen for each group, and the overrides of values, for ``set_values``.

@@ -46,7 +46,7 @@ def set_enqueued_values(trial: FrozenTrial, values: Mapping[str, Any]) -> None:
 
 
 def remove_constraints(trial: FrozenTrial) -> None:
-    """Remove the violations of constraints from a trial that is not in a study: Optuna sets each only once."""
+    """Remove the constraint violations of a trial that is not in a study, since Optuna lets them be set only once."""
     for name in trial.constraints:
         trial.system_attrs.pop(f"{_CONSTRAINTS_KEY}:{name}", None)
 
@@ -58,7 +58,8 @@ def copy_system_attributes(study: optuna.Study, to: optuna.Study) -> None:
 
 
 def sampled_at(logs: Sequence[Mapping[str, Any]]) -> dict[int, int]:
-    """Return, by the trial's number, the position in a study's journal of the first value that was sampled for it.
+    """Return the position in a study's journal of the first value that was sampled for each trial, by the trial's
+    number.
 
     Args:
         logs: The journal's entries; it holds one study, whose trials are numbered in the order of their creation.
@@ -112,7 +113,7 @@ def _forked(result: JournalStorageReplayResult) -> JournalStorageReplayResult:
 
 
 class StudyView(optuna.Study):
-    """Study that shows a sampler other trials than its own.
+    """Study that shows a sampler the given trials instead of its own.
 
     Storage and identity are those of the study: samplers write notes to the trial that they sample for.
     """

@@ -17,13 +17,13 @@ SETUP_TAKES = {"--serialized-runtime-env-context", "--language"}
 CONTEXT_HAS = {"command_prefix", "env_vars", "py_executable", "override_worker_entrypoint", "java_jars"}
 """Fields of a runtime environment that this script receives."""
 AGENT_PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port")
-"""Ports that the dashboard's agent tells its node: for each a file in the session's folder."""
+"""Names of the ports that the dashboard's agent reports to its node, each in a file in the session's folder."""
 
 
 @contextlib.contextmanager
 def lean_head_node(start_script: Path, agent_script: Path) -> Iterator[None]:
-    """Start clusters inside the block without Ray's two monitor processes, its dashboard process and that one's agent.
-    If the release's code differs from the one known here, Ray starts everything as usual.
+    """Start clusters inside the block without Ray's two monitor processes, its dashboard and the dashboard's agent. If
+    the release's code differs from the one known here, Ray starts everything as usual.
 
     Args:
         start_script: Python file that Ray runs for each worker process in place of its ``setup_worker``.
@@ -83,7 +83,7 @@ def starts_workers_as_known() -> bool:
 
 
 def agent_tells_known_ports() -> bool:
-    """Whether the dashboard's agent still tells its node the ports that it did when our replacement was written."""
+    """Whether the dashboard's agent still reports the same ports to its node as when our replacement was written."""
     import ray
     from ray import _raylet
 

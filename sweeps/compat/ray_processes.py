@@ -96,7 +96,7 @@ def tell(state: IdleState) -> None:
 
 
 def told(state: IdleState, node_id: str) -> int:
-    """Return the number of this job's idle processes on a node that have reached a state so far, including those in use
+    """Return the number of this job's idle processes on a node that have ever reported a state, including those in use
     or ended by now."""
     from ray.experimental.internal_kv import _internal_kv_list
 

@@ -66,14 +66,10 @@ class BashCompletion(_Shell):
 
 
 class ZshCompletion(_Shell):
-    """Completion for zsh."""
-
     name = "zsh"
 
 
 class FishCompletion(_Shell):
-    """Completion for fish."""
-
     name = "fish"
 
 

@@ -20,7 +20,6 @@ class TooLarge(ValueError):
 
 
 def add(left: Any, right: Any) -> Any:
-    """Return ``left + right``."""
     if isinstance(left, str | bytes | list | tuple):
         _check_size(size(left) + size(right), left)
     return _checked(left + right)
@@ -36,7 +35,6 @@ def multiply(left: Any, right: Any) -> Any:
 
 
 def power(base: Any, exponent: Any) -> Any:
-    """Return ``base ** exponent``."""
     if isinstance(base, int) and isinstance(exponent, int) and exponent > 0 and abs(base) > 1:
         _check_bits((bits(base) - 1) * exponent)  # a lower bound of the result's bits
     return _checked(base**exponent)
@@ -50,8 +48,8 @@ def modulo(left: Any, right: Any) -> Any:
 
 
 def rounded(number: Any, digits: Any = None) -> Any:
-    """Return ``round(number, digits)`` with a bounded number of digits: for an integer, Python computes that power of
-    ten."""
+    """Return ``round(number, digits)`` with a bounded number of digits, since Python computes that power of ten for an
+    integer."""
     if digits is not None and abs(digits) > MAX_BITS // 4:
         raise TooLarge(f"round(..., {repr(digits)[:50]}): at most {MAX_BITS // 4} digits")
     return round(number, digits)
@@ -64,8 +62,8 @@ def joined(values: list[Any]) -> list[Any]:
 
 
 def size(value: Any) -> int:
-    """Return the number of characters of a string, or of items of a list with nested ones; counting stops at ten times
-    the limit."""
+    """Return the number of characters of a string, or of items of a list, including nested ones; counting stops at ten
+    times the limit."""
     if isinstance(value, str | bytes):
         return len(value)
     if not isinstance(value, list | tuple):

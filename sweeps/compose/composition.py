@@ -291,8 +291,8 @@ def _unresolved_with(raw: Mapping[str, Any], values: Mapping[str, Any]) -> dict[
 
 
 def _copy_referenced_sections(config: DictConfig, path: str) -> None:
-    """Replace each section above a path that is an interpolation by a copy of its target, so that setting one of its
-    values keeps the others."""
+    """Replace each section above a path that only refers to another section by a copy of that section, so that setting
+    one of its values keeps the others."""
     parts = path.split(".")
     for length in range(1, len(parts)):
         section = ".".join(parts[:length])

@@ -18,7 +18,7 @@ from sweeps.errors import ConfigError
 from sweeps.folders.conf_folders import conf_folder
 
 _OTHER_BLANK = re.compile(r"^ *(- +)*([\w.]+:)? *[\u00a0\u1680\u2000-\u200b\u202f\u205f\u3000]")
-"""A line whose indent, or the value after its key, begins with a non-ASCII space."""
+"""Pattern of a line with a non-ASCII space at the beginning of its indent or of the value after its key."""
 _BOOLEAN_WORD = re.compile(r"[\[,-]\s*(on|off|yes|no)\s*($|[\],#])", re.IGNORECASE | re.MULTILINE)
 _WORD_AS_KEY = re.compile(r"(^|[{,?-])\s*(on|off|yes|no|true|false|null|~)\s*:", re.IGNORECASE | re.MULTILINE)
 _BASE_60 = re.compile(r"[0-9]:[0-9]")

@@ -18,7 +18,7 @@ FOREIGN = {
 
 
 def remove_foreign_keys(space: DictConfig) -> None:
-    """Set to null, in the space of one file, the keys that a distribution's kind does not have, so that merging removes
+    """Set the keys that a distribution's kind does not have to null, in the space of one file, so that merging removes
     inherited ones."""
     container = OmegaConf.to_container(space, resolve=False)
     for path, kind in _kinds(container, ()):

@@ -67,7 +67,8 @@ def _of_lines(conf: str, text: str, error: Exception, search_path: ConfSearchPat
 
 
 def _of_file(name: str, error: Exception, search_path: ConfSearchPath) -> Iterator[str]:
-    """Yield the keys in which a file has another form than the config that it is merged into."""
+    """Yield a mistake for each key of a file with a list in place of the composed config's section, or the other way
+    round."""
     file, composed = search_path.file(name), getattr(error.__context__, "parent_node", None)
     if file is not None and isinstance(composed, DictConfig):
         given: Any = OmegaConf.to_container(OmegaConf.load(file))

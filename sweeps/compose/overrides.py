@@ -112,7 +112,7 @@ def _fix(key: str, value: str, reason: str) -> str:
 
 
 def _quoted_items(value: str) -> str | None:
-    """Return ``choice(...)`` or a list with quotes around the texts that need them; None if no text needs them."""
+    """Return ``choice(...)`` or a list with quotes around the strings that need them; None if no string needs them."""
     found = re.fullmatch(r"\s*(choice\(|\[)(.*)([)\]])\s*", value, re.DOTALL)
     if found is None or re.search(r"[\[{]", found[2]):
         return None

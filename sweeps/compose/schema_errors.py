@@ -36,7 +36,7 @@ def read_config(container: Mapping[str, Any]) -> SweepConfig:
     """Convert a composed config to the typed one.
 
     Raises:
-        ConfigError: The message has every mistake, one a line.
+        ConfigError: The message has every mistake, one per line.
     """
     return read_as(SweepConfig, container)
 
@@ -45,7 +45,7 @@ def read_as(schema: type[Schema], container: Mapping[str, Any]) -> Schema:
     """Return a typed dataclass, such as a schedule or the service's config, from plain values.
 
     Raises:
-        ConfigError: The message has every mistake, one a line.
+        ConfigError: The message has every mistake, one per line.
     """
     details = _booleans_as_numbers(schema, container)
     try:
@@ -62,7 +62,7 @@ def read_as(schema: type[Schema], container: Mapping[str, Any]) -> Schema:
 
 
 class _BooleanText(str):
-    """A boolean as text, which pydantic accepts as a boolean but, unlike a boolean, not as a number."""
+    """Text of a boolean: pydantic accepts it as a boolean but not as a number, unlike ``True``."""
 
     __slots__ = ()
 
@@ -96,8 +96,8 @@ def _with_boolean_texts(value: Any) -> Any:
 
 
 def _keys_without_quotes(value: Any, path: str = "") -> Iterator[str]:
-    """Yield a mistake for each key that is no text, as in ``{0: 1.5}``: the record and a resumed sweep would have
-    another key, since JSON has only texts."""
+    """Yield a mistake for each key that is not a string, as in ``{0: 1.5}``: the record and a resumed sweep would have
+    another key, since JSON has only strings as keys."""
     if isinstance(value, list):
         value = dict(zip(map(str, range(len(value))), value, strict=True))
     if isinstance(value, Mapping):
@@ -212,7 +212,7 @@ def _as_list(detail: Mapping[str, Any], key: str) -> str:
 
 
 def _as_text(detail: Mapping[str, Any], key: str) -> str:
-    """Explain how to write a text that looks like a number or a boolean, such as the name of a folder."""
+    """Explain how to write a string that looks like a number or a boolean, such as the name of a folder."""
     value = detail["input"]
     if key.endswith(".[key]") or (not isinstance(value, str) and str(value) == key.rpartition(".")[2]):
         return f"; it is the name of a key: write it in quotes, as in '{value}': VALUE"

@@ -39,7 +39,7 @@ def stage_changes(
         compose: Composes the sweep with the stage's overrides.
 
     Raises:
-        ConfigError: A text is not an override, a stage may not change its key, or the result is not a valid config.
+        ConfigError: A string is not an override, a stage may not change its key, or the result is not a valid config.
     """
     options: dict[str, str] = {}
     values: list[str] = []

@@ -64,7 +64,7 @@ class Access:
     max_space: PositiveInt = 100
     """Maximum number of paths in a sweep's space."""
     max_choices: PositiveInt = 1000
-    """Maximum number of choices and other values of all paths and initial points of a sweep together."""
+    """Maximum total number of choices and other values in a sweep's space and initial points."""
     max_points: PositiveInt = 500
     """Maximum number of a sweep's initial points."""
     max_warm_starts: PositiveInt = 20

@@ -31,7 +31,8 @@ class _Bound(NamedTuple):
 
 @dataclass(frozen=True)
 class Objectives:
-    """Optimised metrics. Schedulers use the first one; of checkpoints that are equal in it, the next one decides."""
+    """Optimised metrics. Schedulers use the first one; among checkpoints with the same value of it, the next one
+    decides."""
 
     metrics: tuple[str, ...]
     modes: tuple[Mode, ...]

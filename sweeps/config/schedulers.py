@@ -79,8 +79,8 @@ class FreezeThawScheduler:
 
 @dataclass(config=STRICT, kw_only=True)
 class AutomaticScheduler:
-    """``freeze_thaw``. Trials are stopped instead of paused if none of the config can be paused, or if measurements of
-    the first trials show that pauses cost much."""
+    """The scheduler ``freeze_thaw``, which stops trials instead of pausing them if none of the config can be paused, or
+    if measurements of the first trials show that pauses cost much."""
 
     kind: Literal["auto"]
     resource: Resource = "evaluations"

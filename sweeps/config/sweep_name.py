@@ -28,7 +28,7 @@ _SWEEP_NAME: TypeAdapter[str] = TypeAdapter(SweepName)
 
 
 def is_sweep_name(text: str) -> bool:
-    """Whether a text is a valid name of a sweep."""
+    """Whether a string is a valid name of a sweep."""
     try:
         _SWEEP_NAME.validate_python(text)
     except ValidationError:

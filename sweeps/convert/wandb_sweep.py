@@ -260,7 +260,7 @@ def _read_command(file: SourceFile, conversion: Conversion) -> None:
 
 
 def _write_as_python_does(conversion: Conversion) -> None:
-    """Write true, false and null as the texts that W&B's agent passes to a program."""
+    """Write true, false and null as the strings that W&B's agent passes to a program."""
     for name, value in conversion.arguments.items():
         conversion.arguments[name] = _python_text(value)
     for distribution in conversion.space.values():

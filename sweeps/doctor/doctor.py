@@ -110,5 +110,5 @@ def unfit_nodes(config: SweepConfig, folder: str, only: Collection[str] | None =
             if finding.verdict == "failed" or (finding.verdict == "warning" and finding.check in SLOWNESS):
                 unfit.setdefault(finding.where, finding)
             if only is not None and all(node.name in unfit for node in asked):
-                break  # a trial waits for this
+                break  # enough: a trial waits for this answer
     return {node.id: unfit[node.name] for node in asked if node.name in unfit}

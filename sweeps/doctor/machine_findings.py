@@ -22,7 +22,7 @@ from sweeps.tracking.client import connect, first_cause
 
 DISTRIBUTION = "ray-sweeps"
 EXPERIMENT = "sweeps-doctor"
-"""MLflow experiment whose one run the doctor writes to."""
+"""MLflow experiment with the single run that the doctor writes to."""
 
 
 def required() -> list[Requirement]:
@@ -91,8 +91,8 @@ def marked(folder: str) -> Iterator[str]:
 
 
 def check_tracking(tracking: Tracking) -> Iterator[Finding]:
-    """Yield whether the tracking store accepts a run, a metric and an artifact. Writes to the only run of the
-    experiment ``sweeps-doctor``, which is created the first time."""
+    """Yield the finding whether the tracking store accepts a run, a metric and an artifact. Writes to the only run of
+    the experiment ``sweeps-doctor``, which is created the first time."""
     address = redact_uri(tracking.uri)
     try:
         client = connect(tracking.uri)

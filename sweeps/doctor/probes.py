@@ -46,8 +46,6 @@ class _Probe:
 
 @dataclass(frozen=True)
 class Node:
-    """Node of the cluster."""
-
     id: str
     name: str
     """Host name and address, followed by the start of the node's id if several nodes share both."""

@@ -10,7 +10,7 @@ EarlyEnd = Literal["interrupted", "stopped"]
 """Status of a sweep that was ended by a signal or by a request from another terminal."""
 SIGNAL_FIRST_S = 1.5
 """Seconds to wait, once Ray is gone, for a signal that may have been sent to Ray and to this process at the same time:
-in a call of Ray's, Python looks for one once a second."""
+during a call of Ray's, Python handles signals only once a second."""
 
 
 class Shutdown:

@@ -94,7 +94,7 @@ def held(plan: Plan) -> Iterator[Callable[[], bool] | None]:
 
 @contextlib.contextmanager
 def _storage_failures_named(plan: Plan) -> Iterator[None]:
-    """Raise an error of the operating system about a sweep's folder as one that tells what to do."""
+    """Convert an operating system's error about a sweep's folder to an error that says what to do."""
     try:
         yield
     except OSError as error:

@@ -77,7 +77,7 @@ class NotebookView:
             self._draw()
 
     def event(self, state: SweepState, text: str) -> None:
-        """Add an event to those that are shown."""
+        """Add an event to the shown ones."""
         self._add_event(text)
         self.changed(state)
 

@@ -18,8 +18,13 @@ class PauseAwareLimiter(ConcurrencyLimiter):
     """
 
     def __init__(self, searcher: Searcher, max_concurrent: int, *, restart_together: bool = False):
-        """Args: searcher: Suggests the trials. max_concurrent: Number of trials that run at once. restart_together:
-        Start all unfinished trials of an earlier session at once; the scheduler pauses those that exceed the limit."""
+        """
+        Args:
+            searcher: Suggests the trials.
+            max_concurrent: Number of trials that run at once.
+            restart_together: Start all unfinished trials of an earlier session at once; the scheduler pauses those that
+                exceed the limit.
+        """
         super().__init__(searcher, max_concurrent=max_concurrent)
         self.searcher: Searcher = searcher
         self.places = Places(max_concurrent)

@@ -27,7 +27,8 @@ STATES: dict[TrialState, State] = {
 
 
 def reconcile(searcher: StudySearch, lookup: Lookup, session: Session, stage: PlannedStage | None = None) -> None:
-    """Restore trials that the study has lost from the record, and record the ends of trials that only the study has."""
+    """Use the record to restore trials that the study has lost, and record the ends of trials that only the study
+    has."""
     of_stage = None if stage is None else stage.number
     _restore(searcher, lookup, session, stage)
     for unfinished in searcher.unfinished:

@@ -51,7 +51,6 @@ class SweepState:
     """Number of trials at a time."""
     shutdown: Shutdown
     folder: Path = field(default_factory=Path)
-    """Folder of the sweep."""
     fit: Fit = field(default_factory=lambda: Fit(use_gpu=False, per_worker={}, num_workers=1, concurrent=1))
     """Resources of a trial in each pool, as of the start of the session."""
     excluded_nodes: tuple[str, ...] = ()
@@ -210,8 +209,8 @@ class SweepState:
         return other.values is None or self.objectives.dominates(one.values, other.values)
 
     def candidates(self, stage: PlannedStage | None = None) -> list[TrialStatus]:
-        """Return the trials of a stage, or of the search after its stages, that can be the best, including pruned ones,
-        whose values are those of a real checkpoint."""
+        """Return the trials that can be the best of a stage, or of the search after its stages. These include pruned
+        ones, whose values are those of a real checkpoint."""
         return [status for status in self.all_trials if self._may_be_best(status, stage)]
 
     def ranked(self, stage: PlannedStage | None) -> list[TrialStatus]:

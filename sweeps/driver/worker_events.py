@@ -140,8 +140,8 @@ class WorkerEvents:
                         self._record_log(event, competes=isinstance(event, Report) and event.competes)
 
     def _unrecorded_logs(self, trial: str) -> Iterator[tuple[int, Path]]:
-        """Yield the number of exploits and the folder of each report log of a trial, except those that were recorded
-        as a whole before the trial continued from another one's state."""
+        """Yield the number of exploits and the folder of each report log of a trial. Logs that were completely recorded
+        before the trial continued from another one's state are skipped."""
         folders = checkpoint_folders(self._state.folder / "trials", trial)
         return itertools.islice(enumerate(folders), self._recorder.trials.exploits(trial), None)
 

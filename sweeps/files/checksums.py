@@ -19,14 +19,14 @@ from typing import Any
 CHECKSUM = "crc"
 """Key of the checksum."""
 CORRECTED_UP_TO = 1 << 16
-"""Maximum length in bytes of a text in which a flipped bit is corrected. In longer ones, the probability that greater
+"""Maximum length in bytes of text in which a flipped bit is corrected. In longer ones, the probability that greater
 damage looks like a flipped bit would exceed one in ten thousand."""
 MOST_DAMAGED = 4
 """Maximum number of damaged characters, of ten, with which the end of a line is still recognised as a checksum."""
 _END = re.compile(rb',"crc":"[0-9a-f]{8}"\}')
 _LENGTH = len(b',"crc":"00000000"}')
 _FIXED = (*range(8), 16, 17)
-"""Positions, in the checksum at the end of a text, whose characters are always the same."""
+"""Positions, in the checksum at the end of a line, whose characters are always the same."""
 _TABLE = [zlib.crc32(bytes([each])) ^ zlib.crc32(b"\0") for each in range(256)]
 """Change of the checksum by the last character."""
 _BY_BIT = {_TABLE[1 << bit]: 1 << bit for bit in range(8)}
@@ -161,7 +161,7 @@ def mend(path: Path) -> Damage:
 
 
 def _changes_of_newlines(before: bytes, text: bytes) -> list[tuple[int, bytes]] | None:
-    """Return positions in a line, and characters for them, that restore a changed newline: they split two joined lines,
+    """Return changes to a line, as positions and characters, that undo a damaged newline: they split two joined lines,
     or join a line to the previous one."""
     if before and not is_intact(before):
         for bit in range(8):
@@ -200,7 +200,7 @@ def _end(body: bytes) -> bytes:
 
 
 def _has_checksum(text: bytes) -> bool:
-    """Whether a text was written with a checksum, even if damaged characters partly hide it."""
+    """Whether text was written with a checksum, even if damaged characters partly hide it."""
     end, model = text[-_LENGTH:], _end(b"")
     return len(end) == _LENGTH and sum(end[position] != model[position] for position in _FIXED) <= MOST_DAMAGED
 

@@ -1,7 +1,7 @@
 """The lock on a sweep's folder, by which one driver at a time runs it.
 
 A file lock excludes drivers on the same machine. Storage that machines share may not pass on such locks, so a driver
-also writes a heartbeat into the folder, for which drivers on other machines look. The heartbeat of a sweep in an object
+also writes a heartbeat into the folder, which drivers on other machines watch. The heartbeat of a sweep in an object
 store is an object there.
 """
 
@@ -128,8 +128,8 @@ def _acquire(lock: FileLock, sweep: str, patience_s: float) -> None:
 
 
 def _wait_for_silence(file: _DriverFile, sweep: str, machine: str, deadline: float) -> None:
-    """Wait until a driver on another machine than this one has ended or counts as dead, unless its heartbeat goes on
-    until the deadline."""
+    """Wait until a driver on another machine has ended or counts as dead; fail if its heartbeat goes on until the
+    deadline."""
     last = file.read()
     if last is None or last["machine"] == machine:
         return  # the lock excludes drivers on this machine

@@ -124,7 +124,7 @@ def _own_files(folder: Path) -> Iterator[Path]:
         for path in (folder / name for name in known if not any(map(_is_left_out, Path(name).parts[:-1]))):
             if not path.is_dir() or path.is_symlink():
                 yield path
-            elif path != folder:  # a submodule, or another repository; one that is not checked out names itself
+            elif path != folder:  # a submodule or another repository; git lists one that is not checked out as itself
                 yield from _own_files(path)
         return
     for inside, folders, names in os.walk(folder):

@@ -113,7 +113,7 @@ def written(documents: list[Manifest]) -> str:
     import yaml
 
     class Plain(yaml.SafeDumper):
-        """YAML writer that writes multi-line texts as blocks and repeats equal parts instead of using anchors."""
+        """YAML writer that writes multi-line strings as blocks and repeats equal parts instead of using anchors."""
 
         def ignore_aliases(self, _: Any) -> bool:
             return True
@@ -223,7 +223,7 @@ def _job(kuberay: KubeRay, name: str) -> Manifest:
         "entrypoint": f"bash {FOLDER}/{SCRIPT}",
         "submissionMode": "K8sJobMode",
         "backoffLimit": kuberay.max_failures,
-        "shutdownAfterJobFinishes": True,  # at once: its time to live would be that of the pods, not of the RayJob
+        "shutdownAfterJobFinishes": True,  # at once: a time to live would keep the pods and their GPUs
         "rayClusterSpec": {
             "rayVersion": version("ray"),
             "authOptions": {"mode": "token"},

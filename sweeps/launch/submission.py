@@ -30,7 +30,6 @@ class Submission:
     """A checked sweep that is ready to be submitted to a cluster."""
 
     name: str
-    """Name of the sweep."""
     conf: str
     """Name of the sweep's config."""
     config: SweepConfig

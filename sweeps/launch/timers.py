@@ -120,7 +120,7 @@ def _words(schedule: Schedule, config_dirs: Sequence[Path]) -> list[str]:
 
 
 def _systemd_command(words: Sequence[str]) -> str:
-    """Return a command in systemd's notation: quotes are those of a shell, but in them too, a backslash begins an
-    escape, and ``%`` and ``$`` are doubled. There are no variables in the program's own path."""
+    """Return a command in systemd's notation: quoted as for a shell, but a backslash begins an escape within quotes
+    too, and ``%`` and ``$`` are doubled. systemd expands no variables in the program's own path."""
     program, *arguments = (shlex.quote(word).replace("\\", "\\\\").replace("%", "%%") for word in words)
     return " ".join([program, *(argument.replace("$", "$$") for argument in arguments)])

@@ -138,7 +138,7 @@ def _check_unchanged(record: SweepRecord, trial: TrialRecord) -> None:
 
 
 def _portable(uri: str) -> str:
-    """Return a tracking URI for an exported file; the default one in place of ``mlflow.db`` and of an address with a
+    """Return the tracking URI for an exported file: the default URI instead of ``mlflow.db`` or an address with a
     password."""
     address = uri.partition("://")[2].partition("/")[0]
     return DEFAULT_URI if uri == "sqlite:///mlflow.db" or "@" in address else uri
@@ -153,7 +153,7 @@ def as_yaml(config: dict[str, Any]) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes texts such as ``1e5``, which Hydra reads as numbers and PyYAML does not."""
+    """Quotes strings such as ``1e5``, which Hydra reads as numbers and PyYAML does not."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

@@ -49,7 +49,8 @@ CHANGEABLE_WHILE_RUNNING = {
 LENGTH = {"train.max_steps", "train.epochs"}
 """Keys of the length of a trial; with a larger value, finished trials continue."""
 CHANGEABLE = CHANGEABLE_WHILE_RUNNING | LENGTH | {"scaling.trials_per_group"}
-"""Keys that may be changed while the sweep does not run; a trial continues from its checkpoint with any neighbours."""
+"""Keys that may be changed while the sweep does not run. A trial that shares its workers continues from its checkpoint
+beside any other trials."""
 CHANGEABLE_FIELDS = {"low", "high", "choices"}
 """Fields of a distribution that may be changed."""
 FIXED_LENGTH_SCHEDULERS = ("hyperband", "pbt", "pb2")

@@ -125,13 +125,13 @@ class MemoryReport:
         return found
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report as JSON."""
         return {"room": self.room, "failure": self.failure, "trials": [asdict(each) for each in self.answers]}
 
 
 def memory_questions(plan: Plan) -> list[MemoryQuestion]:
-    """Return the configs whose memory describes the whole space, each once: the sweep's own, those that need most, and
-    those that differ in a single value, at the end that needs more. Empty for a user's own training."""
+    """Return the configs whose memory is computed, each once, from the most important: the sweep's own, those that need
+    the most memory, one for each combination of options, and those that differ from these in a single value that needs
+    more. Empty for a user's own training."""
     found: dict[str, MemoryQuestion] = {}
     for point in islice(_points(plan), 64):
         try:

@@ -83,7 +83,7 @@ class Preflight:
             Warnings.
 
         Raises:
-            ConfigError: Every trial would fail; one mistake a line.
+            ConfigError: Every trial would fail; one mistake per line.
         """
         if self._process is None:
             return []

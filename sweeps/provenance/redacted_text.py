@@ -1,5 +1,5 @@
-"""Hides secrets in long texts such as logs and tracebacks. A quick search skips lines without secrets, which are most
-of them."""
+"""Hides secrets in long text such as logs and tracebacks. A quick search skips lines without secrets, which are most of
+them."""
 
 from __future__ import annotations
 

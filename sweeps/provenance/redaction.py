@@ -1,4 +1,4 @@
-"""Hides passwords and tokens in recorded texts."""
+"""Hides passwords and tokens in recorded text."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ KEY_BLOCK = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]
 
 _SECRET_VARIABLE = re.compile(r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|KEY)$")
 _SHORTEST_SECRET = 8
-"""Minimum length of a variable's value to be hidden: shorter ones are words that a text may contain for other
-reasons."""
+"""Minimum length of a variable's value to be hidden: shorter ones are words that text may contain for other reasons."""
 
 
 def without_variables(text: str) -> str:
-    """Return a text without the values of environment variables that are named like a secret (``HF_TOKEN``,
+    """Return text without the values of environment variables that are named like a secret (``HF_TOKEN``,
     ``WANDB_API_KEY``)."""
     for value in secret_values():
         text = text.replace(value, HIDDEN)

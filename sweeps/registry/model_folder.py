@@ -54,7 +54,7 @@ def save_model(
         trial: The trial.
         folder: Folder to write; it may exist if it is empty.
         merged: Merge LoRA adapters into their base; else the folder has only the adapters, with the name of the base.
-        tell: Called with a text at each step, which takes minutes for a large model.
+        tell: Called with a message at each step, which takes minutes for a large model.
 
     Raises:
         UserError: The folder is not empty or cannot be written, or there is no checkpoint, or its model does not load.
@@ -78,7 +78,7 @@ def save_model(
 
 
 def write_model(checkpoint: Path, folder: Path, *, merged: bool) -> None:
-    """Write the model of a checkpoint into an empty folder, with LoRA adapters merged into their base if that is asked.
+    """Write the model of a checkpoint into an empty folder; with ``merged``, LoRA adapters are merged into their base.
 
     Raises:
         ValueError: The model cannot be loaded.
@@ -103,9 +103,9 @@ def write_model(checkpoint: Path, folder: Path, *, merged: bool) -> None:
 
 
 def _model_in(checkpoint: Path) -> Path:
-    """Return the folder with the model in a checkpoint of a user's own training: the only folder in it that
-    transformers or PEFT reads, as Ray's callback for a ``Trainer`` and many programs write it; otherwise the checkpoint
-    itself."""
+    """Return the folder of the model in a checkpoint of a user's own training: the only folder with a model of
+    transformers or PEFT, otherwise the checkpoint itself. Ray's callback for a ``Trainer`` and many programs write such
+    a folder."""
     folders = [checkpoint, *sorted(each for each in checkpoint.iterdir() if each.is_dir())]
     found = [each for each in folders if any((each / name).is_file() for name in (MODEL_CONFIG, ADAPTER_CONFIG))]
     return found[0] if len(found) == 1 else checkpoint

@@ -14,8 +14,8 @@ FORBIDDEN = r"[/:.%\"'\\]"
 
 
 def retrained_model(config: SweepConfig, name: str | None, conf: str) -> str | None:
-    """Return the name under which a retraining registers its model: the one that was asked for, or the default, which
-    is made of the conf's name. None if it does not register one."""
+    """Return the name under which a retraining registers its model: the given one, or the default, made from the conf's
+    name. None if it does not register one."""
     if name is not None or why_not_registered(config) is not None:
         return name
     return re.sub(FORBIDDEN, "-", conf)

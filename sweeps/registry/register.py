@@ -72,7 +72,7 @@ def register(
         name: Name of the registered model; created if there is none.
         alias: Alias that is moved to the new version; None for none.
         merged: Merge LoRA adapters into their base; else only the adapters are saved, with the name of the base.
-        tell: Called with a text at each step, which takes minutes for a large model.
+        tell: Called with a message at each step, which takes minutes for a large model.
         rights: Rights of the user for whom a service registers it; None: all.
 
     Returns:

@@ -10,7 +10,7 @@ COLUMNS = ("trial", "in the search", "mean of repeats", "interval", "repeats", "
 
 
 def confirmation_rows(record: SweepRecord) -> list[list[str]]:
-    """Row of texts for each compared trial, in the order of ``COLUMNS``."""
+    """Row of strings for each compared trial, in the order of ``COLUMNS``."""
     if record.confirmation is None:
         return []
     by_id = {trial.trial: trial for trial in record.trials}

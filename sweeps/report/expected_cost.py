@@ -169,8 +169,8 @@ def cost_by_earlier_sweeps(plan: Plan) -> tuple[ExpectedCost | None, str]:
 
 
 def expected_cost(work: Workload, past: Sequence[PastSweep]) -> ExpectedCost | None:
-    """Estimate time and money of a sweep from earlier sweeps of the same config, from the lowest to the highest; None
-    without earlier sweeps.
+    """Estimate the range of a sweep's time and cost from earlier sweeps of the same config; None without earlier
+    sweeps.
 
     A trial is expected to take as long as those of the earlier sweeps, in proportion to the optimizer steps if both
     numbers are known; trials that schedulers stopped early are included, since that is expected to happen again.

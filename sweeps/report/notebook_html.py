@@ -18,7 +18,7 @@ from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.values import short
 
 Show = Callable[[dict[str, str]], object]
-"""Shows a text as ``text/html`` and as ``text/plain``."""
+"""Shows text as ``text/html`` and as ``text/plain``."""
 MOST_TRIALS = 20
 MOST_ERRORS = 3
 

@@ -19,7 +19,7 @@ from sweeps.texts.printable import without_controls
 
 class _PlainConsole(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render without control characters, which texts of users and programs may contain, and with ? for characters
+        """Render without control characters, which text of users and programs may contain, and with ? for characters
         that the terminal's encoding lacks."""
         encoding = getattr(self.file, "encoding", None) or "utf-8"
         for segment in super().render(renderable, options):
@@ -40,7 +40,7 @@ class _PlainConsole(Console):
 
 
 def plain_console(**options: Any) -> Console:
-    """Console that prints ``[lightning]`` and ``:warning:`` literally, since texts come from users and their YAML.
+    """Console that prints ``[lightning]`` and ``:warning:`` literally, since text comes from users and their YAML.
 
     Styles are set with ``Text``, or as an argument of ``print`` and ``add_column``.
     """

@@ -25,7 +25,7 @@ WIDTH = 200
 
 @dataclass(frozen=True, kw_only=True)
 class SpaceRow:
-    """A searched parameter, as texts."""
+    """A searched parameter, as strings."""
 
     path: str
     distribution: str

@@ -73,8 +73,7 @@ class ReportData:
         ]
 
     def having(self, path: str) -> list[TrialRecord]:
-        """Trials with values that have a parameter; a parameter with a condition is absent from trials that do not meet
-        it."""
+        """Trials that have values and this parameter; a trial lacks a parameter whose condition it does not meet."""
         return [trial for trial in self.valued if path in trial.params]
 
     @cached_property
@@ -124,7 +123,7 @@ def fetch_curves(
     metric: str | None = None,
     always: Sequence[str] = (),
 ) -> dict[str, Sequence[HistoryPoint]]:
-    """Learning curves of a metric, by default of the first objective, by trial: of at most ``most`` trials and of those
+    """Fetch the learning curves of a metric (default: the first objective), by trial: at most ``most`` trials and those
     in ``always``, with at most ``points`` points each."""
     record, selected = data.record, {trial.trial for trial in chosen_for_curves(data, most)} | set(always)
     chosen = [trial for trial in record.all_trials if trial.trial in selected]

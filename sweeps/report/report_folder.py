@@ -12,7 +12,8 @@ from sweeps.tracking.record import SweepRecord
 
 
 def report_folder(record: SweepRecord) -> Path:
-    """Report folder in the sweep's folder; in the working folder if that is on another machine, or another user's."""
+    """Report folder in the sweep's folder, or in the working folder if the sweep's is on another machine or another
+    user's."""
     location = record.tags.get(TAG_FOLDER, "")
     folder = working_copy(location) if is_remote(location) else Path(location)
     if folder.is_absolute() and os.access(folder, os.X_OK):

@@ -1,5 +1,5 @@
-"""Output that nobody has to wait for, even while its reader reads nothing: a terminal after Ctrl-S, a suspended
-connection, `| less`."""
+"""Non-blocking text output, for readers that may stop reading: a terminal after Ctrl-S, a suspended connection, `|
+less`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ MOST_DRAWINGS = 100
 
 
 class UnblockedOutput:
-    """Text stream whose own thread writes to another stream. An error there is raised by the next ``write``."""
+    """Text stream that writes to another stream on a thread of its own. An error there is raised by the next
+    ``write``."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
@@ -37,7 +38,7 @@ class UnblockedOutput:
         return self._stream.fileno()
 
     def write(self, text: str) -> int:
-        """Add a text to those that are written.
+        """Queue text for writing.
 
         Raises:
             OSError: An earlier text could not be written.
@@ -54,7 +55,7 @@ class UnblockedOutput:
         """Do nothing: each text is flushed when it has been written."""
 
     def close(self) -> Exception | None:
-        """Wait until all texts are written; return an error that no ``write`` has raised."""
+        """Wait until all text is written; return an error that no ``write`` has raised."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()

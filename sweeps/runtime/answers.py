@@ -25,7 +25,7 @@ class Answer:
     error: str | None = None
     """Reason why the attempt fails."""
     tries_again: bool | None = None
-    """Whether a failed attempt is followed by another one; None if it does not fail."""
+    """Whether another attempt follows a failed one; None if the attempt did not fail."""
 
 
 class Outcome(NamedTuple):
@@ -38,4 +38,4 @@ class Outcome(NamedTuple):
     error: str | None = None
     """Reason why the attempt fails."""
     tries_again: bool | None = None
-    """Whether another attempt follows a failed one; None if it does not fail, or the driver has not answered."""
+    """Whether another attempt follows a failed one; None if it did not fail, or the driver has not answered."""

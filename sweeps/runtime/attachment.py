@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from sweeps.runtime.events import Ended, now_ms
 
 BROKER_DIED = "the process of the sweep's broker has died"
-"""Message that explains why all trials begin again."""
+"""Error message of attempts that were lost with the broker's process."""
 
 
 class NotAttached(Exception):
@@ -23,8 +23,8 @@ class NotAttached(Exception):
 
 
 class NotCurrent(Exception):
-    """Raised for a report whose attempt is over, or began with a process of the broker that has died: its workers must
-    not train on, since they would remove the checkpoint from which the next attempt continues."""
+    """Raised for a report of an attempt that is over or was lost with the broker's process. Its workers must stop,
+    since they would remove the checkpoint from which the next attempt continues."""
 
 
 Told = tuple[str, tuple[Any, ...], dict[str, Any]]
@@ -56,5 +56,5 @@ class Begun(NamedTuple):
 
 
 def ended_with_broker(trial: str, attempt: int) -> Ended:
-    """Return the end of an attempt that began with a broker process that has died; it is not a failure."""
+    """Return the end of an attempt that is lost because the broker's process died; it is not a failure."""
     return Ended(trial, attempt, BROKER_DIED, moved=BROKER_DIED, timestamp_ms=now_ms())

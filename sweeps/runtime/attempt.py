@@ -61,10 +61,15 @@ class Attempt:
         delivered: int | None = None,
         saves_when_asked: bool = True,
     ) -> None:
-        """Args: trial: Number of the trial, as text. number: Number of the attempt, from 1. publish: Passes an event
-        on to the driver. failures: Number of the trial's earlier failed attempts. delivered: Step of the last report
-        of earlier attempts; None if there was none. saves_when_asked: Whether its training saves a checkpoint when
-        asked to stop, unlike a user's function."""
+        """
+        Args:
+            trial: Number of the trial, as text.
+            number: Number of the attempt, from 1.
+            publish: Passes an event on to the driver.
+            failures: Number of the trial's earlier failed attempts.
+            delivered: Step of the last report of earlier attempts; None if there was none.
+            saves_when_asked: Whether its training saves a checkpoint when asked to stop, unlike a user's function.
+        """
         self.trial, self.number, self._earlier_failures = trial, number, failures
         self.phase, self.stop = Phase.STARTING, StopRequest.NONE
         self.delivered = delivered
@@ -94,7 +99,7 @@ class Attempt:
         self._tries_again: bool | None = None
         """Whether a failed attempt is followed by another one."""
         self._unanswered = 0
-        """Number of reports, and possibly the end, that the driver has not answered."""
+        """Number of reports and ends that the driver has not answered yet."""
         self._needs_answers = True
         self._returns: deque[Answer] = deque()
         """Answers that the trial's actor has not received yet."""
@@ -157,8 +162,8 @@ class Attempt:
         self._answered.set()
 
     def forget_questions(self, asked: int) -> None:
-        """Stop waiting for answers that are lost: a trial that still has no answer is then ended as hanging, and begins
-        again.
+        """Stop waiting for lost answers of the driver. A trial that still gets no answer is then ended as hanging, and
+        begins again.
 
         Args:
             asked: Number of reports and ends that the driver has not received yet and will still answer.
@@ -171,7 +176,7 @@ class Attempt:
         self._silence.end(counts=False)
 
     def waits_for_room(self) -> None:
-        """Record that the attempt's workers wait for room, which does not count as silence."""
+        """Record that the attempt's workers wait for free resources, which does not count as silence."""
         self._silence.end(counts=False)
         if not self._has_waited:
             self._has_waited = True
@@ -213,8 +218,8 @@ class Attempt:
         return self.end
 
     def reason_to_move(self, end: Ended) -> str | None:
-        """Return why the trial continues on other workers after this end, which is then no failure; None if it does
-        not."""
+        """Return the reason to continue the trial on other workers instead of counting this end as a failure; None if
+        there is none."""
         if end.error is None:
             return self._moves
         taken = [each.message for each in causes(end) if each.node_was_taken]
@@ -281,7 +286,7 @@ class Attempt:
     # --- waiting ----------------------------------------------------------------------------------------------
 
     async def next_outcome(self, timeout_s: float) -> Outcome:
-        """Wait for a decision of the driver, or the attempt's end, that the trial's actor passes on to Tune. The driver
+        """Wait for the driver's decision or the attempt's end, which the trial's actor passes on to Tune. The driver
         has recorded all earlier events by then.
 
         Raises:
@@ -326,8 +331,8 @@ class Attempt:
         return self.stop
 
     async def wait_for_end(self, timeout_s: float, *, is_patient: bool = True) -> Ended | None:
-        """Return the attempt's end; None if it takes longer than ``timeout_s``, or, if ``is_patient``, than three times
-        the workers' longest silence if that is longer."""
+        """Return the attempt's end; None if it takes longer than ``timeout_s``. If ``is_patient``, the limit is at
+        least three times the workers' longest silence."""
         longest_s = max(timeout_s, 3 * self._silence.longest_s) if is_patient else timeout_s
         try:
             await asyncio.wait_for(self._has_ended.wait(), longest_s)

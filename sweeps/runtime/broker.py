@@ -413,8 +413,8 @@ class Broker(SharedSlots):
         self._move_from(nodes)
 
     async def check_nodes(self) -> None:
-        """Have nodes checked that may have caused a failure, from now on: the trial's next attempt waits for the check,
-        and workers of other trials are placed elsewhere if there is room."""
+        """Enable checks of nodes that may have caused a failure: the trial's next attempt waits for the check, and
+        workers of other trials are placed elsewhere if there is room."""
         self._checks_nodes = True
 
     async def drain(self, timeout_s: float) -> list[Event]:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def call(method: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **named: P.kwargs) -> ray.ObjectRef[T]:
-    """Call a method of the broker's handle, without waiting for the answer."""
+    """Call a method of the broker's actor, without waiting for the answer."""
     actor_method: Any = method
     answer: ray.ObjectRef[T] = actor_method.remote(*arguments, **named)
     return answer
@@ -30,7 +30,7 @@ def call(method: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **name
 def calls(
     method: Callable[Concatenate[Broker, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Any, P], ray.ObjectRef[T]]:
-    """Return a side's method that calls a method of the broker, without waiting for the answer."""
+    """Return an interface's method that calls a method of the broker, without waiting for the answer."""
 
     def method_of_side(side: Side, /, *arguments: P.args, **named: P.kwargs) -> ray.ObjectRef[T]:
         return call(getattr(side.broker, method.__name__), *arguments, **named)
@@ -39,7 +39,7 @@ def calls(
 
 
 def asks(method: Callable[Concatenate[Broker, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
-    """Return a side's method that calls a method of the broker, and waits for the answer."""
+    """Return an interface's method that calls a method of the broker, and waits for the answer."""
 
     def method_of_side(side: Side, /, *arguments: P.args, **named: P.kwargs) -> T:
         answer: T = ray.get(call(getattr(side.broker, method.__name__), *arguments, **named))
@@ -49,7 +49,7 @@ def asks(method: Callable[Concatenate[Broker, P], Coroutine[Any, Any, T]]) -> Ca
 
 
 class Side:
-    """One side's interface to the broker."""
+    """Base class of the interfaces to the broker."""
 
     def __init__(self, actor: Any) -> None:
         """

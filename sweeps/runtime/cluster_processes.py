@@ -41,8 +41,8 @@ class OwnCluster:
         return not self._processes
 
     def lost(self) -> str | None:
-        """Return the reason why the cluster cannot go on: a process has ended, or a socket's file was removed, by which
-        a new worker finds its node. None if it can."""
+        """Return the reason why the cluster is unusable; None if it is usable. A process has ended, or the file of a
+        socket was removed, through which new workers find their node."""
         if (ended := next((name for name, each in self._processes.items() if not _runs(each)), None)) is not None:
             return f"its process {ended} has ended"
         removed = next((each for each in self._sockets if not each.exists()), None)
@@ -52,7 +52,7 @@ class OwnCluster:
         """Kill the remaining processes."""
         for process in self._processes.values():
             with contextlib.suppress(psutil.NoSuchProcess):
-                process.suspend()  # it starts no further ones
+                process.suspend()  # so that it starts no further ones
         parents = [*self._processes.values(), *self._forks]
         _kill([*(each for process in parents for each in _descendants(process)), *self._agents])
         _kill([*self._processes.values()])

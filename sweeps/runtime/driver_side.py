@@ -33,8 +33,7 @@ LATE_S = 1.0
 def tells(
     matter: str, method: Callable[Concatenate[Broker, P], Coroutine[Any, Any, None]]
 ) -> Callable[Concatenate[Any, P], None]:
-    """Return a method of ``DriverSide`` that tells the broker something about the whole sweep; see
-    ``DriverSide.tell``."""
+    """Return a ``DriverSide`` method that sends the broker a setting for the whole sweep; see ``DriverSide.tell``."""
 
     def method_of_side(side: DriverSide, /, *arguments: P.args, **named: P.kwargs) -> None:
         side.tell(matter, method, *arguments, **named)
@@ -63,7 +62,7 @@ class DriverSide:
         """Last message on each subject, which a restarted broker receives again."""
         self._leaving: dict[str, str] = {}
         self._awaited: ray.ObjectRef[list[Event]] | None = None
-        """The pending ``drain`` or ``attach`` call, whose answer is events; None if there is none."""
+        """The pending ``drain`` or ``attach`` call, which will return events; None if there is none."""
         self._answered: ray.ObjectRef[None] | None = None
         """The last call that sent answers."""
 
@@ -89,16 +88,16 @@ class DriverSide:
         self.tell("leaving", Broker.nodes_leave, {**self._leaving})
 
     def tell(self, matter: str, method: Callable[..., Any], *arguments: Any, **named: Any) -> None:
-        """Call a method of the broker, and of a broker that takes its place, unless another message on the same matter
-        has followed."""
+        """Send the broker a setting by calling one of its methods. A restarted broker receives the last message on each
+        ``matter`` again."""
         self._told[matter] = method.__name__, arguments, named
         call(getattr(self._broker, method.__name__), *arguments, **named)
 
     # --- lanes, and one trial ---------------------------------------------------------------------------------
 
     def lanes(self) -> tuple[int, str | None]:
-        """Return the number of trials that a worker group should train at a time, and a text of the measurements once
-        the number is final.
+        """Return the number of trials that a worker group should train at a time, and a description of the measurements
+        once the number is final.
 
         Raises:
             RayError: The broker does not answer.

@@ -30,8 +30,8 @@ from sweeps.runtime.trials_at_once import fits_on
 ROOM_KNOWN_WITHIN_S = 30.0
 """Maximum seconds until the driver has noticed that a node is gone."""
 LOOK_EVERY_S = 1.0
-"""Seconds between two decisions about more workers for running trials; a free place that the next trial takes within
-this time is left to that trial."""
+"""Seconds between two checks whether running trials can get more workers; free workers are left to a trial that starts
+within this time."""
 
 
 class ElasticWorkers:
@@ -110,8 +110,8 @@ class ElasticWorkers:
             await self._changed.wait()
 
     def lose_node(self, end: Ended) -> str | None:
-        """Return a message for the user if an elastic trial continues on other workers after a node's death, which then
-        is no failure; otherwise None.
+        """Return a message for the user if a node has died and an elastic trial continues on other workers, which is no
+        failure; otherwise None.
 
         Args:
             end: End of the trial's attempt.
@@ -212,7 +212,8 @@ class ElasticWorkers:
 
 
 async def _free_workers(slot: SlotQueue) -> dict[str, int]:
-    """Return the number of additional workers, of the size of the slot's, for which each node has room, by node id."""
+    """Return the number of further workers, with the resources of the slot's, for which each node has room, by node
+    id."""
     reserved = slot.reserved_per_worker
     if not reserved:
         return {}

@@ -6,8 +6,8 @@ TRACEBACK = "Traceback (most recent call last):"
 
 
 def summarize_error(exception: BaseException) -> str:
-    """Return the first line of the first worker's error, without Ray's wrapping and the advice and links that may
-    follow; of an error that quotes a traceback, the last line."""
+    """Summarize an error in one line, without Ray's wrapping, advice and links: the first line of the first worker's
+    error, or the last line of a traceback that the error quotes."""
     failures = getattr(exception, "worker_failures", None)
     exception = next(iter(failures.values())) if failures else exception
     cause = getattr(exception, "cause", None)

@@ -73,7 +73,8 @@ class Ended:
     moved: str | None = None
     """Set by the broker: reason why the trial continues with other workers, without having failed."""
     halved_to: int | None = None
-    """Micro batch of the next attempt, after a device ran out of memory while workers wait for each other."""
+    """Micro batch of the next attempt, halved because a device ran out of memory in a training whose workers wait for
+    each other."""
     suspected: tuple[str, ...] = ()
     """Set by the broker: ids of the nodes to check, since one may have caused the failure."""
     saved_step: int | None = None

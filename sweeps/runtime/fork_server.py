@@ -41,12 +41,12 @@ starts no server."""
 MAX_FOLDER = 60
 """Maximum length of the path of the folder for temporary files: a socket's path has at most 107 bytes."""
 MAY_DIFFER = ("RAY_JOB_ID", "MLFLOW_", "SWEEPS_", "SPT_", "PL_", "_MLFLOW_", NVML_CHECK)
-"""Prefixes of environment variables that no module reads during its import, and that may thus differ between workers;
-and the job, which Ray tells a fork when it is used, as it tells processes that were started before the first job."""
+"""Prefixes of environment variables that may differ between workers, since no module reads them during its import; Ray
+sends a fork its job (``RAY_JOB_ID``) when it first uses it."""
 OF_RAY = ("RAY_", "TUNE_")
-"""Prefixes of those that only the modules of Ray read during their import."""
+"""Prefixes of environment variables that only Ray's modules read during their import."""
 MODULES = ("pandas", "pyarrow", "pydantic", "jsonschema", "sweeps_train.loop", "sweeps.compose.composition")
-"""Modules that all workers import, and slow ones among Ray's dependencies."""
+"""Modules that all workers import, and dependencies of Ray that are slow to import."""
 RAY_MODULES = ("sweeps.runtime.trainable", "sweeps.runtime.worker_loop", "sweeps.runtime.broker_actor")
 """Modules that need Ray and most workers import."""
 TASK_MODULES = {
@@ -116,7 +116,7 @@ class Request:
     """Request for a fork that becomes a worker process."""
 
     command: list[str]
-    """A worker's command, without its Python."""
+    """A worker's command, without the Python interpreter."""
     environment: dict[str, str]
     folder: str
     """Working folder of the worker."""
@@ -167,7 +167,7 @@ class Request:
             os.dup2(file, number)
         _close(self.files)
         resource.setrlimit(resource.RLIMIT_NOFILE, self.max_files)
-        with contextlib.suppress(OSError):  # to lower it needs rights
+        with contextlib.suppress(OSError):  # lowering it needs privileges
             Path("/proc/self/oom_score_adj").write_text(self.oom_score, encoding="ascii")
         self.set_environment()
         os.chdir(self.folder)
@@ -218,7 +218,7 @@ def _close(files: Sequence[int]) -> None:
 
 
 def _is_wanted(connected: socket.socket) -> bool:
-    """Whether the script still waits for this fork, and has not executed a Python of its own in the meantime."""
+    """Whether the script still waits for this fork, and has not started a Python process of its own instead."""
     try:
         connected.sendall(b"forked")
         return connected.recv(1) != b""

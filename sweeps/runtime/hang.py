@@ -1,4 +1,4 @@
-"""Detection of hanging workers by how long they are silent, and diagnosis by stacks that show where they are."""
+"""Detection of hanging workers by their silence, and diagnosis by the stacks of their threads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Silence:
         return time.monotonic() - self._began
 
     def end(self, *, counts: bool) -> None:
-        """End this silence and time the next one; only if it ``counts`` can it be the longest."""
+        """End this silence and begin to time the next one. Unless it ``counts``, it cannot become the longest."""
         if counts:
             self.longest_s = max(self.longest_s, self.seconds)
         self._began = time.monotonic()

@@ -11,7 +11,7 @@ from sweeps.runtime.slot_queue import SlotQueue
 
 
 async def hang_end(attempt: Attempt, slot: SlotQueue, silent_s: float) -> Ended:
-    """Return the end of an attempt whose workers hang, with what each of them was doing.
+    """Return the end of an attempt whose workers hang, with a diagnosis of each worker.
 
     Args:
         attempt: The attempt.

@@ -25,7 +25,7 @@ from sweeps.runtime.worker_group_spec import WorkerGroupSpec
 from sweeps.worker_error import WorkerError
 
 LEAVES_WITHIN_S = 20.0
-"""Seconds that a trial whose actor has died has at least to leave its lane before it starts again."""
+"""Minimum seconds that a trial gets to leave its lane after its actor's death, before it starts again."""
 LONGEST_LEAVE_S = 900.0
 """Maximum seconds for a trial to leave its lane while other trials of its group post something, such as during the
 evaluation of one of them."""
@@ -202,8 +202,8 @@ class SharedSlots(ABC):
         await self.end(event)
 
     async def lanes(self) -> tuple[int, str | None]:
-        """Return the number of trials that a group should train at a time, if it is found while training, and a text of
-        the measurements once the number is final."""
+        """Return the number of trials that a group should train at a time, if it is found while training, and a
+        description of the measurements once the number is final."""
         return self._lanes
 
     async def set_lanes(self, number: int, reason: str | None) -> None:

@@ -115,7 +115,8 @@ class LaneFeed:
         return request
 
     def trains_alone(self, reason: str) -> bool:
-        """Make 1 the number of trials at a time, with this reason, if the number was to be found and is still 1."""
+        """Fix the number of trials at a time at 1 for the given reason, unless it is larger already; return whether it
+        was fixed."""
         if self._number.number > 1:
             return False
         self._number.take(1)

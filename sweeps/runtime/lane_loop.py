@@ -56,8 +56,8 @@ def _number(lanes: Lanes, broker: WorkersSide) -> LaneNumber:
 
 
 def take_fewer_if_out_of_memory(error: BaseException, rank: int, broker: WorkersSide) -> None:
-    """End the search for the number of trials at a time at half the current one, if a worker has run out of memory:
-    the workers that replace this group would begin with the same number, and fail again."""
+    """Settle on half the current number of trials at a time if a worker has run out of memory; otherwise the workers
+    that replace this group would begin with the same number and fail again."""
     number, reason = broker.lanes()
     if number > 1 and reason is None and is_out_of_memory(error):
         broker.set_lanes(number // 2, f"{number} do not fit into the memory of worker {rank}")

@@ -8,8 +8,8 @@ from statistics import median
 GAIN = 1.05
 """Minimum ratio of throughputs for a doubled number of lanes to be kept."""
 SKIPPED, MEASURED = 6, 14
-"""Steps after a change of the lanes that are skipped, because forward and backward passes are recorded again; and steps
-that are measured."""
+"""Number of steps that are skipped after a change of the lanes, because forward and backward passes are recorded again,
+and number of steps that are measured after that."""
 
 
 class LaneNumber:

@@ -1,7 +1,7 @@
 """Script that Ray runs on this machine instead of the dashboard's agent of its node.
 
-Without a dashboard the agent imports ray, more than a second in which the node waits, only to write that it offers
-nothing. This script writes the same, and imports only modules that Python has loaded anyway.
+Without a dashboard the agent only reports that it offers nothing, but imports ray first, while the node waits for more
+than a second. This script reports the same, and imports only modules that Python has loaded anyway.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import sys
 import time
 
 ENDS_WITHIN_S = 1.0
-"""Seconds between two looks at whether the node is still there."""
+"""Seconds between two checks whether the node still runs."""
 
 
 def main(ports: str, *agent: str) -> None:
-    """Tell the node that its agent listens on no port, and end with the node.
+    """Report to the node that its agent listens on no port, and end with the node.
 
     Args:
-        ports: Names of the ports that the agent tells, separated by commas.
-        agent: The agent's command without its Python.
+        ports: Names of the ports that the agent reports, separated by commas.
+        agent: The agent's command, without the Python interpreter.
     """
     if "--minimal" not in agent:  # ray[default] is installed: the agent has something to offer
         os.execv(sys.executable, [sys.executable, "-u", *agent])  # noqa: S606 - Ray's own

@@ -23,7 +23,7 @@ def main(arguments: list[str]) -> None:
     """Turn this process into a Ray worker.
 
     Args:
-        arguments: The worker's command without its Python, including the arguments of Ray's script.
+        arguments: The worker's command, without the Python interpreter but with the arguments of Ray's script.
     """
     context, language, worker = _parsed(arguments)
     variables = context.pop("env_vars", {})

@@ -1,8 +1,8 @@
 """Process that writes a worker's output to the trial's log file, and outlives the worker to write all of it.
 
 It is a program that imports only the standard library, so that it starts within milliseconds. Over a socket it receives
-pipes, each with the path of a file. Of a long output, the file keeps the beginning and the end; a line between them
-gives the number of omitted bytes.
+pipes, each with the path of a file. The file keeps the beginning and the end of a long output, with the number of
+omitted bytes between them.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from sweeps_train.config import TrainingConfig
 LOG_EVERY = 2
 """Steps between two logs, from whose times the speed of a training is computed."""
 SKIPPED_LOGS, MEASURED_LOGS = SKIPPED // LOG_EVERY, MEASURED // LOG_EVERY
-"""Number of logs of each training that are skipped before the measurement, and that are measured."""
+"""Number of logs of each training that are skipped first, and number of logs that are measured after that."""
 NUMBERS_OF_LANES = [2**power for power in range(MOST_LANES.bit_length())]
 STEPS = 1_000_000
 """Configured length of the trainings in steps; they are ended long before."""

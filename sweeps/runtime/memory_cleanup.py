@@ -35,7 +35,7 @@ class MemoryCleanup:
         """Free the memory that the trial has left; return MiB in use afterwards, NaN if unknown."""
         gc.collect()
         mib = self._used_mib()
-        if math.isnan(self._usual_mib):  # frozen are only libraries, whose search would copy the pages shared by forks
+        if math.isnan(self._usual_mib):  # only libraries are frozen; searching them copies pages that forks share
             self._usual_mib = mib
         elif mib > self._usual_mib + GROWTH_MIB:
             gc.unfreeze()

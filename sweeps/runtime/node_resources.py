@@ -21,7 +21,7 @@ AMD_DEVICES = Path("/sys/class/kfd/kfd/topology/nodes")
 
 
 def label(name: str, value: str) -> str:
-    """Return the name of a label among a node's resources."""
+    """Return the name under which a label is listed among a node's resources."""
     return f"{LABEL}{name}={value}"
 
 

@@ -1,5 +1,4 @@
-"""Check of the driver's files (the sweep's folder, the working folder, Sweeps) that each node of a running cluster
-sees.
+"""Check whether each node of a running cluster sees the driver's files: the sweep's folder, the working folder, Sweeps.
 
 A node may lack Sweeps, so the function that runs on the nodes uses only Python's standard library until it knows that
 Sweeps is there.

@@ -84,7 +84,7 @@ class StoredTrial:
         self.steps: set[str] = set()
         """Names of the checkpoints that are in the store, ``step-00000020``."""
         self._cut_off: set[str] = set()
-        """Names of checkpoints of which only some files may be in the store, unless they are in ``steps``; on the main
+        """Names of checkpoints whose upload may be incomplete, unless they are in ``steps``; only on the main
         worker."""
         self._is_first_on_node = False
         """Whether this worker downloads and removes the node's copy of the checkpoints."""
@@ -125,7 +125,7 @@ class StoredTrial:
         barrier()
 
     def save(self, checkpoint: Path, saved: Callable[[str], None]) -> None:
-        """Start uploading a complete checkpoint; on the main worker.
+        """Start uploading a complete checkpoint; only the main worker calls this.
 
         Args:
             checkpoint: Folder of the checkpoint, or a folder in it.
@@ -200,7 +200,7 @@ class StoredTrial:
         is_there = False
         while not is_there:
             held = hold(str(self.folder / step), str(self.folder))  # the training may remove it meanwhile
-            source = Path(held) if held is not None else self.folder / step  # where files cannot be linked
+            source = Path(held) if held is not None else self.folder / step  # the file system cannot link files
             if not source.is_dir():
                 return  # it has been removed, and a better one follows
             try:
@@ -233,9 +233,9 @@ class StoredTrial:
             self._logs.upload(self.log_folder / log, log)
 
     def _withdraw_superseded(self) -> None:
-        """Remove checkpoints from the store that the training has removed here, and the rest of interrupted uploads.
-        The newest checkpoints stay until their replacements are in the store, so that the trial can always continue
-        from one."""
+        """Remove from the store the checkpoints that the training has removed here, and the rest of interrupted
+        uploads. The newest checkpoints stay until their replacements are in the store, so that the trial can always
+        continue from one."""
         from sweeps_train.checkpoints.checkpoint import complete_checkpoints  # imports torch
 
         here = {path.name for path in complete_checkpoints(self.folder)}

@@ -34,8 +34,11 @@ class BrokerReporter:
     """Reporter of rank 0: posts to the broker without waiting, unless the scheduler decides on each report."""
 
     def __init__(self, assignment: Assignment, stored: StoredTrial | None = None):
-        """Args: assignment: The trial. stored: The trial in an object store, if it is in one. Checkpoints are
-        announced once they are in the store."""
+        """
+        Args:
+            assignment: The trial.
+            stored: The trial in an object store, if it is in one. Checkpoints are announced once they are in the store.
+        """
         self._assignment, self._stored = assignment, stored
         self._lock = threading.Lock()
         self._broker: WorkersSide = assignment.broker
@@ -178,8 +181,8 @@ class BrokerReporter:
             self._report_log.close()
 
     def _post_undelivered(self, step: int) -> None:
-        """Post the events of earlier attempts before the step at which this attempt starts, at its first log or report.
-        That may be the late evaluation of an earlier checkpoint."""
+        """Post the undelivered events of earlier attempts from before the step at which this attempt starts; called at
+        its first log or report, which may be the late evaluation of an earlier checkpoint."""
         first = step if step >= self._start else self._start + 1
         events, self._undelivered = [event for event in self._undelivered if event.step < first], []
         if events:

@@ -278,8 +278,8 @@ def _cpus(trial: Fit) -> float:
 
 
 def _with_data(trial: Fit, data_cpus: float, nodes: Sequence[Resources]) -> int:
-    """Return the number of trials at a time that leaves CPUs for their datasets. Workers keep their CPUs until a trial
-    ends, so a dataset whose tasks find no free CPU would wait forever, without an error.
+    """Return the number of trials at a time with which CPUs remain for their datasets. Workers keep their CPUs until a
+    trial ends, so a dataset whose tasks find no free CPU would wait forever, without an error.
 
     Raises:
         DoesNotFit: Not even one trial fits.
@@ -298,8 +298,8 @@ def _with_data(trial: Fit, data_cpus: float, nodes: Sequence[Resources]) -> int:
 
 
 def memory_per_worker(trials: Fit, nodes: Sequence[Resources]) -> dict[str, float]:
-    """Return the smallest share of its node's memory, in MiB, that a worker has when all workers run, by the metric
-    that reports the use of memory. Workers report the memory of their GPUs themselves.
+    """Return the memory in MiB for each worker while all workers run, on the node that has least per worker, by the
+    metric that reports the use of memory. Workers report the memory of their GPUs themselves.
 
     Args:
         trials: Fit of the trials, which gives the number of workers at a time.

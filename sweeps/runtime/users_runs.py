@@ -19,8 +19,7 @@ RUN_TAGS = "MLFLOW_RUN_CONTEXT"
 
 @contextlib.contextmanager
 def users_runs_ended(trial_name: str) -> Iterator[None]:
-    """Inside the block, name runs that start without a name after the trial; then end those that this thread leaves
-    open.
+    """Name unnamed MLflow runs of the block after the trial, and end those that this thread leaves open.
 
     Args:
         trial_name: Name of the sweep and number of the trial.

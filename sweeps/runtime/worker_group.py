@@ -217,8 +217,8 @@ class _SlotHooks(ControllerHooks):
         """Time at which a placement group was last requested."""
 
     def on_controller_start_worker_group(self, **_: Any) -> dict[str, str] | None:
-        """Return, for a request of a placement group, label selectors that keep workers off nodes to avoid; None keeps
-        the selectors of the slot's start."""
+        """Return label selectors that keep the workers of a new placement group off nodes to avoid; None keeps the
+        selectors of the slot's start."""
         spec = self._spec
         avoid = self._broker.nodes_to_avoid_now(spec.workers)
         return spec.labels | avoiding(avoid) if set(avoid) - set(spec.avoid) else None
@@ -249,7 +249,7 @@ class _SlotHooks(ControllerHooks):
             keep_spares(self._broker, self._slot, [worker.actor for worker in workers], always=always)
 
     def before_worker_group_shutdown(self, worker_group: Any) -> None:
-        """Find the worker that died while the others are still alive, if these lost the connection to it."""
+        """Identify the worker that died, while the others, which lost the connection to it, are still alive."""
         with contextlib.suppress(ray.exceptions.RayError):  # without the broker nothing needs to be known
             if self._broker.group_ends(self._slot):
                 for error in dead_workers(worker_processes(worker_group)):

@@ -41,7 +41,7 @@ class WorkerGroupSpec:
     """Ids of nodes on which no worker may be placed; a change of these does not end a slot whose workers run on other
     nodes."""
     workers: Workers = field(compare=False)
-    """The fields above that decide whether nodes have room for the workers."""
+    """The same workers as an object that checks whether nodes have room for them."""
     environment: dict[str, str]
     """Environment variables of the workers' processes, in addition to those of all processes of the sweep."""
     hang_timeout_s: float
@@ -53,4 +53,4 @@ class WorkerGroupSpec:
     storage_path: str
     """Absolute folder, or URI, for Ray Train's own files."""
     lanes: Lanes | None = None
-    """Set for a group that trains several trials at a time."""
+    """Settings of a group that trains several trials at a time; None for any other group."""

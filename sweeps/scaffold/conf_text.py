@@ -16,7 +16,7 @@ _KEYWORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan",
 
 
 def scalar(value: Any) -> str:
-    """Return a value as YAML on one line. Texts that YAML, OmegaConf or Hydra would interpret differently are
+    """Return a value as YAML on one line. Strings that YAML, OmegaConf or Hydra would interpret differently are
     quoted."""
     if isinstance(value, numbers.Real) and hasattr(value, "item"):  # NumPy's
         value = value.item()

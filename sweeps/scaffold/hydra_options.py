@@ -22,8 +22,8 @@ OTHER_SECTIONS = ("hydra", "paths", "extras", "callbacks", "logger", "debug")
 
 
 HYDRA_FOLDER_OF_TRIAL = 'hydra.run.dir="{trial.folder}/hydra"'
-"""Override for Hydra's run folder, which Hydra names by the second, so that two trials could share one. It is quoted,
-since the folder's name may contain characters of Hydra's grammar."""
+"""Override for Hydra's run folder: Hydra's default is named after the time in seconds, so that two trials could share
+one. It is quoted, since the folder's name may contain characters of Hydra's grammar."""
 GLOBAL_PACKAGE = re.compile(r"(#.*\n)*#\s*@package\s+_global_")
 
 
@@ -38,8 +38,6 @@ class LightningLog(NamedTuple):
 
 
 class DefaultsEntry(NamedTuple):
-    """An entry of the defaults list."""
-
     group: str
     """Group of the entry; empty for another top-level config."""
     option: str

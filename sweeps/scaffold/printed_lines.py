@@ -48,7 +48,8 @@ def _pattern(text: ast.JoinedStr, metric_names: tuple[str, ...]) -> tuple[str, l
 
 
 def _parts(text: ast.JoinedStr) -> Iterator[tuple[str, bool]]:
-    """Yield the constant parts of an f-string; for each value between them, the name that the words before it make."""
+    """Yield the constant parts of an f-string, and for each value between them the name formed by the preceding
+    words."""
     before = ""
     for each in text.values:
         if isinstance(each, ast.Constant):
@@ -60,7 +61,7 @@ def _parts(text: ast.JoinedStr) -> Iterator[tuple[str, bool]]:
 
 
 def _trailing_name(text: str) -> str:
-    """Return the words at the end of a text, before a colon or an equals sign, as one name.
+    """Return the words at the end of a string, before a colon or an equals sign, as one name.
 
     >>> _trailing_name("step 3, Val Loss: ")
     'val_loss'

@@ -36,7 +36,7 @@ class ScriptOptions:
 
     @property
     def is_program(self) -> bool:
-        """Whether the script is started as a program that has its own form of options."""
+        """Whether the script is started as a program: its options are Hydra's or global variables."""
         return self.style in ("hydra", "globals")
 
     @property

@@ -18,7 +18,7 @@ from sweeps.scaffold.script_options import ScriptOptions
 
 SMALLER_IS_BETTER = ("loss", "error", "perplexity", "rmse", "mae")
 NAMES_OF_DATA = ("data", "input", "root")
-"""Words in the names of options that name a folder from which the script reads."""
+"""Words in the names of options that name a folder to read."""
 HYDRA_FOLDER = "sweep_conf"
 """Folder for the config of a Hydra application, whose own configs are usually in ``conf``."""
 

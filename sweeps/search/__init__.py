@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 ALIASES = {"points_again": "points_to_retry"}
-"""Names of earlier releases."""
+"""Names from earlier releases, and the functions that they stand for."""
 
 
 def __getattr__(name: str) -> Any:

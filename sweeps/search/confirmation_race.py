@@ -20,13 +20,11 @@ class Estimate:
     """Mean of a configuration's runs with other seeds."""
 
     mean: float
-    """Mean of the values."""
     low: float
     """Lower end of the mean's confidence interval."""
     high: float
     """Upper end of the mean's confidence interval."""
     runs: int
-    """Number of runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +120,7 @@ def race(
 
 
 def _noise(groups: Mapping[str, Group]) -> float:
-    """Return the standard deviation of one value; each group has two values or more."""
+    """Return the pooled standard deviation of the values; each group has two values or more."""
     noise = pooled_deviation(groups.values())
     assert noise is not None
     return noise

@@ -55,7 +55,7 @@ class KnownPoints:
         return self._left is not None and not self._left
 
     def unknown(self, seed: int | None, invalid: Callable[[Point], str | None]) -> Iterator[dict[str, Any]]:
-        """Yield the valid points that are not known; of an infinite space, those of a limited number of random draws.
+        """Yield the valid points that are not known yet; for an infinite space, from a limited number of random draws.
         Invalid points become known.
 
         Args:

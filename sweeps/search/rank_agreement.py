@@ -9,7 +9,7 @@ import numpy as np
 from sweeps.tracking.stage_results import Agreement
 
 MAX_POINTS = 100
-"""Maximum number of points that are compared, the first ones: the counts of permutations take memory and time."""
+"""Maximum number of points that are compared (the first ones), since counting permutations takes memory and time."""
 WIDEST = 50.0
 """Maximum parameter of Mallows' model; beyond it, one order has nearly all probability."""
 
@@ -22,8 +22,8 @@ def agreement(first: Sequence[float], second: Sequence[float], confidence: float
     it holds for few points, and where all pairs agree.
 
     Args:
-        first: Value of each point in one place; finite numbers.
-        second: Value of each point in the other place.
+        first: One value of each point; finite numbers.
+        second: The other value of each point.
         confidence: Probability of the interval, between 0 and 1.
 
     Returns:

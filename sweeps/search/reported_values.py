@@ -72,7 +72,7 @@ class ReportedValues:
 
     @property
     def values(self) -> Values | None:
-        """The objectives in the report in which the first was best; None before the first report."""
+        """The objectives of the report whose first objective is best; None before the first report."""
         best: Values | None = None
         for values in (*self.reports.values(), *self._after_exploits.values()):
             if self._objectives.improves(values, best):

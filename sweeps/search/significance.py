@@ -1,4 +1,4 @@
-"""Significance of differences between trainings: measures the noise between equal ones, and whether a difference
+"""Significance of differences between trainings: measures the noise between repetitions, and whether a difference
 exceeds it."""
 
 from __future__ import annotations

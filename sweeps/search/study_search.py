@@ -208,7 +208,7 @@ class StudySearch:
             self._running[number].add(result)
 
     def exploited(self, exploit: Exploit) -> None:
-        """Record that a trial continues from another trial's state, in addition to its initial values."""
+        """Record that a trial continues from another trial's state; its initial values stay recorded as well."""
         origin, parameters, decision = exploit.origin, dict(exploit.parameters), dict(exploit.decision)
         kept = {"trial": origin.trial, "step": origin.step, "parameters": parameters, "decision": decision}
         trial = self._running[trial_number(exploit.trial)].trial

@@ -31,7 +31,7 @@ def check_study(folder: Path) -> None:
 
 
 def read_attributes(path: Path, *names: str) -> dict[str, Any]:
-    """Return those of a study's attributes that are in its file, without Optuna."""
+    """Read the named attributes of a study from its file, without Optuna; attributes that are not set are left out."""
     attributes: dict[str, Any] = {}
     if path.is_file():
         with path.open("rb") as lines:

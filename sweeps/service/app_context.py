@@ -92,7 +92,6 @@ class AppContext(Surroundings):
         return authenticator
 
     def operations(self, principal: Principal) -> UserOperations:
-        """Return the operations of a user."""
         shared = (self.runner, self.records, self.planner, self.audit, self.stops)
         return UserOperations(self, *shared, principal)
 
@@ -158,7 +157,7 @@ def _sweep_environment(channels: Sequence[Channel]) -> dict[str, str]:
 
 
 def in_address(host: str) -> str:
-    """Return a host as it is written in the address of a page: IPv6 addresses are in brackets."""
+    """Return a host as it is written in a URL: IPv6 addresses in brackets."""
     return f"[{host}]" if ":" in host else host
 
 

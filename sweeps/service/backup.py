@@ -195,8 +195,9 @@ def _add_folder(
     positions: Mapping[Path, bytes] = MappingProxyType({}),
     left_out: Sequence[Path] = (),
 ) -> None:
-    """Add the files of a folder, which others may be changing, except databases and logs (``left_out``) with their
-    journals and copies. Positions of journals are those of ``positions``, from before MLflow's file was copied."""
+    """Add the files of a folder, which may change meanwhile, to the archive. Databases and logs (``left_out``) are
+    skipped, with their journals and copies. ``positions`` has the journals' positions from before MLflow's file was
+    copied."""
     root = root or folder
     for path in _files(folder):
         place = path.relative_to(root)

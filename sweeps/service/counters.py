@@ -30,5 +30,4 @@ class CountingHandler(logging.Handler):
     """Counts warnings and errors."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Count a message."""
         LOGGED.labels(record.levelname).inc()

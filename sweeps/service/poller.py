@@ -11,7 +11,8 @@ from sweeps.service.database.storage_errors import is_unavailable, outage
 from sweeps.tracking.client import reaching_within
 
 MLFLOW_S = 3.0
-"""Timeout in seconds of background parts for an answer of MLflow; short, since they delay the end of the service."""
+"""Maximum seconds that a background thread waits for an answer of MLflow; short, since it delays the end of the
+service."""
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,6 @@ class Poller:
         return self._stopping.is_set()
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def wake(self, *_: object) -> None:

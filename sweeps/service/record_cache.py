@@ -50,7 +50,7 @@ class Snapshot(Generic[Content]):
 
     content: Content
     taken: float
-    """Unix time."""
+    """Unix time of the reading."""
     trouble: str = ""
     """Error of the store, if it does not answer and the content is an older one."""
 

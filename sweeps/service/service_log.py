@@ -39,7 +39,6 @@ class JsonFormatter(logging.Formatter):
     """Formats messages as lines of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return a message as a line of JSON."""
         document = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,

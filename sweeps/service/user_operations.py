@@ -66,7 +66,6 @@ class UserOperations(Reading):
     audit: Audit
     stops: DriverStops
     principal: Principal
-    """The user."""
 
     def acting_for(self, user: str, project: str) -> UserOperations:
         """Return the operations of another user, with that user's current rights; see ``tokens.rights_of``."""

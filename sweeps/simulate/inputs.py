@@ -21,7 +21,7 @@ class Inputs:
     table: CurveTable
     objectives: Objectives
     scale: Scale
-    """Values of the table with which those of the search are compared."""
+    """Reference values of the table, with which the search is compared."""
 
 
 def read_inputs(plan: Plan, table: Path) -> Inputs:

@@ -75,7 +75,7 @@ def _read(path: Path) -> pd.DataFrame:
     import pyarrow.parquet
 
     try:
-        # The metadata of pandas would make an index of columns, and numbers of types that have no NaN.
+        # With its metadata, pandas would turn columns into an index and use number types without NaN.
         frame: pd.DataFrame = pyarrow.parquet.ParquetFile(path).read().to_pandas(ignore_metadata=True)
     except Exception as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]

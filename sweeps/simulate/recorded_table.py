@@ -74,7 +74,7 @@ class CurveTable:
 
 
 def point_key(point: Point) -> str:
-    """Return a text that is the same for equal points."""
+    """Return a string that is the same for equal points."""
     return json.dumps({path: encode(value) for path, value in point.items()}, sort_keys=True)
 
 
@@ -123,8 +123,8 @@ def _reports(rows: pd.DataFrame, numbers: Sequence[str]) -> list[Report]:
 
 
 def _value(space: Space, row: Mapping[str, Any], path: str) -> Any:
-    """Return a value of a row, from NumPy's type; a choice or a constant may be stored otherwise than in the space: a
-    list or mapping as JSON, and an integer as a float if other rows lack it."""
+    """Return a value of a row, converted from NumPy's type and to the choice or constant of the space: a table may hold
+    a list or mapping as JSON, and an integer as a float if other rows lack it."""
     distribution, stored = space[path], row[path]
     value = stored.item() if hasattr(stored, "item") else stored
     if isinstance(value, float) and math.isnan(value):

@@ -155,8 +155,8 @@ def _search(
 
 
 def _course(outcome: Outcome, record: SweepRecord, objectives: Objectives) -> list[tuple[float, float]]:
-    """Return the times and values of the first objective from the reports that count: those of eligible trials, and
-    only the last one of each if the last report counts."""
+    """Return the times and values of the first objective in the reports of eligible trials; only in the last report of
+    each, if that is the one that counts."""
     valid = {trial.trial for trial in record.trials if _may_be_best(trial)}
     found = [
         (report.trial, (report.time_s, values[0]))

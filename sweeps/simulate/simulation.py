@@ -28,7 +28,6 @@ class Reported(NamedTuple):
 
     time_s: float
     trial: int
-    """Number of the trial."""
     step: int
     metrics: dict[str, float]
 

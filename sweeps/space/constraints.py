@@ -38,7 +38,7 @@ class Constraints:
         """The parsed constraints.
 
         Raises:
-            ConfigError: A text is not an expression, or names a path that no trial's config has.
+            ConfigError: A string is not an expression, or names a path that no trial's config has.
         """
         texts = self._composition.config.search.constraints
         if not texts:

@@ -180,7 +180,7 @@ def _check_count(path: str, step: float, count: int) -> None:
 
 
 def _as_grid(path: str, distribution: FloatDistribution) -> str:
-    """Return a text with overrides that make a range finite."""
+    """Return a string with overrides that make a range finite."""
     low, high = distribution.low, distribution.high
     step = f"'space.{path}.step={(high - low) / 4:g}'"
     if not distribution.log:  # even steps do not suit a logarithmic scale

@@ -18,7 +18,7 @@ from sweeps.space.suggester import RandomDraws
 NUM_DRAWS = 1000
 """Number of random points, at least one of which the constraints must allow."""
 FEW_POINTS = 1000
-"""Maximum number of points of a space that is listed to count the trials that it allows."""
+"""Maximum number of points of a space for which the allowed ones are counted by listing all."""
 NUM_DRAWS_OF_SHARE = 300
 """Number of random points to estimate the share of the space that the constraints allow."""
 

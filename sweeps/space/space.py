@@ -56,8 +56,8 @@ class Space:
         self.distributions = {path: distributions[path] for path in _order(distributions)}
         """Distribution of each path, in the order in which values are chosen."""
         self.replaced_corners: list[tuple[Point, Point | None]] = []
-        """Corners that are no valid trial because the constraints exclude them, each with an allowed point that has its
-        value; None if there is none. The checks of a sweep fill it, for all that looks at its corners later."""
+        """Corners that the constraints exclude, each with an allowed point that has the same value (None if there is
+        none). The checks of a sweep fill the list, for later uses of the corners."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.distributions)

@@ -21,7 +21,8 @@ LARGEST_COPY = 5 * 2**30
 
 @contextlib.contextmanager
 def _as_os_errors() -> Iterator[None]:
-    """Raise as ``OSError`` what only stores of fsspec raise, such as HTTP errors; inside a block or a function."""
+    """Convert errors that only fsspec's stores raise, such as HTTP errors, to ``OSError``; for a block or a
+    function."""
     try:
         yield
     except (OSError, ImportError, ValueError):
@@ -86,7 +87,6 @@ class ObjectStore:
 
     @_as_os_errors()
     def write(self, name: str, content: bytes) -> None:
-        """Write an object."""
         with self.writing(name) as opened:
             opened.write(content)
 
@@ -177,7 +177,6 @@ class ObjectStore:
 
     @_as_os_errors()
     def remove_all(self) -> None:
-        """Remove all objects."""
         from pyarrow.fs import FileType
 
         system, root = self.opened

@@ -287,7 +287,7 @@ def _part(store: ObjectStore, name: str) -> bytes:
 
 
 def _snapshot(folder: Path) -> dict[str, os.stat_result]:
-    """Return a consistent listing of the files, which is repeated until nothing changes between two listings."""
+    """List the files until nothing changes between two listings; return the last one."""
     before = _look(folder)
     for _ in range(100):
         now = _look(folder)

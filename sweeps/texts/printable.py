@@ -1,4 +1,4 @@
-"""Removes control characters, which a terminal or a page would interpret, from texts of users and programs."""
+"""Removes control characters, which a terminal or a page would interpret, from text of users and programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OVERWRITTEN = re.compile(r"\n[^\n]*\x1b\[A")
 
 
 def printable(text: str) -> str:
-    """Return a text without control characters. Of a line that was overwritten, such as a progress bar, only the last
+    """Return text without control characters. Of a line that was overwritten, such as a progress bar, only the last
     state remains."""
     text = _OVERWRITTEN.sub("", text).replace("\r\n", "\n")
     if "\r" in text:
@@ -24,6 +24,6 @@ def printable(text: str) -> str:
 
 
 def without_controls(text: str) -> str:
-    """Return a text without escape sequences, control characters other than tab and line end, and bidirectional
+    """Return text without escape sequences, control characters other than tab and line end, and bidirectional
     controls."""
     return text if text.isprintable() else _CONTROL.sub("", text)

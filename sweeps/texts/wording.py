@@ -8,7 +8,7 @@ from typing import Any
 
 
 def value_text(value: Any) -> str:
-    """Return a value in the notation of a config's YAML and the command line; texts have no quotes.
+    """Return a value in the notation of a config's YAML and the command line; strings have no quotes.
 
     >>> value_text(True), value_text([1, None]), value_text("adamw")
     ('true', '[1, null]', 'adamw')

@@ -46,7 +46,8 @@ ANSWER_WITHIN_S = 120
 SERVED = ("mlflow-artifacts:", "http:", "https:")
 """Schemes of artifacts that an MLflow server stores."""
 NOT_IN_ADDRESS = re.compile(r"[?#]|%[0-9A-Fa-f]{2}")
-"""Parts of a file's name that such a server reads as parts of an address: it stores the file under another name."""
+"""Parts of a file's name that an MLflow server would read as parts of a URL, so that it stored the file under another
+name."""
 
 
 class ArtifactUploader:

@@ -179,8 +179,7 @@ def _limit_requests_by_thread() -> None:
 def artifact_location(uri: str, experiment: str) -> str | None:
     """Return the artifact folder of a new experiment in a local store: beside its database.
 
-    None if MLflow's default is right, which is ``./mlruns`` for a database in the working folder, and a server's own
-    location.
+    None where MLflow's default is right: ``./mlruns`` for a database in the working folder, a server's own location.
     """
     path = sqlite_path(uri)
     if path is None:
@@ -193,7 +192,7 @@ def artifact_location(uri: str, experiment: str) -> str | None:
 
 
 def check_port(uri: str) -> None:
-    """Check that a database server accepts connections, if a tracking URI is of one; without this check, its driver and
+    """Check that a database server accepts connections, if a tracking URI names one; without this check, its driver and
     MLflow may retry for minutes.
 
     Raises:
@@ -222,7 +221,7 @@ def _prepare() -> None:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    # Else ten connections are kept, and others opened for each call.
+    # By default ten connections are kept, and further ones are opened for each call.
     os.environ.setdefault("MLFLOW_HTTP_POOL_MAXSIZE", str(CALLS_AT_ONCE))
     import mlflow  # noqa: F401 - its import configures logging, which would undo what follows
 
@@ -232,5 +231,5 @@ def _prepare() -> None:
     # The migrations of a new SQLite store; and MLflow logs each failed write with a traceback, then raises it.
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
-    # With no request to retry there is nothing to say about retries.
+    # No warnings about retries: the error after the last one is reported.
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)

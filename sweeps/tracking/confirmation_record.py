@@ -97,5 +97,5 @@ def to_text(result: Confirmation) -> str:
 
 
 def from_text(text: str | None) -> Confirmation | None:
-    """Return the result in a tag; None if there is none, or the tag has other content, such as a text that was cut."""
+    """Return the result in a tag; None if there is none, or the tag has other content, such as truncated text."""
     return read_tag(text, Confirmation.from_json, None)

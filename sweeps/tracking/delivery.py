@@ -55,8 +55,8 @@ class Delivery:
         self._earlier_end, self._is_started = journal.end, False
         """End of the earlier sessions' entries in the journal, and whether entries are now delivered continuously."""
         self._order = Lock()
-        """Held while artifacts are written to the journal and submitted, or marked as stored: otherwise the mark of a
-        text or of logs could follow newer ones of the same name in the journal, and apply to them."""
+        """Held while artifacts are written to the journal and submitted, or marked as stored. Without it, the mark of
+        an older text or log could follow a newer one of the same name in the journal and apply to that one."""
         self.journal = journal
         self.retrier = Retrier(ids.tracking_uri, "writing to MLflow", self._beat, self._beat)
         self.upload_retrier = Retrier(ids.tracking_uri, "writing artifacts to MLflow", own_run=self._beat)

@@ -196,8 +196,11 @@ class Journal:
     """Open journal. Any number of threads of one process may append to it, and one thread may read it."""
 
     def __init__(self, folder: Path, copy: Callable[[], bool] | None = None) -> None:
-        """Args: folder: The sweep's folder; created if missing. copy: Copies the folder to where a driver on another
-        machine would read it, and returns whether that succeeded.
+        """
+        Args:
+            folder: The sweep's folder; created if missing.
+            copy: Copies the folder to where a driver on another machine would read it, and returns whether that
+                succeeded.
 
         Raises:
             StorageFailed: The journal cannot be written.
@@ -316,7 +319,7 @@ class Journal:
                 logger.warning("%s: %s", self._path, damage)
 
     def _write(self, line: bytes) -> None:
-        if self._has_failed:  # a shorter line might fit still, and would follow from one that is missing
+        if self._has_failed:  # a shorter line might still fit, but would build on the missing one
             raise StorageFailed(self._path.parent)
         written = 0
         try:

@@ -61,16 +61,15 @@ def from_name(name: str) -> str:
 
 
 def storable(text: str) -> str:
-    """Return a text without the characters that a store of MLflow cannot hold: NUL, which PostgreSQL refuses, and
-    halves of surrogate pairs, as which Python reads bytes that are not UTF-8. The store's error for these would look
-    temporary.
+    """Return text without the characters that a store of MLflow cannot hold: NUL, which PostgreSQL refuses, and lone
+    surrogates, which Python uses for bytes that are not UTF-8. The store's error for these would look temporary.
     """
     return _NOT_STORED.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def fit_parameters(params: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the texts of parameters, by path, as MLflow accepts them, and tags with the full text of those that are
-    too long."""
+    """Return parameters' values as strings, by path, as MLflow accepts them, and tags with the full text of those that
+    are too long."""
     named = {path: to_name(path) for path in params}
     fitting = {named[path]: storable(text[:LONGEST_PARAMETER]) for path, text in params.items()}
     whole = {

@@ -16,7 +16,8 @@ from sweeps.tracking.values import finite, short
 PARAMS_IN_NAME = 4
 LONGEST_NAME = 120
 LONGEST_CELL = 160
-"""Maximum number of characters of a parameter's value in a description, for all of which MLflow takes 8,000."""
+"""Maximum number of characters of a parameter's value in a description; MLflow accepts 8,000 for the whole
+description."""
 MOST_PARAMETERS = 25
 """Maximum number of parameters in a description."""
 
@@ -88,7 +89,7 @@ def trials_table(sweep: SweepRecord) -> str:
 
 
 def _as_json(value: Any) -> Any:
-    """Return a parameter's value with texts for infinite numbers, which MLflow's page cannot read."""
+    """Return a parameter's value with strings for infinite numbers, which MLflow's page cannot read."""
     return json.loads(json.dumps(value, default=str), parse_constant=str)
 
 
@@ -149,6 +150,6 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def one_line(text: str, longest: int) -> str:
-    """Return a text on one line of limited length that fits into a code span of Markdown."""
+    """Return a string on one line of limited length that fits into a code span of Markdown."""
     line = " ".join(text.split()).replace("`", "'")
     return line if len(line) <= longest else line[: longest - 3] + "..."

@@ -72,8 +72,8 @@ class Outbox:
         beat: Callable[[], None],
         beat_s: float,
     ) -> None:
-        """The ids are those in this store; the journal may have been started with another one. The thread calls
-        ``beat`` every ``beat_s`` seconds."""
+        """Prepare the outbox; ``ids`` are those in this store (the journal may have been started with another one). The
+        thread calls ``beat`` every ``beat_s`` seconds."""
         self._client, self._retrier, self._journal = client, retrier, journal
         self._beat, self._beat_s, self._next_beat = beat, beat_s, time.monotonic() + beat_s
         self._earlier_end = journal.end
@@ -96,7 +96,6 @@ class Outbox:
     # --- callers -------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def adopt(self, run_ids: Mapping[str, str]) -> None:
@@ -272,8 +271,8 @@ class Outbox:
 
 
 def _by_run(entries: Iterable[Entry], known: Mapping[str, str]) -> tuple[Mapping[str, _Batch], int]:
-    """Combine entries by run; return the batches, and the number of metric values in them. Of runs without a known id,
-    entries before their creation belong to a run that a person has deleted."""
+    """Combine entries by run; return the batches, and the number of metric values in them. Entries of a run without a
+    known id that precede its creation belong to a run that a user has deleted."""
     batches: dict[str, _Batch] = {}
     points = 0
     for entry in entries:

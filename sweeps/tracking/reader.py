@@ -168,7 +168,7 @@ def _status(parent: RawRun, now: float) -> str:
 def _time(parent: RawRun, now: float) -> SweepTime:
     heartbeat = number(parent.tags.get(constants.TAG_HEARTBEAT))
     running = _status(parent, now) == "running"
-    # The driver's last update; before its first, the time until its last sign of life.
+    # The driver's last update of the time; before the first one, the time until its last sign of life.
     until = now if running else (parent.ended / 1000 if parent.ended else heartbeat or parent.started / 1000)
     written = partial(_written_time, wall_s=until - parent.started / 1000)
     return read_tag(parent.tags.get(constants.TAG_TIME), written, written({}))

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 5.0
 LONGEST_ANSWER_S = 80.0
-"""Maximum seconds to wait for an answer once the call has failed, if that began with fewer: a server may be slow."""
+"""Maximum seconds to wait for an answer when a call with a shorter timeout is repeated: the server may be slow."""
 REFUSED_AFTER_S = 300.0
 """Seconds after which a failing call counts as refused if other calls succeed."""
 REFUSALS = {
@@ -30,8 +30,8 @@ REFUSALS = {
 }
 """MLflow's error codes for calls that would fail again."""
 OF_ALL_CALLS = {"PERMISSION_DENIED", "RESOURCE_DOES_NOT_EXIST"}
-"""Error codes among them that a store answers to all calls while the user's access has expired, or while it is started
-with another database."""
+"""Codes among ``REFUSALS`` that a store returns for every call while the user's access has expired, or while it is
+started with another database."""
 
 
 class Refused(Exception):
@@ -57,10 +57,15 @@ class Retrier:
         probe: Callable[[], object] | None = None,
         own_run: Callable[[], object] = lambda: None,
     ) -> None:
-        """Args: uri: Tracking URI, for messages. doing: Purpose of the calls, for messages: ``writing to MLflow``.
-        probe: A cheap call. If the probe succeeds while another call has failed for minutes, the other call counts as
-        refused; without a probe, calls are repeated forever. own_run: A cheap call for the sweep's own run. As long as
-        the store refuses it, too, other calls are repeated instead of refused."""
+        """
+        Args:
+            uri: Tracking URI, for messages.
+            doing: Purpose of the calls, for messages: ``writing to MLflow``.
+            probe: A cheap call. If the probe succeeds while another call has failed for minutes, the other call counts
+                as refused; without a probe, calls are repeated forever.
+            own_run: A cheap call for the sweep's own run. As long as the store refuses it, too, other calls are
+                repeated instead of refused.
+        """
         self._uri = redact_uri(uri)
         self._doing = doing
         self._remote = uri.startswith("http")
@@ -149,7 +154,7 @@ class Retrier:
         return code if by_mlflow and code in REFUSALS else None
 
     def _refuses_all(self, error: Exception) -> bool:
-        """Whether the store refuses the sweep's own run like the call with this error, or does not answer any more."""
+        """Whether the store also refuses calls for the sweep's own run, or has stopped answering."""
         if self._refusal(error) not in OF_ALL_CALLS:
             return False
         try:

@@ -30,7 +30,7 @@ def to_text(spans: Sequence[Span]) -> str:
 
 
 def may_be_cut(spans: Sequence[Span]) -> bool:
-    """Whether the tag that has these spans may have left out earlier ones: one more span would not fit into it."""
+    """Whether the tag with these spans may lack earlier ones: one more span would not fit into it."""
     return bool(spans) and to_text([spans[0], *spans]) == to_text(spans)
 
 

@@ -87,5 +87,5 @@ def describe_stages(results: tuple[StageResult, ...]) -> list[str]:
 
 
 def from_text(text: str | None) -> tuple[StageResult, ...]:
-    """Return the results in a tag; empty if there is no tag, or it has other content, such as a text that was cut."""
+    """Return the results in a tag; empty if there is no tag, or it has other content, such as truncated text."""
     return read_tag(text, lambda results: tuple(map(StageResult.from_json, results)), ())

@@ -230,7 +230,7 @@ class TrialRecorder:
         weights: Weights | None = None,
     ) -> None:
         """Record the folder of a new checkpoint of a trial, as its best one, its last one, or both, in place of earlier
-        ones. A folder with the same files that is held for the upload is removed after it."""
+        ones. A held copy of the folder is removed after the upload."""
         assert trial_id in self._trials, f"trial {trial_id} was not started"
         if weights is not None:
             self._trials[trial_id].saved_step = weights.step
@@ -279,8 +279,8 @@ class TrialRecorder:
         *,
         for_good: bool = False,
     ) -> None:
-        """Record that a trial has ended: finished, pruned, stopped or failed. Of its error, the last line is recorded.
-        ``resume`` does not continue a trial that a person has stopped for good."""
+        """Record that a trial has ended: finished, pruned, stopped or failed. Only the last line of its error is
+        recorded. ``resume`` does not continue a trial that a person has stopped for good."""
         tags: dict[str, str | None] = {
             constants.TAG_STATE: state,
             constants.TAG_STEPS: str(steps),

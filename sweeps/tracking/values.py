@@ -37,7 +37,7 @@ def to_text(value: Any) -> str:
 
 
 def from_text(text: str) -> Any:
-    """Return the value of a text from ``to_text``; a text that is not JSON is returned unchanged."""
+    """Return the value of a string from ``to_text``; one that is not JSON is returned unchanged."""
     try:
         return json.loads(text)
     except ValueError:

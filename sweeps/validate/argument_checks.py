@@ -35,7 +35,7 @@ def check_arguments(composition: Composition, space: Space, lookup: Lookup) -> N
     argument.
 
     Raises:
-        ConfigError: The message has every unknown or missing argument, one a line.
+        ConfigError: The message has every unknown or missing argument, one per line.
     """
     raise_mistakes(
         line

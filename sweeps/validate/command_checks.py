@@ -36,7 +36,7 @@ from sweeps_train.config.command import LinePattern
 MAY_BE_NULL = ("task.options", "task.environment", "task.files")
 """Keys in which ``{checkpoint}`` may occur: it is null at a first start."""
 OF_PROCESSES = ("task.command", "task.options", "task.environment", "task.working_folder")
-"""Keys that are filled in for each process."""
+"""Keys whose placeholders are filled in separately for each process."""
 OWN_SECTIONS = ("name", "output_dir", "search", "space", "tracking", "cluster", "preflight", "checkpoint", "task")
 """Sections that are not suggested for a misspelt placeholder."""
 PLANNED: dict[str, Any] = {
@@ -51,7 +51,7 @@ def check_command(composition: Composition, space: Space, lookup: Lookup) -> Non
     """Check the program of a sweep, for every kind of trial.
 
     Raises:
-        ConfigError: The message has every mistake, one a line.
+        ConfigError: The message has every mistake, one per line.
     """
     configs = [
         config

@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 
 Approve = Callable[[Composition], None]
-"""Check of a sweep by whoever runs it for another user; raises a ``ConfigError`` to refuse it."""
+"""Check of a sweep that is run for another user; raises ``ConfigError`` to refuse it."""
 
 
 def check_sweep(composition: Composition, approve: Approve | None = None, *, is_new: bool = True) -> Space:
@@ -43,7 +43,7 @@ def check_sweep(composition: Composition, approve: Approve | None = None, *, is_
             cannot train are accepted, since they start no worker, and so is ``brute_force`` over many values.
 
     Raises:
-        ConfigError: The message has every mistake, one a line.
+        ConfigError: The message has every mistake, one per line.
     """
     if approve is not None:
         for each in (composition, *map(composition.in_stage, range(1, 1 + len(composition.stages)))):
@@ -86,7 +86,7 @@ def _check_stages(composition: Composition, is_new: bool) -> None:
     """Check the sweep of each stage, whose trials are cheaper.
 
     Raises:
-        ConfigError: The message has every mistake that the sweep itself does not have, one a line.
+        ConfigError: The message has every mistake that the sweep itself does not have, one per line.
     """
     raise_mistakes(
         f"search.stages.{index}: {line}"
@@ -196,7 +196,8 @@ def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes, is
 def _check_conditions(
     composition: Composition, variants: Mapping[Variant, Any], path: str, mistakes: _Mistakes
 ) -> None:
-    """Check that the paths in a parameter's ``when`` exist and can have those values, so that it can be active."""
+    """Check that the paths in a parameter's ``when`` exist and can have the required values, so that the parameter can
+    be active."""
     own_values, space = SWEEP_CONFIG.dump_python(composition.config, by_alias=True), composition.config.space
     for other, wanted in space[path].when.items():
         if other in composition.options:

@@ -17,14 +17,14 @@ from sweeps_train.tables.split import with_target
 from sweeps_train.tables.table_files import read_columns, read_table, table_files
 
 MAX_BYTES = 64 * 2**20
-"""Maximum size of the files of a table that is read here; of a larger one only the names of columns."""
+"""Maximum size of the files of a table that is read here; of a larger table, only the names of the columns are read."""
 
 
 def check_data(config: SweepConfig) -> None:
     """Check data files on this machine. Object stores and the hub are not checked, since only workers may have access.
 
     Raises:
-        ConfigError: The message has every mistake, one a line.
+        ConfigError: The message has every mistake, one per line.
     """
     data, task = config.data, config.task
     mistakes: list[str] = []

@@ -37,7 +37,7 @@ FIXES = {
     "train.corruption_check_every": "remove it",
     "train.max_communication_share": "remove it",
 }
-"""Fixes, by the key whose value forbids even a single training to share its workers."""
+"""Fix for each key whose value prevents even a single training from sharing its workers."""
 
 
 def cost_metrics(config: SweepConfig) -> list[str]:

@@ -27,7 +27,7 @@ def check_all_targets(composition: Composition, space: Space, lookup: Lookup) ->
     of the space, and at each of the user's points.
 
     Raises:
-        ConfigError: Names every path and file that does not exist, one a line.
+        ConfigError: Names every path and file that does not exist, one per line.
     """
     points: list[Mapping[str, Any]] = [dict(variant) for variant in composition.variants]
     points += [corner for path, _, corner in space.corners(lookup) if path.endswith(SEARCHED)]
@@ -89,7 +89,7 @@ def check_target(key: str, target: str) -> None:
 
 
 def _names(tree: ast.Module) -> tuple[set[str], set[str]]:
-    """Return the names that a module defines or imports, and those that it assigns; not those within its functions and
+    """Return the names that a module defines or imports, and those that it assigns, outside its functions and
     classes."""
     defined = set[str]()
     assigned = {name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names}

@@ -19,9 +19,8 @@ class OtherTrial:
     """Trial as recorded by another program."""
 
     params: Mapping[str, Any]
-    """Values by that program's parameter names; may be texts."""
+    """Values by that program's parameter names; may be strings."""
     value: float | None
-    """Value of the objective."""
     unusable: str | None = None
     """Reason to leave the trial out, such as ``state FAIL``; None: it is used if it has a value."""
 

@@ -99,11 +99,12 @@ def _point(
 
 
 def typed(distribution: Distribution | None, value: Any, own: Any = None) -> Any:
-    """Convert a value to the type of a distribution if nothing is lost: texts of numbers and of choices, whole floats.
+    """Convert a value to the type of a distribution if nothing is lost: strings of numbers and of choices, whole
+    floats.
 
     Args:
         distribution: The distribution; None: the parameter is not searched.
-        value: A value, which may be a text.
+        value: A value, which may be a string.
         own: The config's own value of a parameter that is not searched; returned if the text means it.
 
     Returns:
@@ -143,7 +144,7 @@ def _is_choice(distribution: Distribution) -> bool:
 
 
 def _number(value: Any) -> Any:
-    """Convert a text to the number that it contains; any other value is returned unchanged."""
+    """Convert a string to the number that it contains; any other value is returned unchanged."""
     if not isinstance(value, str):
         return value
     try:

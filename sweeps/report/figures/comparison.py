@@ -23,7 +23,7 @@ PANEL_INCHES = (4.4, 4.2)
 
 
 def check_output(file: Path) -> None:
-    """Check the file before the comparison is made.
+    """Check the name and the folder of an output file, before the comparison is made.
 
     Raises:
         UserError: The file's type is not supported, or its folder does not exist.
@@ -87,8 +87,8 @@ def comparison_figure(comparison: Comparison) -> go.Figure:
 
 
 def _later_range(comparison: Comparison) -> tuple[float, float] | None:
-    """Range of the values from half of each sweep's trials on: the first values are far worse, and would flatten the
-    remaining differences. None if all values are the same."""
+    """Range of the values in the second half of each sweep's trials: the first values are far worse, and would flatten
+    the remaining differences. None if all values are the same."""
     later = [point.best for each in comparison.sweeps for point in each.curve[len(each.curve) // 2 :]]
     if not later or min(later) == max(later):
         return None

@@ -30,7 +30,7 @@ ValueAxis = Literal["good", "all", "log"]
 """Range of the value axis: the good curves, all values, or all values on a logarithmic scale."""
 
 GOOD_SHARE, FEWEST_GOOD = 0.25, 3
-"""Share of the trials, the best ones, whose curves the axis must show, and the minimum number of these trials."""
+"""Share of the best trials whose curves the axis must show, and the minimum number of these trials."""
 WARM_UP = 0.25
 """Share of a curve, from its start, that the axis may leave out, since losses begin far above their final values."""
 WORTH_CUTTING = 2.0

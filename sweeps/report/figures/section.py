@@ -1,4 +1,4 @@
-"""Sections of a report: figures with a title, a text, and an image file for use outside of the page."""
+"""Sections of a report: figures with a title, text and an image file for use outside of the page."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def distribution_of(data: ReportData, path: str) -> BaseDistribution:
 
 def labels_of(data: ReportData, path: str) -> Callable[[Any], Any]:
     """Return the function that labels the values of a parameter: ``label``, but with whole texts if two of them would
-    have the same label, or with a number after each label if a text is too long for that."""
+    have the same label, or with a number after each label if a string is too long for that."""
     values = [*_configured_choices(data, path), *_tried(data, path)]
     texts = {to_text(value): value for value in values if not _is_number(value)}
     labels = {text: label(value) for text, value in texts.items()}
@@ -85,8 +85,8 @@ def _tried(data: ReportData, path: str) -> list[Any]:
 
 
 def label(value: Any) -> Any:
-    """Label of a value on an axis: a number, or a text whose middle is left out if it is long, since paths and names of
-    models often differ only at their end."""
+    """Label of a value on an axis: a number, or a string whose middle is left out if it is long, since paths and names
+    of models often differ only at their end."""
     if _is_number(value):
         return value
     text = to_text(value)

@@ -25,7 +25,7 @@ MIN_TRIALS = 3
 MAX_FITTED = 100
 """Maximum number of trials to which the process is fitted: the time grows with their cube."""
 UPDATE_GROWTH = 1.1
-"""Growth of the number of trials after which the process is fitted to them, while a trial waits for its start."""
+"""Minimum growth of the number of trials before the process is fitted to them, as a trial waits for the fit."""
 REFIT_GROWTH = 2.0
 """Growth of the number of trials after which the process's length scales are fitted again."""
 MIN_RELATIVE_ERROR = 0.05
@@ -99,7 +99,7 @@ class MemoryEstimate(Advisor):
                     self._vectors[trial] = self._unit.vector(point)
 
     def observe_limits(self, metrics: Mapping[str, float]) -> None:
-        """Update the memory that workers may use, from what they report; the smallest of any worker applies.
+        """Update the memory available to workers from their reports; the smallest value applies.
 
         Args:
             metrics: The reported metrics of this cluster's workers.

@@ -30,7 +30,7 @@ class CostModel:
             at: Result of ``fit_costs``.
             groups: Parameter of each column of the vectors, from 0.
             vectors: Configurations in the unit cube, of shape ``[trials, columns]``.
-            seconds: Seconds of these per unit of the resource, above 0.
+            seconds: Seconds of each configuration per unit of the resource, above 0.
         """
         self._mean, self._scale = _mean_and_scale(seconds)
         self._posterior = Posterior(at, groups, _observed(vectors, seconds))

@@ -31,7 +31,6 @@ class Hyperparameters:
 
     @property
     def rungs(self) -> int:
-        """Number of rungs."""
         return len(self.log_variances)
 
     @cached_property
@@ -41,7 +40,7 @@ class Hyperparameters:
 
     @cached_property
     def factors(self) -> Array:
-        """Factor of each rung's addition in the function of each rung, of shape ``[adding, rungs]``."""
+        """Weight of each rung's added function in the sum that models each rung, of shape ``[adding, rungs]``."""
         factors = np.eye(self.rungs)
         for rung in range(1, self.rungs):
             factors[:rung, rung] = factors[:rung, rung - 1] * self.slopes[rung - 1]

@@ -39,7 +39,7 @@ class Posterior:
         self._whitened = self._inverse_factor @ data.values
 
     def _matern(self, scaled: Array) -> Array:
-        """Return the correlation of configurations with those of each observation."""
+        """Return the Matérn correlation of configurations with the configuration of each observation."""
         squared = (scaled**2).sum(axis=1)[:, None] + (self._vectors**2).sum(axis=1) - 2 * scaled @ self._vectors.T
         root = ROOT_5 * np.sqrt(np.maximum(squared, 0.0))
         correlation = (1 + root + root * root / 3) * np.exp(-root)

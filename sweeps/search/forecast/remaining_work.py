@@ -21,10 +21,10 @@ HALF_LIFE = 0.25
 """Share of the trials so far after which a trial has half the weight, since samplers and schedulers change as they
 learn."""
 FIRST_DECISION = math.log(3)
-"""Logarithm of the factor of progress for which the first report counts: schedulers decide from one rung to the
-next."""
+"""Exposure of a trial before its first report, as the logarithm of a ratio of progress: about that of two successive
+rungs."""
 WHOLE = 1.0
-"""Progress of a trial that is trained to its end, if that is known."""
+"""Progress of a complete training, if its length is known."""
 MOST_OPERATIONS = 2e7
 """Maximum operations of one simulation of all places and trials; above it, fewer draws are made."""
 FEWEST_DRAWS = 40
@@ -190,15 +190,15 @@ class Ends:
         )
 
     def _later(self, progress: float) -> Floats:
-        """Draw an end beyond the observed ones: the rate of stops per multiplication of the progress continues until
-        the training is complete."""
+        """Draw an end beyond the observed ones, with a constant rate of stops per factor of progress until the training
+        is complete."""
         factor = np.exp(np.minimum(self._random.exponential(size=len(self._tail)) / self._tail, 50.0))
         if self._whole is None:
             return progress * np.minimum(factor, 1 + self._random.exponential(size=len(self._tail)))
         return np.minimum(progress * factor, self._whole) if progress > 0 else np.full(len(factor), self._whole)
 
     def _tail_index(self, progress: Floats, stopped: npt.NDArray[np.bool_]) -> Floats:
-        """Draw the number of stops per multiplication of the progress by e, from their posterior."""
+        """Draw the rate of stops, per factor e of progress, from its posterior."""
         began = progress[progress > 0]
         if not len(began):
             return np.full(len(self.weights), 1e-9)

@@ -88,7 +88,8 @@ class RungSampler(StudyViewSampler):
 
 
 class PredictedSampler(RungSampler):
-    """Former sampler by predicted values, kept as a name of ``RungSampler``; ``CurveSampler`` finds better values."""
+    """Deprecated name, kept for code of an earlier release; ``CurveSampler`` has replaced its sampling by predicted
+    values."""
 
     def __init__(self, sampler: BaseSampler, enough: int, seed: int):
         """

@@ -139,7 +139,8 @@ def _make(sampler: Sampler, seed: int, sources: list[FrozenTrial] | None, object
 
 
 def _seeded(seed: int, startup: int) -> dict[str, Any]:
-    """Return options of a sampler that leaves parameters which it does not model (conditional ones, choices) to TPE."""
+    """Return the options with which a sampler leaves parameters that it does not model (conditional ones, choices) to
+    TPE."""
     rest = optuna.samplers.TPESampler(
         seed=seed, multivariate=False, n_startup_trials=max(startup, TPESampler(kind="tpe").startup_trials)
     )

@@ -13,8 +13,8 @@ from sweeps.space.space import Lookup, Point, Space
 from sweeps.space.suggester import RandomDraws, Suggester
 
 POOL = 1500
-"""Number of random points from which those of each suggestion are taken: drawing new ones would take longer than using
-them."""
+"""Number of random points that are drawn once. Each suggestion takes its candidates from them, since drawing new ones
+would take longer than using them."""
 CHANGED = 0.5
 """Probability that a parameter of a near point differs from the original point."""
 
@@ -51,7 +51,6 @@ class CandidateSource:
         self._pool: Candidates | None = None
 
     def random(self, number: int, seed: int) -> Candidates:
-        """Return random points."""
         if self._pool is None:
             draws = [RandomDraws(self._seed)] * POOL
             self._pool = self._sampled(draws, self._allows)

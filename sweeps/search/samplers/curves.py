@@ -31,12 +31,12 @@ from sweeps.search.unit_cube import UnitCube
 from sweeps.space.space import Lookup, Space
 
 RANDOM_SHARE, RANDOM_AT_FIRST = 0.1, 0.5
-"""Minimum share of the suggestions that do not use the model, so that it cannot stay at a wrong place; and the share
-before any training has ended, when it is unknown how well early values predict final ones."""
+"""Minimum share of the suggestions that do not use the model, so that the search cannot get stuck in a wrong region;
+and the share before any training has ended, when it is unknown how well early values predict final ones."""
 FEWEST_GOOD = 2
 """Minimum number of trials without a violated limit or divergence for using the model."""
 MOST, MOST_RUNNING = 200, 100
-"""Maximum number of trials for the model, and of additional running ones, the last."""
+"""Maximum number of trials for the model, and of additional running trials (the newest)."""
 RANDOM, NEAR, REFINED = 256, 48, 24
 """Number of random candidates, of candidates near the best trials, and of candidates near the best candidates
 (twice)."""

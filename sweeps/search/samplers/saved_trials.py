@@ -1,5 +1,5 @@
-"""Saves the earlier trials that a sweep learns from in its folder, so that it learns from the same ones when it
-continues."""
+"""Saves the earlier trials that a sweep learns from in the sweep's folder, so that a resumed sweep learns from the same
+ones."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ from sweeps.search.samplers.study_view import told_steps
 MOST_RUNGS = 7
 """Maximum number of rungs: the model takes longer with each value."""
 SHARED = 0.5
-"""Minimum share of the steps at which trials ended or were judged that several trials must have in common for these
-steps to be rungs."""
+"""Minimum share of the trials' ends and decisions that must be at steps shared by several trials, for these steps to be
+rungs."""
 FACTOR, EARLIEST = 3, 0.1
 """Ratio of successive rungs, and share of the steps that may lie before the first rung, if trials have too few steps in
 common."""

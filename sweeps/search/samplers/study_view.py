@@ -1,4 +1,4 @@
-"""Base classes of samplers that learn from other trials than those of their study."""
+"""Base classes of samplers that learn from trials other than those of their study."""
 
 from __future__ import annotations
 

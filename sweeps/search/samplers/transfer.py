@@ -28,15 +28,15 @@ NUM_RETRIED, BEST_SHARE = 3, 0.25
 MIN_DISTANCE = 0.1
 """Distance in the unit cube below which only one of two points is tried again."""
 MIN_PAIRS = 5
-"""Minimum number of own trials to compute a trust from."""
+"""Minimum number of this sweep's trials from which a trust is computed."""
 HALVED_AFTER = 20
-"""Own trials after which the trust is halved; after twice as many, a third is left, and so on."""
+"""Number of this sweep's trials after which the trust is halved; after twice as many, a third is left, and so on."""
 MAX_SHOWN = 200
 """Maximum number of trials of one earlier sweep that a sampler learns from."""
 MIN_SOURCES = 10
 """Minimum number of earlier trials with which CMA-ES can start: it uses the best tenth."""
 IGNORED_AFTER = 500
-"""Own trials after which earlier sweeps are ignored."""
+"""Number of this sweep's trials after which earlier sweeps are ignored."""
 
 
 def points_to_retry(earlier: Sequence[EarlierSweep], space: Space) -> list[Point]:

@@ -165,7 +165,7 @@ class Asha(Scheduler):
         return f"{value}, {verdict} {self._sign * least:.6g}, the bound of {share}"
 
     def _reward(self, event: Mapping[str, Any]) -> float:
-        """Return the reward in the record of a report; a record of ``median``, a scheduler of 0.2, contains the
+        """Return the reward in the record of a report; a record of ``median``, a scheduler of release 0.2, contains the
         value."""
         return float(event["reward"]) if "reward" in event else self._sign * float(event["value"])
 

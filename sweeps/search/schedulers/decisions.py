@@ -21,7 +21,7 @@ ORDER, STOPS, STOPS_IF_LONGER, PAUSES = "order", "stops", "stops_if_longer", "pa
 """Keys of a decision: its position among all decisions of the sweep, whether it stops its trial, whether it would have
 stopped the trial if that had not been complete, and whether it pauses the trial."""
 LONGER = "longer"
-"""Key of a record that a trial has trained to its end: true if the trial became longer afterwards."""
+"""Key in the record of a complete trial: true if the trial became longer afterwards."""
 MOST_SUMMARIES = 2**14
 """Maximum number of trials whose summarised decisions are cached."""
 

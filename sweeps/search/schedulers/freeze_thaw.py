@@ -23,7 +23,8 @@ from sweeps.texts.wording import amount
 START_COST = "start_cost"
 """Key of a decision at a rung: measured cost of starting a trial, as a part of that of a whole training."""
 PAUSED_BY_WORKER = 8
-"""Paused trials that are kept for each trial that runs at once; the least promising of the others are stopped."""
+"""Paused trials that are kept for later, for each trial that runs at once; beyond that number, the least promising ones
+are stopped."""
 LEAST_FURTHER = 2 / 3
 """Minimum share of all steps that is spent on trials after their first rung, as in successive halving. While no trial
 has come far, new ones look the most promising, and nothing would show how well early values predict late ones."""

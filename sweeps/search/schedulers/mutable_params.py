@@ -18,7 +18,8 @@ MUTABLE = (
 
 
 def is_mutable(path: str) -> bool:
-    """Whether a training that continues from a checkpoint may use another value; assumed for a user's own arguments."""
+    """Whether a training that continues from a checkpoint may change the value at a path; assumed for a user's own
+    arguments."""
     return path in MUTABLE or ".arguments." in path
 
 

@@ -27,7 +27,7 @@ class PausingScheduler(Scheduler, ABC):
         self._not_restored = set(self._decisions.trials)
         """Ids of the trials of earlier sessions that were not added yet."""
         self._none_to_resume: tuple[object, ...] = ()
-        """State of the search when no trial was resumed the last time."""
+        """State of the search at the last check that resumed no trial."""
 
     def add(self, trial: ScheduledTrial, places: Places) -> bool:
         """Add a trial. One that an earlier session had paused, or that exceeds the number of trials at a

@@ -48,7 +48,7 @@ class PopulationBasedBandits(PopulationBasedTraining):
         self._rows: list[list[Any]] = []
         """Data of the model: trial, time, the positions of its values, score."""
         self._chosen: list[list[float]] = []
-        """Positions chosen since the last comparison at a later time."""
+        """Positions that the model has chosen and whose progress no later comparison has measured yet."""
         self._chosen_at = 0.0
         # State while one report is handled: the trial's row, its rows after new values, and its chosen positions.
         self._compared_row: list[Any] | None = None

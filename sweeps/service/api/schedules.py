@@ -48,7 +48,7 @@ class ScheduleBody(Body):
         """Return the schedule.
 
         Raises:
-            ConfigError: Names every mistake, one a line.
+            ConfigError: Names every mistake, one per line.
         """
         own = {"user": principal.user, "project": project_of(principal, None)}
         return read_as(Settings, {**own, **self.schedule})

@@ -34,7 +34,6 @@ def find_token(connection: Connection, cookie: str, now: float) -> Token | None:
 
 
 def end(connection: Connection, cookie: str) -> None:
-    """End a session."""
     connection.execute(delete(tables.sessions).where(tables.sessions.c.digest == digest(cookie)))
 
 
@@ -45,5 +44,5 @@ def form_token(cookie: str) -> str:
 
 
 def is_form_token(text: str, cookie: str) -> bool:
-    """Whether a text is the CSRF token of this session."""
+    """Whether a string is the CSRF token of this session."""
     return hmac.compare_digest(text.encode(), form_token(cookie).encode())

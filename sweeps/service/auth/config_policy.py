@@ -105,7 +105,7 @@ class ConfigPolicy:
         )
 
     def check_request(self, conf: str | None, overrides: Sequence[str]) -> None:
-        """Check a request before any part of it is composed; that for an existing sweep has no conf.
+        """Check a request before it is composed; ``conf`` is None if it is about an existing sweep.
 
         Raises:
             ConfigError: A part of the request is not allowed.
@@ -192,7 +192,7 @@ class ConfigPolicy:
         return isinstance(value, str) and (absolute(value) == self._tracking_uri or value in self._access.allowed_uris)
 
     def _is_allowed_variable(self, name: str) -> bool:
-        """Whether a name, or all names with a prefix, are allowed."""
+        """Whether ``access.allowed_env`` allows an environment variable, by its name or by a prefix with ``*``."""
         allowed = self._access.allowed_env
         return any(name == each or (each.endswith("*") and name.startswith(each[:-1])) for each in allowed)
 

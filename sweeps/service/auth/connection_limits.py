@@ -37,7 +37,7 @@ class OpenConnections:
         self._by_host: defaultdict[str, OrderedDict[LimitedProtocol, None]] = defaultdict(OrderedDict)
 
     def touch(self, connection: LimitedProtocol) -> None:
-        """Move a connection to the end: it is new, or has sent something."""
+        """Mark a connection as the most recently active: it is new, or has sent something."""
         for order in (self._all, self._by_host[connection.host]):
             order[connection] = None
             order.move_to_end(connection)
@@ -109,7 +109,6 @@ class LimitedProtocol(H11Protocol):
         return self.conn.their_state is h11.IDLE and self.conn.our_state is h11.IDLE
 
     def close(self) -> None:
-        """Close the connection."""
         self.open_connections.remove(self)
         self.transport.close()
 
@@ -144,7 +143,6 @@ class PacedListener(socket.socket):
     _accepted = 0
 
     def listen(self, backlog: int = BACKLOG, /) -> None:
-        """Begin to listen."""
         if hasattr(socket, "TCP_DEFER_ACCEPT"):
             with contextlib.suppress(OSError):  # a sandbox may not support it
                 self.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, round(HEADER_TIMEOUT_S))

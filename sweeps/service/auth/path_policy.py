@@ -16,7 +16,7 @@ HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 """Pattern of a hub name with its owner; names without one, such as `text` and `json`, make `datasets` read files of the
 working folder."""
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/|.*://|.*::")
-"""Pattern of texts that `datasets`, fsspec, MLflow or a URL library may not treat as a local path."""
+"""Pattern of strings that `datasets`, fsspec, MLflow or a URL library may not treat as a local path."""
 BUILTIN = re.compile(r"builtin:\w+")
 MAGIC = re.compile(r"[*?\[]")
 
@@ -44,7 +44,7 @@ class PathPolicy:
         return None
 
     def refusal_of_argument(self, text: str) -> str | None:
-        """Return the reason why a text that may be a path may not be read; None if it may, or is not a path."""
+        """Return the reason why a string that may be a path may not be read; None if it may, or is not a path."""
         if ADDRESS.match(text):
             return self.refusal_of_address(text)
         return self._refusal_of_file(text) if _is_local(text) else None
@@ -91,7 +91,7 @@ def _is_below(text: str, allowed: str) -> bool:
 
 
 def _is_local(text: str) -> bool:
-    """Whether a text names an existing file on this machine, or has the form of a path."""
+    """Whether a string names an existing file on this machine, or has the form of a path."""
     if text.startswith(("/", "~", ".", "\\")) or ".." in text.split("/"):
         return True
     plain = MAGIC.split(text)[0]

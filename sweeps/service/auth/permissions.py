@@ -52,8 +52,9 @@ class Owned(Protocol):
 
 
 def visible(principal: Principal, job: Owned | None) -> bool:
-    """Whether a principal may see the sweep that a job has made: their own and those of their projects. Only admins may
-    see one that no job of the service has made. An invisible sweep is answered like one that does not exist."""
+    """Whether a principal may see the sweep of a job: users see their own sweeps and those of their projects. Without a
+    job (the sweep was not made through the service), only admins may see it. An invisible sweep is answered like one
+    that does not exist."""
     if principal.role == "admin":
         return True
     return job is not None and (job.user == principal.user or job.project in principal.projects)

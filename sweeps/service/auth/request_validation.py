@@ -63,7 +63,7 @@ def check_overrides(tokens: Sequence[str], access: Access) -> None:
 
 
 def _inner_overrides(value: Any) -> Iterator[str]:
-    """Yield the overrides within a value: all texts under the key ``overrides``."""
+    """Yield the overrides within a value: all strings under the key ``overrides``."""
     if isinstance(value, Mapping):
         for key, each in value.items():
             yield from _texts(each) if str(getattr(key, "text", key)) == "overrides" else _inner_overrides(each)
@@ -73,7 +73,7 @@ def _inner_overrides(value: Any) -> Iterator[str]:
 
 
 def _check_text(token: str, access: Access) -> None:
-    """Refuse a text that would crash the parser of overrides: too long, too deeply nested, or unprintable."""
+    """Refuse a string that would crash the parser of overrides: too long, too deeply nested, or unprintable."""
     if len(token) > access.max_value_length:
         raise ConfigError(
             f"{token[:50]}...: is longer than the {access.max_value_length} characters that the service accepts"
@@ -103,7 +103,7 @@ def _check_value(shown: str, text: str) -> None:
 
 
 def _plain(override: Override) -> Any:
-    """Return the value of an override, or all values of a choice or glob; numeric ranges contain no texts."""
+    """Return the value of an override, or all values of a choice or glob; numeric ranges contain no strings."""
     value: Any = override.value()  # Hydra's annotation leaves Glob out
     if isinstance(value, ChoiceSweep):
         return value.list
@@ -113,7 +113,7 @@ def _plain(override: Override) -> Any:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield every text in a value, including keys; Hydra represents quoted texts as objects."""
+    """Yield every string in a value, including keys; Hydra represents quoted strings as objects."""
     if isinstance(value, Mapping):
         for key, each in value.items():
             yield from _texts(key)

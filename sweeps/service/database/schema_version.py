@@ -45,8 +45,8 @@ def is_current(connection: Connection, url: str) -> bool:
 
 
 def upgrade(connection: Connection, url: str) -> None:
-    """Create the tables of a new database, or upgrade an older one, in a transaction that is the only one in it. An
-    SQLite file is copied first.
+    """Create the tables of a new database, or upgrade an older one, in the caller's transaction, which must hold the
+    lock ``MAKING_TABLES``. An SQLite file is copied first.
 
     Raises:
         NewerVersion: A later release has upgraded the database.

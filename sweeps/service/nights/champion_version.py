@@ -30,7 +30,7 @@ def champion_of(uri: str, champion: Champion) -> Version | None:
 
     Raises:
         TrackingUnreachable: MLflow does not answer.
-        UserError: MLflow refuses to say it.
+        UserError: MLflow refuses the request.
     """
     client = connect(uri)
     from mlflow.exceptions import MlflowException

@@ -58,13 +58,11 @@ class Night:
 
     @classmethod
     def of(cls, row: Row[Any]) -> Self:
-        """Return the night of a row."""
         values = {name: row._mapping[name] for name in cls.__dataclass_fields__}
         values["settings"] = SETTINGS.validate_python(values["settings"])
         return cls(**values | {name: tuple(values[name] or ()) for name in ("champions", "challengers")})
 
     def row(self) -> dict[str, Any]:
-        """Return the values of the row."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         settings = SETTINGS.dump_python(self.settings, mode="json")
         return values | {"settings": settings, "champions": [*self.champions], "challengers": [*self.challengers]}

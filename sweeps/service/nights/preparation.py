@@ -90,7 +90,7 @@ def _default_was_tried(plan: Plan, uri: str, before: Sequence[Night]) -> bool:
 
 
 def _warm_start(plan: Plan, uri: str, before: Sequence[Night], count: int) -> list[str]:
-    """Return the newest nights with trials in tonight's space, newest first."""
+    """Return the sweeps of the newest nights that have trials in tonight's space, newest first."""
     found = list[str]()
     for night in reversed(before):
         if len(found) == count:

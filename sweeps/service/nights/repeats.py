@@ -19,8 +19,8 @@ DISABLED_STOP_RULES = ("target", "plateau", "expected_improvement")
 
 
 def repeats_name(sweep: str) -> str:
-    """Return the name of the sweep of a night's repeats, which depends only on the night, so that there is at most
-    one."""
+    """Return the name of the sweep with a night's repeats. It depends only on the night, so that there is at most one
+    such sweep."""
     return with_ending(sweep, "-repeats")
 
 
@@ -53,7 +53,6 @@ def of_contender(record: SweepRecord, contender: Point) -> list[TrialRecord]:
 
 
 def values_of(trials: Sequence[TrialRecord]) -> Group:
-    """Return the values of the trials that have one."""
     return tuple(trial.value for trial in trials if trial.value is not None)
 
 

@@ -18,16 +18,16 @@ MIN_NIGHTS_FOR_SPREAD = 3
 
 
 def noise_of(night: Night, before: Sequence[Night]) -> float | None:
-    """Return the standard deviation between equal trainings: the configured one, or that of the repeats of this night
-    and earlier ones."""
+    """Return the standard deviation between trainings of the same point: the configured one, or the one measured in the
+    repeats of this night and earlier ones."""
     if night.settings.noise is not None:
         return night.settings.noise
     return pooled_deviation(group for each in [*before, night] for group in (each.champions, each.challengers))
 
 
 def after_sweep(night: Night, before: Sequence[Night], *, champion_is_best: bool) -> Found | None:
-    """Return the verdict by the night's best value and noise, and the earlier nights, oldest first; None if its
-    challenger must be compared with the champion."""
+    """Return the verdict from the night's best value, the noise and the earlier nights (oldest first); None if the
+    challenger must be compared with the champion first."""
     if night.best is None:
         return "failed", "No trial has a value."
     if (regression := _regression(night, night.best, before)) is not None:
@@ -56,7 +56,7 @@ def _regression(night: Night, best: float, before: Sequence[Night]) -> str | Non
 
 
 def after_repeats(night: Night, settings: Champion) -> Found:
-    """Return the verdict on the challenger by the values of both after the repeats, and the noise."""
+    """Return the verdict on the challenger after the repeats, from the values of both contenders and the noise."""
     if not night.challengers:
         return "kept", "The champion stays: no repeat of the challenger finished."
     value = f"{fmean(night.challengers):.5g}"
@@ -111,7 +111,7 @@ def compare_with_earlier(
     """
     before = before[-rule.nights :]
     spread = stdev(before) if len(before) >= MIN_NIGHTS_FOR_SPREAD else None
-    # That equal trainings give equal values (noise 0) does not say how much nights differ by their data.
+    # Noise 0 is left out: equal trainings gave equal values, but nights also differ by their data.
     known = [each for each in (noise or None, spread) if each is not None]
     if not before or not known:
         return None

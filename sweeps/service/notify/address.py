@@ -26,7 +26,7 @@ def addresses(channels: Sequence[Channel], environment: Mapping[str, str] = os.e
     """Return the address of each channel, by name.
 
     Raises:
-        ConfigError: Names every missing or invalid address, one a line.
+        ConfigError: Names every missing or invalid address, one per line.
     """
     found: dict[str, str] = {}
     mistakes = []

@@ -93,7 +93,6 @@ def adopt(connection: Connection, job: Job, service: str, host: str) -> Job | No
 
 
 def running_on(connection: Connection, service: str) -> list[Job]:
-    """Return the running jobs of a service."""
     return jobs.fetch(connection, select(_jobs).where(_jobs.c.state == jobs.RUNNING, _jobs.c.service == service))
 
 

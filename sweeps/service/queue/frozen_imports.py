@@ -1,4 +1,4 @@
-"""Imported last by the forkserver of plans, and by nothing else: leaves what is imported out of garbage collections.
+"""Freezes all imported objects for the garbage collector; the forkserver of plans imports this module last.
 
 In each child a collection would search half a million objects, and copy the memory that the child shares with the
 forkserver: half of the time of a plan.

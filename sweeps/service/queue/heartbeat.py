@@ -27,7 +27,8 @@ def is_served(connection: Connection, silent_since: float) -> bool:
 
 
 def last_beat(connection: Connection, host: str) -> float | None:
-    """Return the last heartbeat of all services of a host, by the host's clock; None if it has had no service."""
+    """Return the time of the newest heartbeat of any service on a host, by the host's clock; None if no service has run
+    there."""
     services = tables.services
     beat: float | None = connection.execute(
         select(func.max(services.c.beat)).where(services.c.host == host)

@@ -15,7 +15,7 @@ _jobs = tables.jobs
 
 
 def seen_by(principal: Principal | None) -> ColumnElement[bool]:
-    """Return the condition that a job is visible to a principal, as in ``visible``; None: no condition."""
+    """Return the SQL condition for the jobs that a principal may see, as in ``visible``; no condition for None."""
     if principal is None or principal.role == "admin":
         return true()
     return or_(_jobs.c.user == principal.user, _jobs.c.project.in_(principal.projects))

@@ -33,7 +33,8 @@ class Silence:
         self._since, self._count = now, 0
 
     def lasts(self, heartbeat: object, now: float, seconds: float) -> bool:
-        """Whether a heartbeat that is observed now has been the same for some seconds; None is no heartbeat."""
+        """Whether a heartbeat observed now has not changed for so many seconds; None means that there is no
+        heartbeat."""
         if heartbeat is None or heartbeat != self._heartbeat:
             self._heartbeat = heartbeat
             self.begin(now)

@@ -234,8 +234,8 @@ class JobRunner(Poller):
         return state.silence.lasts(heartbeat, now, self._limits.lost_after_s)
 
     def _has_begun(self, job: Job) -> bool:
-        """Whether a job's process was ever started. Its control folder also tells if the row comes from an old backup
-        of the database."""
+        """Whether a job's process was ever started. The control folder shows it even if the row comes from an old
+        backup of the database."""
         return job.attempts > 0 or self.control_folder(job).is_dir()
 
     def _submit(self, job: Job, step: Callable[[Job], None]) -> None:

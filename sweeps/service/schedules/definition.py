@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 GROUP = "schedule"
 _DUE = re.compile(r"\{due:(%[^{}]*)\}")
 _MAX_CHECKED_FIRINGS = 25 * 60
-"""Number of firings to check before reporting that the window excludes every firing: those of the longest day for a
-line that fires every minute."""
+"""Number of firings to check before reporting that the window excludes every firing: as many as a line that fires every
+minute has on the longest day."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Definition:
         return CronLine(self.schedule.cron, self.schedule.timezone)
 
     def firings(self, after: float) -> Iterator[Coming]:
-        """Yield the later firings of the cron line, in order: one waits for those before it, so that jitter does not
+        """Yield the later firings of the cron line, in order; each waits for the previous ones, so that jitter does not
         change the order."""
         starts = -math.inf
         for due in self.line.after(after):
@@ -151,7 +151,7 @@ class Definition:
         """Check the schedule, and its sweep if it is enabled.
 
         Raises:
-            ConfigError: Names every mistake, one a line.
+            ConfigError: Names every mistake, one per line.
         """
         checked, mistakes = self, self.mistakes_of_times(now)
         if mistakes:  # any valid line and zone will do
@@ -226,7 +226,7 @@ def load_definitions(
     their files say.
 
     Raises:
-        ConfigError: Names every mistake in any file, one a line.
+        ConfigError: Names every mistake in any file, one per line.
         UnknownName: There is no schedule of one of the names.
     """
     from hydra.errors import HydraException
@@ -267,7 +267,8 @@ def load_definitions(
 
 
 def _composed(config: str) -> DictConfig:
-    """Compose a schedule as ``hydra.compose`` does. That takes many times as long, and has the messages of mistakes."""
+    """Compose a schedule quickly; ``hydra.compose``, which takes many times as long, only composes one with mistakes,
+    to report them."""
     from hydra import compose
 
     from sweeps.compat.hydra import compose_options

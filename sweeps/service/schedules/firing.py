@@ -113,8 +113,8 @@ def retire(engine: Engine, definition: Definition, now: float, service: str | No
 
 
 def fire_now(connection: Connection, definition: Definition, now: float, user: str | None = None) -> Job:
-    """Queue a firing in addition to those of the cron line, regardless of the window, for this user or the schedule's.
-    It starts after a running sweep of the schedule."""
+    """Queue a firing now, regardless of the cron line and the window, for the given user or else the schedule's. It
+    starts after a running sweep of the schedule."""
     try:
         end = definition.window_end(now)
     except OutsideWindow:

@@ -36,7 +36,7 @@ KEPT_VERSIONS = 200
 KEPT_BYTES = 2**20
 """Maximum bytes kept of a schedule's versions, the newest ones."""
 KEPT_REMOVED = 50
-"""Maximum number of removed schedules of a user whose versions are kept, those that were removed last."""
+"""Maximum number of a user's removed schedules whose versions are kept, the most recently removed ones."""
 LARGEST = 2**16
 """Maximum size of a schedule's file, in bytes."""
 _HISTORY, _LOCK = ".history", ".lock"
@@ -78,7 +78,6 @@ class SavedSchedules:
         """The folder; created when the first schedule is saved."""
 
     def names(self) -> list[str]:
-        """Return the names of all saved schedules."""
         return sorted(path.stem for path in self.folder.glob("*.yaml") if _NAME.fullmatch(path.stem))
 
     def removed(self) -> list[str]:
@@ -93,7 +92,7 @@ class SavedSchedules:
         return None
 
     def tag(self, name: str) -> str:
-        """Return a text that changes with the schedule's file; empty if there is none."""
+        """Return a string that changes with the schedule's file; empty if there is none."""
         return _tag(self.text(name))
 
     def versions(self, name: str) -> list[Version]:
@@ -261,7 +260,7 @@ def define_saved(
 
 
 def _too_many(versions: Sequence[Version]) -> Sequence[Version]:
-    """Return the versions that are not kept, newest first."""
+    """Return the versions that exceed the limits, newest first."""
     sizes = accumulate(len((each.text or "").encode()) for each in versions)
     return versions[max(1, min(KEPT_VERSIONS, sum(size <= KEPT_BYTES for size in sizes))) :]
 

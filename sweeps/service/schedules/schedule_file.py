@@ -48,7 +48,7 @@ def read_schedule(text: str, name: str, operators: Schedule | None = None) -> Sc
     """Return the schedule of a saved file, which may pause the operator's schedule of that name.
 
     Raises:
-        ConfigError: Names every mistake, one a line.
+        ConfigError: Names every mistake, one per line.
     """
     document = _document(text)
     if operators is not None and is_pause(text):

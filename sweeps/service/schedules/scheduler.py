@@ -86,9 +86,9 @@ class Scheduler(Poller):
         self._disabled: set[str] = set()
         """Names of schedules that this service has disabled in the database."""
         self._decided: dict[str, Definition] = {}
-        """Definitions by which this service has decided firings last, by name."""
+        """Definition with which this service last decided firings of each schedule."""
         self._disputed: set[str] = set()
-        """Names of schedules of which another service has another cron line, which was logged."""
+        """Names of schedules for which another service has a different cron line; the difference was logged."""
         self._take_saved()
         self._clean_at = -math.inf
         self._time = SteadyTime(self._clock)
@@ -102,7 +102,6 @@ class Scheduler(Poller):
         return define_saved(self.own, self._config_dirs, self._placed, schedule)
 
     def start(self) -> None:
-        """Start the thread."""
         for name, definition in self.definitions.items():
             if not definition.schedule.enabled:
                 logger.info("%s is disabled; `python -m sweeps serve 'enable=[%s]'` fires it", name, name)

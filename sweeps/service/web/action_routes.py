@@ -45,8 +45,6 @@ def resume(visit: RunnerVisit, name: str) -> Response:
 
 @router.post("/sweeps/{name}/extend")
 def extend(visit: RunnerVisit, name: str, changes: Text) -> Response:
-    """Extend a sweep."""
-
     def act() -> Job | str:
         if not (overrides := split_overrides(changes)):
             raise ConfigError("enter the changes, such as search.num_trials=40")

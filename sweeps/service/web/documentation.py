@@ -13,8 +13,8 @@ FIRST_PAGE = "index.html"
 
 
 def documentation(docs_dir: str | None) -> Path | None:
-    """Return the folder of the built documentation, that of the service's config or the one inside the package; None if
-    it was not built.
+    """Return the folder of the built documentation: the one of the service's config or the one inside the package; None
+    if it was not built.
 
     Raises:
         ConfigError: The folder in the config does not contain built documentation.

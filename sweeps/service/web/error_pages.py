@@ -31,7 +31,6 @@ class PageRoute(APIRoute):
     """Route that answers errors with pages instead of JSON."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Handler of the route with error pages."""
         handle = super().get_route_handler()
 
         async def handle_with_error_page(request: Request) -> Response:

@@ -28,8 +28,8 @@ from sweeps.service.web.sweep_view import ExternalSites
 from sweeps.texts.uri_passwords import without_credentials
 
 ENDED_JOBS = 500
-"""Number of newest ended jobs that the list is made from; it shows those without a sweep, such as jobs that failed
-before it began. Older ones are in the API, ``GET jobs?before=NUMBER``."""
+"""Number of the newest ended jobs that are searched for jobs without a sweep, such as those that failed before it
+began. Older ones are in the API, ``GET jobs?before=NUMBER``."""
 FRESH_S = 1.0
 """Maximum age of the list of jobs, in seconds."""
 
@@ -100,7 +100,6 @@ class Visit:
 
     @property
     def operations(self) -> UserOperations:
-        """Operations of the user."""
         return self.service.operations(self.principal)
 
     def row(self, name: str, *, recorded: bool = False) -> Row:
@@ -120,7 +119,7 @@ class Visit:
         return RedirectResponse(address, 303)
 
     def failing(self, mistake: str, status: int = 422) -> Visit:
-        """Return the visit for a page that says at its top why a change was not made."""
+        """Return a copy of the visit whose page says at its top why a change was not made."""
         return replace(self, mistake=mistake, status=status)
 
     def answer(self, template: str, *, status: int | None = None, **context: Any) -> Response:

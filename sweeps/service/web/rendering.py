@@ -46,7 +46,7 @@ def answer(request: Request, template: str, *, status: int = 200, **context: Any
 
 
 def conditional(request: Request, text: str, media_type: str, *, status: int = 200) -> Response:
-    """Response with a text; 304 if the browser already has it."""
+    """Text response; 304 if the browser already has it."""
     tag = f'"{hashlib.sha256(text.encode()).hexdigest()[:24]}"'
     headers = {"ETag": tag, "Cache-Control": "no-store"}
     if status == 200 and request.headers.get("if-none-match") == tag:

@@ -53,7 +53,6 @@ def create(visit: RunnerVisit, filled: Posted) -> Response:
 
 @router.get("/schedules/{name}/edit")
 def edit(visit: RunnerVisit, name: str) -> Response:
-    """Form with a schedule."""
     definition = visit.service.schedule_editor.find(visit.principal, name)
     tag = visit.service.saved_schedules.tag(name)
     filled = filled_from(definition.schedule, definition.description, tag)
@@ -68,7 +67,6 @@ def change(visit: RunnerVisit, filled: Posted, name: str) -> Response:
 
 @router.post("/schedules/{name}/pause")
 def pause(visit: RunnerVisit, name: str) -> Response:
-    """Pause a schedule."""
     editor = visit.service.schedule_editor
     return _act(visit, name, "pause", lambda: editor.pause(visit.principal, name, is_paused=True))
 

@@ -1,4 +1,4 @@
-"""Contents of the form for a schedule: a text for each key of its file."""
+"""Contents of the form for a schedule: a string for each key of its file."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class FilledSchedule:
         """Schedule of the form.
 
         Raises:
-            ConfigError: Names every mistake, one a line.
+            ConfigError: Names every mistake, one per line.
         """
         document: dict[str, Any] = {}
         for key in (*WORDS, *NUMBERS):  # the schema reads numbers from their texts

@@ -20,7 +20,6 @@ Next = Annotated[str, Query(max_length=2000)]
 
 @router.get(SIGN_IN)
 def form(request: Request, next: Next = "/") -> Response:  # noqa: A002 - as addresses call it
-    """Sign-in form."""
     if not authenticator_of(request).requires_tokens_now:
         return RedirectResponse("/", 303)
     return answer(request, "sign_in.html", next=_own_page(next), mistake="")
@@ -52,6 +51,7 @@ def leave(request: Request, _caller: Reader) -> Response:
 
 
 def _own_page(address: str) -> str:
-    """The address if it is a page of the service, otherwise the first page: links on other sites may have set it."""
+    """Return the address if it is a page of the service, otherwise the first page; the address may come from a link on
+    another site."""
     plain = address.startswith("/") and not address.startswith("//") and "\\" not in address
     return address if plain and address.isprintable() else "/"

@@ -70,7 +70,7 @@ async def read_texts(request: Request, long: Container[str]) -> dict[str, str]:
     """Read the texts of a form's fields; only the fields in ``long`` may have more than one line's length.
 
     Raises:
-        ConfigError: A text is too long.
+        ConfigError: A string is too long.
     """
     form = {name: value for name, value in (await request.form()).items() if isinstance(value, str)}
     for name, value in form.items():

@@ -47,7 +47,6 @@ class Row:
     owner: Job | None = None
     """Job that created the sweep; None if it was not submitted to this service."""
     latest: Job | None = None
-    """Latest job of the sweep."""
     recorded: bool = False
     """Whether the store has a record of the sweep."""
 

@@ -34,7 +34,7 @@ class Link(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """Line about a sweep or schedule: a text, or a time."""
+    """Line about a sweep or schedule: text or a time."""
 
     label: str
     text: str = ""

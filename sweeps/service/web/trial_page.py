@@ -43,7 +43,6 @@ SPACE = {"slices": "Each parameter", "parallel": "All parameters"}
 
 @router.get("/sweeps/{name}/trials/{trial}")
 def page(visit: ReaderVisit, name: str, trial: TrialId, chosen: Annotated[TrialChoices, Query()]) -> Response:
-    """Page of one trial."""
     row, pages = visit.row(name, recorded=True), visit.pages
     record = visit.operations.record(name).settled()
     shown = export.choose(record, trial)

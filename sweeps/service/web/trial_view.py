@@ -19,8 +19,6 @@ MOST_CHOICES = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """A parameter of the trial."""
-
     path: str
     text: str
     searched: bool
@@ -35,14 +33,14 @@ class Parameter:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """Period for which a trial had workers."""
+    """Attempt of a trial: a period during which it had workers."""
 
     number: int
     held: float
     """Unix time at which the trial got its workers."""
     ended: float | None
     starting: str
-    """Time until the workers trained."""
+    """Time until the workers began to train."""
     trained: str
     """Time for which the workers trained; empty if the end is unknown."""
     workers: str
@@ -109,7 +107,7 @@ def _choices(distribution: Distribution) -> str:
 
 
 def attempts(trial: TrialRecord) -> list[Attempt]:
-    """Periods for which a trial had workers, in order, each with the reason for its end."""
+    """Attempts of a trial, in order, each with the reason for its end."""
     found = []
     for number, span in enumerate(trial.spans, start=1):
         following = trial.spans[number].held if number < len(trial.spans) else math.inf
