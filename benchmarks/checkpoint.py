@@ -71,7 +71,7 @@ def measure_saving(state: State, folder: Path, saves: int) -> Numbers:
         clear(folder)
         try:
             seconds = seconds_of(build(state, folder), saves)
-        except KeyError as error:
+        except (KeyError, ImportError) as error:
             if name != IN_PROCESS:
                 raise
             click.echo(f"{name} fails with torch {torch.__version__}: {error!r}", err=True)

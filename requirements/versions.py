@@ -28,7 +28,8 @@ from sources import uv_settings
 FOLDER = Path(__file__).resolve().parent
 CHECKOUT = FOLDER.parent
 TABLE = CHECKOUT / "docs" / "versions.md"
-TEST_PACKAGES = ("pytest", "pytest-timeout", "pytest-xdist", "lightning")
+TEST_PACKAGES = ("pytest", "pytest-timeout", "pytest-xdist", "lightning", "setuptools")
+"""Packages of the tests; torch 2.6 compiles with setuptools on CPUs and does not install it."""
 SHOWN = ("ray", "torch", "transformers", "peft", "optuna", "mlflow-skinny", "numpy")
 """Packages whose installed version stands in the table."""
 LEFT_TO_UV = re.compile(r"(torch|triton|nvidia-.*|cuda-.*|setuptools|sympy)$")

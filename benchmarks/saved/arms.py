@@ -12,7 +12,6 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
 from saved.state import State
@@ -77,6 +76,8 @@ def dcp_async_thread(state: State, folder: Path) -> Arm:
 
 def dcp_async_process(state: State, folder: Path) -> Arm:
     """The same, copied into shared memory that is kept and written by a process."""
+    from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+
     options = StagingOptions(
         use_pinned_memory=pins_memory(state.strategy.workers.device),
         use_shared_memory=True,

@@ -102,6 +102,7 @@ def remove_lora(adapted: PeftModel) -> PreTrainedModel:
         if isinstance(module, ModulesToSaveWrapper):
             module.set_adapter([])  # otherwise the trained copy would stay in the place of the original
     base: PreTrainedModel = adapted.unload()
+    vars(base).pop("peft_config", None)  # peft 0.18 leaves it there, and then warns of several adapters
     return base
 
 
