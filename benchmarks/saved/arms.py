@@ -12,7 +12,6 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
 from saved.state import State
 from sweeps_train.checkpoints.checkpoint import save_checkpoint
@@ -71,12 +70,13 @@ def dcp_save(state: State, folder: Path) -> Arm:
 def dcp_async_thread(state: State, folder: Path) -> Arm:
     """The same, written by a thread, which needs a process group of its own: two threads that use one wait for ever."""
     group = dist.new_group(backend="gloo") if dist.is_initialized() else None
-    return _dcp_async(state, folder, AsyncCheckpointerType.THREAD, process_group=group)
+    return _dcp_async(state, folder, process_group=group)
 
 
 def dcp_async_process(state: State, folder: Path) -> Arm:
     """The same, copied into shared memory that is kept and written by a process."""
     from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+    from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
     options = StagingOptions(
         use_pinned_memory=pins_memory(state.strategy.workers.device),
@@ -85,20 +85,15 @@ def dcp_async_process(state: State, folder: Path) -> Arm:
         use_non_blocking_copy=False,
     )
     stager = DefaultStager(options)
-    return _dcp_async(state, folder, AsyncCheckpointerType.PROCESS, stager.close, async_stager=stager)
+    process = {"async_checkpointer_type": AsyncCheckpointerType.PROCESS, "async_stager": stager}
+    return _dcp_async(state, folder, stager.close, **process)
 
 
-def _dcp_async(
-    state: State, folder: Path, kind: AsyncCheckpointerType, close: Callable[[], None] = nothing, **arguments: Any
-) -> Arm:
+def _dcp_async(state: State, folder: Path, close: Callable[[], None] = nothing, **arguments: Any) -> Arm:
     writing: list[Any] = []
 
     def save(number: int) -> None:
-        writing[:] = [
-            dcp.async_save(
-                state.tensors(), checkpoint_id=folder / f"async-{number}", async_checkpointer_type=kind, **arguments
-            )
-        ]
+        writing[:] = [dcp.async_save(state.tensors(), checkpoint_id=folder / f"async-{number}", **arguments)]
 
     def wait() -> None:
         written = getattr(writing[0], "upload_completion", writing[0])
