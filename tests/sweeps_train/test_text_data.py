@@ -201,6 +201,18 @@ def test_every_type_of_file_is_read(tmp_path: Path) -> None:
     assert texts(tmp_path / "*.json*") == ["a\u2028b", "c"] * 2
 
 
+def test_links_to_files_and_folders_are_read_like_these(tmp_path: Path) -> None:
+    for name in ("blobs", "data", "elsewhere"):
+        (tmp_path / name).mkdir()
+    write(tmp_path / "blobs" / "3f2a", {"text": "a"}, {"text": "b"})  # as the hub's cache and DVC name them
+    (tmp_path / "data" / "1.jsonl").symlink_to(tmp_path / "blobs" / "3f2a")
+    write(tmp_path / "elsewhere" / "2.jsonl", {"text": "c"})
+    (tmp_path / "data" / "more").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "back").symlink_to(tmp_path / "data")
+    assert texts(tmp_path / "data") == ["a", "b", "c"]
+    assert texts(tmp_path / "data" / "1.jsonl") == ["a", "b"]
+
+
 def test_a_glob_takes_no_more_than_a_folder_does(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", {"text": "a"})
     write(tmp_path / "b.JSONL", {"text": "b"})
