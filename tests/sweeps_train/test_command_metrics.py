@@ -268,6 +268,21 @@ def test_tensorboards_events_are_read_by_step_from_any_depth(tmp_path: Path) -> 
     assert source.read() == []
 
 
+def test_a_tag_that_a_program_writes_into_several_folders_is_refused_instead_of_mixed(tmp_path: Path) -> None:
+    with SummaryWriter(str(tmp_path / "earlier")) as writer:
+        writer.add_scalar("epoch_loss", 2.0, 1)
+    source = EventFiles(tmp_path)
+    for folder, loss in (("train", 1.0), ("validation", 1.5)):
+        with SummaryWriter(str(tmp_path / folder)) as writer:
+            writer.add_scalar("epoch_loss", loss, 1)
+        if folder == "train":
+            assert source.read() == [{"step": 1, "epoch_loss": 1.0}]
+    with pytest.raises(
+        ValueError, match=r"the TensorBoard tag 'epoch_loss' into .*train and into .*validation, and one"
+    ):
+        source.read()
+
+
 def test_an_event_that_is_half_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
     with SummaryWriter(str(tmp_path / "whole")) as writer:
         writer.add_scalar("loss", 0.5, 1)
