@@ -6,6 +6,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import Dataset, random_split
@@ -95,6 +96,23 @@ class Named(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         pytest.fail("an image is read")
+
+
+class Folders(list[Any]):
+    """Images in folders by class, as torchvision reads them."""
+
+    def __init__(self, *classes: str):
+        super().__init__([PAIR])
+        self.classes = np.array(classes)
+
+
+def test_a_label_that_means_another_class_in_the_held_out_data_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        ValueError, match=r"pictures\.make: the label 1 is 'dog' in the training data and 'hare' in the"
+    ):
+        built(monkeypatch, Folders("cat", "dog", "hare"), Folders("cat", "hare"))
+    samples = built(monkeypatch, Folders("cat", "dog", "hare"), Folders("cat", "dog"))
+    assert (samples.num_classes(), samples.class_names) == (3, ("cat", "dog", "hare"))
 
 
 def test_a_random_split_has_the_classes_of_the_whole_data_set() -> None:
