@@ -103,6 +103,22 @@ def test_categories_of_a_file_are_those_of_the_others_though_its_own_look_like_n
     assert encoding.encode(held_out).categories.tolist() == [[1, 3], [2, 1]]
 
 
+@pytest.mark.parametrize("second", ["x,Label\n3,a\n4,b\n5,a\n", "3,a\n4,b\n5,a\n"], ids=["other name", "no header"])
+def test_rows_of_a_file_that_lacks_the_target_are_not_left_out_without_a_word(second: str, files: Path) -> None:
+    (files / "parts").mkdir()
+    (files / "parts" / "1.csv").write_text("x,label\n1,a\n2,b\n")
+    (files / "parts" / "2.csv").write_text(second)
+    with pytest.raises(ValueError, match=r"data.path=parts: .*2.csv has no column 'label', which other files have"):
+        read_table(data(path="parts"))
+
+
+def test_a_compressed_file_that_is_cut_off_is_named(files: Path) -> None:
+    whole = gzip.compress((files / "rows.csv").read_bytes())
+    (files / "half.csv.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"half.csv.gz cannot be read: "):
+        read_table(data(path="half.csv.gz"))
+
+
 def test_the_index_that_pandas_writes_is_left_out(files: Path) -> None:
     pd.DataFrame({"x": [1, 2], "label": ["a", "b"]}).to_csv(files / "pandas.csv")
     assert read_table(data(path="pandas.csv")).column_names == ["x", "label"]
@@ -169,14 +185,32 @@ def test_a_table_of_another_separator_or_encoding_names_the_key(
             "thousands separators (1,250); write them without, or set 'data.decimal=\",\"' if these are",
         ),
         (["1,250", "12,5", "7"], {}, "numbers with a decimal comma (1,250); set 'data.decimal="),
+        (
+            ["12/31/2026", "1/2/27", "unknown"],
+            {},
+            "dates as texts (12/31/2026), which would be categories; write them as",
+        ),
+        (["31.12.2026 08:00", "2.1.2027 09:30"], {}, "dates as texts (31.12.2026 08:00)"),
+        (["2026-12-31 08:00:00 UTC", "2027-01-02 09:30:00 UTC"], {}, "dates as texts (2026-12-31 08:00:00 UTC)"),
+        (
+            ["$1,200.50", "$ 85", "free"],
+            {},
+            "numbers with a sign as texts ($1,200.50), which would be categories; write",
+        ),
+        (["12%", "7.5 %", "-3%"], {}, "numbers with a sign as texts (12%)"),
     ],
 )
-def test_numbers_of_another_country_never_become_categories_without_a_word(
+def test_numbers_and_dates_of_another_country_never_become_categories_without_a_word(
     cells: list[str], changes: dict[str, Any], key: str
 ) -> None:
     content = "x;label\n" + "".join(f"{each};{'ab'[n % 2]}\n" for n, each in enumerate(cells))
     with pytest.raises(ValueError, match=re.escape(key)):
         learned(own(content, separator=";", **changes))
+
+
+def test_texts_that_only_resemble_dates_and_amounts_are_categories() -> None:
+    content = "version;part;route;label\n3.11.12;1/2;$;a\n10.0.14;3/4;$HOME;b\n2.13.0;1/2;10.1.2.3;a\n"
+    assert {*learned(own(content, separator=";")).kinds.values()} == {"category"}
 
 
 def test_a_tab_is_written_as_the_message_says() -> None:
@@ -449,6 +483,20 @@ def test_long_codes_are_told_apart_as_texts_too() -> None:
         assert encoding.encode(to_table(rows_)).categories[:, 0].tolist() == [1, 2, 3, 4]
 
 
+def test_numbers_beyond_64_bits_are_categories_of_their_own() -> None:
+    codes = [10**19, 2 * 10**19, 3 * 10**20]
+    encoding = learned(own("code,label\n" + "".join(f"{code},{code % 7}\n" for code in codes), categories=["code"]))
+    assert encoding.encode(pa.table({"code": [float(code) for code in codes]})).categories[:, 0].tolist() == [1, 2, 3]
+
+
+def test_whole_numbers_that_pandas_has_as_categories_are_categories() -> None:
+    frame = pd.DataFrame({"code": pd.Categorical([7, 9, 7, 11]), "label": ["a", "b", "a", "b"]})
+    encoding = learn_encoding(data(drop=[]), "classification", pa.Table.from_pandas(frame))
+    assert encoding.kinds == {"code": "category"}
+    for rows_ in (frame, [{"code": code} for code in (7, 9, 7, 11)]):
+        assert encoding.encode(to_table(rows_)).categories[:, 0].tolist() == [2, 3, 2, 1]
+
+
 @pytest.mark.parametrize("dtype", [None, str])
 def test_categories_of_dates_moments_and_truth_values_are_known_as_texts_and_as_objects(
     dtype: type | None,
@@ -465,6 +513,16 @@ def test_a_time_of_day_is_the_same_number_as_a_text_and_as_an_object() -> None:
     encoding = learned(own("at,label\n08:30,a\n17:45,b\n"))
     for at in ("17:45", datetime.time(17, 45)):
         assert encoding.encode(to_table([{"at": at}])).numbers.tolist() == [[17.75 * 3600]]
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_a_time_of_day_is_the_same_number_in_every_unit_of_a_typed_file(unit: str) -> None:
+    times = [datetime.time(8, 30), datetime.time(17, 45)]
+    kind = pa.time32(unit) if unit == "ms" else pa.time64(unit)
+    table = pa.table({"at": pa.array(times, kind), "label": ["a", "b"]})
+    encoding = learn_encoding(data(drop=[], format="parquet"), "classification", table)
+    encoded = encoding.encode(to_table([{"at": at} for at in times]))  # in microseconds, as pandas has them
+    assert encoding.matrix(encoded.numbers)[:, 0].tolist() == pytest.approx([-1, 1])
 
 
 def test_an_encoding_is_the_same_after_its_way_through_a_file() -> None:
@@ -603,6 +661,14 @@ def test_a_positive_class_has_metrics_of_its_own_those_of_scikit_learn() -> None
         assert ours["eval/precision_positive"] == metrics.precision_score(truth == 2, predicted == 2)
         assert ours["eval/recall_positive"] == metrics.recall_score(truth == 2, predicted == 2)
         assert ours["eval/f1"] == pytest.approx(metrics.f1_score(truth, predicted, average="macro"))
+
+
+def test_a_class_that_no_row_has_or_is_predicted_to_have_lowers_no_mean() -> None:
+    from sklearn import metrics
+
+    for predicted in ([0, 1, 1, 0], [0, 1, 2, 0]):
+        ours = label_metrics(np.array(predicted), np.array([0, 1, 1, 0]), 5)
+        assert ours["eval/f1"] == pytest.approx(metrics.f1_score([0, 1, 1, 0], predicted, average="macro"))
 
 
 @pytest.mark.parametrize(("values", "positive"), [([False, True], True), ([0, 1], 1), (["no", "yes"], "yes")])

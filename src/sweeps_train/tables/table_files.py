@@ -74,6 +74,7 @@ def read_table(
         return _builtin(path.removeprefix("builtin:"))
     files = table_files(config, key, path)
     tables = [_read(config, file.location, texts) for file in files]
+    _check_target(config, key, path, files, tables)
     if config.format == "csv":  # types are inferred by file: 012 is a number in one without other texts
         texts = {*texts, *(name for table in tables for name in text_columns(table))}
         tables = [
@@ -87,6 +88,17 @@ def read_table(
     if table.num_rows == 0:
         raise ValueError(f"{key}={path}: has no rows; give files with rows")
     return table
+
+
+def _check_target(config: TableData, key: str, path: str, files: list[File], tables: list[pa.Table]) -> None:
+    """Raise ``ValueError`` if a file lacks the target that others have: all of its rows would be left out."""
+    has_target = [config.target in table.column_names for table in tables]
+    if any(has_target) and not all(has_target):
+        lacking = files[has_target.index(False)].location
+        raise ValueError(
+            f"{key}={path}: {lacking} has no column {config.target!r}, which other files have; name its columns as "
+            "theirs, in its first line if it is a CSV file"
+        )
 
 
 def text_columns(table: pa.Table) -> list[str]:
@@ -142,6 +154,8 @@ def _explained(config: TableData, location: str) -> str | None:
             header = text.readline().rstrip("\r\n")
             for _ in text:  # a later line may not be of this encoding
                 pass
+        except OSError:
+            return None  # such as a compressed file that is cut off
         except UnicodeError as error:
             is_utf_16 = isinstance(error, UnicodeDecodeError) and error.object.startswith(UTF_16_MARKS)
             likely = "utf-16" if is_utf_16 else "latin-1"
