@@ -20,6 +20,7 @@ import pytest
 
 from sweeps.compose.overrides import parse_overrides
 from sweeps_train.config import TableData
+from sweeps_train.tables.columns import check_columns
 from sweeps_train.tables.encoding import ENCODING, Amount, Classes, TableEncoding, learn_encoding
 from sweeps_train.tables.metrics import classification_metrics, label_metrics, regression_metrics
 from sweeps_train.tables.predictions import example_row, prediction_frame, to_table
@@ -122,6 +123,15 @@ def test_a_compressed_file_that_is_cut_off_is_named(files: Path) -> None:
 def test_the_index_that_pandas_writes_is_left_out(files: Path) -> None:
     pd.DataFrame({"x": [1, 2], "label": ["a", "b"]}).to_csv(files / "pandas.csv")
     assert read_table(data(path="pandas.csv")).column_names == ["x", "label"]
+    pd.read_csv(files / "pandas.csv").to_csv(files / "twice.csv", index=False)
+    for given, names in (
+        ({}, ["x"]),
+        ({"drop": ["Unnamed: 0"]}, ["x"]),
+        ({"features": ["Unnamed: 0"]}, ["Unnamed: 0"]),
+    ):
+        config = data(path="twice.csv", **{"drop": [], **given})
+        assert [*learned(config).kinds] == names
+        assert check_columns(config, read_table(config).column_names, "twice.csv") == []
 
 
 EUROPEAN = "größe;ort;label\n1,5;Köln;a\n2,5;;b\n;Bonn;a\n4,0;Köln;b\n"
@@ -206,6 +216,20 @@ def test_numbers_and_dates_of_another_country_never_become_categories_without_a_
     content = "x;label\n" + "".join(f"{each};{'ab'[n % 2]}\n" for n, each in enumerate(cells))
     with pytest.raises(ValueError, match=re.escape(key)):
         learned(own(content, separator=";", **changes))
+
+
+@pytest.mark.parametrize("cells", [["1.5", "2", "17"], ["1", "2", "?"], ["1,5", "2,5", "k. A."]])
+def test_numbers_that_a_parquet_file_has_as_texts_never_become_categories_without_a_word(cells: list[str]) -> None:
+    table = pa.table({"x": cells, "label": ["a", "b", "a"]})
+    with pytest.raises(
+        ValueError, match=r"'x' has numbers as texts \(1.*write it as a column of numbers, with null for"
+    ):
+        learn_encoding(data(format="parquet", drop=[]), "classification", table)
+
+
+def test_codes_that_a_parquet_file_has_as_texts_are_categories() -> None:
+    table = pa.table({"x": ["01067", "50667", "01067"], "label": ["a", "b", "a"]})
+    assert learn_encoding(data(format="parquet", drop=[]), "classification", table).kinds == {"x": "category"}
 
 
 def test_texts_that_only_resemble_dates_and_amounts_are_categories() -> None:

@@ -19,6 +19,8 @@ DATE = re.compile(r"(\d{1,2}([./-])\d{1,2}\2\d{4}|\d{1,2}/\d{1,2}/\d{2}|\d{4}([.
 """Date in a form that is read as a text, such as 12/31/2026."""
 AMOUNT = re.compile(r"(?=.*[$€£¥%])[-+]?[$€£¥]? ?[-+]?\d[\d.,' ]*[$€£¥%]?")
 """Number with a sign for its unit, such as $1,200.50."""
+OF_PANDAS = re.compile(r"Unnamed: \d+|__index_level_\d+__")
+"""Name that pandas gives to a column without one, such as the row numbers that it has written before."""
 MOSTLY = 0.5
 """Share of a column's distinct texts that must be numbers for its other texts to be reported as mistakes, and dates or
 amounts not to be taken for categories."""
@@ -46,7 +48,7 @@ def _wanted(config: TableData) -> list[tuple[str, str]]:
 
 
 def feature_names(config: TableData, names: list[str]) -> list[str]:
-    """Return the columns used as features, in the order of the table.
+    """Return the columns used as features, in the order of the table; those that only pandas has named must be listed.
 
     >>> data = TableData(kind="table", format="csv", path="a.csv", target="y", drop=["id"])
     >>> feature_names(data, ["id", "age", "y"])
@@ -55,7 +57,7 @@ def feature_names(config: TableData, names: list[str]) -> list[str]:
     if config.features is not None:
         return [name for name in names if name in config.features]
     left_out = {config.target, config.group, config.time, *config.drop}
-    return [name for name in names if name not in left_out]
+    return [name for name in names if name not in left_out and not OF_PANDAS.fullmatch(name)]
 
 
 def column_kind(config: TableData, name: str, column: pa.ChunkedArray) -> ColumnKind:
@@ -99,6 +101,13 @@ def _check_texts(config: TableData, name: str, column: pa.ChunkedArray) -> None:
     """Raise ``ValueError`` for columns of texts that should be numbers: with a decimal comma, or with a few texts such
     as ``?`` for missing values; or dates, or numbers with a sign such as ``$``."""
     texts = [each for each in column.unique().to_pylist() if each is not None]
+    if config.format == "parquet" and not all(each.isdecimal() for each in texts):  # unlike codes such as 01067
+        numbers = [each for each in texts if is_number(each, ".") or is_number(each, ",")]
+        if len(numbers) > MOSTLY * len(texts):
+            raise ValueError(
+                f"data: the column {name!r} has numbers as texts ({numbers[0]}), which would be categories; write it "
+                "as a column of numbers, with null for what is missing, or name it in data.categories or data.drop"
+            )
     others = [each for each in texts if not is_number(each, config.decimal)]
     with_comma = [each for each in others if "," in each and is_number(each, ",")]
     are_decimals = with_comma and sum(not is_number(each, ",") for each in texts) < MOSTLY * len(texts)
