@@ -115,6 +115,13 @@ def test_a_label_that_means_another_class_in_the_held_out_data_is_refused(monkey
     assert (samples.num_classes(), samples.class_names) == (3, ("cat", "dog", "hare"))
 
 
+def test_a_number_of_classes_is_no_list_of_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = Folders("cat")
+    data.classes = 3  # type: ignore[assignment] # as a data set of the user's own may have it
+    samples = built(monkeypatch, data, [PAIR])
+    assert (samples.num_classes(), samples.class_names) == (1, ())
+
+
 def test_a_random_split_has_the_classes_of_the_whole_data_set() -> None:
     samples = ImageSamples(random_split(Named(), [3, 1])[0])
     assert (samples.num_classes(), samples.class_names) == (3, Named.classes)

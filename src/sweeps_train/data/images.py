@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,7 +89,7 @@ def _classes(pairs: Any) -> Sequence[Any] | None:
     while isinstance(pairs, Subset):  # as of random_split
         pairs = pairs.dataset
     classes = getattr(pairs, "classes", None)
-    return None if classes is None else [*classes]  # it may be an array
+    return [*classes] if isinstance(classes, Iterable) else None  # it may be an array, or a number
 
 
 def num_ignored(batch: Batch) -> int:
