@@ -318,7 +318,12 @@ def test_a_time_that_is_no_number_is_missing_and_not_the_latest() -> None:
 
 @pytest.mark.parametrize(
     "times",
-    [["12/31/2022", "02/01/2024", "03/15/2023"], ["2024-1-5", "2024-10-5", "2024-2-5"], ["31.12.2022", "01.02.2023"]],
+    [
+        ["12/31/2022", "02/01/2024", "03/15/2023"],
+        ["2024-1-5", "2024-10-5", "2024-2-5"],
+        ["31.12.2022", "01.02.2023"],
+        ["2026-10-25T02:30:00+02:00", "2026-10-25T02:10:00+01:00"],  # the second one is the later one
+    ],
 )
 def test_texts_that_do_not_sort_by_time_hold_out_no_rows(times: list[str]) -> None:
     table = pa.table({"x": range(len(times)), "t": times, "label": ["a"] * len(times)})
@@ -473,6 +478,14 @@ def test_dates_booleans_and_whole_numbers_with_gaps_are_read_alike_from_files_an
         features = encoding.encode(to_table(given))
         assert np.array_equal(features.numbers, expected.numbers, equal_nan=True)
         assert np.array_equal(features.categories, expected.categories)
+
+
+def test_dates_of_all_years_are_numbers() -> None:
+    days = [datetime.date(1, 1, 1), datetime.date(2026, 1, 1), datetime.date(9999, 12, 31)]  # the last: no end
+    table = pa.table({"until": days, "label": ["a", "b", "a"]})
+    encoding = learn_encoding(data(drop=[], format="parquet"), "classification", table)
+    expected = [(day - datetime.date(1970, 1, 1)).days for day in days]
+    assert encoding.encode(table).numbers[:, 0].tolist() == expected
 
 
 def test_a_number_that_stands_for_a_missing_value_is_learned_as_missing_however_it_is_written() -> None:

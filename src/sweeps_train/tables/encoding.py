@@ -355,7 +355,8 @@ def _date_part(column: pa.ChunkedArray, part: str) -> pa.ChunkedArray:
     import pyarrow.compute as pc
 
     if part == "days":
-        return pc.divide(pc.cast(pc.cast(column, pa.int64()), pa.float64()), 86_400e6)
+        microseconds = pc.cast(pc.cast(column, pa.int64()), pa.float64(), safe=False)  # in 9999, more than 53 bits
+        return pc.divide(microseconds, 86_400e6)
     return {"month": pc.month, "weekday": pc.day_of_week, "hour": pc.hour}[part](column)
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 Rows = npt.NDArray[np.int64]
 """Numbers of rows."""
+ZONE = re.compile(r"(?<=:\d\d)[-+]\d\d:?\d\d$")
+"""Offset from UTC at the end of a moment."""
 
 
 def read_split(config: TableData, goal: Goal) -> tuple[pa.Table, pa.Table]:
@@ -195,8 +197,8 @@ def _by_time(config: TableData, table: pa.Table) -> tuple[Rows, list[Any]]:
 
 def _check_order_of_texts(config: TableData, times: list[str]) -> None:
     """Raise ``ValueError`` for texts whose alphabetical order may not be that of time, such as 12/31/2026: they do not
-    begin with the year, or differ in their form."""
-    forms = {re.sub(r"\d", "0", each): each for each in times}
+    begin with the year, or differ in their form or their time zone."""
+    forms = {re.sub(r"\d", "0", ZONE.sub("", each)) + "".join(ZONE.findall(each)): each for each in times}
     wrong = next((each for form, each in forms.items() if len(forms) > 1 or not form.startswith("0000")), None)
     if wrong is not None:
         raise ValueError(
