@@ -393,13 +393,17 @@ def test_a_number_that_stands_for_a_missing_target_leaves_its_row_out_however_it
     assert {*train["label"].to_pylist(), *held_out["label"].to_pylist()} == {1.5, 2.5}
 
 
-def test_rows_without_a_target_are_left_out(files: Path) -> None:
+@pytest.mark.parametrize("label", ["", "None"])
+def test_rows_without_a_target_are_left_out_which_the_log_says(
+    label: str, files: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     made = rows()
     for each in made[:50]:
-        each["label"] = ""
+        each["label"] = label
     write_csv(files / "rows.csv", made)
     train, held_out = read_split(data(), "classification")
     assert train.num_rows + held_out.num_rows == 150
+    assert "data.path=rows.csv: 50 of 200 cells of data.target=label are empty, or one of data.missing," in caplog.text
 
 
 @pytest.mark.parametrize("changes", [{}, {"group": "city"}, {"time": "joined"}])

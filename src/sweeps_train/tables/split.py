@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections import Counter
@@ -20,6 +21,8 @@ from sweeps_train.tables.train_part import train_part
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_log = logging.getLogger(__name__)
 
 Rows = npt.NDArray[np.int64]
 """Numbers of rows."""
@@ -72,6 +75,12 @@ def with_target(config: TableData, table: pa.Table, key: str, path: str) -> pa.T
     missing = pc.is_null(target, nan_is_null=True)
     if texts is not None and pa.types.is_floating(target.type):  # such as -999.0
         missing = pc.or_(missing, pc.is_in(target, value_set=pa.array(texts.missing_numbers, target.type)))
+    if left_out := pc.sum(missing).as_py():
+        empty = "are empty" if texts is None else "are empty, or one of data.missing,"
+        _log.warning(
+            "%s=%s: %d of %d cells of data.target=%s %s; their rows are left out",
+            key, path, left_out, table.num_rows, config.target, empty,
+        )  # fmt: skip
     table = table.filter(pc.invert(missing))
     if table.num_rows == 0:
         raise ValueError(f"data.target={config.target}: {key}={path} has no row with a value in it")
