@@ -262,6 +262,19 @@ def test_a_cell_of_a_table_may_be_long(tmp_path: Path) -> None:
     assert [len(text) for text in texts(tmp_path / "a.csv")] == [200_000]
 
 
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ('text\n"a ""quoted"" word"\n"not closed\nb\nc\n', "unexpected end of data"),
+        ("text,text\na,b\n", "it has two columns 'text'; rename one"),
+    ],
+)
+def test_a_table_whose_cells_cannot_be_told_apart_is_refused(content: str, fault: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(ValueError, match=f"a.csv cannot be read: {fault}"):
+        texts(tmp_path / "a.csv")
+
+
 def test_held_out_documents_are_a_fixed_part_and_not_trained_on(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", *({"text": f"document {n}"} for n in range(40)))
     config = TextData(kind="text", path=path, eval_fraction=0.1)

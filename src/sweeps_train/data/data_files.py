@@ -314,8 +314,12 @@ def _table(opened: Any) -> Iterator[Document]:
     """Yield the rows of a CSV file, whose first line names the columns."""
     csv.field_size_limit(2**31 - 1)  # the default of 128 KiB is too small for documents
     # utf-8-sig: spreadsheets write a byte order mark.
-    rows = csv.DictReader(io.TextIOWrapper(opened, encoding="utf-8-sig", newline=""))
-    header = ",".join(rows.fieldnames or ())
+    # strict: otherwise a quote that is not closed would make one cell of all that follows.
+    rows = csv.DictReader(io.TextIOWrapper(opened, encoding="utf-8-sig", newline=""), strict=True)
+    names = rows.fieldnames or ()
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise csv.Error(f"it has two columns {twice[0]!r}; rename one")
+    header = ",".join(names)
     if (found := other_separator(header, ",")) is not None:
         raise csv.Error(
             f"its first line is {header!r}, whose cells are separated by {found!r}; write it with commas, as pandas' "
