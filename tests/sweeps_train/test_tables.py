@@ -120,6 +120,19 @@ def test_a_compressed_file_that_is_cut_off_is_named(files: Path) -> None:
         read_table(data(path="half.csv.gz"))
 
 
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_rows_behind_a_quote_that_is_not_closed_are_not_lost_without_a_word(end: str, files: Path) -> None:
+    content = f'x,label\n1,a\n2,"b\n3,a\n4,b{end}'
+    with pytest.raises(
+        ValueError, match=r"own.csv: the quote before 'b' is not closed, so that all rows that follow are"
+    ):
+        read_table(own(content))
+    (files / "own.csv.gz").write_bytes(gzip.compress(content.encode()))
+    with pytest.raises(ValueError, match=r"own.csv.gz: the quote before 'b' is not closed"):
+        read_table(data(path="own.csv.gz"))
+    assert read_table(own(f'x,label\n1,a\n2,"b\n3,a\n4,b"{end}'))["label"].to_pylist() == ["a", "b\n3,a\n4,b"]
+
+
 def test_the_index_that_pandas_writes_is_left_out(files: Path) -> None:
     pd.DataFrame({"x": [1, 2], "label": ["a", "b"]}).to_csv(files / "pandas.csv")
     assert read_table(data(path="pandas.csv")).column_names == ["x", "label"]

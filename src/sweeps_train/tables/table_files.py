@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 import json
+from collections import deque
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
@@ -140,9 +141,27 @@ def _read(config: TableData, location: str, texts: Collection[str] = (), *, firs
     is_doubtful = len(names) == 1 or any(pa.types.is_binary(each) for each in table.schema.types)
     if config.format == "csv" and is_doubtful and (reason := _explained(config, location)) is not None:
         raise ValueError(reason)
+    if config.format == "csv" and not first_block:
+        _check_last_quote(config, location, table)
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"{location} has two columns {twice[0]!r}; rename one")
     return table.select(_named(names))
+
+
+def _check_last_quote(config: TableData, location: str, table: pa.Table) -> None:
+    """Raise ``ValueError`` if the last cell has line breaks because a quote is not closed: it holds all rows that
+    follow."""
+    last = table.column(-1)[-1].as_py() if table.num_rows else None
+    if not isinstance(last, str) or "\n" not in last:
+        return
+    with open_file(location) as opened:
+        text = io.TextIOWrapper(_uncompressed(location, opened), encoding=config.encoding)
+        end = deque((line for line in text if line.strip()), maxlen=1)[0]
+    if not end.rstrip("\r\n").endswith('"'):
+        raise ValueError(
+            f"{location}: the quote before {last.splitlines()[0]!r} is not closed, so that all rows that follow are "
+            "one cell; close it, or write a quote within a cell twice, in quotes"
+        )
 
 
 def _explained(config: TableData, location: str) -> str | None:
