@@ -20,7 +20,7 @@ ESTIMATOR_FILE = "estimator.joblib"
 """File of the estimator, pickled by ``joblib``; loading it runs code in it."""
 NATIVE_KEY = "native"
 ROUNDING = 1e-3
-"""How far a probability may lie outside of 0 to 1, for the rounding of libraries."""
+"""Distance by which a probability may lie outside of 0 to 1, for the rounding of libraries."""
 
 
 @dataclass(frozen=True)
