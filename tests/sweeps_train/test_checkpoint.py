@@ -257,6 +257,24 @@ def test_an_optimizers_state_keeps_its_types_when_it_is_resumed(tmp_path: Path) 
     assert_same(tmp_path / "unbroken" / "step-00000008", tmp_path / "resumed" / "step-00000008")
 
 
+class ChannelsLast(torch.nn.Sequential):
+    """A user's own model whose weights do not lie in memory in the order of their dimensions."""
+
+    def __init__(self) -> None:
+        layers = torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.Conv2d(4, 4, 3), torch.nn.Flatten()
+        super().__init__(*layers, torch.nn.Linear(64, 10))
+        self.to(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_a_model_with_another_order_in_memory_is_resumed_exactly(optimizer: str, tmp_path: Path) -> None:
+    model = {"kind": "custom", "_target_": f"{__name__}.ChannelsLast"}
+    config = configured({**IMAGES, "model": model}, train={"optimizer": optimizer})
+    unbroken = run(config)
+    run(config, tmp_path, stop_when_asked=STOP_AT_STEP_5)
+    assert run(config, tmp_path).final["eval/loss"] == unbroken.final["eval/loss"]
+
+
 def test_an_earlier_training_in_the_folder_is_an_error_unless_it_is_resumed(tmp_path: Path) -> None:
     run(configured(IMAGES), tmp_path)
     with pytest.raises(ValueError, match="holds checkpoints of an earlier training"):

@@ -28,6 +28,7 @@ from sweeps_train.config.command import JsonLines, MlflowRun, PrintedDictionarie
         ),
         ("{'a': tensor(0.5, grad_fn=<MeanBackward0>), 'b': <object at 0x1>, 'c': 1}", {"a": 0.5, "c": 1}),
         ("{'<unk>': 0.5}", {"<unk>": 0.5}),
+        ("\x1b[1m{\x1b[32m'loss'\x1b[0m: \x1b[1;36m0.5\x1b[0m}", {"loss": 0.5}),  # as rich prints them
         ("{'train_loss': 0.5} {'eval': {'loss': 0.25}}", {"train_loss": 0.5, "eval/loss": 0.25}),
         ('{"step": 3, "loss": 0.5}, {"step": 3, "accuracy": 0.9}', {"step": 3, "loss": 0.5, "accuracy": 0.9}),
         ("train {'loss': 0.5, 'lr': 0.1} val {'loss': 0.25}", {"lr": 0.1}),
@@ -266,6 +267,21 @@ def test_tensorboards_events_are_read_by_step_from_any_depth(tmp_path: Path) -> 
             writer.add_text("note", "x", step)
     assert source.read() == BY_STEP
     assert source.read() == []
+
+
+def test_a_tag_that_a_program_writes_into_several_folders_is_refused_instead_of_mixed(tmp_path: Path) -> None:
+    with SummaryWriter(str(tmp_path / "earlier")) as writer:
+        writer.add_scalar("epoch_loss", 2.0, 1)
+    source = EventFiles(tmp_path)
+    for folder, loss in (("train", 1.0), ("validation", 1.5)):
+        with SummaryWriter(str(tmp_path / folder)) as writer:
+            writer.add_scalar("epoch_loss", loss, 1)
+        if folder == "train":
+            assert source.read() == [{"step": 1, "epoch_loss": 1.0}]
+    with pytest.raises(
+        ValueError, match=r"the TensorBoard tag 'epoch_loss' into .*train and into .*validation, and one"
+    ):
+        source.read()
 
 
 def test_an_event_that_is_half_written_is_read_when_it_is_whole(tmp_path: Path) -> None:

@@ -233,6 +233,23 @@ def test_a_checkpoint_without_a_last_file_is_complete_when_it_has_settled(tmp_pa
     assert watch.find(ended_well=True) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("weights.03-0.25.hdf5", 3),  # as Keras names them
+        ("epoch=3-step=40-val_loss=0.25.ckpt", 40),
+        ("ckpt.1000", 1000),
+        ("model_v1.5_step20.pt", 20),
+        ("best-0.93.pt", None),
+        ("best.h5", None),
+    ],
+)
+def test_the_step_of_a_checkpoint_is_no_metric_in_its_name(name: str, step: int | None, tmp_path: Path) -> None:
+    watch = CheckpointWatch(ProgramCheckpoints(folder="out", pattern="*"), tmp_path)
+    (tmp_path / name).write_text("x")
+    assert [each.step for each in watch.find(ended_well=True)] == [step]
+
+
 def test_a_program_that_fails_leaves_no_checkpoint_that_it_was_just_writing(tmp_path: Path) -> None:
     watch = CheckpointWatch(ProgramCheckpoints(folder="out", settled_s=5), tmp_path)
     for name, age in (("checkpoint-1", 60), ("checkpoint-2", 0)):

@@ -344,8 +344,13 @@ def test_arguments_that_a_library_does_not_know_are_found_by_trying(
 
 @pytest.mark.parametrize(
     ("target", "arguments"),
-    [("sklearn.svm.SVC", {"C": -1.0}), ("xgboost.XGBClassifier", {"max_depth": -3}), ("sklearn.svm.SVC", {"c": 1})],
+    [
+        ("sklearn.svm.SVC", {"C": -1.0}),
+        ("xgboost.XGBClassifier", {"max_depth": -3}),
+        ("sklearn.svm.SVC", {"c": 1}),
+        ("xgboost.XGBClassifier", {"objective": "binary:logitraw"}),  # without probabilities
+    ],
 )
 def test_values_that_an_estimator_refuses_are_found_by_trying(target: str, arguments: dict[str, Any]) -> None:
     with pytest.raises(Exception, match=next(iter(arguments))):
-        list(probe_mistakes(configured(target, arguments=arguments)))
+        list(probe_mistakes(configured(target, path="builtin:breast_cancer", arguments=arguments)))

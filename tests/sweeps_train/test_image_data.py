@@ -6,6 +6,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import Dataset, random_split
@@ -95,6 +96,30 @@ class Named(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         pytest.fail("an image is read")
+
+
+class Folders(list[Any]):
+    """Images in folders by class, as torchvision reads them."""
+
+    def __init__(self, *classes: str):
+        super().__init__([PAIR])
+        self.classes = np.array(classes)
+
+
+def test_a_label_that_means_another_class_in_the_held_out_data_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        ValueError, match=r"pictures\.make: the label 1 is 'dog' in the training data and 'hare' in the"
+    ):
+        built(monkeypatch, Folders("cat", "dog", "hare"), Folders("cat", "hare"))
+    samples = built(monkeypatch, Folders("cat", "dog", "hare"), Folders("cat", "dog"))
+    assert (samples.num_classes(), samples.class_names) == (3, ("cat", "dog", "hare"))
+
+
+def test_a_number_of_classes_is_no_list_of_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = Folders("cat")
+    data.classes = 3  # type: ignore[assignment] # as a data set of the user's own may have it
+    samples = built(monkeypatch, data, [PAIR])
+    assert (samples.num_classes(), samples.class_names) == (1, ())
 
 
 def test_a_random_split_has_the_classes_of_the_whole_data_set() -> None:

@@ -202,6 +202,10 @@ def test_held_out_samples_that_all_have_the_label_that_the_loss_ignores_are_an_e
         run(configured(custom(), data={"_target_": f"{__name__}.without_labels", "arguments": {}}))
 
 
+def lazy(classes: int) -> nn.Module:
+    return nn.LazyLinear(classes)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -209,6 +213,7 @@ def test_held_out_samples_that_all_have_the_label_that_the_loss_ignores_are_an_e
         ({"data": {"fraction": 1}}, r"data.arguments=.* do not fit data._target_=.*'fraction'"),
         ({"model": {"_target_": "no.such.model"}}, "model._target_=no.such.model cannot be imported"),
         ({"model": {"_target_": f"{__name__}.vectors"}}, "returned tuple; it must be a torch Module"),
+        ({"model": {"_target_": f"{__name__}.lazy"}}, "has lazy layers, .* call the module with a batch of zeros"),
     ],
 )
 def test_a_mistake_in_users_own_code_is_named(change: dict[str, Any], message: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 import torch
@@ -13,7 +13,10 @@ from training_runs import IMAGES, Recorder, configured, on_two_workers
 
 from sweeps_train.config import TrainingConfig
 from sweeps_train.data import global_batches, read_ahead
+from sweeps_train.data.images import ImageSamples
+from sweeps_train.data.loader import load_micro_batches
 from sweeps_train.data.read_ahead import ReadAhead, ReadAheadTuner
+from sweeps_train.data.sample_order import SampleOrder
 from sweeps_train.loop import train
 
 STEPS = 150
@@ -56,6 +59,36 @@ def test_the_start_of_processes_is_not_judged() -> None:
 def test_a_list_of_threads_for_nested_regions_is_read_by_its_first_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "4,2")
     assert read_ahead.processors_of_a_worker() == 4
+
+
+class Records(Dataset[Any]):
+    """Records of one file, which is opened once."""
+
+    def __init__(self, file: BinaryIO):
+        self._file = file
+
+    def __len__(self) -> int:
+        return 1000
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        self._file.seek(index * RECORD)
+        return torch.tensor(int.from_bytes(self._file.read(8))), 0
+
+
+RECORD = 2**14
+"""Bytes of a record: more than are read at once."""
+
+
+def test_processes_that_read_an_open_file_ahead_get_its_records(tmp_path: Path) -> None:
+    path = tmp_path / "records"
+    path.write_bytes(b"".join(index.to_bytes(8) + bytes(RECORD - 8) for index in range(1000)))
+    order, ahead = SampleOrder(1000, seed=0), ReadAhead(processes=2, prefetch=4)
+    with path.open("rb") as file:
+        samples = ImageSamples(Records(file))
+        every, alone = range(0, 4000, 20), torch.device("cpu")
+        batches = load_micro_batches(samples, order, lambda indices: indices, every, 20, ahead, False, alone, 0)
+        read = [index for (batch,) in batches for index in batch["inputs"].tolist()]
+    assert read == order.take(0, 4000)
 
 
 class SlowToRead(Dataset[Any]):

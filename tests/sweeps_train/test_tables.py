@@ -20,6 +20,7 @@ import pytest
 
 from sweeps.compose.overrides import parse_overrides
 from sweeps_train.config import TableData
+from sweeps_train.tables.columns import check_columns
 from sweeps_train.tables.encoding import ENCODING, Amount, Classes, TableEncoding, learn_encoding
 from sweeps_train.tables.metrics import classification_metrics, label_metrics, regression_metrics
 from sweeps_train.tables.predictions import example_row, prediction_frame, to_table
@@ -103,9 +104,47 @@ def test_categories_of_a_file_are_those_of_the_others_though_its_own_look_like_n
     assert encoding.encode(held_out).categories.tolist() == [[1, 3], [2, 1]]
 
 
+@pytest.mark.parametrize("second", ["x,Label\n3,a\n4,b\n5,a\n", "3,a\n4,b\n5,a\n"], ids=["other name", "no header"])
+def test_rows_of_a_file_that_lacks_the_target_are_not_left_out_without_a_word(second: str, files: Path) -> None:
+    (files / "parts").mkdir()
+    (files / "parts" / "1.csv").write_text("x,label\n1,a\n2,b\n")
+    (files / "parts" / "2.csv").write_text(second)
+    with pytest.raises(ValueError, match=r"data.path=parts: .*2.csv has no column 'label', which other files have"):
+        read_table(data(path="parts"))
+
+
+def test_a_compressed_file_that_is_cut_off_is_named(files: Path) -> None:
+    whole = gzip.compress((files / "rows.csv").read_bytes())
+    (files / "half.csv.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"half.csv.gz cannot be read: "):
+        read_table(data(path="half.csv.gz"))
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_rows_behind_a_quote_that_is_not_closed_are_not_lost_without_a_word(end: str, files: Path) -> None:
+    content = f'x,label\n1,a\n2,"b\n3,a\n4,b{end}'
+    with pytest.raises(
+        ValueError, match=r"own.csv: the quote before 'b' is not closed, so that all rows that follow are"
+    ):
+        read_table(own(content))
+    (files / "own.csv.gz").write_bytes(gzip.compress(content.encode()))
+    with pytest.raises(ValueError, match=r"own.csv.gz: the quote before 'b' is not closed"):
+        read_table(data(path="own.csv.gz"))
+    assert read_table(own(f'x,label\n1,a\n2,"b\n3,a\n4,b"{end}'))["label"].to_pylist() == ["a", "b\n3,a\n4,b"]
+
+
 def test_the_index_that_pandas_writes_is_left_out(files: Path) -> None:
     pd.DataFrame({"x": [1, 2], "label": ["a", "b"]}).to_csv(files / "pandas.csv")
     assert read_table(data(path="pandas.csv")).column_names == ["x", "label"]
+    pd.read_csv(files / "pandas.csv").to_csv(files / "twice.csv", index=False)
+    for given, names in (
+        ({}, ["x"]),
+        ({"drop": ["Unnamed: 0"]}, ["x"]),
+        ({"features": ["Unnamed: 0"]}, ["Unnamed: 0"]),
+    ):
+        config = data(path="twice.csv", **{"drop": [], **given})
+        assert [*learned(config).kinds] == names
+        assert check_columns(config, read_table(config).column_names, "twice.csv") == []
 
 
 EUROPEAN = "größe;ort;label\n1,5;Köln;a\n2,5;;b\n;Bonn;a\n4,0;Köln;b\n"
@@ -169,14 +208,46 @@ def test_a_table_of_another_separator_or_encoding_names_the_key(
             "thousands separators (1,250); write them without, or set 'data.decimal=\",\"' if these are",
         ),
         (["1,250", "12,5", "7"], {}, "numbers with a decimal comma (1,250); set 'data.decimal="),
+        (
+            ["12/31/2026", "1/2/27", "unknown"],
+            {},
+            "dates as texts (12/31/2026), which would be categories; write them as",
+        ),
+        (["31.12.2026 08:00", "2.1.2027 09:30"], {}, "dates as texts (31.12.2026 08:00)"),
+        (["2026-12-31 08:00:00 UTC", "2027-01-02 09:30:00 UTC"], {}, "dates as texts (2026-12-31 08:00:00 UTC)"),
+        (
+            ["$1,200.50", "$ 85", "free"],
+            {},
+            "numbers with a sign as texts ($1,200.50), which would be categories; write",
+        ),
+        (["12%", "7.5 %", "-3%"], {}, "numbers with a sign as texts (12%)"),
     ],
 )
-def test_numbers_of_another_country_never_become_categories_without_a_word(
+def test_numbers_and_dates_of_another_country_never_become_categories_without_a_word(
     cells: list[str], changes: dict[str, Any], key: str
 ) -> None:
     content = "x;label\n" + "".join(f"{each};{'ab'[n % 2]}\n" for n, each in enumerate(cells))
     with pytest.raises(ValueError, match=re.escape(key)):
         learned(own(content, separator=";", **changes))
+
+
+@pytest.mark.parametrize("cells", [["1.5", "2", "17"], ["1", "2", "?"], ["1,5", "2,5", "k. A."]])
+def test_numbers_that_a_parquet_file_has_as_texts_never_become_categories_without_a_word(cells: list[str]) -> None:
+    table = pa.table({"x": cells, "label": ["a", "b", "a"]})
+    with pytest.raises(
+        ValueError, match=r"'x' has numbers as texts \(1.*write it as a column of numbers, with null for"
+    ):
+        learn_encoding(data(format="parquet", drop=[]), "classification", table)
+
+
+def test_codes_that_a_parquet_file_has_as_texts_are_categories() -> None:
+    table = pa.table({"x": ["01067", "50667", "01067"], "label": ["a", "b", "a"]})
+    assert learn_encoding(data(format="parquet", drop=[]), "classification", table).kinds == {"x": "category"}
+
+
+def test_texts_that_only_resemble_dates_and_amounts_are_categories() -> None:
+    content = "version;part;route;label\n3.11.12;1/2;$;a\n10.0.14;3/4;$HOME;b\n2.13.0;1/2;10.1.2.3;a\n"
+    assert {*learned(own(content, separator=";")).kinds.values()} == {"category"}
 
 
 def test_a_tab_is_written_as_the_message_says() -> None:
@@ -260,7 +331,12 @@ def test_a_time_that_is_no_number_is_missing_and_not_the_latest() -> None:
 
 @pytest.mark.parametrize(
     "times",
-    [["12/31/2022", "02/01/2024", "03/15/2023"], ["2024-1-5", "2024-10-5", "2024-2-5"], ["31.12.2022", "01.02.2023"]],
+    [
+        ["12/31/2022", "02/01/2024", "03/15/2023"],
+        ["2024-1-5", "2024-10-5", "2024-2-5"],
+        ["31.12.2022", "01.02.2023"],
+        ["2026-10-25T02:30:00+02:00", "2026-10-25T02:10:00+01:00"],  # the second one is the later one
+    ],
 )
 def test_texts_that_do_not_sort_by_time_hold_out_no_rows(times: list[str]) -> None:
     table = pa.table({"x": range(len(times)), "t": times, "label": ["a"] * len(times)})
@@ -330,13 +406,17 @@ def test_a_number_that_stands_for_a_missing_target_leaves_its_row_out_however_it
     assert {*train["label"].to_pylist(), *held_out["label"].to_pylist()} == {1.5, 2.5}
 
 
-def test_rows_without_a_target_are_left_out(files: Path) -> None:
+@pytest.mark.parametrize("label", ["", "None"])
+def test_rows_without_a_target_are_left_out_which_the_log_says(
+    label: str, files: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     made = rows()
     for each in made[:50]:
-        each["label"] = ""
+        each["label"] = label
     write_csv(files / "rows.csv", made)
     train, held_out = read_split(data(), "classification")
     assert train.num_rows + held_out.num_rows == 150
+    assert "data.path=rows.csv: 50 of 200 cells of data.target=label are empty, or one of data.missing," in caplog.text
 
 
 @pytest.mark.parametrize("changes", [{}, {"group": "city"}, {"time": "joined"}])
@@ -417,6 +497,14 @@ def test_dates_booleans_and_whole_numbers_with_gaps_are_read_alike_from_files_an
         assert np.array_equal(features.categories, expected.categories)
 
 
+def test_dates_of_all_years_are_numbers() -> None:
+    days = [datetime.date(1, 1, 1), datetime.date(2026, 1, 1), datetime.date(9999, 12, 31)]  # the last: no end
+    table = pa.table({"until": days, "label": ["a", "b", "a"]})
+    encoding = learn_encoding(data(drop=[], format="parquet"), "classification", table)
+    expected = [(day - datetime.date(1970, 1, 1)).days for day in days]
+    assert encoding.encode(table).numbers[:, 0].tolist() == expected
+
+
 def test_a_number_that_stands_for_a_missing_value_is_learned_as_missing_however_it_is_written() -> None:
     config = own("x,label\n1.5,a\n-999.0,b\n2.5,a\n-999,b\n", missing=["-999"])
     table = read_table(config)
@@ -449,6 +537,20 @@ def test_long_codes_are_told_apart_as_texts_too() -> None:
         assert encoding.encode(to_table(rows_)).categories[:, 0].tolist() == [1, 2, 3, 4]
 
 
+def test_numbers_beyond_64_bits_are_categories_of_their_own() -> None:
+    codes = [10**19, 2 * 10**19, 3 * 10**20]
+    encoding = learned(own("code,label\n" + "".join(f"{code},{code % 7}\n" for code in codes), categories=["code"]))
+    assert encoding.encode(pa.table({"code": [float(code) for code in codes]})).categories[:, 0].tolist() == [1, 2, 3]
+
+
+def test_whole_numbers_that_pandas_has_as_categories_are_categories() -> None:
+    frame = pd.DataFrame({"code": pd.Categorical([7, 9, 7, 11]), "label": ["a", "b", "a", "b"]})
+    encoding = learn_encoding(data(drop=[]), "classification", pa.Table.from_pandas(frame))
+    assert encoding.kinds == {"code": "category"}
+    for rows_ in (frame, [{"code": code} for code in (7, 9, 7, 11)]):
+        assert encoding.encode(to_table(rows_)).categories[:, 0].tolist() == [2, 3, 2, 1]
+
+
 @pytest.mark.parametrize("dtype", [None, str])
 def test_categories_of_dates_moments_and_truth_values_are_known_as_texts_and_as_objects(
     dtype: type | None,
@@ -465,6 +567,16 @@ def test_a_time_of_day_is_the_same_number_as_a_text_and_as_an_object() -> None:
     encoding = learned(own("at,label\n08:30,a\n17:45,b\n"))
     for at in ("17:45", datetime.time(17, 45)):
         assert encoding.encode(to_table([{"at": at}])).numbers.tolist() == [[17.75 * 3600]]
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_a_time_of_day_is_the_same_number_in_every_unit_of_a_typed_file(unit: str) -> None:
+    times = [datetime.time(8, 30), datetime.time(17, 45)]
+    kind = pa.time32(unit) if unit == "ms" else pa.time64(unit)
+    table = pa.table({"at": pa.array(times, kind), "label": ["a", "b"]})
+    encoding = learn_encoding(data(drop=[], format="parquet"), "classification", table)
+    encoded = encoding.encode(to_table([{"at": at} for at in times]))  # in microseconds, as pandas has them
+    assert encoding.matrix(encoded.numbers)[:, 0].tolist() == pytest.approx([-1, 1])
 
 
 def test_an_encoding_is_the_same_after_its_way_through_a_file() -> None:
@@ -603,6 +715,14 @@ def test_a_positive_class_has_metrics_of_its_own_those_of_scikit_learn() -> None
         assert ours["eval/precision_positive"] == metrics.precision_score(truth == 2, predicted == 2)
         assert ours["eval/recall_positive"] == metrics.recall_score(truth == 2, predicted == 2)
         assert ours["eval/f1"] == pytest.approx(metrics.f1_score(truth, predicted, average="macro"))
+
+
+def test_a_class_that_no_row_has_or_is_predicted_to_have_lowers_no_mean() -> None:
+    from sklearn import metrics
+
+    for predicted in ([0, 1, 1, 0], [0, 1, 2, 0]):
+        ours = label_metrics(np.array(predicted), np.array([0, 1, 1, 0]), 5)
+        assert ours["eval/f1"] == pytest.approx(metrics.f1_score([0, 1, 1, 0], predicted, average="macro"))
 
 
 @pytest.mark.parametrize(("values", "positive"), [([False, True], True), ([0, 1], 1), (["no", "yes"], "yes")])

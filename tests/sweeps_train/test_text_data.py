@@ -201,6 +201,18 @@ def test_every_type_of_file_is_read(tmp_path: Path) -> None:
     assert texts(tmp_path / "*.json*") == ["a\u2028b", "c"] * 2
 
 
+def test_links_to_files_and_folders_are_read_like_these(tmp_path: Path) -> None:
+    for name in ("blobs", "data", "elsewhere"):
+        (tmp_path / name).mkdir()
+    write(tmp_path / "blobs" / "3f2a", {"text": "a"}, {"text": "b"})  # as the hub's cache and DVC name them
+    (tmp_path / "data" / "1.jsonl").symlink_to(tmp_path / "blobs" / "3f2a")
+    write(tmp_path / "elsewhere" / "2.jsonl", {"text": "c"})
+    (tmp_path / "data" / "more").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "back").symlink_to(tmp_path / "data")
+    assert texts(tmp_path / "data") == ["a", "b", "c"]
+    assert texts(tmp_path / "data" / "1.jsonl") == ["a", "b"]
+
+
 def test_a_glob_takes_no_more_than_a_folder_does(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", {"text": "a"})
     write(tmp_path / "b.JSONL", {"text": "b"})
@@ -248,6 +260,19 @@ def test_files_of_a_web_server_are_read_by_their_address(tmp_path: Path) -> None
 def test_a_cell_of_a_table_may_be_long(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("text\n" + "a" * 200_000 + "\n")
     assert [len(text) for text in texts(tmp_path / "a.csv")] == [200_000]
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ('text\n"a ""quoted"" word"\n"not closed\nb\nc\n', "unexpected end of data"),
+        ("text,text\na,b\n", "it has two columns 'text'; rename one"),
+    ],
+)
+def test_a_table_whose_cells_cannot_be_told_apart_is_refused(content: str, fault: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(ValueError, match=f"a.csv cannot be read: {fault}"):
+        texts(tmp_path / "a.csv")
 
 
 def test_held_out_documents_are_a_fixed_part_and_not_trained_on(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ class ProgramCheckpoint:
 
     path: Path
     step: int | None
-    """Last number in the checkpoint's name."""
+    """Last whole number in the checkpoint's name."""
     written: float
     """Unix time at which the checkpoint's last file was written."""
 
@@ -54,9 +54,8 @@ class CheckpointWatch:
             signature = _signature(path)
             if signature and signature != self._taken.get(path) and self._is_complete(path, signature, ended_well):
                 self._taken[path] = signature
-                numbers = re.findall(r"\d+", path.name)
-                step = int(numbers[-1]) if numbers else None
-                found.append(ProgramCheckpoint(path, step, max(changed for _, _, changed in signature) / 1e9))
+                written = max(changed for _, _, changed in signature) / 1e9
+                found.append(ProgramCheckpoint(path, _step_in(path.name), written))
         return sorted(found, key=lambda each: each.written)
 
     def _candidates(self) -> list[Path]:
@@ -98,6 +97,16 @@ def put_into(checkpoint: Path, folder: Path, *, move: bool = False) -> None:
         shutil.copytree(checkpoint, target)
     else:
         shutil.copy2(checkpoint, target)
+
+
+def _step_in(name: str) -> int | None:
+    """Return the last whole number in a name; numbers with decimals are metrics.
+
+    >>> _step_in("checkpoint-1000"), _step_in("weights.03-0.25.hdf5"), _step_in("best.h5")
+    (1000, 3, None)
+    """
+    numbers = re.findall(r"\d+(?:\.\d+)?", re.sub(r"\.(h5|hdf5)$", "", name))
+    return next((int(each) for each in reversed(numbers) if each.isdecimal()), None)
 
 
 def _signature(path: Path) -> Signature:

@@ -21,6 +21,8 @@ LONGEST_LINE = 2**20
 """Maximum characters of a line that is searched for metrics."""
 MOST_IN_A_LINE = 16
 """Maximum number of objects that are parsed in one line."""
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+"""Escape sequence by which a program colours what it prints."""
 _OBJECT = re.compile(r"<[^<>]*>")
 """An object's ``<...>`` representation, which is not a Python expression: ``tensor(0.5, grad_fn=<MulBackward0>)``."""
 _NOT_FINITE = {"nan": float("nan"), "inf": float("inf"), "NaN": float("nan"), "Infinity": float("inf")}
@@ -43,6 +45,7 @@ def record_in(line: str, parse: Sequence[Parse]) -> Record:
     """Return the metrics that the first successful parser finds in a line; empty if none finds any."""
     if len(line) > LONGEST_LINE:
         return {}
+    line = _COLOURS.sub("", line)
     return next((record for each in parse if (record := each(line))), {})
 
 

@@ -201,10 +201,17 @@ class EventFiles(Source):
     def __init__(self, path: Path) -> None:
         self._path = path
         self._files: dict[Path, _Growing] = {}
+        self._folders: dict[str, Path] = {}
+        """Folder whose event files have a tag."""
         for file in self._found():
             file.skip()
 
     def read(self, *, at_end: bool = False) -> list[Record]:
+        """Return the new records.
+
+        Raises:
+            ValueError: The program writes a tag into several folders.
+        """
         return _by_step(value for file in self._found() for value in self._scalars(file))
 
     def _found(self) -> list[_Growing]:
@@ -220,8 +227,17 @@ class EventFiles(Source):
             data = data[16 + length :]
             for value in event.summary.value:
                 if (number := _scalar(value)) is not None:
+                    self._check_folder(value.tag, file.path.parent)
                     yield event.step, value.tag, number
         file.put_back(data)
+
+    def _check_folder(self, tag: str, folder: Path) -> None:
+        first = self._folders.setdefault(tag, folder)
+        if first != folder:  # as Keras does for training and validation, and torch's add_scalars for each value
+            raise ValueError(
+                f"task.read: the program writes the TensorBoard tag {tag!r} into {first} and into {folder}, and one "
+                "metric would have the values of both; give the path of one of the two folders"
+            )
 
 
 class MlflowStore(Source):

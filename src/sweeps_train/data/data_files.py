@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import fnmatch
 import glob
@@ -86,7 +87,8 @@ def find_files(key: str, path: str, types: tuple[str, ...] = FILE_TYPES) -> list
 def file_at(path: Path) -> File:
     """Describe a file of this machine."""
     stat = path.stat()
-    return File(str(path.resolve()), stat.st_size, stat.st_mtime_ns)
+    # Not the target of a link, whose name may have no type, as in the hub's cache.
+    return File(str(path.absolute()), stat.st_size, stat.st_mtime_ns)
 
 
 def local_files(key: str, path: str, types: tuple[str, ...] = FILE_TYPES) -> list[Path] | None:
@@ -97,11 +99,7 @@ def local_files(key: str, path: str, types: tuple[str, ...] = FILE_TYPES) -> lis
             raise ValueError(f"{key}={path}: the name must end in the type of the file: {', '.join(types)}")
         return [local]
     if local.is_dir():
-        found = sorted(
-            file
-            for file in local.rglob("*")
-            if _has_type(file.name, types) and file.is_file() and _fits(file.relative_to(local).parts, ("**",))
-        )
+        found = sorted(file for file in _files_below(local) if _has_type(file.name, types))
     elif glob.has_magic(path):
         names = glob.glob(str(local), recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
         found = sorted(file for file in map(Path, names) if _has_type(file.name, types) and file.is_file())
@@ -112,6 +110,19 @@ def local_files(key: str, path: str, types: tuple[str, ...] = FILE_TYPES) -> lis
     if not found:
         raise ValueError(_nothing_there(key, path, types))
     return found
+
+
+def _files_below(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
+    """Yield the files below a folder, also of folders that are links, without hidden ones."""
+    above |= {folder.resolve()}  # a link may lead back to one of these
+    with contextlib.suppress(PermissionError):
+        for entry in folder.iterdir():
+            if entry.name.startswith("."):
+                continue
+            if entry.is_file():
+                yield entry
+            elif entry.is_dir() and entry.resolve() not in above:
+                yield from _files_below(entry, above)
 
 
 def _remote_files(key: str, uri: str, types: tuple[str, ...]) -> list[File]:
@@ -303,8 +314,12 @@ def _table(opened: Any) -> Iterator[Document]:
     """Yield the rows of a CSV file, whose first line names the columns."""
     csv.field_size_limit(2**31 - 1)  # the default of 128 KiB is too small for documents
     # utf-8-sig: spreadsheets write a byte order mark.
-    rows = csv.DictReader(io.TextIOWrapper(opened, encoding="utf-8-sig", newline=""))
-    header = ",".join(rows.fieldnames or ())
+    # strict: otherwise a quote that is not closed would make one cell of all that follows.
+    rows = csv.DictReader(io.TextIOWrapper(opened, encoding="utf-8-sig", newline=""), strict=True)
+    names = rows.fieldnames or ()
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise csv.Error(f"it has two columns {twice[0]!r}; rename one")
+    header = ",".join(names)
     if (found := other_separator(header, ",")) is not None:
         raise csv.Error(
             f"its first line is {header!r}, whose cells are separated by {found!r}; write it with commas, as pandas' "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,7 +88,8 @@ def _classes(pairs: Any) -> Sequence[Any] | None:
     """Return the names of a data set's classes, if it has any; those of the whole set for a part of one."""
     while isinstance(pairs, Subset):  # as of random_split
         pairs = pairs.dataset
-    return getattr(pairs, "classes", None)
+    classes = getattr(pairs, "classes", None)
+    return [*classes] if isinstance(classes, Iterable) else None  # it may be an array, or a number
 
 
 def num_ignored(batch: Batch) -> int:
@@ -162,7 +163,20 @@ def build_image_samples(config: DigitsData | CustomData) -> tuple[ImageSamples, 
         if len(data_set) == 0:
             raise ValueError(f"data._target_={config.target}: the {name} data is empty; it needs at least one sample")
         _check_item(f"data._target_={config.target}: an item of the {name} data", data_set[0])
+    _check_same_classes(f"data._target_={config.target}", *pair)
     return ImageSamples(pair[0]), ImageSamples(pair[1])
+
+
+def _check_same_classes(what: str, train: Any, held_out: Any) -> None:
+    """Raise ``ValueError`` if a label means one class in the training data and another one in the held-out data, as if
+    folders of images lack one for a class."""
+    pairs = zip(_classes(train) or (), _classes(held_out) or (), strict=False)
+    for label, (trained, other) in enumerate(pairs):
+        if str(trained) != str(other):
+            raise ValueError(
+                f"{what}: the label {label} is {str(trained)!r} in the training data and {str(other)!r} in the "
+                "held-out data; give both the same classes in the same order, such as folders of the same names"
+            )
 
 
 def _check_item(what: str, item: Any) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -55,6 +60,7 @@ def load_micro_batches(
         prefetch_factor=read_ahead.prefetch if read_ahead.processes else None,
         pin_memory=pins,
         collate_fn=_identity,
+        worker_init_fn=_take_own_positions,
         generator=torch.Generator(),  # the default one draws from torch's state, which dropout uses
     )
     return iter(batches)
@@ -62,6 +68,21 @@ def load_micro_batches(
 
 def _identity(batches: list[Batch]) -> list[Batch]:
     return batches
+
+
+def _take_own_positions(_: int) -> None:
+    """Open the files again that this process has inherited: a data set may have opened one, and processes that share
+    its position would read at each other's places."""
+    descriptors = Path("/proc/self/fd")
+    for entry in descriptors.iterdir() if descriptors.is_dir() else ():  # only Linux has it
+        descriptor = int(entry.name)
+        with contextlib.suppress(OSError):  # such as the one by which this folder is read
+            is_read = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+            if is_read and stat.S_ISREG(os.fstat(descriptor).st_mode):
+                own = os.open(entry, os.O_RDONLY)
+                os.lseek(own, os.lseek(descriptor, 0, os.SEEK_CUR), os.SEEK_SET)
+                os.dup2(own, descriptor, inheritable=False)
+                os.close(own)
 
 
 class _Reader(Dataset[list[Batch]]):

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 ESTIMATOR_FILE = "estimator.joblib"
 """File of the estimator, pickled by ``joblib``; loading it runs code in it."""
 NATIVE_KEY = "native"
+ROUNDING = 1e-3
+"""Distance by which a probability may lie outside of 0 to 1, for the rounding of libraries."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +58,23 @@ class EstimatorModel:
         return self.inputs(self.encoding.encode(to_table(rows)))
 
     def outputs(self, inputs: Any) -> npt.NDArray[Any]:
-        """Return probabilities of shape (rows, classes), or class indices or numbers of shape (rows,)."""
+        """Return probabilities of shape (rows, classes), or class indices or numbers of shape (rows,).
+
+        Raises:
+            ValueError: What the estimator returns are no probabilities.
+        """
         output = self.encoding.output
         if not isinstance(output, Classes):
             return np.asarray(self.estimator.predict(inputs), dtype=np.float64).reshape(-1)
         if hasattr(self.estimator, "predict_proba"):
             # Classes without a training row in a fold get a column of zeros.
             found = np.asarray(self.estimator.predict_proba(inputs), dtype=np.float64)
+            if found.size and not -ROUNDING <= found.min() <= found.max() <= 1 + ROUNDING and np.isfinite(found).all():
+                raise ValueError(
+                    f"task: predict_proba of {type(self.estimator).__name__} returns numbers from {found.min():.3g} to "
+                    f"{found.max():.3g}, which are no probabilities; use an objective that has them, such as "
+                    "binary:logistic instead of binary:logitraw"
+                )
             probabilities = np.zeros((len(found), len(output.values)))
             probabilities[:, np.asarray(self.estimator.classes_, dtype=np.int64)] = found
             return probabilities

@@ -15,7 +15,7 @@ from sweeps_train.config import ConvNet, CustomModel, VisionTransformer
 from sweeps_train.data.images import ImageShape
 from sweeps_train.models.conv_net import ConvNetClassifier
 from sweeps_train.models.vision_transformer import VisionTransformerClassifier
-from sweeps_train.models.weights import WEIGHTS_FILE, save_weights
+from sweeps_train.models.weights import WEIGHTS_FILE, checked_module, save_weights
 from sweeps_train.targets import call_target
 
 SHAPE_FILE = "image_shape.json"
@@ -44,12 +44,7 @@ def build_image_model(config: ImageModel, shape: ImageShape | None) -> nn.Module
         torch.Size([2, 10])
     """
     if isinstance(config, CustomModel):
-        model = call_target("model", config.target, config.arguments)
-        if not isinstance(model, nn.Module):
-            raise ValueError(  # noqa: TRY004 - a mistake in the config
-                f"model._target_={config.target} returned {type(model).__name__}; it must be a torch Module"
-            )
-        return model
+        return checked_module(config.target, call_target("model", config.target, config.arguments))
     assert shape is not None
     if isinstance(config, ConvNet):
         return ConvNetClassifier(config, shape)

@@ -15,7 +15,7 @@ from torch import nn
 from sweeps_train.config import CustomModel, Mlp
 from sweeps_train.data.table_data import inputs
 from sweeps_train.models.mlp import TableMlp
-from sweeps_train.models.weights import WEIGHTS_FILE, save_weights
+from sweeps_train.models.weights import WEIGHTS_FILE, checked_module, save_weights
 from sweeps_train.tables.encoding import Classes, TableEncoding, load_encoding
 from sweeps_train.tables.predictions import prediction_frame, to_table
 from sweeps_train.targets import call_target, import_target
@@ -51,12 +51,7 @@ def build_table_model(config: TableModel, encoding: TableEncoding) -> nn.Module:
         return TableMlp(config, **sizes)
     parameters = inspect.signature(import_target("model", config.target)).parameters
     given = {name: value for name, value in sizes.items() if name in parameters}
-    model = call_target("model", config.target, {**given, **config.arguments})
-    if not isinstance(model, nn.Module):
-        raise ValueError(  # noqa: TRY004 - a mistake in the config
-            f"model._target_={config.target} returned {type(model).__name__}; it must be a torch Module"
-        )
-    return model
+    return checked_module(config.target, call_target("model", config.target, {**given, **config.arguments}))
 
 
 def save_table_model(

@@ -1,15 +1,39 @@
-"""The file of a model's weights in a checkpoint."""
+"""A model's weights: their file in a checkpoint, and what a user's own model must have of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 WEIGHTS_FILE = "model.safetensors"
+
+
+def checked_module(target: str, made: Any) -> nn.Module:
+    """Return what a user's own class or function has made.
+
+    Args:
+        target: Its import path, for messages.
+        made: The result of the call.
+
+    Raises:
+        ValueError: It is no module, or has weights without a size.
+    """
+    if not isinstance(made, nn.Module):
+        raise ValueError(  # noqa: TRY004 - a mistake in the config
+            f"model._target_={target} returned {type(made).__name__}; it must be a torch Module"
+        )
+    if any(map(is_lazy, made.parameters())):
+        raise ValueError(
+            f"model._target_={target} has lazy layers, whose weights have no size before the first batch; give the "
+            "sizes, as in nn.Linear, or call the module with a batch of zeros at the end of its __init__"
+        )
+    return made
 
 
 def save_weights(model: nn.Module, folder: Path, weights: Mapping[str, torch.Tensor] | None = None) -> None:

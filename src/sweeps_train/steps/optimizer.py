@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from sweeps_train.compat.late_compiler import leave_out_of
+from sweeps_train.compat.torch import is_dtensor
 from sweeps_train.config import BITSANDBYTES_OPTIMIZERS, CustomOptimizer, Train
 from sweeps_train.errors import is_out_of_memory
 from sweeps_train.files.tensor_file import can_be_stored
@@ -178,7 +179,9 @@ def load_optimizer_state(
     shards = {
         index: {
             # Others, such as the number of steps, are not sharded.
-            key: _own(strategy.shard_like(name, value) if _is_like(value, strategy.parameters[name]) else value)
+            key: _laid_out_like(strategy.parameters[name], strategy.shard_like(name, value))
+            if _is_like(value, strategy.parameters[name])
+            else _own(value)
             for key, value in state[name].items()
             if not key.startswith(_OF_GROUP)
         }
@@ -201,6 +204,14 @@ def load_optimizer_state(
 def _own(value: Any) -> Any:
     """Copy a tensor that is mapped from a file, since the file may be overwritten."""
     return value.clone(memory_format=torch.contiguous_format) if isinstance(value, torch.Tensor) else value
+
+
+def _laid_out_like(parameter: nn.Parameter, value: torch.Tensor) -> torch.Tensor:
+    """Copy a tensor to the order in memory that a parameter has, such as ``channels_last``: torch's fused optimizers go
+    through both in the order of the memory."""
+    if is_dtensor(parameter):
+        return value.clone(memory_format=torch.contiguous_format)
+    return torch.empty_like(parameter, dtype=value.dtype, requires_grad=False).copy_(value)
 
 
 def _is_like(value: Any, parameter: nn.Parameter) -> bool:

@@ -15,8 +15,15 @@ if TYPE_CHECKING:
 ColumnKind = Literal["number", "boolean", "date", "category", "empty"]
 THOUSANDS = re.compile(r"[-+]?\d{1,3}([.,' \u00a0\u202f])\d{3}(\1\d{3})*([.,]\d+)?")
 """Number with separators between its thousands, such as 1.250.000,5."""
+DATE = re.compile(r"(\d{1,2}([./-])\d{1,2}\2\d{4}|\d{1,2}/\d{1,2}/\d{2}|\d{4}([./-])\d{1,2}\3\d{1,2})(\D.*)?")
+"""Date in a form that is read as a text, such as 12/31/2026."""
+AMOUNT = re.compile(r"(?=.*[$€£¥%])[-+]?[$€£¥]? ?[-+]?\d[\d.,' ]*[$€£¥%]?")
+"""Number with a sign for its unit, such as $1,200.50."""
+OF_PANDAS = re.compile(r"Unnamed: \d+|__index_level_\d+__")
+"""Name that pandas gives to a column without one, such as the row numbers that it has written before."""
 MOSTLY = 0.5
-"""Share of a column's distinct texts that must be numbers for its other texts to be reported as mistakes."""
+"""Share of a column's distinct texts that must be numbers for its other texts to be reported as mistakes, and dates or
+amounts not to be taken for categories."""
 
 
 def check_columns(config: TableData, names: list[str], where: str) -> list[str]:
@@ -41,7 +48,7 @@ def _wanted(config: TableData) -> list[tuple[str, str]]:
 
 
 def feature_names(config: TableData, names: list[str]) -> list[str]:
-    """Return the columns used as features, in the order of the table.
+    """Return the columns used as features, in the order of the table; those that only pandas has named must be listed.
 
     >>> data = TableData(kind="table", format="csv", path="a.csv", target="y", drop=["id"])
     >>> feature_names(data, ["id", "age", "y"])
@@ -50,7 +57,7 @@ def feature_names(config: TableData, names: list[str]) -> list[str]:
     if config.features is not None:
         return [name for name in names if name in config.features]
     left_out = {config.target, config.group, config.time, *config.drop}
-    return [name for name in names if name not in left_out]
+    return [name for name in names if name not in left_out and not OF_PANDAS.fullmatch(name)]
 
 
 def column_kind(config: TableData, name: str, column: pa.ChunkedArray) -> ColumnKind:
@@ -64,7 +71,7 @@ def column_kind(config: TableData, name: str, column: pa.ChunkedArray) -> Column
     kind = column.type
     if column.null_count == len(column):
         return "empty"
-    if name in config.categories:
+    if name in config.categories or (types.is_dictionary(kind) and not is_text(kind)):  # as pandas' categories
         return "category"
     if types.is_boolean(kind):
         return "boolean"
@@ -92,8 +99,15 @@ def is_text(kind: pa.DataType) -> bool:
 
 def _check_texts(config: TableData, name: str, column: pa.ChunkedArray) -> None:
     """Raise ``ValueError`` for columns of texts that should be numbers: with a decimal comma, or with a few texts such
-    as ``?`` for missing values."""
+    as ``?`` for missing values; or dates, or numbers with a sign such as ``$``."""
     texts = [each for each in column.unique().to_pylist() if each is not None]
+    if config.format == "parquet" and not all(each.isdecimal() for each in texts):  # unlike codes such as 01067
+        numbers = [each for each in texts if is_number(each, ".") or is_number(each, ",")]
+        if len(numbers) > MOSTLY * len(texts):
+            raise ValueError(
+                f"data: the column {name!r} has numbers as texts ({numbers[0]}), which would be categories; write it "
+                "as a column of numbers, with null for what is missing, or name it in data.categories or data.drop"
+            )
     others = [each for each in texts if not is_number(each, config.decimal)]
     with_comma = [each for each in others if "," in each and is_number(each, ",")]
     are_decimals = with_comma and sum(not is_number(each, ",") for each in texts) < MOSTLY * len(texts)
@@ -115,6 +129,16 @@ def _check_texts(config: TableData, name: str, column: pa.ChunkedArray) -> None:
             f"data: the column {name!r} has numbers mixed with texts ({shown}); name the column in "
             f"data.categories, or add those that stand for a missing value: {shlex.quote(f'data.missing={missing}')}"
         )
+    for pattern, what, fix in (
+        (DATE, "dates", "write them as 2026-12-31 or 2026-12-31 08:00:00, in Parquet as a type of dates"),
+        (AMOUNT, "numbers with a sign", "write the numbers alone"),
+    ):
+        found = [each for each in texts if pattern.fullmatch(each)]
+        if len(found) > MOSTLY * len(texts):
+            raise ValueError(
+                f"data: the column {name!r} has {what} as texts ({found[0]}), which would be categories; {fix}, or "
+                "name the column in data.categories or data.drop"
+            )
 
 
 def is_number(text: str, decimal: str) -> bool:

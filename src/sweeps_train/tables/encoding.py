@@ -334,8 +334,10 @@ def _numbers(
     try:
         if kind == "date":
             column = _date_part(pc.cast(column, pa.timestamp("us"), safe=False), feature.part)
-        elif pa.types.is_time(column.type):
-            column = pc.cast(column, pa.int64() if pa.types.is_time64(column.type) else pa.int32())
+        elif column.type == pa.time32("s"):  # of a CSV file
+            column = pc.cast(column, pa.int32())
+        elif pa.types.is_time(column.type):  # in one unit, whatever that of the file
+            column = pc.cast(pc.cast(column, pa.time64("us"), safe=False), pa.int64())
         elif pa.types.is_dictionary(column.type):
             column = pc.cast(column, column.type.value_type)
         if pa.types.is_boolean(column.type):
@@ -353,7 +355,8 @@ def _date_part(column: pa.ChunkedArray, part: str) -> pa.ChunkedArray:
     import pyarrow.compute as pc
 
     if part == "days":
-        return pc.divide(pc.cast(pc.cast(column, pa.int64()), pa.float64()), 86_400e6)
+        microseconds = pc.cast(pc.cast(column, pa.int64()), pa.float64(), safe=False)  # in 9999, more than 53 bits
+        return pc.divide(microseconds, 86_400e6)
     return {"month": pc.month, "weekday": pc.day_of_week, "hour": pc.hour}[part](column)
 
 
@@ -387,7 +390,8 @@ def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
         column = pc.cast(column, column.type.value_type)
     if pa.types.is_floating(column.type):
         column = pc.if_else(pc.is_finite(column), column, None)
-        if pc.all(pc.equal(column, pc.floor(column))).as_py() is not False:
+        is_whole = pc.and_(pc.equal(column, pc.floor(column)), pc.less(pc.abs(column), 2.0**63))
+        if pc.all(is_whole).as_py() is not False:
             column = pc.cast(column, pa.int64(), safe=False)
     return pc.cast(column, pa.string())
 

@@ -78,14 +78,15 @@ def label_metrics(
 def _f1(
     predicted: npt.NDArray[np.int64], classes: npt.NDArray[np.int64], num_classes: int, positive: int | None
 ) -> dict[str, float]:
-    """Return ``eval/f1`` as the mean over classes, and the F1, precision and recall of the positive class if there is
-    one."""
+    """Return ``eval/f1`` as the mean over the classes that some rows have or are predicted to have, and the F1,
+    precision and recall of the positive class if there is one."""
     from sklearn.metrics import precision_recall_fscore_support
 
-    precision, recall, f1, _ = precision_recall_fscore_support(
+    precision, recall, f1, counts = precision_recall_fscore_support(
         classes, predicted, labels=range(num_classes), zero_division=0
     )
-    metrics = {"eval/f1": float(f1.mean())}
+    occurs = (counts > 0) | (np.bincount(predicted, minlength=num_classes) > 0)
+    metrics = {"eval/f1": float(f1[occurs].mean())}
     if positive is not None:
         of_class = (f1[positive], precision[positive], recall[positive])
         metrics |= dict(zip(POSITIVE_METRICS, map(float, of_class), strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections import Counter
@@ -21,8 +22,12 @@ from sweeps_train.tables.train_part import train_part
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_log = logging.getLogger(__name__)
+
 Rows = npt.NDArray[np.int64]
 """Numbers of rows."""
+ZONE = re.compile(r"(?<=:\d\d)[-+]\d\d:?\d\d$")
+"""Offset from UTC at the end of a moment."""
 
 
 def read_split(config: TableData, goal: Goal) -> tuple[pa.Table, pa.Table]:
@@ -70,6 +75,12 @@ def with_target(config: TableData, table: pa.Table, key: str, path: str) -> pa.T
     missing = pc.is_null(target, nan_is_null=True)
     if texts is not None and pa.types.is_floating(target.type):  # such as -999.0
         missing = pc.or_(missing, pc.is_in(target, value_set=pa.array(texts.missing_numbers, target.type)))
+    if left_out := pc.sum(missing).as_py():
+        empty = "are empty" if texts is None else "are empty, or one of data.missing,"
+        _log.warning(
+            "%s=%s: %d of %d cells of data.target=%s %s; their rows are left out",
+            key, path, left_out, table.num_rows, config.target, empty,
+        )  # fmt: skip
     table = table.filter(pc.invert(missing))
     if table.num_rows == 0:
         raise ValueError(f"data.target={config.target}: {key}={path} has no row with a value in it")
@@ -195,8 +206,8 @@ def _by_time(config: TableData, table: pa.Table) -> tuple[Rows, list[Any]]:
 
 def _check_order_of_texts(config: TableData, times: list[str]) -> None:
     """Raise ``ValueError`` for texts whose alphabetical order may not be that of time, such as 12/31/2026: they do not
-    begin with the year, or differ in their form."""
-    forms = {re.sub(r"\d", "0", each): each for each in times}
+    begin with the year, or differ in their form or their time zone."""
+    forms = {re.sub(r"\d", "0", ZONE.sub("", each)) + "".join(ZONE.findall(each)): each for each in times}
     wrong = next((each for form, each in forms.items() if len(forms) > 1 or not form.startswith("0000")), None)
     if wrong is not None:
         raise ValueError(

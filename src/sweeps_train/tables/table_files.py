@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 import json
+from collections import deque
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,7 @@ def read_table(
         return _builtin(path.removeprefix("builtin:"))
     files = table_files(config, key, path)
     tables = [_read(config, file.location, texts) for file in files]
+    _check_target(config, key, path, files, tables)
     if config.format == "csv":  # types are inferred by file: 012 is a number in one without other texts
         texts = {*texts, *(name for table in tables for name in text_columns(table))}
         tables = [
@@ -87,6 +89,17 @@ def read_table(
     if table.num_rows == 0:
         raise ValueError(f"{key}={path}: has no rows; give files with rows")
     return table
+
+
+def _check_target(config: TableData, key: str, path: str, files: list[File], tables: list[pa.Table]) -> None:
+    """Raise ``ValueError`` if a file lacks the target that others have: all of its rows would be left out."""
+    has_target = [config.target in table.column_names for table in tables]
+    if any(has_target) and not all(has_target):
+        lacking = files[has_target.index(False)].location
+        raise ValueError(
+            f"{key}={path}: {lacking} has no column {config.target!r}, which other files have; name its columns as "
+            "theirs, in its first line if it is a CSV file"
+        )
 
 
 def text_columns(table: pa.Table) -> list[str]:
@@ -128,9 +141,27 @@ def _read(config: TableData, location: str, texts: Collection[str] = (), *, firs
     is_doubtful = len(names) == 1 or any(pa.types.is_binary(each) for each in table.schema.types)
     if config.format == "csv" and is_doubtful and (reason := _explained(config, location)) is not None:
         raise ValueError(reason)
+    if config.format == "csv" and not first_block:
+        _check_last_quote(config, location, table)
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"{location} has two columns {twice[0]!r}; rename one")
     return table.select(_named(names))
+
+
+def _check_last_quote(config: TableData, location: str, table: pa.Table) -> None:
+    """Raise ``ValueError`` if the last cell has line breaks because a quote is not closed: it holds all rows that
+    follow."""
+    last = table.column(-1)[-1].as_py() if table.num_rows else None
+    if not isinstance(last, str) or "\n" not in last:
+        return
+    with open_file(location) as opened:
+        text = io.TextIOWrapper(_uncompressed(location, opened), encoding=config.encoding)
+        end = deque((line for line in text if line.strip()), maxlen=1)[0]
+    if not end.rstrip("\r\n").endswith('"'):
+        raise ValueError(
+            f"{location}: the quote before {last.splitlines()[0]!r} is not closed, so that all rows that follow are "
+            "one cell; close it, or write a quote within a cell twice, in quotes"
+        )
 
 
 def _explained(config: TableData, location: str) -> str | None:
@@ -142,6 +173,8 @@ def _explained(config: TableData, location: str) -> str | None:
             header = text.readline().rstrip("\r\n")
             for _ in text:  # a later line may not be of this encoding
                 pass
+        except OSError:
+            return None  # such as a compressed file that is cut off
         except UnicodeError as error:
             is_utf_16 = isinstance(error, UnicodeDecodeError) and error.object.startswith(UTF_16_MARKS)
             likely = "utf-16" if is_utf_16 else "latin-1"
