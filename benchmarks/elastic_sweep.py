@@ -120,7 +120,7 @@ def show(folder: Path, sweep: str, trial: str) -> dict[str, Any]:
 
 
 def growths(trials: Sequence[dict[str, Any]], first_steps: Sequence[float]) -> list[Growth]:
-    """Find the growths of all trials, as far as workers of a trial that had ended were the reason.
+    """Find the growths of all trials that got workers of an ended trial.
 
     Args:
         trials: Documents of all trials.

@@ -123,7 +123,7 @@ def ask(url: str, count: int, times: int) -> dict[str, list[float]]:
 
 
 def measure(folder: Path, count: int, writers: int, times: int) -> dict[str, Any]:
-    """Run it all."""
+    """Measure the response times of a service with this many jobs and writers."""
     from sweeps.tracking.client import connect
 
     connect(f"sqlite:///{folder}/mlflow.db")

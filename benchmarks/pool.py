@@ -46,7 +46,7 @@ class PoolProblem:
         return Pool(self.space, self.trials)
 
     def regret(self, reports: Sequence[Reported], points: dict[int, Point]) -> float:
-        """That of the best value that any trial reported."""
+        """Regret of the best value that any trial reported."""
         values = [report.metrics[METRIC] for report in reports if math.isfinite(report.metrics[METRIC])]
         return (min(values) - self.best) / (self.median - self.best) if values else 1.0
 

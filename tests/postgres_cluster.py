@@ -79,7 +79,7 @@ class Cluster:
         run_program("pg_ctl", "-D", str(self.folder / "data"), "-w", "promote")
 
     def connect(self) -> psycopg.Connection:
-        """Return a connection of somebody else."""
+        """Return a connection of another client than the service."""
         return psycopg.connect(host="127.0.0.1", port=self.port, user="sweeps", dbname="postgres")
 
     def _signal(self, number: signal.Signals) -> None:

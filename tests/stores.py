@@ -43,8 +43,8 @@ def make_store(path: Path) -> None:
 
 
 def copy_recorded(name: str, record: Callable[[str], object], folder: Path) -> str:
-    """Copy into a folder what has been recorded in another one, once for all processes of a run, with all that names
-    that folder: to record some sweeps takes seconds. Returns the URI of the copied store.
+    """Copy recorded sweeps into a folder, with all paths changed to that folder. They are recorded once for all
+    processes of a run, since that takes seconds. Returns the URI of the copied store.
 
     Args:
         name: Name of the recorded folder.
@@ -74,8 +74,8 @@ def copy_recorded(name: str, record: Callable[[str], object], folder: Path) -> s
 
 
 class RecordedStore:
-    """A folder with a store of recorded sweeps, and a copy from which each test gets it as it was: paths in the folder
-    are in the store, and to record sweeps again takes seconds."""
+    """A folder with a store of recorded sweeps, which is restored from a copy for each test: recording them again would
+    take seconds, and the store has paths in the folder."""
 
     def __init__(self, folder: Path, record: Callable[[str], None]) -> None:
         """

@@ -31,8 +31,8 @@ class UnknownPath(KeyError):
         """
         Args:
             path: The path.
-            above: Beginning of the path at which the file has a value instead of a section, so that nothing can be
-                added below; empty if the whole file is such a value. None if the path was not to be added.
+            above: Beginning of the path that has a value instead of a section, empty if the whole file is a value;
+                None if the path was not to be added.
         """
         super().__init__(path, above)
         self.path, self.above = path, above

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def is_dtensor(tensor: object) -> TypeGuard[DTensor]:
-    """Whether a tensor is sharded by torch over workers. Torch's slow module for this is not imported: until something
-    imports it, no tensor is sharded."""
+    """Whether a tensor is sharded by torch over workers. This does not import torch's slow module for sharding,
+    without which no tensor is sharded."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 

@@ -116,8 +116,8 @@ def load_hub(key: str, path: str, config: TextData, split: str) -> Any:
 
 
 def half_pair(text: str) -> str | None:
-    """Describe half of a surrogate pair in a text, as JSON of texts that were cut has it; None if there is none.
-    Tokenizers refuse it with an error about types."""
+    """Describe an unpaired surrogate in a text, as truncated JSON may have; None if there is none. Tokenizers refuse it
+    with an error about types."""
     half = next((each for each in text if "\ud800" <= each <= "\udfff"), None)
     if half is None:
         return None

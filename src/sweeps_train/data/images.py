@@ -85,7 +85,7 @@ def _as_classes(labels: Any) -> Any:
 
 
 def _classes(pairs: Any) -> Sequence[Any] | None:
-    """Return the names of a data set's classes, if it has any; those of the whole set for a part of one."""
+    """Return the names of a data set's classes, if it has any; for a subset, those of the whole set."""
     while isinstance(pairs, Subset):  # as of random_split
         pairs = pairs.dataset
     return getattr(pairs, "classes", None)

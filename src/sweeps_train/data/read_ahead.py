@@ -111,8 +111,8 @@ def read_ahead(loader: Loader, *, may_draw: bool, most: int) -> tuple[ReadAhead,
 
     Args:
         loader: The options.
-        may_draw: Whether reading a sample may draw random numbers. These are seeded by the position in the data only in
-            reading processes, so that there is at least one of them and the numbers do not depend on the tuning.
+        may_draw: Whether reading a sample may draw random numbers. Only reading processes seed them by the position in
+            the data, so there is then at least one: the numbers must not depend on the tuning.
         most: Largest number of processes of a worker.
     """
     if loader.num_workers != "auto":

@@ -1,8 +1,8 @@
 """Runs a user's Ray Train function as a trial, without any change to the function.
 
 Calls such as ``ray.train.report`` and ``ray.train.get_checkpoint`` go through an object that Ray Train keeps in each
-worker. It is replaced by one that calls the reporter at once, whereas Ray's controller polls its workers, and that
-saves checkpoints in the trial's folder, where the trial's next attempt finds them.
+worker. Here it is replaced by one that calls the reporter at once, without waiting to be polled by Ray's controller,
+and saves checkpoints in the trial's folder, where the trial's next attempt finds them.
 """
 
 from __future__ import annotations

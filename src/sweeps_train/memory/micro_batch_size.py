@@ -51,7 +51,7 @@ def choose_micro_batch_size(config: TrainingConfig, strategy: Strategy, configur
         config: The training; ``train.micro_batch_size=auto`` searches for the largest size that fits.
         strategy: Holds the model and its data.
         configured: The size that the config gives.
-        most: Size that an earlier attempt was halved to, if it was.
+        most: Size to which an earlier attempt was halved, if any.
     """
     workers, size = strategy.workers, configured
     if config.train.micro_batch_size == "auto" and most == 1:

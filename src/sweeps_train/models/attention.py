@@ -86,9 +86,9 @@ it is sharded; for a larger one, reading all weights would take minutes."""
 
 @torch.no_grad()
 def keeps_documents_apart(model: Any, logits: Callable[[Batch], torch.Tensor]) -> bool:
-    """Whether a model's logits of a document do not depend on another one in its sequence. This is tested on two
-    sequences of two documents, of which the first ones differ; recurrent layers, and attention that ignores the
-    borders, would show it. A model that cannot be tested passes.
+    """Whether a model's logits for a document do not depend on the other documents in its sequence. This is tested on
+    two sequences that differ in the first of their two documents, which changes the logits of the second one if layers
+    are recurrent or attention ignores the borders. A model that cannot be tested passes.
 
     Args:
         model: The model.

@@ -70,9 +70,9 @@ class PendingReports:
         self._pending: deque[_Pending] = deque()
 
     def resume(self, is_due: Callable[[int], bool], is_last: Callable[[int], bool]) -> None:
-        """Start the evaluations that an earlier attempt did not complete, and that of a last step that was copied from
-        another training, which would otherwise not be reported. Repeat the reports of completed ones, except that of
-        the newest checkpoint, which the training repeats.
+        """Start the evaluations that an earlier attempt did not complete. A last step that was copied from another
+        training is evaluated too, since it was not reported here. Repeat the reports of completed evaluations, except
+        that of the newest checkpoint, which the training repeats.
 
         Args:
             is_due: Whether a step is one at which the training evaluates.

@@ -1,7 +1,7 @@
 """Connections from rank 0 to each other worker, which carry parts of a snapshot during the training.
 
-They are not a process group: a thread that waits for a message of a process group cannot be ended, whereas one that
-waits for a link ends when either side closes.
+They are not a process group: a thread that waits for a process group cannot be ended; one that waits for a link ends
+when either side closes.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ small beside the gradients, since the copy is made when memory is short."""
 def average_gradients(
     parameters: Sequence[nn.Parameter], num_workers: int, sent_along: Sequence[torch.Tensor] = ()
 ) -> bool:
-    """Average the gradients of parameters over workers, of which each may lack some. A parameter that no worker has
-    used keeps no gradient, since one of zero would apply weight decay.
+    """Average the gradients of parameters over workers, even if workers lack some of them. A parameter that no worker
+    has used keeps no gradient, since a gradient of zero would apply weight decay.
 
     Args:
         parameters: The trained parameters, in the same order on all workers.

@@ -18,8 +18,8 @@ _meshes: WeakKeyDictionary[dist.ProcessGroup, dict[tuple[tuple[str, int], ...], 
 def mesh(workers: Workers, shape: Mapping[str, int]) -> DeviceMesh:
     """Create a device mesh, or return the existing one of that shape.
 
-    All trainings of a process share a mesh: its process groups have threads and connections, and torch's cache of
-    shardings goes by the mesh's shape, but refers to the groups of the first such mesh.
+    All trainings of a process share a mesh: its process groups have threads and connections, and torch caches
+    shardings by the mesh's shape, with the groups of the first such mesh.
 
     Args:
         workers: All workers.

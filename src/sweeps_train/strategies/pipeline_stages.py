@@ -17,8 +17,8 @@ class Stage:
     """Consecutive parts of a model, which one worker of a pipeline runs.
 
     The model's own forward pass runs on every stage, with the parts of other stages replaced: its first part returns
-    the output of the previous stage, others return their input. So whatever else the model computes, such as masks and
-    rotary positions, each stage computes for itself.
+    the output of the previous stage, others return their input. So each stage computes everything else, such as masks
+    and rotary positions, for itself.
     """
 
     def __init__(self, model: nn.Module, index: int, number: int):

@@ -91,8 +91,8 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def _check_texts(config: TableData, name: str, column: pa.ChunkedArray) -> None:
-    """Raise ``ValueError`` for columns of texts that should be numbers: with a decimal comma, or with a few texts such
-    as ``?`` for missing values."""
+    """Raise ``ValueError`` if a column of texts should be numbers: it has decimal commas, or a few texts such as ``?``
+    for missing values."""
     texts = [each for each in column.unique().to_pylist() if each is not None]
     others = [each for each in texts if not is_number(each, config.decimal)]
     with_comma = [each for each in others if "," in each and is_number(each, ",")]
