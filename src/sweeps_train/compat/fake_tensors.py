@@ -47,11 +47,8 @@ def _moved(module: nn.Module, device: Any = None, *_: Any, **__: Any) -> nn.Modu
 
 @contextmanager
 def fake_process_group(size: int) -> Iterator[None]:
-    """Make this process rank 0 of a process group without other workers, whose collectives send nothing.
-
-    Args:
-        size: Number of workers; with one there is no group.
-    """
+    """Make this process rank 0 of a process group without other workers, whose collectives send nothing; with a size of
+    one there is no group."""
     if size == 1:
         yield
         return

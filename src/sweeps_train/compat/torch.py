@@ -100,12 +100,8 @@ def default_store() -> Any:
 
 
 def follow_default_timeout(group: dist.ProcessGroup, device: torch.device) -> None:
-    """Give a process group the timeout of the default group, instead of torch's own default of 10 minutes with NCCL.
-
-    Args:
-        group: The group.
-        device: Device of its tensors.
-    """
+    """Give a process group for tensors of a device the timeout of the default group, instead of torch's own default of
+    10 minutes with NCCL."""
     default = dist.distributed_c10d._get_default_group()
     with contextlib.suppress(RuntimeError, AttributeError):  # other backends than NCCL and gloo have no timeout
         group._get_backend(device)._set_default_timeout(default._get_backend(device).options._timeout)

@@ -24,11 +24,8 @@ SAVED_BEFORE = "saved"
 
 
 def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Callable[[dict[str, Any]], None]:
-    """Return a Ray Train function that trains a user's ``Trainer``.
-
-    Args:
-        target: Import path of the user's function, for messages.
-        make: The user's function, which makes a ``Trainer`` from ``task.arguments``.
+    """Return a Ray Train function that trains the ``Trainer`` that a user's function makes from ``task.arguments``.
+    Messages name that function by its import path.
 
     Raises:
         ValueError: From the returned function: the ``Trainer`` is set up in a way that cannot work in a trial.

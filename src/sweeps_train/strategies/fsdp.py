@@ -53,12 +53,8 @@ class FullyShardedStrategy(ShardedStrategy):
 
 
 def sharding_mesh(workers: Workers, shard_size: int | None) -> DeviceMesh:
-    """Create the mesh for ``wrap_fsdp``; every worker must call it.
-
-    Args:
-        workers: All workers.
-        shard_size: Workers that share one copy of the model; None: all.
-    """
+    """Create the mesh for ``wrap_fsdp``, in which ``shard_size`` workers, or all of them, share one copy of the model;
+    every worker must call it."""
     shard_size = shard_size or workers.size
     groups = workers.size // shard_size
     return mesh(workers, {"shard": shard_size} if groups == 1 else {"replicate": groups, "shard": shard_size})

@@ -20,16 +20,8 @@ MOSTLY = 0.5
 
 
 def check_columns(config: TableData, names: list[str], where: str) -> list[str]:
-    """Find columns that the config names and the table lacks.
-
-    Args:
-        config: Names of columns.
-        names: Columns of the table.
-        where: Path of the table, for messages.
-
-    Returns:
-        A message for each missing column, without suggestions of other names.
-    """
+    """Return a message for each column that the config names and the table at the path ``where`` lacks, without
+    suggestions of other names."""
     return [f"data.{key}={name}: {where} has no such column" for key, name in _wanted(config) if name not in names]
 
 

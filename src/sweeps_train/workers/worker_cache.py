@@ -55,9 +55,6 @@ def evict(kind: str) -> None:
 
     Data sets are not looked at: ours have no reference cycles, and cycles in a user's own are freed together with
     everything else that a trial leaves.
-
-    Args:
-        kind: Kind of object, such as ``base model``.
     """
     _, value = _cache.pop(kind, (None, None))
     if not isinstance(value, HasWeights):
