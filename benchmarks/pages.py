@@ -81,14 +81,7 @@ PATHS = {
 
 
 def fill(folder: Path, sweeps: int, trials: int, seed: int = 0) -> None:
-    """Write a store and a queue.
-
-    Args:
-        folder: Which gets them.
-        sweeps: In the store.
-        trials: Of the largest sweep.
-        seed: Of all that is drawn.
-    """
+    """Write a store and a queue into a folder; the largest sweep has so many trials."""
     rng = random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
     detailed = min(DETAILED, sweeps - 1)

@@ -117,13 +117,8 @@ class PoolCandidates(CandidateSource):
 
 
 def pool_problem(path: Path, metric: str, mode: str) -> PoolProblem:
-    """A problem from a table of learning curves.
-
-    Args:
-        path: The table; see ``sweeps.simulate.recorded_table.read_table``. Its space has ranges of numbers alone.
-        metric: Column to search for.
-        mode: ``min`` or ``max``.
-    """
+    """A problem from a table of learning curves (see ``sweeps.simulate.recorded_table.read_table``), whose space has
+    ranges of numbers alone."""
     space, sign = read_space(path), 1.0 if mode == "min" else -1.0
     table = read_table(path, space, lambda path: None, [metric])
     trials = [

@@ -212,7 +212,7 @@ def service_database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def engine(service_database: str) -> Iterator[Engine]:
-    """The same, open."""
+    """A new database for the service, open."""
     from sweeps.service.database.engine import open_database
 
     engine = open_database(service_database)

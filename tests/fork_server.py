@@ -65,12 +65,8 @@ def fork_test_processes(config: pytest.Config, specs: Sequence[execnet.XSpec]) -
 
 
 def run_forked(functions: list[Callable[[], None]]) -> list[int]:
-    """Run each function in a process of its own, all at once, with the environment and import path of this process.
-    Returns their exit statuses.
-
-    Args:
-        functions: Functions of modules, or partial ones, which pickle takes.
-    """
+    """Run each function, which pickle takes, in a process of its own, all at once, with the environment and import path
+    of this process. Returns their exit statuses."""
     forker = _forker()
     try:
         forker.connection.send((dict(os.environ), [*sys.path]))
@@ -100,12 +96,8 @@ def _forker() -> Forker:
 
 
 def start_server(*tests: str, stop: Callable[[Callable[[], None]], object]) -> str:
-    """Start the server of this run. Returns its socket.
-
-    Args:
-        tests: Files and folders of the tests that it collects; default: it imports what trainings do.
-        stop: Takes what ends it.
-    """
+    """Start the server of this run, which collects these files and folders of tests, or by default imports what
+    trainings do. Returns its socket. ``stop`` takes what ends it."""
     folder = Path(tempfile.mkdtemp(prefix="sweeps-tests-"))
     os.environ[ADDRESS] = str(folder / "socket")
     with socket.socket(socket.AF_UNIX) as listening:

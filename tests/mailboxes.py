@@ -30,13 +30,8 @@ class Mailbox:
 def webhook(
     status: int = 200, hang: threading.Event | None = None, moved_to: str = "", text: str = ""
 ) -> Iterator[Mailbox]:
-    """
-    Args:
-        status: What it answers.
-        hang: It answers when this is set, and not before.
-        moved_to: Address to which it sends those who ask.
-        text: Text of its answers; default: one that names the path.
-    """
+    """A server that answers with a status and a text, by default one that names the path: at once, or when ``hang`` is
+    set. It may send those who ask to another address."""
     box = Mailbox()
 
     class Handler(BaseHTTPRequestHandler):

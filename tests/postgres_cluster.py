@@ -23,10 +23,7 @@ class Cluster:
     """A server on the loopback interface, which trusts everybody there; its superuser is ``sweeps``."""
 
     def __init__(self, primary: Cluster | None = None) -> None:
-        """
-        Args:
-            primary: Make a standby of this one.
-        """
+        """Start a server, or a standby of ``primary``."""
         if program("initdb") is None:
             pytest.skip("needs PostgreSQL: apt-get install -y postgresql")
         self.folder = Path(tempfile.mkdtemp(prefix="sweeps-cluster-", dir="/tmp"))
@@ -96,10 +93,6 @@ class Bouncer:
     """A PgBouncer in transaction mode, with few connections to the server."""
 
     def __init__(self, port: int) -> None:
-        """
-        Args:
-            port: Port of the server.
-        """
         found = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
         if found is None:
             pytest.skip("needs PgBouncer: apt-get install -y pgbouncer")

@@ -49,12 +49,8 @@ class Api:
     """A service without its threads: what is submitted stays in the queue."""
 
     def __init__(self, uri: str, *tokens: str, plans_elsewhere: bool = False) -> None:
-        """
-        Args:
-            uri: Of the store.
-            tokens: More of its config, as ``serve`` takes it.
-            plans_elsewhere: Whether its plans are made in processes of their own, as those of ``serve`` are.
-        """
+        """Make a service of a store with more tokens of its config, as ``serve`` takes it. Its plans are made in this
+        process, or with ``plans_elsewhere`` in processes of their own, as those of ``serve`` are."""
         self.uri = uri
         config = compose_service([f"tracking_uri={uri}", *tokens], [])
         make_service_database(config.database)

@@ -27,7 +27,7 @@ from sweeps.tracking.reader import load_sweep
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    """With the ended sweeps digits-0, digits-1 and digits-2, and an empty queue."""
+    """A service with the ended sweeps digits-0, digits-1 and digits-2, and an empty queue."""
     folder = tmp_path_factory.mktemp("service")
     api = Api(copy_small_sweeps(folder), f"output_dir={folder}/outputs", f"database=sqlite:///{folder}/service.db")
     with pytest.MonkeyPatch.context() as patch:

@@ -74,7 +74,7 @@ def config_of(*tokens: str) -> str:
 
 
 def make_champion(uri: str, sweep: str, trial: str) -> str:
-    """As `best --register` does; the version."""
+    """Register a trial as `best --register` does; returns the version."""
     client = MlflowClient(uri)
     if not client.search_registered_models(f"name='{CHAMPION.model}'"):
         client.create_registered_model(CHAMPION.model)

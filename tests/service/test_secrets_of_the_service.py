@@ -110,7 +110,7 @@ class Planted:
         self.ask(f"{API}/sweeps/planted/resume", {})
 
     def _look_at_processes(self) -> None:
-        """As everybody on the machine sees them."""
+        """Read the command lines of processes, as everybody on the machine can."""
         for process in psutil.process_iter(["cmdline"]):
             self.seen[f"process {process.pid}"] = " ".join(process.info["cmdline"] or ())
 

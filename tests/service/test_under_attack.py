@@ -39,7 +39,7 @@ def ask(url: str, method: str, path: str, token: str, body: bytes = b"", kind: s
 
 
 def attack(kind: str, url: str, token: str) -> None:
-    """For ever, whatever comes of it."""
+    """Attack for ever, whatever the answers are."""
     idle: list[socket.socket] = []
     for number in itertools.count():
         try:
