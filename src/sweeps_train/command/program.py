@@ -140,7 +140,7 @@ def describe_status(status: int) -> str:
 
 
 def _start_guard(group: int, grace_s: float) -> int:
-    """Start the guard of a process group; returns the pipe that tells the guard when the program has ended."""
+    """Start the guard of a process group; return the pipe that tells the guard when the program has ended."""
     read, write = os.pipe()
     try:
         subprocess.run(  # returns when the guard has forked

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def trial_shards(task: FunctionTask | None) -> Iterator[Mapping[str, DataIterator]]:
-    """Make and split the datasets of a trial, if its task has any, for a ``with`` block, in which this worker reads its
-    shards; yield these by the name of the dataset. All workers of the group must call it.
+    """Make and split the datasets of a trial, and yield this worker's shards by the name of the dataset, to be read in
+    the ``with`` block. All workers of the group must call it.
 
     Raises:
         ValueError: A dataset cannot be made.

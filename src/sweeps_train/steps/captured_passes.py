@@ -53,8 +53,8 @@ class CapturedPasses:
         self._steps.update({_shape(each) for each in batches})
 
     def __call__(self, batch: Batch, factor: torch.Tensor) -> torch.Tensor:
-        """Compute or replay a pass for a micro batch, with a factor of the loss, both on the device. The returned loss
-        is valid until the next pass."""
+        """Compute or replay a pass. The micro batch and the factor of its loss are on the device. The returned loss is
+        valid until the next pass."""
         shape = _shape(batch)
         if self._is_due(shape):
             self._record(shape, batch, factor)

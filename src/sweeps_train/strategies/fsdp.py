@@ -74,9 +74,8 @@ def wrap_fsdp(
         mesh: Has one dimension, over which tensors are sharded; or two, the first of which has full copies.
         config: Options of ``fully_shard``.
         precision: Weights are gathered in its dtype; gradients are reduced in float32.
-        in_float32: Names of the weights that are trained in float32. The weights of a layer are converted when it is
-            sharded: until then, they are pages of the model's files, which the workers of a node share, and a copy of
-            the whole model in float32 on each worker would not fit into the machine.
+        in_float32: Names of the weights that are trained in float32. Each layer is converted when it is sharded, since
+            a copy of the whole model in float32 on each worker would not fit into the machine.
 
     Returns:
         The model, now also an ``FSDPModule``.
