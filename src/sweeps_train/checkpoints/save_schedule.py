@@ -27,8 +27,8 @@ class SaveSchedule:
         """Steps between two checkpoints if the interval is derived from measured times; None until these are known."""
 
     def observe(self, trained_s: float, step_s: float, blocked_s: float, write_s: float) -> None:
-        """Update the interval from measured seconds, which are equal on all workers. ``blocked_s`` is the time for which
-        the last save stopped the training (0 if there was none), and ``write_s`` until its checkpoint was written."""
+        """Update the interval from measured seconds, which are equal on all workers: ``blocked_s`` is how long
+        the last save stopped the training (0 if there was none), ``write_s`` how long its checkpoint took to write."""
         seconds = 60 * self._every.minutes if self._every.minutes is not None else 0.0
         if self._is_auto:
             if blocked_s == 0:
