@@ -198,9 +198,7 @@ def test_a_machine_is_lost_and_its_service_goes_on_from_the_backup(working_folde
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     subprocess.run([*command[:3], "restore", *command[4:5]], cwd=working_folder, check=True, timeout=120)
-    service = Service(working_folder)
-    service.start()
-    try:
+    with Service(working_folder) as service:
         for job in (running, queued):
             wait_until(lambda job=job: service.job(job["id"])["state"] == "finished", 400)
         assert [service.job(job["id"])["attempts"] for job in (done, running, queued)] == [1, 2, 1]
@@ -210,6 +208,3 @@ def test_a_machine_is_lost_and_its_service_goes_on_from_the_backup(working_folde
             if trial["state"] == "finished":  # nothing of it was trained again
                 assert trials[trial["trial"]] == trial
         assert service.get("sweeps/done")["counts"]["finished"] == 1
-    finally:
-        service.end(signal.SIGTERM)
-        service.close()
