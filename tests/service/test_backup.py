@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from postgres import EMPTY, Postgres
 from running import SHORT
-from serving import Api
+from serving import Api, new_api
 from sqlalchemy import Engine, insert, make_url, select
 from stores import make_store
 from test_serve import LONG, Service
@@ -38,11 +38,10 @@ def _rows(engine: Engine) -> dict[str, list[Any]]:
 @pytest.fixture
 def api(service_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     """A service with something of everything."""
-    make_store(tmp_path / "mlflow.db")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     monkeypatch.setenv("SWEEPS_DATABASE", service_database)
     monkeypatch.chdir(tmp_path)
-    api = Api(f"sqlite:///{tmp_path}/mlflow.db", f"database={service_database}", f"output_dir={tmp_path}/outputs")
+    api = new_api(tmp_path, f"database={service_database}")
     for name in ("one", "two"):
         api.submit(name)
     api.token("ada", "admin")
