@@ -198,7 +198,7 @@ def fork_for(connection: Connection, files: list[int]) -> None:
             sys.path[:] = path
             functions = pickle.loads(connection.recv_bytes())  # imports their modules once, for all processes
             gc.freeze()
-            connection.send(_exit_statuses(functions))
+            connection.send(exit_statuses("fork", functions))
     except EOFError:
         return
 
@@ -209,8 +209,9 @@ def _use_files(numbers: list[int], files: list[int]) -> None:
         os.close(file)
 
 
-def _exit_statuses(functions: list[Callable[[], None]]) -> list[int]:
-    context: Any = get_context("fork")
+def exit_statuses(method: str, functions: list[Callable[[], None]]) -> list[int]:
+    """Run functions at the same time, in processes that are started by a method of ``multiprocessing``."""
+    context: Any = get_context(method)
     processes = [context.Process(target=function) for function in functions]
     for process in processes:
         process.start()
