@@ -95,14 +95,7 @@ def seconds_of(arm: Arm, saves: int) -> list[float]:
 
 def measure_recovery(state: State, folder: Path, rounds: int, store: str | None) -> dict[str, Any]:
     """Seconds to find the newest checkpoint and to load it, from memory, from a disk that has to read it, and from an
-    object store; and the memory of a snapshot.
-
-    Args:
-        state: The state, which is overwritten with itself.
-        folder: Where to write.
-        rounds: Number of times.
-        store: Address of an object store; None measures none.
-    """
+    object store, if one is given; and the memory of a snapshot. The state is overwritten with itself."""
     is_main = state.strategy.workers.rank == 0
     clear(folder)
     roots = {kind: folder / kind for kind in ("memory", "storage", "object store")}

@@ -16,13 +16,8 @@ SPACE_KEY = b"sweeps.space"
 
 
 def write_curves(path: Path, rows: list[dict[str, Any]], space: dict[str, dict[str, Any]]) -> None:
-    """Write a table of curves.
-
-    Args:
-        path: The file.
-        rows: A row for each configuration and step.
-        space: Distributions by path, as in a config.
-    """
+    """Write a table of curves, with a row for each configuration and step. The space has distributions by path, as in a
+    config."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

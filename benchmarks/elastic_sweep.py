@@ -77,14 +77,8 @@ class Growth:
 
 
 def measure(workers: str, steps: int, step_s: float, folder: Path) -> dict[str, float]:
-    """Run the sweep in a folder, and return its numbers.
-
-    Args:
-        workers: Override that gives trials their workers.
-        steps: Steps of a whole trial.
-        step_s: Seconds that a step takes with two workers.
-        folder: An empty folder.
-    """
+    """Run the sweep in an empty folder, and return its numbers. ``workers`` is the override that gives trials their
+    workers; a step takes ``step_s`` with two of them."""
     (folder / "sleeping.py").write_text(NET, encoding="utf-8")
     trial = (f"train.max_steps={steps}", f"model.arguments.seconds_per_sample={step_s / 32}")
     command = [sys.executable, "-m", "sweeps", "run", *SWEEP, *trial, workers, "--json"]
@@ -120,12 +114,8 @@ def show(folder: Path, sweep: str, trial: str) -> dict[str, Any]:
 
 
 def growths(trials: Sequence[dict[str, Any]], first_steps: Sequence[float]) -> list[Growth]:
-    """Find the growths of all trials, as far as workers of a trial that had ended were the reason.
-
-    Args:
-        trials: Documents of all trials.
-        first_steps: Unix times at which processes began their first steps.
-    """
+    """Find the growths of all trials that got workers of an ended trial, given the Unix times at which processes began
+    their first steps."""
     found = []
     for trial in trials:
         others = [span["ended"] for each in trials if each is not trial for span in each["spans"]]

@@ -285,7 +285,7 @@ def calibration_table(found: Sequence[Forecasted]) -> str:
 
 
 def factors(found: Sequence[Forecasted]) -> str:
-    """How far the present intervals are from holding four fifths of the truths."""
+    """Factor by which the intervals would have to be longer to hold four fifths of the truths."""
     scores = []
     for each in found:
         for interval, truth in ((each.wall_s, each.true_wall_s), (each.hours, each.true_hours)):

@@ -118,13 +118,7 @@ def survive(command: list[str], traces: Path, kill_every: float, folder: Path, s
 
 
 def measure(arm: Callable[[Workload, Path], list[str]], workload: Workload, folder: Path) -> dict[str, Any]:
-    """Goodput of an arm, and what it lost.
-
-    Args:
-        arm: Returns the command that starts it.
-        workload: What it trains.
-        folder: Working folder.
-    """
+    """Goodput of an arm, given the command that starts it, and what it lost."""
     traces = folder / "traces"
     traces.mkdir()
     kills = survive(arm(workload, traces), traces, workload.kill_every, folder, seed=0)

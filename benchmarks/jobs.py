@@ -29,13 +29,7 @@ WAITING = 20
 
 
 def fill(folder: Path, count: int, seed: int = 0) -> None:
-    """Write jobs that have ended, and some that wait.
-
-    Args:
-        folder: Which gets the service's database.
-        count: How many.
-        seed: Of all that is drawn.
-    """
+    """Write jobs that have ended, and some that wait, into the database of a service."""
     from sqlalchemy import insert
 
     from sweeps.service.database.engine import open_database, writing
@@ -123,7 +117,7 @@ def ask(url: str, count: int, times: int) -> dict[str, list[float]]:
 
 
 def measure(folder: Path, count: int, writers: int, times: int) -> dict[str, Any]:
-    """Run it all."""
+    """Measure the response times of a service with this many jobs and writers."""
     from sweeps.tracking.client import connect
 
     connect(f"sqlite:///{folder}/mlflow.db")

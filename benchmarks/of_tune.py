@@ -19,11 +19,7 @@ class SearchOfTune:
     ended_because = None
 
     def __init__(self, searcher: Any, points: Sequence[dict[str, Any]]):
-        """
-        Args:
-            searcher: Suggests trials.
-            points: Where each suggestion adds its point.
-        """
+        """Ask the searcher for trials, each of which adds its point to ``points``."""
         self._searcher, self._points, self._count = searcher, points, 0
 
     def next_trial(self) -> Suggested | None:

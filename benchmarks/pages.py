@@ -81,14 +81,7 @@ PATHS = {
 
 
 def fill(folder: Path, sweeps: int, trials: int, seed: int = 0) -> None:
-    """Write a store and a queue.
-
-    Args:
-        folder: Which gets them.
-        sweeps: In the store.
-        trials: Of the largest sweep.
-        seed: Of all that is drawn.
-    """
+    """Write a store and a queue into a folder; the largest sweep has so many trials."""
     rng = random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
     detailed = min(DETAILED, sweeps - 1)
@@ -142,7 +135,7 @@ def _parents_alone(folder: Path, names: list[str], rng: random.Random) -> None:
 
 
 def _take_time(folder: Path) -> None:
-    """Simulated trials take no time, but their spans say how long they would have."""
+    """Give the runs of simulated trials, which take no time, the start and end of their spans."""
     from sweeps.tracking.reader import list_sweeps, load_sweep
 
     uri = f"sqlite:///{folder}/mlflow.db"
@@ -285,7 +278,7 @@ def answer(folder: Path, port: int) -> None:
 
 
 def serve(folder: Path) -> tuple[subprocess.Popen[bytes], int]:
-    """Start that in a process of its own; returns it and its port."""
+    """Start a service that answers, in a process of its own; returns the process and its port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])

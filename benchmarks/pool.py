@@ -47,7 +47,7 @@ class PoolProblem:
         return Pool(self.space, self.trials)
 
     def regret(self, reports: Sequence[Reported], points: dict[int, Point]) -> float:
-        """That of the best value that any trial reported."""
+        """Regret of the best value that any trial reported."""
         values = [report.metrics[METRIC] for report in reports if math.isfinite(report.metrics[METRIC])]
         return (min(values) - self.best) / (self.median - self.best) if values else 1.0
 
@@ -118,14 +118,8 @@ class PoolCandidates(CandidateSource):
 
 
 def pool_problem(path: Path, metric: str, mode: str, start_cost: float) -> PoolProblem:
-    """A problem from a table of learning curves.
-
-    Args:
-        path: The table; see ``sweeps.simulate.recorded_table.read_table``. Its space has ranges of numbers alone.
-        metric: Column to search for.
-        mode: ``min`` or ``max``.
-        start_cost: Time to start a trial, as a part of the mean time of a full training.
-    """
+    """A problem from a table of learning curves (see ``sweeps.simulate.recorded_table.read_table``), whose space has
+    ranges of numbers alone. The start of a trial costs this part of the mean time of a full training."""
     space, sign = read_space(path), 1.0 if mode == "min" else -1.0
     table = read_table(path, space, lambda path: None, [metric])
     start_s = start_cost * float(np.mean([trial.reports[-1].elapsed_s for trial in table.whole]))

@@ -42,16 +42,7 @@ PLACES = 8
 def simulate(
     folder: Path, trials: int, objectives: int, seed: int = 0, *, sweep: str = SWEEP, conf: str = "llm_lora"
 ) -> None:
-    """Write the record of a sweep.
-
-    Args:
-        folder: Which has, or gets, the store.
-        trials: How many.
-        objectives: 1 or 2.
-        seed: Of the points and their values.
-        sweep: Its name.
-        conf: The config that it would have been started with.
-    """
+    """Write the record of a sweep with one or two objectives into the store of a folder."""
     from sweeps.config.objectives import Objectives
     from sweeps.tracking.recorder import Recorder
     from sweeps.tracking.sweep_run import SweepInfo

@@ -13,12 +13,8 @@ def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, lef
 
 
 def write_between_marks(file: Path, contents: Mapping[str, str]) -> None:
-    """Replace the text between the marks of a Markdown file.
-
-    Args:
-        file: Has ``<!-- measured: NAME -->`` and ``<!-- end of measured -->`` around each text.
-        contents: New texts by name.
-    """
+    """Replace the texts of a Markdown file that are between ``<!-- measured: NAME -->`` and ``<!-- end of measured
+    -->``."""
     text = file.read_text(encoding="utf-8")
     for name, content in contents.items():
         begin, end = f"<!-- measured: {name} -->", "<!-- end of measured -->"

@@ -110,7 +110,7 @@ def measure(name: str, trials: int) -> list[tuple[int, float, float, float]]:
 
 
 def measure_auto(trials: int) -> list[tuple[int, float, float, float]]:
-    """As ``measure``, for ``search=auto``."""
+    """Measure ``search=auto``, as ``measure`` does other searches."""
     import optuna
     import psutil
     from optuna.storages import JournalStorage

@@ -101,7 +101,7 @@ class TableProblem:
         return self.curves
 
     def regret(self, reports: Sequence[Reported], points: dict[int, Point]) -> float:
-        """That of the best value that any trial reported."""
+        """Regret of the best value that any trial reported."""
         values = [report.metrics[METRIC] for report in reports if math.isfinite(report.metrics[METRIC])]
         return (min(values) - self.best) / (self.median - self.best) if values else 1.0
 
@@ -122,13 +122,7 @@ class _TableCurves:
 
 
 def table_problem(path: Path, metric: str, mode: str) -> TableProblem:
-    """A problem from a table of learning curves.
-
-    Args:
-        path: The table; see ``sweeps.simulate.recorded_table.read_table``.
-        metric: Column to search for.
-        mode: ``min`` or ``max``.
-    """
+    """A problem from a table of learning curves; see ``sweeps.simulate.recorded_table.read_table``."""
     space, sign = read_space(path), 1.0 if mode == "min" else -1.0
     table = read_table(path, space, lambda path: None, [metric])
     forest = None if has_every_point(table, space) else ForestCurve(table, space, [metric])

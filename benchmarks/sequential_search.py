@@ -12,15 +12,8 @@ METRIC = "loss"
 
 
 def search(searcher: OptunaSearcher, loss: Callable[[Point], float]) -> list[tuple[float, Point]]:
-    """Search until the searcher ends by itself.
-
-    Args:
-        searcher: Searches for the least ``METRIC``; has a number of trials.
-        loss: Value of a whole training.
-
-    Returns:
-        Value and point of each trial, in their order.
-    """
+    """Search until the searcher for the least ``METRIC`` ends by itself. Returns the value and point of each trial, in
+    their order; ``loss`` is the value of a whole training."""
     found: list[tuple[float, Point]] = []
     for number in itertools.count():
         point = searcher.suggest(str(number))

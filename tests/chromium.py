@@ -51,14 +51,8 @@ def opened_page(browser: Browser, **options: Any) -> Iterator[Page]:
 
 
 def watched_page(browser: Browser, server: WebServer, expected: Sequence[str] = (), **options: Any) -> Iterator[Page]:
-    """A page of a service; nothing it does may break the content security policy or end in another error.
-
-    Args:
-        browser: Where it is opened.
-        server: The service.
-        expected: Words of the errors that the console may have.
-        **options: Options of the browser's context.
-    """
+    """A page of a service; nothing it does may break the content security policy or end in another error than the
+    ``expected`` words on the console."""
     errors: list[str] = []
     with opened_page(browser, base_url=server.url, **options) as page:
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)

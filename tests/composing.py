@@ -20,14 +20,14 @@ def composed(conf: str, *tokens: str, folders: Sequence[Path] = ()) -> Compositi
 
 
 def checked(conf: str, *tokens: str, folders: Sequence[Path] = ()) -> Composition:
-    """The same, after all checks of a sweep."""
+    """Composition of a sweep that has passed all checks."""
     composition = composed(conf, *tokens, folders=folders)
     check_sweep(composition)
     return composition
 
 
 def mistakes(*tokens: str, conf: str = "digits") -> list[str]:
-    """Lines of what the checks of a sweep refuse; none if they accept it."""
+    """Lines of the error with which the checks refuse a sweep; none if they accept it."""
     try:
         checked(conf, *tokens)
     except ConfigError as error:

@@ -87,8 +87,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what the tests have imported out of collections, which would search half a million objects for a second.
-    The others come less often than Python's own, which take a tenth of a test's processor time."""
+    """Leave imported objects out of garbage collections, which would search half a million of them for a second, and
+    make collections rarer: by Python's defaults they take a tenth of a test's processor time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000)
@@ -106,7 +106,7 @@ def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def _device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests of GPUs train on them."""
+    """Let tests that are marked ``gpu`` train on the GPU."""
     if request.node.get_closest_marker("gpu"):
         monkeypatch.delenv("ACCELERATE_TORCH_DEVICE")
 
@@ -124,7 +124,7 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
-    """Loop in which tests run that are coroutines, by the plugin of anyio."""
+    """Event loop in which anyio's plugin runs tests that are coroutines."""
     return "asyncio"
 
 
@@ -212,7 +212,7 @@ def service_database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def engine(service_database: str) -> Iterator[Engine]:
-    """The same, open."""
+    """A new database for the service, open."""
     from sweeps.service.database.engine import open_database
 
     engine = open_database(service_database)

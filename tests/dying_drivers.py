@@ -192,11 +192,7 @@ class Driver:
         trial.status = "ended"
 
     def run(self, stop_after: int | None = None) -> None:
-        """Run to the end of the search, or until it is interrupted.
-
-        Args:
-            stop_after: Events until then.
-        """
+        """Run to the end of the search, or until it is interrupted after so many events."""
         events = 0
         while True:
             self._settle()

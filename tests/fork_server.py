@@ -65,12 +65,8 @@ def fork_test_processes(config: pytest.Config, specs: Sequence[execnet.XSpec]) -
 
 
 def run_forked(functions: list[Callable[[], None]]) -> list[int]:
-    """Run each function in a process of its own, all at once, with the environment and import path of this process.
-    Returns their exit statuses.
-
-    Args:
-        functions: Functions of modules, or partial ones, which pickle takes.
-    """
+    """Run each function, which pickle takes, in a process of its own, all at once, with the environment and import path
+    of this process. Returns their exit statuses."""
     forker = _forker()
     try:
         forker.connection.send((dict(os.environ), [*sys.path]))
@@ -100,12 +96,8 @@ def _forker() -> Forker:
 
 
 def start_server(*tests: str, stop: Callable[[Callable[[], None]], object]) -> str:
-    """Start the server of this run. Returns its socket.
-
-    Args:
-        tests: Files and folders of the tests that it collects; default: it imports what trainings do.
-        stop: Takes what ends it.
-    """
+    """Start the server of this run, which collects these files and folders of tests, or by default imports what
+    trainings do. Returns its socket. ``stop`` takes what ends it."""
     folder = Path(tempfile.mkdtemp(prefix="sweeps-tests-"))
     os.environ[ADDRESS] = str(folder / "socket")
     with socket.socket(socket.AF_UNIX) as listening:
@@ -206,7 +198,7 @@ def fork_for(connection: Connection, files: list[int]) -> None:
             sys.path[:] = path
             functions = pickle.loads(connection.recv_bytes())  # imports their modules once, for all processes
             gc.freeze()
-            connection.send(_exit_statuses(functions))
+            connection.send(exit_statuses("fork", functions))
     except EOFError:
         return
 
@@ -217,8 +209,9 @@ def _use_files(numbers: list[int], files: list[int]) -> None:
         os.close(file)
 
 
-def _exit_statuses(functions: list[Callable[[], None]]) -> list[int]:
-    context: Any = get_context("fork")
+def exit_statuses(method: str, functions: list[Callable[[], None]]) -> list[int]:
+    """Run functions at the same time, in processes that are started by a method of ``multiprocessing``."""
+    context: Any = get_context(method)
     processes = [context.Process(target=function) for function in functions]
     for process in processes:
         process.start()

@@ -1,4 +1,4 @@
-"""A disk without room."""
+"""A full disk."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def fill(folder: Path) -> None:
-    """Leave no room on a disk."""
+    """Fill the disk of a folder."""
     with (folder / "filler").open("wb", buffering=0) as file:
         for size in (1 << 16, 1 << 9, 1):
             with contextlib.suppress(OSError):

@@ -13,10 +13,7 @@ class HangingProxy:
     """Passes bytes between its port and another one."""
 
     def __init__(self, port: int) -> None:
-        """
-        Args:
-            port: Port of the server, on 127.0.0.1.
-        """
+        """Begin to pass on what comes for a server on 127.0.0.1."""
         self._target = port
         self._selector = selectors.DefaultSelector()
         self._listener = socket.create_server(("127.0.0.1", 0))

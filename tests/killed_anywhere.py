@@ -13,8 +13,8 @@ OPERATIONS = {"open", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir
 
 
 def killed_before(number: int, act: Callable[[], object]) -> bool:
-    """Run a function in a fork of this process that is killed before an operation on files, counted from 1; returns
-    whether it had as many. The fork changes nothing here but files."""
+    """Run a function in a fork of this process that is killed before its n-th operation on files; returns whether it
+    had as many. The fork changes nothing here but files."""
     if (process := os.fork()) == 0:
         operations = itertools.count(1)
 
@@ -35,8 +35,8 @@ def killed_before(number: int, act: Callable[[], object]) -> bool:
 
 
 def all_kills(act: Callable[[], object], prepare: Callable[[], object]) -> Iterator[int]:
-    """Prepare the files, and run a function that is killed before its first operation; again and again, before its
-    next one, until it runs to its end. Yields after each the number of the operation."""
+    """Prepare the files and run a function that is killed before its first operation, then before its second one, and
+    so on until it ends by itself. Yields the number of the operation after each run."""
     for number in itertools.count(1):
         prepare()
         was_killed = killed_before(number, act)

@@ -8,8 +8,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
+
+from small_http import Handler
 
 
 @dataclass
@@ -30,17 +32,15 @@ class Mailbox:
 def webhook(
     status: int = 200, hang: threading.Event | None = None, moved_to: str = "", text: str = ""
 ) -> Iterator[Mailbox]:
-    """
-    Args:
-        status: What it answers.
-        hang: It answers when this is set, and not before.
-        moved_to: Address to which it sends those who ask.
-        text: Text of its answers; default: one that names the path.
-    """
+    """A server that answers with a status and a text, by default one that names the path: at once, or when ``hang`` is
+    set. It may send those who ask to another address."""
     box = Mailbox()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+    class WebhookHandler(Handler):
+        def answer(self) -> None:
+            if self.command == "GET":
+                self.send(200)
+                return
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if hang is not None:
                 hang.wait(60)
@@ -49,20 +49,10 @@ def webhook(
                 box.received.append(json.loads(body))
             else:
                 box.refused += 1
-            self.send_response(status)
-            if moved_to:
-                self.send_header("Location", moved_to)
-            self.end_headers()
-            self.wfile.write((text or f"no luck with {self.path}").encode())
+            headers = {"Location": moved_to} if moved_to else None
+            self.send(status, (text or f"no luck with {self.path}").encode(), headers)
 
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with _served(ThreadingHTTPServer(("127.0.0.1", 0), Handler), box):
+    with _served(ThreadingHTTPServer(("127.0.0.1", 0), WebhookHandler), box):
         yield box
 
 
@@ -71,7 +61,7 @@ def mail_server() -> Iterator[Mailbox]:
     """As much of RFC 5321 as a mail needs."""
     box = Mailbox()
 
-    class Handler(socketserver.StreamRequestHandler):
+    class MailHandler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
             self._say("220 hello")
             while line := self.rfile.readline().decode().strip():
@@ -89,7 +79,7 @@ def mail_server() -> Iterator[Mailbox]:
         def _say(self, line: str) -> None:
             self.wfile.write(f"{line}\r\n".encode())
 
-    with _served(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler), box):
+    with _served(socketserver.ThreadingTCPServer(("127.0.0.1", 0), MailHandler), box):
         yield box
 
 

@@ -23,10 +23,7 @@ class Cluster:
     """A server on the loopback interface, which trusts everybody there; its superuser is ``sweeps``."""
 
     def __init__(self, primary: Cluster | None = None) -> None:
-        """
-        Args:
-            primary: Make a standby of this one.
-        """
+        """Start a server, or a standby of ``primary``."""
         if program("initdb") is None:
             pytest.skip("needs PostgreSQL: apt-get install -y postgresql")
         self.folder = Path(tempfile.mkdtemp(prefix="sweeps-cluster-", dir="/tmp"))
@@ -79,7 +76,7 @@ class Cluster:
         run_program("pg_ctl", "-D", str(self.folder / "data"), "-w", "promote")
 
     def connect(self) -> psycopg.Connection:
-        """Return a connection of somebody else."""
+        """Return a connection of another client than the service."""
         return psycopg.connect(host="127.0.0.1", port=self.port, user="sweeps", dbname="postgres")
 
     def _signal(self, number: signal.Signals) -> None:
@@ -96,10 +93,6 @@ class Bouncer:
     """A PgBouncer in transaction mode, with few connections to the server."""
 
     def __init__(self, port: int) -> None:
-        """
-        Args:
-            port: Port of the server.
-        """
         found = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
         if found is None:
             pytest.skip("needs PgBouncer: apt-get install -y pgbouncer")

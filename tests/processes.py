@@ -20,15 +20,8 @@ def run_python(
     status: int | None = 0,
     within_s: float | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run Python to its end; the test fails with its output if it takes too long or ends otherwise than it should.
-
-    Args:
-        arguments: Arguments of Python.
-        folder: Its working folder.
-        environment: Variables beside those of the tests.
-        status: The exit status that it should have; None: any.
-        within_s: Seconds that it has; None: as long as the test.
-    """
+    """Run Python to its end, with these variables beside those of the tests; the test fails with its output if it takes
+    longer than ``within_s`` or ends with another status. None: any status, and all the time of the test."""
     process = subprocess.Popen(
         [sys.executable, *arguments],
         cwd=folder,
@@ -48,11 +41,6 @@ def outputs(process: subprocess.Popen[str], within_s: float | None, given: str |
 
     If it takes too long, or the test's own time is over, it is killed with all that it has started, which would slow
     the next tests, and the test fails with its output.
-
-    Args:
-        process: The process.
-        within_s: Seconds that it has.
-        given: Its input.
     """
     try:
         out, err = process.communicate(given, timeout=within_s)

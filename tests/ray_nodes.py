@@ -34,14 +34,8 @@ class RayNodes:
         before: Sequence[str] = (),
         options: Sequence[str] = (),
     ) -> subprocess.Popen[bytes]:
-        """Start a node and wait until it has joined.
-
-        Args:
-            num_cpus: Its logical CPUs.
-            environment: Additional environment variables.
-            before: Command that runs the node, such as ``unshare``, which makes mounts of its own.
-            options: Further options of ``ray start``, which replace those of the same name.
-        """
+        """Start a node and wait until it has joined. ``before`` is a command that runs the node, such as ``unshare``,
+        which makes mounts of its own; ``options`` of ``ray start`` replace those of the same name."""
         role = ["--address", self.address] if self.address else ["--head", "--port=0", "--include-dashboard=false"]
         command = [*before, *RAY, "start", *role, f"--num-cpus={num_cpus}", "--block", "--disable-usage-stats"]
         # Nodes of one machine would give their workers the same ports.

@@ -157,15 +157,8 @@ class Server:
         certificate: tuple[Path, Path] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """
-        Args:
-            folder: Its working folder.
-            options: Further ones of ``mlflow server``.
-            store: Its database; default: an SQLite file in its folder.
-            artifacts: Where it puts artifacts; default: in its folder.
-            certificate: Files of a certificate and its key: it then speaks TLS.
-            environment: Further variables.
-        """
+        """Make a server with an SQLite file and artifacts in its folder, unless it is given others. With the files of a
+        certificate and its key it speaks TLS. ``options`` are further ones of ``mlflow server``."""
         self.folder = folder
         self.port = free_port()
         self.uri = f"{'https' if certificate else 'http'}://127.0.0.1:{self.port}"

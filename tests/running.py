@@ -84,19 +84,19 @@ def start(folder: Path, *arguments: str, new_store: bool = False) -> subprocess.
 
 
 def verb(folder: Path, *arguments: str, status: int = 0, within_s: float = 280) -> Done:
-    """A verb that ends with this status, in a folder of sweeps; its document is empty if it prints none."""
+    """Run a verb in a folder of sweeps, and check its exit status; the document is empty if it prints none."""
     return ended(folder, start(folder, *arguments), status=status, within_s=within_s)
 
 
 def ended(folder: Path, process: subprocess.Popen[str], *, status: int = 0, within_s: float = 280) -> Done:
-    """The same of a verb that has been started."""
+    """Wait for a verb that was started, and check its exit status; the document is empty if it prints none."""
     out, err = outputs(process, within_s)
     assert process.returncode == status, err
     return Done(folder, status, err, json.loads(out) if out.startswith("{") else {})
 
 
 def run(folder: Path, *arguments: str, report: bool = False, new_store: bool = False, within_s: float = 280) -> Done:
-    """A sweep with its report takes some seconds longer."""
+    """Run a sweep to its end; with ``report`` it takes some seconds longer."""
     process = start(folder, "run", *arguments, f"tracking.report={str(report).lower()}", "--json", new_store=new_store)
     out, err = outputs(process, within_s)
     assert process.returncode in (0, 1), err

@@ -69,7 +69,7 @@ def sweeps(engine: Engine, *states: str) -> list[str]:
 
 
 def set_state(engine: Engine, state: str, *sweeps: str) -> None:
-    """As the runner would; default: of all that wait or run."""
+    """Set the state of these sweeps' jobs, as the runner would; default: of all that wait or run."""
     jobs = tables.jobs
     which = jobs.c.sweep.in_(sweeps) if sweeps else jobs.c.state.in_(["queued", "running"])
     with writing(engine) as connection:

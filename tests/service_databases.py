@@ -1,5 +1,5 @@
-"""Databases of the service: copies of an empty one, since each that is made waits for the disk several times, and
-processes that open one at once."""
+"""Databases of the service: copies of an empty one, since making one waits for the disk several times; and processes
+that open one at the same time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stores import made_once
 
 
 def _empty() -> Path:
-    """The file of an empty one."""
+    """The file of an empty database."""
     from sweeps.service.database.engine import open_database
 
     return made_once("empty-service.db", lambda path: open_database(f"sqlite:///{path}").dispose())

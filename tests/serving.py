@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from recording import record_small_sweep
 from request_loop import client_of_app
 from service_databases import make_service_database
-from stores import copy_recorded
+from stores import copy_recorded, make_store
 
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
@@ -30,6 +30,7 @@ from sweeps.service.queue.plan_processes import Planner
 
 API = "/api/v1"
 HERE = "http://127.0.0.1:8642"
+Asking = Callable[..., TestClient]
 
 
 class PlannerHere(Planner):
@@ -49,12 +50,8 @@ class Api:
     """A service without its threads: what is submitted stays in the queue."""
 
     def __init__(self, uri: str, *tokens: str, plans_elsewhere: bool = False) -> None:
-        """
-        Args:
-            uri: Of the store.
-            tokens: More of its config, as ``serve`` takes it.
-            plans_elsewhere: Whether its plans are made in processes of their own, as those of ``serve`` are.
-        """
+        """Make a service of a store with more tokens of its config, as ``serve`` takes it. Its plans are made in this
+        process, or with ``plans_elsewhere`` in processes of their own, as those of ``serve`` are."""
         self.uri = uri
         config = compose_service([f"tracking_uri={uri}", *tokens], [])
         make_service_database(config.database)
@@ -79,6 +76,14 @@ class Api:
         self.service.database.dispose()
 
 
+def new_api(folder: Path, *tokens: str, **options: Any) -> Api:
+    """A service with all that it has in one folder, whose store is empty if there was none. Takes what ``Api`` takes;
+    of two values of a key, the last holds."""
+    make_store(folder / "mlflow.db")
+    places = (f"database=sqlite:///{folder}/service.db", f"output_dir={folder}/outputs")
+    return Api(f"sqlite:///{folder}/mlflow.db", *places, *tokens, **options)
+
+
 @contextmanager
 def serving(folder: Path, *tokens: str, **options: Any) -> Iterator[Api]:
     """A service with all that it has in one folder: Ada's sweep ``theirs`` (job 1), Bob's ``mine`` (job 2), and
@@ -86,8 +91,7 @@ def serving(folder: Path, *tokens: str, **options: Any) -> Iterator[Api]:
     uri = copy_recorded("served", _record_served, folder)
     patch = pytest.MonkeyPatch()
     patch.setenv("MLFLOW_TRACKING_URI", uri)  # as `serve` does
-    places = (f"database=sqlite:///{folder / 'service.db'}", f"output_dir={folder / 'outputs'}")
-    api = Api(uri, *places, *tokens, **options)
+    api = new_api(folder, *tokens, **options)
     try:
         for sweep, user in (("theirs", "ada"), ("mine", "bob")):
             api.submit(sweep, user)

@@ -43,14 +43,9 @@ def make_store(path: Path) -> None:
 
 
 def copy_recorded(name: str, record: Callable[[str], object], folder: Path) -> str:
-    """Copy into a folder what has been recorded in another one, once for all processes of a run, with all that names
-    that folder: to record some sweeps takes seconds. Returns the URI of the copied store.
-
-    Args:
-        name: Name of the recorded folder.
-        record: Records sweeps in a store, given by its URI, and in the working folder, which is a folder beside it.
-        folder: The folder that gets the copy.
-    """
+    """Copy recorded sweeps into a folder, with all paths changed to that folder; return the URI of the copied store.
+    They are recorded once for all processes of a run, since that takes seconds. ``record`` gets the URI of a store, and
+    works in a folder beside it."""
 
     def make(unfinished: Path) -> None:
         (unfinished / "elsewhere").mkdir(parents=True)
@@ -74,15 +69,11 @@ def copy_recorded(name: str, record: Callable[[str], object], folder: Path) -> s
 
 
 class RecordedStore:
-    """A folder with a store of recorded sweeps, and a copy from which each test gets it as it was: paths in the folder
-    are in the store, and to record sweeps again takes seconds."""
+    """A folder with a store of recorded sweeps, which is restored from a copy for each test: recording them again would
+    take seconds, and the store has paths in the folder."""
 
     def __init__(self, folder: Path, record: Callable[[str], None]) -> None:
-        """
-        Args:
-            folder: New folder for both.
-            record: Records the sweeps in a store, given by its URI, and in the working folder.
-        """
+        """Record sweeps in a store, whose URI ``record`` gets, and in its working folder; both are in a new folder."""
         self.folder, self._copy = folder / "recorded", folder / "copy"
         self.folder.mkdir()
         make_store(self.folder / "mlflow.db")

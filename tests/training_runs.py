@@ -6,7 +6,6 @@ import copy
 import functools
 import gc
 import json
-import multiprocessing
 import os
 import pickle
 import signal
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from fork_server import run_forked
+from fork_server import exit_statuses, run_forked
 from waiting import wait_until
 
 from sweeps_train.config import TRAINING_CONFIG, TrainingConfig
@@ -192,20 +191,9 @@ def exits_of_workers(
     one. Over gloo the workers are forks of a process that has imported what trainings do."""
     meeting = Path(tempfile.mkdtemp(dir=folder))
     workers = [functools.partial(_work, scenario, folder, meeting, number, backend, rank) for rank in range(number)]
-    statuses = _run_fresh(workers) if backend != "gloo" else run_forked(workers)
+    statuses = exit_statuses("spawn", workers) if backend != "gloo" else run_forked(workers)
     files = [meeting / str(rank) for rank in range(number)]
     return statuses, [pickle.loads(file.read_bytes()) for file in files if file.exists()]
-
-
-def _run_fresh(workers: list[Callable[[], None]]) -> list[int]:
-    """Exit statuses of the processes."""
-    context: Any = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=worker) for worker in workers]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    return [process.exitcode for process in processes]
 
 
 def _work(scenario: Callable[[], Any], folder: Path, meeting: Path, number: int, backend: str, rank: int) -> None:

@@ -83,7 +83,7 @@ def answering(folder: Path, **more: Any) -> Iterator[WebServer]:
 
 
 def served(uri: str) -> AbstractContextManager[WebServer]:
-    """The same, with its database and its sweeps where the command line looks for them in the working folder."""
+    """A service whose database and sweeps are where the command line looks for them in the working folder."""
     return answering(Path.cwd(), database="sqlite:///outputs/service.db", tracking_uri=uri, output_dir="outputs")
 
 

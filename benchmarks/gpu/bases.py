@@ -57,16 +57,9 @@ LORA = {"r": 16, "alpha": 32, "target_modules": "all-linear"}
 def training_config(
     base: Base, folder: Path, rows: int, length: int, *, lora: Mapping[str, Any] | None = LORA, **changes: Any
 ) -> dict[str, Any]:
-    """Config of a training in bf16 without evaluations and checkpoints. Writes the base's config, and its text.
-
-    Args:
-        base: The model.
-        folder: Where both are written.
-        rows: Sequences in a step.
-        length: Tokens of each.
-        lora: Adapters; None trains all weights.
-        changes: Sections with keys that differ, such as ``train={"compile": True}``.
-    """
+    """Config of a training in bf16 without evaluations and checkpoints, on ``rows`` sequences of ``length`` tokens in a
+    step. Writes the base's config, and its text, into the folder. ``changes`` are sections with keys that differ, such
+    as ``train={"compile": True}``; without ``lora``, all weights are trained."""
     model = folder / base.name.replace(" ", "-")
     base.write_config(model)
     text = folder / f"text-{length}.jsonl"

@@ -29,13 +29,8 @@ class StepClock:
     """Counts the steps of the only optimizer, and takes the time of each block of them."""
 
     def __init__(self, device: torch.device, block: int, blocks: int, seconds: float):
-        """
-        Args:
-            device: Where the training computes.
-            block: Steps between two readings, each of which waits for the device.
-            blocks: Blocks after which the training ends.
-            seconds: Time after which it ends, if it has two blocks.
-        """
+        """Read the clock, which waits for the device, after each block of steps; end the training after some blocks, or
+        after ``seconds`` if it has two."""
         self._device, self._block, self._most, self._seconds = device, block, blocks, seconds
         self._created = self._began = time.perf_counter()
         self._measured_from = 0.0

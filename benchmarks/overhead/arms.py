@@ -64,14 +64,8 @@ class Measured:
 
 
 def measure(arm: str, workload: str, trials: int, repeated: list[Training]) -> Measured:
-    """Run one arm.
-
-    Args:
-        arm: One of ``ARMS``.
-        workload: One of ``WORKLOADS``.
-        trials: Number of trials; at least two, since the first is counted separately.
-        repeated: Trainings of the warm arm, of which floor and stock run the first ``trials``.
-    """
+    """Run one of ``ARMS`` on one of ``WORKLOADS``, with at least two trials, since the first is counted separately.
+    Floor and stock run the first of the warm arm's trainings, ``repeated``."""
     folder = Path(tempfile.mkdtemp(prefix=f"overhead-{arm}-"))
     record, trainings = folder / "record.json", folder / "trainings.json"
     write_trainings(repeated[:trials], trainings)

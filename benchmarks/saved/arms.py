@@ -39,8 +39,8 @@ class Arm:
 
 
 def copy(state: State, _: Path) -> Arm:
-    """A plain copy of this worker's tensors into memory that is kept, and locked where they are on a GPU: what no save
-    can be faster than."""
+    """A plain copy of this worker's tensors into memory that is kept, and page-locked for a GPU: the lower bound of any
+    save."""
     pinned = pins_memory(state.strategy.workers.device)
     targets = [torch.empty(each.shape, dtype=each.dtype, pin_memory=pinned) for each in state.shards()]
 
@@ -68,13 +68,13 @@ def dcp_save(state: State, folder: Path) -> Arm:
 
 
 def dcp_async_thread(state: State, folder: Path) -> Arm:
-    """The same, written by a thread, which needs a process group of its own: two threads that use one wait for ever."""
+    """Torch's distributed checkpoint, written by a thread with its own process group: two threads cannot share one."""
     group = dist.new_group(backend="gloo") if dist.is_initialized() else None
     return _dcp_async(state, folder, process_group=group)
 
 
 def dcp_async_process(state: State, folder: Path) -> Arm:
-    """The same, copied into shared memory that is kept and written by a process."""
+    """Torch's distributed checkpoint, copied into shared memory that is kept, and written by a process."""
     from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
     from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
@@ -130,7 +130,7 @@ def ours(state: State, folder: Path) -> Arm:
 
 
 def apart(state: State, folder: Path) -> Arm:
-    """The same, where each other worker is on another node than the first one, as far as it knows."""
+    """Sweeps, with all workers but the first one made to believe that they are on another node."""
     arm = ours(state, folder)
 
     def save(number: int) -> None:
@@ -144,7 +144,7 @@ def apart(state: State, folder: Path) -> Arm:
 
 
 def unlocked(state: State, folder: Path) -> Arm:
-    """The same, whose files are not locked for the GPU."""
+    """Sweeps, with files that are not page-locked for the GPU."""
     arm = ours(state, folder)
 
     def save(number: int) -> None:

@@ -59,12 +59,8 @@ class State:
 
 
 def build_state(mib: int, workers: Workers) -> State:
-    """Build a model and take a step of its optimizer; sharded if there are several workers.
-
-    Args:
-        mib: Size of weights and optimizer of all workers together.
-        workers: All workers.
-    """
+    """Build a model and take a step of its optimizer; sharded if there are several workers, which together have ``mib``
+    of weights and optimizer."""
     document: dict[str, Any] = {
         "task": {"kind": "image_classification"},
         "model": {"kind": "conv_net"},

@@ -135,13 +135,8 @@ class _Method:
 
 
 def stand_in(folder: Path, stages: int, threads: int) -> None:
-    """Replace Tune's actors in this process from now on.
-
-    Args:
-        folder: Folder for measurements of the workers.
-        stages: Number of processes that stand in for those of all trials.
-        threads: Calls that each of them runs at a time.
-    """
+    """Replace Tune's actors in this process from now on. Each of the ``stages``, processes that stand in for those of
+    all trials, runs ``threads`` calls at a time; workers write measurements into the folder."""
     from ray.actor import ActorClass
     from ray.tune.execution.class_cache import _ActorClassCache
 

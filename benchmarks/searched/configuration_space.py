@@ -10,12 +10,7 @@ from sweeps.space.space import Space
 
 
 def configuration_space(space: Space, seed: int) -> Any:
-    """The space with its conditions.
-
-    Args:
-        space: The space.
-        seed: Seed of its random points.
-    """
+    """The space with its conditions, and a seed for its random points."""
     from ConfigSpace import (
         AndConjunction,
         CategoricalHyperparameter,

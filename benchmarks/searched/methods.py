@@ -18,7 +18,7 @@ from sweeps.space.space import Point, Space
 
 
 class Entry(NamedTuple):
-    """How a search is made."""
+    """Way to make a search."""
 
     package: str
     make: Callable[[Space, int, int], Peer]

@@ -21,15 +21,9 @@ LEGEND = (
 
 
 def compare(method: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, Verdict | None]:
-    """Two-sided Wilcoxon signed-rank tests over the seeds, with Holm's correction over the problems.
-
-    Args:
-        method: Regrets of a method by seed, for each problem.
-        baseline: Those of the baseline, for the same problems and seeds.
-
-    Returns:
-        For each problem whether the method is significantly better or worse; None if it is neither.
-    """
+    """Two-sided Wilcoxon signed-rank tests of the regrets of a method and a baseline over the same seeds, with Holm's
+    correction over the problems. For each problem: whether the method is significantly better or worse; None if it is
+    neither."""
     tested = {name: signed_rank(method[name] - baseline[name]) for name in method}
     verdicts: dict[str, Verdict | None] = dict.fromkeys(method)
     for position, (name, (probability, verdict)) in enumerate(sorted(tested.items(), key=lambda each: each[1][0])):

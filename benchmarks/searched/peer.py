@@ -54,15 +54,7 @@ def rung_progress(progress: int, longest: int) -> int:
 
 
 def run_peer(peer: Peer, problem: Problem, seed: int, workers: int, limit_s: float) -> tuple[Outcome, dict[int, Point]]:
-    """Search for some simulated seconds.
-
-    Args:
-        peer: A new search.
-        problem: The problem.
-        seed: Seed of the problem's noise.
-        workers: Number of trials that run at once.
-        limit_s: Simulated seconds.
-    """
+    """Run a new search for some simulated seconds."""
     source = problem.source(seed, every_step=True)
     curves, positions, points = {}, {}, {}
     events: list[tuple[float, int, int]] = []

@@ -13,16 +13,8 @@ from searched.regrets import FRACTIONS, Cell, Results
 def draw_regrets(
     found: Results, methods: Sequence[str], names: Sequence[str], workers: int, budget: int, file: Path
 ) -> None:
-    """Draw the mean regret over problems and seeds against the trainings that were spent; the first method stands out.
-
-    Args:
-        found: Regrets of all methods and problems.
-        methods: What to draw.
-        names: The problems.
-        workers: Number of workers.
-        budget: Budget in full trainings.
-        file: PNG file to write.
-    """
+    """Draw the mean regret over problems and seeds against the trainings that were spent, up to a budget of full
+    trainings, as a PNG file; the first method stands out."""
     import matplotlib as mpl
 
     mpl.use("Agg")

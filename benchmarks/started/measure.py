@@ -50,13 +50,8 @@ class NoReport(Exception):
 
 
 def measure(checkout: Path, tokens: Sequence[str], *, with_imports: bool) -> Start:
-    """Start a sweep in an empty folder, and end it at its first report.
-
-    Args:
-        checkout: Folder with the sources of Sweeps; the libraries are those of this interpreter.
-        tokens: Arguments of ``sweeps run``.
-        with_imports: Whether to measure imports, which takes some time itself.
-    """
+    """Start a sweep in an empty folder with the sources of a checkout and the libraries of this interpreter, and end it
+    at its first report. Imports are measured on request, which takes some time itself."""
     # Processes whose parents end stay in this one's family, with the processor seconds of their ended children.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     folder = Path(tempfile.mkdtemp(prefix="start-"))

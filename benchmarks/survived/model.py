@@ -36,12 +36,7 @@ class Training:
         return self.interval / segment
 
     def simulated_goodput(self, segments: int, seed: int) -> float:
-        """The same, from failures that are drawn one by one.
-
-        Args:
-            segments: Number of segments that are simulated to their end.
-            seed: Seed of the failures.
-        """
+        """Goodput from failures that are drawn one by one, in so many segments that are simulated to their end."""
         draw = random.Random(seed)
         now, failure = 0.0, draw.expovariate(1 / self.between_failures)
         for _ in range(segments):

@@ -21,11 +21,7 @@ class Slow(nn.Module):
     """A linear model that sleeps in every training step, and leaves a trace of it."""
 
     def __init__(self, step_s: float, traces: str):
-        """
-        Args:
-            step_s: Seconds of a step.
-            traces: Folder of the traces: a file for each process.
-        """
+        """Take ``step_s`` for a step, and write a trace for each process."""
         super().__init__()
         self.layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
         self._step_s, self._file = step_s, Path(traces)

@@ -48,15 +48,8 @@ class Arm:
 
 
 def measure(workload: Workload, workers: int, names: Sequence[str], *, blocks: int, starts: int) -> dict[str, Arm]:
-    """Measure a workload in several arms.
-
-    Args:
-        workload: Training that is measured.
-        workers: Number of processes of each arm.
-        names: Names of the arms.
-        blocks: Measured blocks of each arm.
-        starts: Number of times that each arm is started.
-    """
+    """Measure a workload in several arms, each with some processes, which is started several times for a number of
+    measured blocks."""
     measured = {name: Arm() for name in names}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)

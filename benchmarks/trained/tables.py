@@ -36,12 +36,7 @@ def machine(libraries: Sequence[str] = ("torch", "transformers", "accelerate")) 
 
 
 def numbers(arms: dict[str, Arm], per_block: float) -> dict[str, Any]:
-    """All numbers of one workload, for JSON.
-
-    Args:
-        arms: Measurements by arm.
-        per_block: Samples or tokens that all workers process in a block.
-    """
+    """All numbers of one workload, for JSON, by arm; all workers process ``per_block`` samples or tokens in a block."""
     found: dict[str, Any] = {}
     for name, arm in arms.items():
         found[name] = asdict(arm) | {
@@ -56,13 +51,8 @@ def numbers(arms: dict[str, Arm], per_block: float) -> dict[str, Any]:
 
 
 def rows(workload: str, measured: dict[str, Any], own: Own) -> list[list[str]]:
-    """Rows of a table, one for each arm.
-
-    Args:
-        workload: Name of the workload.
-        measured: Its ``numbers``.
-        own: Texts of two columns of this table alone, for an arm.
-    """
+    """Rows of a workload's table, one for each arm, from its ``numbers``. ``own`` are texts of two columns of this
+    table alone, for an arm."""
     lines = []
     for name, arm in measured.items():
         ours = arm.get("ours is faster")
@@ -81,17 +71,12 @@ def rows(workload: str, measured: dict[str, Any], own: Own) -> list[list[str]]:
 
 
 def headers(*own: str) -> list[str]:
-    """Heads of such a table, with its own columns."""
+    """Heads of a workload's table, with columns of its own."""
     return ["", "loop", "per second", "speedup of `sweeps_train`", *own, "start", "loss"]
 
 
 def described(workloads: Mapping[str, Workload], measured: Iterable[str]) -> str:
-    """A list of the workloads that were measured.
-
-    Args:
-        workloads: All workloads by name.
-        measured: Titles that begin with these names.
-    """
+    """A list of the workloads that were measured: those with which the titles ``measured`` begin."""
     titles = list(measured)
     some = [name for name in workloads if any(title.startswith(name) for title in titles)]
     return "\n".join(f"- {name}: {workloads[name].what}" for name in some)

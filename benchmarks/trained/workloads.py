@@ -35,12 +35,7 @@ class Workload:
         return self.per_worker * self.sequence_length
 
     def training_config(self, folder: Path, workers: int) -> dict[str, Any]:
-        """Complete config of our loop.
-
-        Args:
-            folder: Folder with the model, if it was made.
-            workers: Number of workers.
-        """
+        """Complete config of our loop, with the folder of the model, if it was made."""
         made = {"path": str(folder / "model"), "tokenizer": "builtin:tiny_llama"}
         model = self.config["model"] | (made if self.shape is not None else {})
         train = {

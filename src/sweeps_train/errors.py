@@ -17,12 +17,8 @@ _OUT_OF_MEMORY = re.compile(
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a device ran out of memory, for which torch raises different errors depending on the allocator.
-
-    Args:
-        error: Any error of a step. Allocations by torch raise ``torch.OutOfMemoryError``; those by cuBLAS, NCCL and the
-            driver a ``RuntimeError`` or a class derived from it.
-    """
+    """Whether a device ran out of memory, for which torch's own allocator raises ``torch.OutOfMemoryError``, but
+    cuBLAS, NCCL and the driver a ``RuntimeError`` or a class derived from it."""
     import torch
 
     if isinstance(error, torch.OutOfMemoryError):
@@ -77,12 +73,8 @@ class SilentCorruption(RuntimeError):
     error."""
 
     def __init__(self, step: int, ranks: Sequence[int], hosts: Sequence[str]):
-        """
-        Args:
-            step: Number of optimizer steps done.
-            ranks: Workers whose numbers differ from those of most others; all workers, if none are in the majority.
-            hosts: Host of each worker, by rank.
-        """
+        """Name the ranks whose numbers differ from those of most others after a step, or all ranks if none are in the
+        majority. ``hosts`` are those of all workers."""
         super().__init__(step, ranks, hosts)
         named = ", ".join(f"{rank} on {hosts[rank]}" for rank in ranks)
         self._text = f"silent data corruption after step {step}: " + (

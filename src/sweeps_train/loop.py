@@ -108,11 +108,8 @@ def train_request(request: TrainingRequest) -> None:
 
 
 def live(lane: Lane, times_restored: int = 0) -> Life:
-    """Train a lane to its end, or until its reporter asks for a stop; a coroutine that ``Lockstep`` advances.
-
-    Args:
-        lane: The training.
-        times_restored: Number of times that it has gone back to a checkpoint, whose report is then not repeated.
+    """Train a lane to its end, or until its reporter asks for a stop; a coroutine that ``Lockstep`` advances. The
+    report of a checkpoint to which the training has gone back is not repeated.
 
     Raises:
         Diverged: The training must return to its last checkpoint.

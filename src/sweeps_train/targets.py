@@ -8,15 +8,8 @@ from typing import Any
 
 
 def call_target(key: str, target: str, arguments: dict[str, Any]) -> Any:
-    """Call ``package.module.name`` with keyword arguments.
-
-    Args:
-        key: Section of the config that has the target: ``model``, ``data``.
-        target: Import path.
-        arguments: Keyword arguments.
-
-    Returns:
-        The result of the call.
+    """Call ``package.module.name`` with keyword arguments, and return the result. Messages name the section ``key`` of
+    the config that has the path.
 
     Raises:
         ValueError: The path cannot be imported, or the arguments do not fit; the message names the key.
@@ -34,11 +27,7 @@ def call_target(key: str, target: str, arguments: dict[str, Any]) -> Any:
 
 
 def import_target(key: str, target: str) -> Any:
-    """Import the object ``package.module.name``.
-
-    Args:
-        key: Section of the config that has the target.
-        target: Import path.
+    """Import the object ``package.module.name``. Messages name the section ``key`` of the config that has the path.
 
     Raises:
         ValueError: The path cannot be imported; the message names the key.

@@ -82,13 +82,8 @@ class Audit:
             logger.error("%s: %s; not recorded: %s", self.file, error.strerror, line)  # noqa: TRY400 - no traceback needed
 
     def read(self, most: int, before: int | None = None, words: str = "") -> tuple[list[Entry], int | None]:
-        """Return the newest entries, newest first, and the position for the next page; None on the last one.
-
-        Args:
-            most: Maximum number of entries.
-            before: Position of the previous page.
-            words: Only entries in whose lines all these words occur.
-        """
+        """Return at most ``most`` entries in whose lines all words occur, newest first, and the position for the next
+        page; None on the last one. ``before`` is the position of the previous page."""
         found = list[Entry]()
         wanted = words.lower().split()
         following = 0

@@ -29,14 +29,9 @@ class Poller:
         *,
         stop_within_s: float | None = None,
     ) -> None:
-        """
-        Args:
-            name: Name of the thread, also used in log messages.
-            clock: The service's clock.
-            poll: Function to call; it may return the seconds until the next call, otherwise ``every_s`` applies.
-            every_s: Seconds between two calls, and after a failed one.
-            stop_within_s: Maximum seconds that ``stop`` waits for the current call; default: no limit.
-        """
+        """Make a poller. ``poll`` may return the seconds until the next call; otherwise, and after a failed call, they
+        are ``every_s``. ``stop`` waits for the current call for at most ``stop_within_s``, by default without a
+        limit."""
         self._name, self._clock, self._call, self._every_s = name, clock, poll, every_s
         self._stop_within_s = stop_within_s
         self._wake, self._stopping = threading.Event(), threading.Event()

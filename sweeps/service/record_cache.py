@@ -59,11 +59,8 @@ class CacheEntry(Generic[Content]):
     """The last snapshot of one value, refreshed when it is read, by one thread at a time."""
 
     def __init__(self, read: Callable[[], Content], check_store: Callable[[], object]) -> None:
-        """
-        Args:
-            read: Reads the value, which may take long.
-            check_store: Raises ``TrackingUnreachable`` within seconds if the store does not answer.
-        """
+        """Cache the result of ``read``, which may take long. ``check_store`` raises ``TrackingUnreachable`` within
+        seconds if the store does not answer."""
         self._read, self._check_store = read, check_store
         self._lock = threading.Lock()
         self._last: Snapshot[Content] | None = None

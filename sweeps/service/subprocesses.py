@@ -57,14 +57,8 @@ def lock_file(file: Path) -> Iterator[IO[str] | None]:
 
 
 def spawn(module: str, arguments: Sequence[str], lock: IO[str], **options: Any) -> subprocess.Popen[Any]:
-    """Start ``python -m MODULE`` in a session of its own, where Ctrl-C in a terminal does not reach it.
-
-    Args:
-        module: Module to run.
-        arguments: Arguments of the module.
-        lock: Open file from ``lock_file``; the child holds the lock until it ends.
-        **options: Further options of ``subprocess.Popen``.
-    """
+    """Start ``python -m MODULE`` in a session of its own, where Ctrl-C in a terminal does not reach it. It holds the
+    lock, an open file from ``lock_file``, until it ends. ``options`` are further ones of ``subprocess.Popen``."""
     command = [sys.executable, "-m", module, *arguments]
     return subprocess.Popen(command, pass_fds=[lock.fileno()], start_new_session=True, **options)
 
@@ -80,14 +74,11 @@ def start(
     sweep_folder: Path,
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes] | None:
-    """Start command lines in a background process, one after another until one fails; None if they already run.
+    """Start command lines of ``python -m sweeps`` in a background process, one after another until one fails; None if
+    they already run.
 
-    Args:
-        folder: Control folder of the process.
-        commands: Arguments of ``python -m sweeps``. They are passed in a private file, since the arguments of a
-            process are visible to every user of the machine.
-        sweep_folder: Folder of the sweep, where the log is linked.
-        environment: Environment of the process; default: that of this process.
+    They are passed in a private file, since the arguments of a process are visible to every user of the machine. The
+    log is linked in the sweep's folder. The environment is by default that of this process.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with lock_file(folder / LOCK_FILE) as lock:

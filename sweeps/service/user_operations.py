@@ -276,13 +276,8 @@ class UserOperations(Reading):
         self.audit.note(self.principal, action, **about)
 
     def _plan(self, work: Callable[..., T], *arguments: Any, also: Sequence[Principal] = ()) -> T:
-        """Run a method of ``Plans`` in a child process.
-
-        Args:
-            work: The method.
-            arguments: Arguments of the method after ``sweep_exists``.
-            also: Other users who must have the same rights.
-        """
+        """Run a method of ``Plans`` in a child process, with its arguments after ``sweep_exists``. Users in ``also``
+        must have the same rights."""
         exists = partial(self._sweep_exists, [self.principal, *also])
         return self.planner.make(self.principal.user, work, exists, *arguments)
 

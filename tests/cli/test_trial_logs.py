@@ -67,7 +67,7 @@ def begin(uri: str) -> Recorder:
 
 
 def record_ended(uri: str) -> None:
-    """The same, when it has ended."""
+    """Record the sweep of ``begin`` to its end."""
     recorder = begin(uri)
     recorder.trials.end("0004", "finished", 9, 1)
     recorder.trials.attach_logs("0004")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 from pathlib import Path
 
 import pytest
 from recording import free_port, record_small_sweep
+from small_http import Handler
 from stores import make_store
 
 from sweeps.cli import ui
@@ -17,13 +18,9 @@ from sweeps.tracking.mlflow_pages import trials_page
 from sweeps.tracking.reader import load_sweep
 
 
-class Healthy(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        pass
+class Healthy(Handler):
+    def answer(self) -> None:
+        self.send(200)
 
 
 def test_addresses_are_printed_when_they_answer(capsys: pytest.CaptureFixture[str]) -> None:

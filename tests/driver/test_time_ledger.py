@@ -21,14 +21,8 @@ def span(held: float, trained: float, workers: tuple[str, ...] = TWO) -> Span:
 
 
 def report(moment: float, *, steps: float, kept: float | None = None, **spent: float) -> Report:
-    """A report of the training loop.
-
-    Args:
-        moment: Its Unix time.
-        steps: Seconds of steps in this attempt.
-        kept: Seconds of steps in all attempts.
-        spent: Seconds of other activities.
-    """
+    """A report of the training loop: seconds of steps in this attempt and in all attempts (``kept``), and of other
+    activities."""
     seconds = {"setup": 0.0, "data_wait": 0.0, "communication": 0.0, "evaluation": 0.0, "checkpoint": 0.0} | spent
     metrics = {f"time/{name}_s": value for name, value in {**seconds, "steps": steps}.items()}
     progress = {"steps": 1, "seconds": steps if kept is None else kept}

@@ -179,7 +179,7 @@ def campaign(folder: Path, seed: int, minutes: float, faults: int, kinds: list[s
 
 
 def _hit_anything(outcomes: list[Outcome]) -> bool:
-    """Whether the faults that are left have something to hit: the last sweeps had some."""
+    """Whether any of the last sweeps had a fault, so that further sweeps may have some."""
     last = outcomes[-2 * len(SEARCHES) :]
     return len(last) < 2 * len(SEARCHES) or any(each.faults for each in last)
 

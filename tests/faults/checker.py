@@ -64,16 +64,7 @@ class Measured:
 
 
 def check(folder: Path, sweep: str, database: str, uri: str, *, trials: int, steps: list[int]) -> Verdict:
-    """Check a sweep that has ended.
-
-    Args:
-        folder: Where it was started.
-        sweep: Its name.
-        database: Address of MLflow's database.
-        uri: MLflow's address.
-        trials: Number of trials that it must have.
-        steps: Steps at which a finished trial has reported.
-    """
+    """Check a sweep that has ended: it must have this number of trials, which report at these steps if they finish."""
     verdict = Verdict()
     document = _shown(folder, sweep, uri)
     shown = {trial["trial"]: trial for trial in document["trials"]}

@@ -33,7 +33,7 @@ class Disk:
         _command("umount", "--lazy", str(self.folder))
 
     def fill(self) -> None:
-        """Leave not a byte; ``free`` gives it back."""
+        """Fill the disk to the last byte, until ``free``."""
         with (self.folder / ".filler").open("wb", buffering=0) as file:
             try:
                 while file.write(bytes(1 << 20)):
@@ -45,14 +45,14 @@ class Disk:
         (self.folder / ".filler").unlink(missing_ok=True)
 
     def freeze(self) -> None:
-        """Let all that writes wait until ``thaw``."""
+        """Let all writers wait until ``thaw``."""
         _command("fsfreeze", "-f", str(self.folder))
 
     def thaw(self) -> None:
         _command("fsfreeze", "-u", str(self.folder))
 
     def break_down(self) -> None:
-        """Make it read-only, as the kernel does with a disk that fails; ``repair`` mounts it again."""
+        """Make the disk read-only, as the kernel does when it fails, until ``repair``."""
         _command("mount", "-o", "remount,abort", str(self.folder))
 
     def repair(self) -> None:

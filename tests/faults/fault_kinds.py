@@ -49,7 +49,7 @@ def passing(
     victim: Victim,
     _: random.Random,
 ) -> None:
-    """Do something to what is around the sweep, and undo it after seconds."""
+    """Disturb something that the sweep depends on for ``SECONDS``."""
     thing = _there(find(victim))
     begin(thing)
     time.sleep(SECONDS)

@@ -41,7 +41,7 @@ WORKER = "ray::RayTrainWorker"
 
 @dataclass(frozen=True)
 class Record:
-    """Where a sweep is recorded."""
+    """Store in which a sweep is recorded."""
 
     uri: str
     """MLflow's address."""

@@ -10,10 +10,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from mlflow import MlflowClient
 from ray_nodes import RayNodes
 from recording import Server, free_port
 from s3_server import BUCKET, s3_server
+from small_http import Handler, serving_http
 from stores import make_store
 from waiting import wait_until
 
@@ -90,23 +89,18 @@ def test_mistakes_are_named_before_anything_is_submitted(
     assert all(word in message for word in words), message
 
 
-class Refusal(BaseHTTPRequestHandler):
+class Refusal(Handler):
     """Answer of a job server to a token that it does not know."""
 
-    def do_GET(self) -> None:
+    def answer(self) -> None:
         self.send_error(403, "Invalid authentication token")
 
-    def log_message(self, *_: object) -> None:
-        pass
 
-
-def refused_by(handler: type[BaseHTTPRequestHandler]) -> str:
+def refused_by(handler: type[Handler]) -> str:
     """Submit a sweep to a job server, which does not accept it; returns its ``cluster.address``."""
-    with HTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"cluster.address=http://127.0.0.1:{server.server_port}"
+    with serving_http(handler) as uri:
+        address = f"cluster.address={uri}"
         assert run_command(["submit", "conf=digits", *STORES, "cluster=ray", address, "--to=ray"])[0] == 2
-        server.shutdown()
     return address
 
 
@@ -117,19 +111,16 @@ def test_a_wrong_token_is_a_mistake_that_is_named(here: Path, capsys: pytest.Cap
     assert "RAY_AUTH_TOKEN" in message
 
 
-class ClosedUpload(Refusal):
+class ClosedUpload(Handler):
     """Job server behind a proxy that closes the connection while the code is uploaded, since it is too large."""
 
-    def do_GET(self) -> None:
-        if self.path != "/api/version":
+    def answer(self) -> None:
+        if self.command == "PUT":
+            self.close_connection = True
+        elif self.path == "/api/version":
+            self.send(200, json.dumps({"ray_version": ray.__version__}).encode())
+        else:
             self.send_error(404, "Package gcs://_ray_pkg.zip does not exist.")
-            return
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(json.dumps({"ray_version": ray.__version__}).encode())
-
-    def do_PUT(self) -> None:
-        self.close_connection = True
 
 
 def test_an_upload_that_is_cut_off_is_no_failure_of_sweeps(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

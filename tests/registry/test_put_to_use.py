@@ -43,7 +43,7 @@ def call(folder: Path, *arguments: str, status: int = 0) -> tuple[str, str]:
 
 
 def called_here(folder: Path, *arguments: str) -> tuple[int, str, str]:
-    """The same in this process, of a verb that trains nothing: its status, output and messages."""
+    """Call a verb that trains nothing in this process: its status, output and messages."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         status, _ = run_command([*arguments])

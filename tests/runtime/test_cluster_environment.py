@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 from processes import run_python
 from recording import free_port
+from small_http import Handler, serving_http
 
 from sweeps.errors import UserError
 from sweeps.runtime import cluster
@@ -54,23 +53,17 @@ def test_a_process_starts_ray_again_after_the_token_in_its_home_has_changed(
     assert done.stdout.split() == ["1", "1"]
 
 
-class WantsAToken(BaseHTTPRequestHandler):
+class WantsAToken(Handler):
     """As Ray's dashboard answers by default."""
 
-    def do_GET(self) -> None:
+    def answer(self) -> None:
         self.send_error(401)
-
-    def log_message(self, *_: object) -> None: ...
 
 
 @pytest.fixture
 def dashboard() -> Iterator[str]:
-    with HTTPServer(("127.0.0.1", 0), WantsAToken) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with serving_http(WantsAToken) as address:
+        yield address.removeprefix("http://")
 
 
 def test_a_dashboard_is_there_if_it_answers(dashboard: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,16 @@ def decide(these: WorkerShares, *, fixed: Sequence[str] = ()) -> dict[str, int]:
     return decided
 
 
+def shares_of_a_survivor() -> WorkerShares:
+    """Shares in which the trial ``a`` may take over the workers of one that has ended."""
+    these = shares(expected=2)
+    for trial in "ab":
+        claim(these, trial, DOUBLING)
+    these.release("b")
+    these.set_room(8, 1)
+    return these
+
+
 def test_trials_that_are_to_run_at_a_time_share_the_workers_equally() -> None:
     two, four, three = shares(expected=2), shares(expected=4), shares(expected=3)
     assert [claim(two, trial) for trial in "ab"] == [4, 4]
@@ -129,11 +139,7 @@ def test_trials_give_workers_back_when_another_one_waits() -> None:
 
 
 def test_no_worker_is_promised_twice_while_trials_change() -> None:
-    these = shares(expected=2)
-    claim(these, "a", DOUBLING)
-    claim(these, "b", DOUBLING)
-    these.release("b")
-    these.set_room(8, 1)
+    these = shares_of_a_survivor()
     assert these.decide(lambda _: True) == {"a": 8}
     assert these.free == 0, "those that it takes are no longer free"
     assert claim(these, "c", DOUBLING) is None
@@ -158,11 +164,7 @@ def test_trials_that_cannot_change_now_are_left_alone() -> None:
 
 
 def test_a_trial_that_ends_while_it_is_to_change_keeps_nothing() -> None:
-    these = shares(expected=2)
-    claim(these, "a", DOUBLING)
-    claim(these, "b", DOUBLING)
-    these.release("b")
-    these.set_room(8, 1)
+    these = shares_of_a_survivor()
     these.decide(lambda _: True)
     these.stay("a")
     assert these.free == 4
@@ -183,11 +185,7 @@ def test_trials_shrink_when_a_node_leaves() -> None:
 
 
 def test_a_trial_that_was_to_grow_gets_less_if_a_node_has_left_meanwhile() -> None:
-    these = shares(expected=2)
-    claim(these, "a", DOUBLING)
-    claim(these, "b", DOUBLING)
-    these.release("b")
-    these.set_room(8, 1)
+    these = shares_of_a_survivor()
     assert these.decide(lambda _: True) == {"a": 8}
     these.set_room(6, 1)
     these.moved("a")

@@ -85,12 +85,7 @@ async def diagnosed_while_it_ends(
     monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[Broker], Awaitable[None]], *workers: WorkerActor
 ) -> tuple[Any, list[str]]:
     """Follow a trial that is silent for too long: the end that its actor hears of, and the notes to the driver.
-
-    Args:
-        monkeypatch: Of the test.
-        meanwhile: What happens while its workers are asked for their stacks.
-        workers: Its workers.
-    """
+    ``meanwhile`` happens while its workers are asked for their stacks."""
     broker = Broker()
 
     async def diagnosed(message: str, *_: Any) -> WorkerError:
@@ -371,13 +366,7 @@ def test_a_worker_gives_signs_of_life_while_it_loads_a_model_and_none_while_that
 
 
 def check_signs(signs: Signs, given: list[int], training: Any) -> None:
-    """Train, and check that there were signs of life until the training began.
-
-    Args:
-        signs: Signs that the broker gets.
-        given: Gets the number of signs when the training begins.
-        training: What is trained.
-    """
+    """Train, and check that there were signs of life until the training began; ``given`` gets their number then."""
     worker_loop._train(replace(watched(signs, prepare_timeout_s=60), training=training), None, is_main=False)
     assert given[0] >= 2
     assert len(signs.given) <= given[0] + 1  # one may have been under way

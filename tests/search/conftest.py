@@ -8,5 +8,5 @@ import pytest
 
 @pytest.fixture(scope="session", autouse=True)
 def _quiet() -> None:
-    """Otherwise Optuna logs every suggestion."""
+    """Keep Optuna from logging every suggestion."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)

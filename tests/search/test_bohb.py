@@ -86,15 +86,8 @@ def test_ten_thousand_trials_are_shown_in_milliseconds() -> None:
 
 
 def search(function: Hartmann, sampler: BaseSampler, seed: int, halving: bool, budget: int) -> float:
-    """True regret of the best among the trials that trained longest, with 4 parallel workers and ASHA.
-
-    Args:
-        function: Reports at fidelities 1, 3, 9, ... 100.
-        sampler: Suggests.
-        seed: Of the noise.
-        halving: Whether the worse two thirds of a rung are stopped.
-        budget: Sum of the fidelities of all trials.
-    """
+    """True regret of the best among the trials that trained longest, with 4 parallel workers and ASHA, within a sum of
+    the fidelities 1, 3, 9, ... 100 of all trials. With ``halving``, the worse two thirds of a rung are stopped."""
     searcher = OptunaSearcher(function.space, metric="loss", mode="min", sampler=sampler)
     random = np.random.default_rng(seed)
     steps = [1, 3, 9, 27, 81, 100]

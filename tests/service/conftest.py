@@ -13,7 +13,9 @@ from guarded_app import Stopped
 if TYPE_CHECKING:
     from fastapi.testclient import TestClient
     from playwright.sync_api import Browser
-    from serving import Api
+    from serving import Api, Asking
+
+    from sweeps.service.auth.permissions import Role
 
 
 @pytest.fixture
@@ -34,6 +36,16 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 def client(api: Api) -> TestClient:
     """Browser without scripts on that service."""
     return api.client(follow_redirects=False)
+
+
+@pytest.fixture
+def asking(api: Api) -> Asking:
+    """Makes clients with a new token of a user."""
+
+    def client(user: str = "bob", role: Role = "run", *projects: str) -> TestClient:
+        return api.client(api.token(user, role, *projects), follow_redirects=False)
+
+    return client
 
 
 @pytest.fixture(scope="session")

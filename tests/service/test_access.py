@@ -53,7 +53,7 @@ def asking(api: Api, token: str | None = None) -> TestClient:
 
 
 def routes(api: Api) -> dict[Route, Any]:
-    """With what FastAPI knows of each; mounted files have no methods."""
+    """Routes with what FastAPI knows of each; mounted files have no methods."""
     found = {
         (method, context.path): context.dependant
         for context in iter_route_contexts(api.app.routes)

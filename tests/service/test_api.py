@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 from recording import copy_small_sweeps, record_small_sweep
-from serving import API, Api
+from serving import API, Api, new_api
 from waiting import wait_until
 
 from sweeps.errors import TrackingUnreachable
@@ -27,9 +27,10 @@ from sweeps.tracking.reader import load_sweep
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    """With the ended sweeps digits-0, digits-1 and digits-2, and an empty queue."""
+    """A service with the ended sweeps digits-0, digits-1 and digits-2, and an empty queue."""
     folder = tmp_path_factory.mktemp("service")
-    api = Api(copy_small_sweeps(folder), f"output_dir={folder}/outputs", f"database=sqlite:///{folder}/service.db")
+    copy_small_sweeps(folder)
+    api = new_api(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_TRACKING_URI", api.uri)  # as `serve` does
         yield api

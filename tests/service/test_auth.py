@@ -143,16 +143,6 @@ def test_a_session_ends_with_its_time_and_with_its_token(engine: Engine, clock: 
     assert browser.get("/form").status_code == 401
 
 
-def test_a_wrong_token_does_not_sign_in_and_is_counted(engine: Engine, clock: Stopped) -> None:
-    browser = client(make_app(engine, clock, refusals_per_minute=3))
-    token_of(engine, "run")
-    for _ in range(3):
-        answer = browser.post("/sign-in", data={"token": "sweeps_" + "A" * 43})
-        assert answer.json() is False
-        assert "set-cookie" not in answer.headers
-    assert browser.post("/sign-in", data={"token": "x"}).status_code == 429
-
-
 def test_an_error_of_ours_is_answered_without_its_insides(here: TestClient, caplog: pytest.LogCaptureFixture) -> None:
     answer = here.get("/api/fails")
     assert answer.status_code == 500

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from postgres import EMPTY, Postgres
 from running import SHORT
-from serving import Api
+from serving import Api, new_api
 from sqlalchemy import Engine, insert, make_url, select
 from stores import make_store
 from test_serve import LONG, Service
@@ -38,11 +38,10 @@ def _rows(engine: Engine) -> dict[str, list[Any]]:
 @pytest.fixture
 def api(service_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     """A service with something of everything."""
-    make_store(tmp_path / "mlflow.db")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     monkeypatch.setenv("SWEEPS_DATABASE", service_database)
     monkeypatch.chdir(tmp_path)
-    api = Api(f"sqlite:///{tmp_path}/mlflow.db", f"database={service_database}", f"output_dir={tmp_path}/outputs")
+    api = new_api(tmp_path, f"database={service_database}")
     for name in ("one", "two"):
         api.submit(name)
     api.token("ada", "admin")
@@ -198,9 +197,7 @@ def test_a_machine_is_lost_and_its_service_goes_on_from_the_backup(working_folde
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     subprocess.run([*command[:3], "restore", *command[4:5]], cwd=working_folder, check=True, timeout=120)
-    service = Service(working_folder)
-    service.start()
-    try:
+    with Service(working_folder) as service:
         for job in (running, queued):
             wait_until(lambda job=job: service.job(job["id"])["state"] == "finished", 400)
         assert [service.job(job["id"])["attempts"] for job in (done, running, queued)] == [1, 2, 1]
@@ -210,6 +207,3 @@ def test_a_machine_is_lost_and_its_service_goes_on_from_the_backup(working_folde
             if trial["state"] == "finished":  # nothing of it was trained again
                 assert trials[trial["trial"]] == trial
         assert service.get("sweeps/done")["counts"]["finished"] == 1
-    finally:
-        service.end(signal.SIGTERM)
-        service.close()

@@ -277,7 +277,7 @@ def allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConfigPolicy:
 
 
 def plan(allowed: ConfigPolicy, conf: str, overrides: list[str], sees: Callable[[str], bool] = lambda _: False) -> Plan:
-    """As the API plans what it is asked."""
+    """Plan a request as the API does."""
     allowed.check_request(conf, overrides)
     tokens = [f"conf={conf}", *overrides]
     folders = [Path("conf")]

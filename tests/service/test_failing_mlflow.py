@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -56,10 +57,10 @@ def test_while_mlflow_hangs_requests_are_answered_within_5_s_health_at_once_and_
     working_folder: Path, server: Server
 ) -> None:
     record_small_sweep(server.uri)
-    proxy = HangingProxy(server.port)
-    service = Service(working_folder, MLFLOW_TRACKING_URI=f"http://127.0.0.1:{proxy.port}")
-    service.start()
-    try:
+    with (
+        closing(HangingProxy(server.port)) as proxy,
+        Service(working_folder, MLFLOW_TRACKING_URI=f"http://127.0.0.1:{proxy.port}") as service,
+    ):
         for path in (*FROM_MEMORY, *NEEDING_MLFLOW):
             Asker(service).ask(path)
         used, health, ended = Asker(service), Asker(service), threading.Event()
@@ -104,9 +105,3 @@ def test_while_mlflow_hangs_requests_are_answered_within_5_s_health_at_once_and_
         assert time.monotonic() - began < 10.0
         for thread in threads:
             thread.join()
-    finally:
-        proxy.hangs = False
-        if service.process is not None and service.process.poll() is None:
-            service.end(signal.SIGTERM)
-        service.close()
-        proxy.close()

@@ -31,19 +31,6 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-@contextmanager
-def serving(folder: Path, url: str) -> Iterator[Service]:
-    service = Service(folder, SWEEPS_DATABASE=url)
-    service.start()
-    try:
-        yield service
-    finally:
-        assert service.process is not None
-        if service.process.poll() is None:
-            service.end(signal.SIGTERM)
-        service.close()
-
-
 def finished_job(url: str) -> Job:
     """A job of a new database that nobody will start."""
     engine = open_database(url)
@@ -90,7 +77,7 @@ def test_a_postgresql_that_hangs_is_noticed_outlived_and_does_not_keep_the_servi
             ask(number)
 
     job = finished_job(cluster.url)
-    with serving(working_folder, cluster.url) as service:
+    with Service(working_folder, SWEEPS_DATABASE=cluster.url) as service:
         assert {ask(number)[0] for number in range(4)} == {200}
         with trouble(cluster):  # type: ignore[operator]
             wait_until(lambda: not _is_ready(service), 8)  # though nobody has asked for anything
@@ -117,7 +104,7 @@ def test_after_a_failover_the_service_goes_on_with_the_new_primary(working_folde
     with Cluster(cluster) as standby:
         job = finished_job(cluster.url)
         hosts = f"host=127.0.0.1:{cluster.port}&host=127.0.0.1:{standby.port}"
-        with serving(working_folder, f"postgresql+psycopg://sweeps@/postgres?{hosts}") as service:
+        with Service(working_folder, SWEEPS_DATABASE=f"postgresql+psycopg://sweeps@/postgres?{hosts}") as service:
             with cluster.connect() as primary:
                 (sent,) = primary.execute("SELECT pg_current_wal_lsn()").fetchone() or ("",)
             with standby.connect() as other:
@@ -140,7 +127,7 @@ def test_behind_a_pooler_in_transaction_mode_each_job_is_claimed_once_and_reques
             submit(engine, f"s{number}")
         assert sorted(claimed_by_many(bouncer.url)) == sorted(f"s{number}" for number in range(20))
         engine.dispose()
-        with serving(working_folder, bouncer.url) as service, ThreadPoolExecutor(20) as clients:
+        with Service(working_folder, SWEEPS_DATABASE=bouncer.url) as service, ThreadPoolExecutor(20) as clients:
 
             def ask(_: int) -> int:
                 return requests.get(f"{service.url}/api/v1/jobs", timeout=30).status_code

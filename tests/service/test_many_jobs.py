@@ -7,15 +7,14 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from postgres import on_both_databases
-from serving import API, Api
+from serving import API, Api, new_api
 from sqlalchemy import Engine, event, insert, select
-from stores import make_store
 
 from sweeps.config.service import Queue
 from sweeps.service import subprocesses
@@ -66,26 +65,17 @@ def fill(engine: Engine, count: int = COUNT) -> None:
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """A service with these jobs, which tests only read."""
-    api = filled_api(tmp_path_factory.mktemp("many"))
-    yield api
-    api.close()
+    with closing(new_api(tmp_path_factory.mktemp("many"))) as api:
+        fill(api.service.database)
+        yield api
 
 
 @pytest.fixture
 def own_api(tmp_path: Path) -> Iterator[Api]:
     """Another one, which a test may change."""
-    api = filled_api(tmp_path)
-    yield api
-    api.close()
-
-
-def filled_api(folder: Path) -> Api:
-    make_store(folder / "mlflow.db")
-    api = Api(
-        f"sqlite:///{folder}/mlflow.db", f"database=sqlite:///{folder}/service.db", f"output_dir={folder}/outputs"
-    )
-    fill(api.service.database)
-    return api
+    with closing(new_api(tmp_path)) as api:
+        fill(api.service.database)
+        yield api
 
 
 def scans(engine: Engine, asked: list[tuple[str, Any]]) -> list[str]:

@@ -83,7 +83,7 @@ def add_job(engine: Engine, sweep: str, **more: Any) -> None:
 def notifier(
     engine: Engine, uri: str, clock: StandingClock | None = None, only: Channel | None = None, **urls: str
 ) -> Notifier:
-    """With a channel for each address, or with one that has settings."""
+    """A notifier with a channel for each address, or with one that has settings."""
     channels = [Channel(name=name, url_env=name) for name in urls] if only is None else [only]
     service = Surroundings(Service(tracking_uri=uri, notifications=channels), engine, clock or StandingClock())
     return Notifier(service, urls, lambda sweep: f"http://here/sweeps/{sweep}")

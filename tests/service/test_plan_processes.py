@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from fastapi import HTTPException
 from serving import API, Api, serving
+from waiting import wait_until
 from work_elsewhere import broken, endless, frozen, quick, seen_here, wrong
 
 from sweeps.errors import ConfigError, TimeLimitExceeded
@@ -74,9 +75,7 @@ def test_one_user_leaves_a_place_to_others_and_a_service_that_ends_waits_for_non
     threads = [threading.Thread(target=ask) for _ in range(9)]
     for thread in threads:
         thread.start()
-    until = time.monotonic() + 50
-    while not any(tmp_path.glob("process-*")) and time.monotonic() < until:
-        time.sleep(0.05)
+    wait_until(lambda: any(tmp_path.glob("process-*")), 50)
     assert planner.make("ada", quick, everything, 7) == 7
     assert len(list(tmp_path.glob("process-*"))) == 1
     assert ended == ["HTTPException"] * 2  # one runs, six wait, and no more may

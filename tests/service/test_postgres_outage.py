@@ -14,10 +14,9 @@ import psycopg
 import pytest
 from hanging_proxy import HangingProxy
 from postgres import EMPTY, Postgres
-from serving import API, Api
+from serving import API, Api, new_api
 from sqlalchemy import Engine, make_url, text
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
-from stores import make_store
 
 from sweeps.service.database import postgresql, storage_errors
 from sweeps.service.database.engine import open_database, writing
@@ -50,9 +49,8 @@ def proxy(url: str) -> Iterator[HangingProxy]:
 
 @pytest.fixture
 def api(url: str, proxy: HangingProxy, tmp_path: Path) -> Iterator[Api]:
-    make_store(tmp_path / "mlflow.db")
     through = make_url(url).set(port=proxy.port).render_as_string(hide_password=False)
-    api = Api(f"sqlite:///{tmp_path}/mlflow.db", f"database={through}", f"output_dir={tmp_path}/outputs")
+    api = new_api(tmp_path, f"database={through}")
     api.submit("mine")
     yield api
     proxy.hangs = False

@@ -5,9 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-import threading
 from collections.abc import Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import pytest
 from mlflow import MlflowClient
 from postgres import on_both_databases
 from recording import open_recorder
+from small_http import Handler, serving_http
 from sqlalchemy import Engine, event
 from stores import copy_recorded
 
@@ -74,7 +73,7 @@ def config_of(*tokens: str) -> str:
 
 
 def make_champion(uri: str, sweep: str, trial: str) -> str:
-    """As `best --register` does; the version."""
+    """Register a trial as `best --register` does; returns the version."""
     client = MlflowClient(uri)
     if not client.search_registered_models(f"name='{CHAMPION.model}'"):
         client.create_registered_model(CHAMPION.model)
@@ -251,34 +250,22 @@ def no_answer(*_: object) -> None:
     raise TrackingUnreachable("no answer")
 
 
-class WithoutRegistry(BaseHTTPRequestHandler):
+class WithoutRegistry(Handler):
     """A server whose database restarts when it is asked about models."""
 
-    def do_POST(self) -> None:
-        text = b"{}" if "model" not in self.path else b"<h1>503</h1>"
-        self.send_response(200 if text == b"{}" else 503)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    def do_GET(self) -> None:
-        self.do_POST()
-
-    def log_message(self, *_: object) -> None:
-        pass
+    def answer(self) -> None:
+        if "model" in self.path:
+            self.send(503, b"<h1>503</h1>")
+        else:
+            self.send(200, b"{}")
 
 
 def test_a_registry_that_does_not_answer_is_waited_for() -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), WithoutRegistry) as server:
-        threading.Thread(target=server.serve_forever).start()
-        try:
-            uri, rights = f"http://127.0.0.1:{server.server_port}", ModelRights("ada", "p")
-            with pytest.raises(TrackingUnreachable, match="503"):
-                champion_of(uri, CHAMPION)
-            with pytest.raises(TrackingUnreachable, match="503"):
-                check_model(uri, "digits", rights, lambda _: True, adopt=False)
-        finally:
-            server.shutdown()
+    with serving_http(WithoutRegistry) as uri:
+        with pytest.raises(TrackingUnreachable, match="503"):
+            champion_of(uri, CHAMPION)
+        with pytest.raises(TrackingUnreachable, match="503"):
+            check_model(uri, "digits", ModelRights("ada", "p"), lambda _: True, adopt=False)
 
 
 # --- after a night ------------------------------------------------------------------------------------------------

@@ -5,18 +5,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from serving import API, Api, serving
+from serving import API, Api, Asking, serving
 from sqlalchemy import update
 
 from sweeps.compose.service_config import compose_service
 from sweeps.errors import SweepsError, UserError
 from sweeps.registry.model_owners import VARIABLE, ModelRights, claim, rights_of_process
-from sweeps.service.auth.permissions import Role
 from sweeps.service.database import tables
 from sweeps.service.database.engine import writing
 from sweeps.service.queue import jobs
@@ -28,7 +27,6 @@ from sweeps.tracking.client import connect
 
 THEIRS = ["search.warm_start=[theirs]"]
 SCHEDULE = {"name": "mine", "cron": "30 4 * * *", "conf": "digits", "overrides": ["search.num_trials=3"]}
-Asking = Callable[..., TestClient]
 
 
 @pytest.fixture(scope="module")
@@ -55,14 +53,6 @@ def api(module: Api) -> Api:
                 jobs.cancel(connection, job.id, 1.0)
         connection.execute(update(tables.tokens).where(tables.tokens.c.user == "bob").values(revoked=1.0))
     return module
-
-
-@pytest.fixture
-def asking(api: Api) -> Asking:
-    def client(user: str = "bob", role: Role = "run", *projects: str) -> TestClient:
-        return api.client(api.token(user, role, *projects))
-
-    return client
 
 
 def start(api: Api, job: Job | int) -> dict[str, str]:

@@ -103,15 +103,16 @@ def test_a_token_is_looked_up_once_for_a_request_and_what_is_none_not_at_all(
     assert looked_up == [good]
 
 
-def test_who_has_guessed_too_often_is_refused_before_the_token_is_looked_at(
+def test_a_wrong_token_does_not_sign_in_and_who_guesses_too_often_is_refused_before_the_token_is_looked_at(
     engine: Engine, clock: Stopped, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app, good = make_app(engine, clock, refusals_per_minute=2), token_of(engine, "run")
     browser, looked_up = client(app), []
     for _ in range(2):
-        browser.post("/sign-in", data={"token": "sweeps_" + "A" * 43})
+        answer = browser.post("/sign-in", data={"token": "sweeps_" + "A" * 43})
+        assert (answer.json(), "set-cookie" in answer.headers) == (False, False)
     monkeypatch.setattr(tokens, "find_valid", lambda *given: looked_up.append(given))
-    for token in ("sweeps_" + "B" * 43, good):
+    for token in ("x", "sweeps_" + "B" * 43, good):
         assert browser.post("/sign-in", data={"token": token}).status_code == 429
     assert looked_up == []
 

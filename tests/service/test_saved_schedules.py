@@ -9,18 +9,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from serving import API, Api, serving
+from serving import API, Api, Asking, serving
 from sqlalchemy import insert, select
 
 from sweeps.errors import ConfigError, Conflict, UserError
-from sweeps.service.auth.permissions import Role
 from sweeps.service.database import tables
 from sweeps.service.database.engine import writing
 from sweeps.service.schedules import saved as saved_schedules
@@ -38,8 +37,6 @@ conf: ray_train_function
 overrides: ["tracking.experiment=a/../b", "cluster.env=[OUR_KEY]"]
 """
 FIRST, SECOND = "# First\nname: a\n", "# Second\nname: a\n"
-
-Asking = Callable[..., TestClient]
 
 
 @pytest.fixture(scope="module")
@@ -64,14 +61,6 @@ def api(service: Api) -> Api:
     shutil.rmtree(service.service.saved_schedules.folder, ignore_errors=True)
     service.service.scheduler.refresh()
     return service
-
-
-@pytest.fixture
-def asking(api: Api) -> Asking:
-    def client(user: str, role: Role = "run", *projects: str) -> TestClient:
-        return api.client(api.token(user, role, *projects), follow_redirects=False)
-
-    return client
 
 
 def save(client: TestClient, status: int = 201, tag: str | None = None, **settings: Any) -> Any:

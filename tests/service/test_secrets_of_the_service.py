@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -48,13 +47,10 @@ class Planted:
         (folder / "configs" / "service" / "planted.yaml").write_text(SERVICE)
         self._token = self._create_token()
         self.secrets["token"] = self._token
-        self.service = Service(folder, "service=planted", "--config-dir", "configs", **self._environment())
-        self.service.start()
         try:
-            self._run()
+            with Service(folder, "service=planted", "--config-dir", "configs", **self._environment()) as self.service:
+                self._run()
         finally:
-            self.service.end(signal.SIGTERM)
-            self.service.close()
             with contextlib.suppress(ProcessLookupError):  # it is dead already, where all went well
                 self.store.kill()
         self._read_files()
@@ -66,10 +62,6 @@ class Planted:
         text = answer.content.decode(errors="replace")
         self.seen[f"{len(self.seen)} {path}"] = text
         return text
-
-    def seen_of(self, path: str) -> str:
-        """All answers for a path, one a line."""
-        return "\n".join(text for where, text in self.seen.items() if where.endswith(f" {path}"))
 
     def _create_token(self) -> str:
         command = ["token", "create", "service=planted", "--user", "ada", "--role", "admin", "--config-dir", "configs"]
@@ -110,7 +102,7 @@ class Planted:
         self.ask(f"{API}/sweeps/planted/resume", {})
 
     def _look_at_processes(self) -> None:
-        """As everybody on the machine sees them."""
+        """Read the command lines of processes, as everybody on the machine can."""
         for process in psutil.process_iter(["cmdline"]):
             self.seen[f"process {process.pid}"] = " ".join(process.info["cmdline"] or ())
 

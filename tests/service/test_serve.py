@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import requests
@@ -22,13 +22,22 @@ LONG = ("train.max_steps=400", "train.eval_every=20", "train.log_every=5", "trac
 
 
 class Service:
-    """``python -m sweeps serve`` in a folder."""
+    """``python -m sweeps serve`` in a folder; a ``with`` block starts and ends it."""
 
     def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
         self.folder, self.arguments, self.environment = folder, arguments, environment
         self.url = ""
         self.process: subprocess.Popen[str] | None = None
         self._log = (folder / "serve.log").open("a+")
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.end(signal.SIGTERM)
+        self.close()
 
     def start(self) -> None:
         self._log.seek(0, os.SEEK_END)
@@ -77,13 +86,8 @@ class Service:
 
 @pytest.fixture
 def service(working_folder: Path) -> Iterator[Service]:
-    service = Service(working_folder)
-    service.start()
-    yield service
-    assert service.process is not None
-    if service.process.poll() is None:
-        service.end(signal.SIGTERM)
-    service.close()
+    with Service(working_folder) as service:
+        yield service
 
 
 def test_a_service_killed_and_started_again_goes_on_with_its_queue_and_its_sweeps(service: Service) -> None:

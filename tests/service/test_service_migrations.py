@@ -38,7 +38,7 @@ ADDED_INDEXES = ("jobs_by_state", "jobs_by_user", "jobs_by_project", "jobs_by_sc
 
 @pytest.fixture
 def earlier(tmp_path: Path) -> Path:
-    """Its file."""
+    """File of a database that release 0.1.0 left."""
     file = tmp_path / "service.db"
     contents(file, EARLIER.read_text(encoding="utf-8"))
     return file

@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from serving import API, Api
+from serving import API, Api, new_api
 from sqlalchemy import create_engine
 from sqlalchemy.exc import OperationalError
-from stores import make_store
+from waiting import wait_until
 
 from sweeps.config.service import Log, Service
 from sweeps.service.clock import Clock
@@ -36,12 +35,9 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     monkeypatch.chdir(tmp_path)
-    make_store(tmp_path / "mlflow.db")
-    folders = [f"database=sqlite:///{tmp_path}/service.db", f"output_dir={tmp_path}/outputs"]
-    api = Api(f"sqlite:///{tmp_path}/mlflow.db", *folders)
-    api.submit("mine")
-    yield api
-    api.close()
+    with closing(new_api(tmp_path)) as api:
+        api.submit("mine")
+        yield api
 
 
 @contextmanager
@@ -103,9 +99,7 @@ def test_a_part_that_fails_again_and_again_says_so_once_until_it_is_well(caplog:
 
     poller = Poller("test", Clock(), look, 0.001)
     poller.start()
-    deadline = time.monotonic() + 20
-    while len(done) < len(errors) + 1 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: len(done) > len(errors), 20)
     poller.stop()
     said = [record for record in caplog.records if "failed and tries again" in record.message]
     assert [str(record.exc_info[1]) for record in said if record.exc_info] == ["x", "x", "y"]

@@ -39,7 +39,7 @@ def ask(url: str, method: str, path: str, token: str, body: bytes = b"", kind: s
 
 
 def attack(kind: str, url: str, token: str) -> None:
-    """For ever, whatever comes of it."""
+    """Attack for ever, whatever the answers are."""
     idle: list[socket.socket] = []
     for number in itertools.count():
         try:
@@ -82,7 +82,6 @@ class Served(Service):
             _, self.token = tokens.create(connection, "eve", "run", time.time())
         engine.dispose()
         super().__init__(folder, f"database={database}")
-        self.start()
 
     def latencies(self, kind: str) -> list[float]:
         """Latencies of health, asked on a new connection each time, while two processes attack."""
@@ -106,12 +105,8 @@ class Served(Service):
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    served = Served(tmp_path_factory.mktemp("attacked"))
-    yield served
-    assert served.process is not None
-    if served.process.poll() is None:
-        served.end(signal.SIGKILL)
-    served.close()
+    with Served(tmp_path_factory.mktemp("attacked")) as served:
+        yield served
 
 
 def p99(latencies: list[float]) -> float:

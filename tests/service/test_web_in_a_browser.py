@@ -48,7 +48,7 @@ def running(folder: Path) -> Iterator[Recorder]:
 
 @pytest.fixture(autouse=True)
 def _store_of_sweeps(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `serve` has it: sweeps are recorded where the service looks."""
+    """Let sweeps be recorded where the service looks, as `serve` does."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder}/mlflow.db")
 
 

@@ -17,7 +17,7 @@ def seen_here(sees: Callable[[str], bool], *names: str) -> tuple[list[bool], str
 
 
 def frozen(_sees: Any) -> int:
-    """How many objects no garbage collection looks at."""
+    """Number of objects that garbage collections leave out."""
     return gc.get_freeze_count()
 
 
@@ -30,7 +30,7 @@ def broken(_sees: Any) -> None:
 
 
 def endless(_sees: Any, folder: str) -> None:
-    """Holds the interpreter, as a power of millions of digits does, without the processor."""
+    """Holds the interpreter's lock without using the processor."""
     (Path(folder) / f"process-{os.getpid()}").touch()
     ctypes.PyDLL(None).sleep(3600)
 

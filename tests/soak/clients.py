@@ -42,14 +42,8 @@ class Clients:
     """Threads that use two services until they are told to stop."""
 
     def __init__(self, urls: list[str], tokens: dict[str, str], sweeps: int, seconds: float, seed: int) -> None:
-        """
-        Args:
-            urls: Addresses of the services; the first one runs all the time.
-            tokens: Tokens by user; the user's name begins with the role.
-            sweeps: Number of sweeps to submit.
-            seconds: Time over which they are submitted.
-            seed: Seed of all chances.
-        """
+        """Submit so many sweeps within some seconds. The first service runs all the time; the names of tokens'
+        users begin with their role."""
         self.seen = Seen()
         self._urls, self._sweeps, self._seconds = urls, sweeps, seconds
         self._names, self._stopping, self._began = count(1), threading.Event(), time.monotonic()

@@ -25,19 +25,26 @@ from sweeps_train.workers.distributed import Workers
 STEPS = 5
 
 
-class LeavesOut(nn.Module):
-    """Model with a layer that no loss uses, and one that only marked images use, so not on all workers."""
+class Sometimes(nn.Module):
+    """Model with a layer that only marked images use, so not on all workers."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second = nn.Linear(64, 16), nn.Linear(16, 10)
-        self.sometimes, self.never = nn.Linear(16, 10), nn.Linear(16, 3)
+        self.first, self.second, self.sometimes = nn.Linear(64, 16), nn.Linear(16, 10), nn.Linear(16, 10)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         hidden = torch.tanh(self.first(images.flatten(1)))
         made: torch.Tensor = self.second(hidden)
         marked = images.flatten(1)[:, 0] > 100
         return made + self.sometimes(hidden) * marked.unsqueeze(1) if marked.any() else made
+
+
+class LeavesOut(Sometimes):
+    """The same with a layer that no loss uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.never = nn.Linear(16, 3)
 
 
 class TwoTypes(nn.Module):
@@ -178,20 +185,6 @@ def test_parameters_that_some_losses_leave_out_are_trained_as_by_one_process(str
     assert len(alone) == STEPS
     together = on_two_workers(partial(losses, "LeavesOut", kind=strategy), tmp_path)[0]
     assert together == pytest.approx(alone, rel=1e-5)
-
-
-class Sometimes(nn.Module):
-    """Model with a layer that only marked images use."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second, self.sometimes = nn.Linear(64, 16), nn.Linear(16, 10), nn.Linear(16, 10)
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        hidden = torch.tanh(self.first(images.flatten(1)))
-        made: torch.Tensor = self.second(hidden)
-        marked = images.flatten(1)[:, 0] > 100
-        return made + self.sometimes(hidden) * marked.unsqueeze(1) if marked.any() else made
 
 
 def marked(which: str) -> tuple[Dataset[Any], Dataset[Any]]:

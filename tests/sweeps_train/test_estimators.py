@@ -86,6 +86,14 @@ def fit(config: EstimatorConfig, metric: str = "eval/loss", mode: str = "min") -
     estimator_function(config, Objective(metric, mode))()
 
 
+def interrupt(worker: Worker, config: EstimatorConfig, after: int) -> None:
+    """Fit until a report, after which the training may be resumed."""
+    worker.stop_after = after
+    with pytest.raises(Stopped):
+        fit(config)
+    worker.stop_after = math.inf
+
+
 BOOSTING = {
     "xgboost.XGBClassifier": {"n_estimators": 12, "subsample": 0.5, "colsample_bytree": 0.5, "max_depth": 3},
     "lightgbm.LGBMClassifier": {"n_estimators": 12, "subsample": 0.5, "subsample_freq": 1, "num_leaves": 7},
@@ -107,10 +115,7 @@ def test_each_piece_is_a_report_and_a_resumed_training_is_the_same_as_an_unbroke
     unbroken = new_worker().reports
     fit(config)
     worker = new_worker()
-    worker.stop_after = 2
-    with pytest.raises(Stopped):
-        fit(config)
-    worker.stop_after = math.inf
+    interrupt(worker, config, after=2)
     fit(config)
     resumed = worker.reports
     assert [each["step"] for each in resumed] == [4, 8, 12]
@@ -131,10 +136,7 @@ def test_each_piece_is_a_report_and_a_resumed_training_is_the_same_as_an_unbroke
 def test_a_training_that_continues_has_the_arguments_of_the_present_config(
     target: str, name: str, value: float, worker: Worker
 ) -> None:
-    worker.stop_after = 1
-    with pytest.raises(Stopped):
-        fit(configured(target, arguments=BOOSTING[target], report_every=4))
-    worker.stop_after = math.inf
+    interrupt(worker, configured(target, arguments=BOOSTING[target], report_every=4), after=1)
     fit(configured(target, arguments=BOOSTING[target] | {name: value}, report_every=4))  # as PBT changes it
     assert load_model(worker.newest).estimator.get_params()[name] == value
     if not target.startswith("sklearn."):  # whose rate is that of earlier trees, too
@@ -241,10 +243,7 @@ def test_patience_ends_a_trial_that_no_longer_improves(worker: Worker) -> None:
 
 def test_each_fold_reports_the_mean_so_far_and_the_last_one_keeps_a_model_of_all_rows(worker: Worker) -> None:
     config = configured("sklearn.ensemble.RandomForestClassifier", arguments={"n_estimators": 20}, folds=4)
-    worker.stop_after = 2
-    with pytest.raises(Stopped):
-        fit(config)
-    worker.stop_after = math.inf
+    interrupt(worker, config, after=2)
     fit(config)
     assert [each["step"] for each in worker.reports] == [1, 2, 3, 4]
     folds = json.loads((worker.newest / training.STATE_FILE).read_text())["folds"]

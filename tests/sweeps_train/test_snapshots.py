@@ -34,7 +34,6 @@ from sweeps_train.snapshots.holder import FILES, SOCKET, Holder
 pytestmark = pytest.mark.skipif(not connection.SHARED_MEMORY.is_dir(), reason="there is no shared memory")
 
 EVERY_STEP = {"max_steps": 4, "eval_every": 1, "lr": 1e-3}
-SHARDED = {"strategy": {"kind": "fsdp"}}
 IN_MEMORY = {"background": True}
 IMAGES = {**SMALL_IMAGES, "checkpoint": IN_MEMORY}
 

@@ -335,7 +335,7 @@ class Norms(nn.Sequential):
 
 
 class Blocks(nn.Module):
-    """The same in layers, which can be sharded, or computed again, one by one."""
+    """The model ``Norms`` in layers, which can be sharded, or computed again, one by one."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -130,7 +130,7 @@ def test_a_data_set_of_the_hub_is_streamed(folder: Path, monkeypatch: pytest.Mon
 
 @pytest.fixture
 def bucket(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The same folder in an S3 server: what follows its paths there."""
+    """Query of the paths of the folder's files in an S3 server."""
     with s3_server() as environment:
         for name, value in environment.items():
             monkeypatch.setenv(name, value)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import csv
 import json
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import fsspec
@@ -15,6 +14,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import torch
+from small_http import serving_http
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from training_runs import TEXT, configured
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
@@ -248,13 +248,10 @@ def test_names_in_the_folder_of_a_uri_may_have_any_characters(tmp_path: Path) ->
 def test_files_of_a_web_server_are_read_by_their_address(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", {"text": "a"})
     handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        path = f"http://127.0.0.1:{server.server_port}/a.jsonl"
-        found = find_files("data.path", path)
+    with serving_http(handler) as uri:
+        found = find_files("data.path", f"{uri}/a.jsonl")
         assert found is not None
         assert [document for each in found for document in read_piece(Piece(each.location))] == [{"text": "a"}]
-        server.shutdown()
 
 
 def test_a_cell_of_a_table_may_be_long(tmp_path: Path) -> None:

@@ -6,17 +6,16 @@ import json
 import signal
 import socket
 import statistics
-import threading
 import time
 from collections import Counter
 from contextlib import closing
 from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 from recording import CONFIG, POINT, Server, artifact_files, history, one_trial, open_recorder
+from small_http import Handler, serving_http
 from waiting import wait_until
 
 from sweeps.errors import TrackingUnreachable
@@ -39,35 +38,22 @@ def test_an_unreachable_server_is_named_quickly(monkeypatch: pytest.MonkeyPatch)
             assert "secret" not in str(caught.value)
 
 
-class BreaksOff(BaseHTTPRequestHandler):
+class BreaksOff(Handler):
     """A server that is killed while it answers with a page of runs."""
 
-    def do_POST(self) -> None:
+    def answer(self) -> None:
         experiments = {"experiments": [{"experiment_id": "1", "name": "sweeps"}]}
         text = json.dumps({} if "runs" in self.path else experiments).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(text) + 1000 * ("runs" in self.path)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    def do_GET(self) -> None:
-        self.do_POST()
-
-    def log_message(self, *_: object) -> None:
-        pass
+        length = str(len(text) + 1000 * ("runs" in self.path))
+        self.send(200, text, {"Content-Type": "application/json", "Content-Length": length})
 
 
 def test_a_server_that_breaks_off_its_answer_counts_as_away() -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), BreaksOff) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            with pytest.raises(TrackingUnreachable, match=r"tracking\.uri=.*does not answer: .*IncompleteRead"):
-                list_sweeps(f"http://127.0.0.1:{server.server_port}")
-        finally:
-            server.shutdown()
-            thread.join()
+    with (
+        serving_http(BreaksOff) as uri,
+        pytest.raises(TrackingUnreachable, match=r"tracking\.uri=.*does not answer: .*IncompleteRead"),
+    ):
+        list_sweeps(uri)
 
 
 def test_limits_of_requests_are_of_one_thread_and_the_users_own_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,41 +147,28 @@ def test_a_server_that_hangs_holds_up_no_caller(server: Server, caplog: pytest.L
     server.signal(signal.SIGCONT)
 
 
-class Between(BaseHTTPRequestHandler):
+class Between(Handler):
     """Stands between Sweeps and a tracking server; as long as it has an answer of its own, it gives that."""
 
     protocol_version = "HTTP/1.1"
     port: ClassVar[int]
-    answer: ClassVar[tuple[int, str, str] | None] = None
+    own: ClassVar[tuple[int, str, str] | None] = None
     given: ClassVar[Counter[str]] = Counter()
     """Number of its own answers, by the beginning of the path."""
 
-    def do_POST(self) -> None:
+    def answer(self) -> None:
         content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        if self.answer is None:
+        if self.own is None:
             server = HTTPConnection("127.0.0.1", self.port)
             with closing(server):
                 server.request(self.command, self.path, content, dict(self.headers))
                 answer = server.getresponse()
-                self._send(answer.status, answer.headers["Content-Type"], answer.read())
+                self.send(answer.status, answer.read(), {"Content-Type": answer.headers["Content-Type"]})
         else:
             self.given["artifacts" if "artifacts" in self.path else "runs"] += 1
-            status, kind, text = self.answer
-            self._send(status, kind, text.encode())
-
-    do_GET = do_PUT = do_DELETE = do_PATCH = do_POST  # noqa: N815 - names of the standard library
-
-    def _send(self, status: int, kind: str, content: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content)))
-        if status == 302:
-            self.send_header("Location", "/login")
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: object) -> None:
-        pass
+            status, kind, text = self.own
+            redirection = {"Location": "/login"} if status == 302 else {}
+            self.send(status, text.encode(), {"Content-Type": kind, **redirection})
 
 
 WRONG_ANSWERS = {
@@ -212,23 +185,19 @@ WRONG_ANSWERS = {
 @pytest.mark.slow
 def test_nothing_is_lost_while_a_server_gives_wrong_answers_to_everything(server: Server, tmp_path: Path) -> None:
     Between.port = server.port
-    with ThreadingHTTPServer(("127.0.0.1", 0), Between) as between:
-        threading.Thread(target=between.serve_forever, daemon=True).start()
-        uri = f"http://127.0.0.1:{between.server_port}"
-        with one_trial(uri) as recorder:
-            wait_until(lambda: load_sweep(server.uri, "digits-1").trials)
-            (checkpoint := tmp_path / "step-1").mkdir()
-            (checkpoint / "model").write_text("weights")
-            for number, answer in enumerate(WRONG_ANSWERS.values(), start=1):
-                Between.answer, Between.given = answer, Counter()
-                recorder.trials.log("0", number, {"eval/loss": float(number)})
-                recorder.trials.start(str(number), POINT, CONFIG, 1)
-                recorder.trials.log(str(number), 1, {"eval/loss": float(number)})
-                recorder.trials.record_checkpoint("0", str(checkpoint), "last")
-                wait_until(lambda: Between.given["runs"] > 3, 30)
-                Between.answer = None
-                assert recorder._delivery.flush()
-        between.shutdown()
+    with serving_http(Between) as uri, one_trial(uri) as recorder:
+        wait_until(lambda: load_sweep(server.uri, "digits-1").trials)
+        (checkpoint := tmp_path / "step-1").mkdir()
+        (checkpoint / "model").write_text("weights")
+        for number, answer in enumerate(WRONG_ANSWERS.values(), start=1):
+            Between.own, Between.given = answer, Counter()
+            recorder.trials.log("0", number, {"eval/loss": float(number)})
+            recorder.trials.start(str(number), POINT, CONFIG, 1)
+            recorder.trials.log(str(number), 1, {"eval/loss": float(number)})
+            recorder.trials.record_checkpoint("0", str(checkpoint), "last")
+            wait_until(lambda: Between.given["runs"] > 3, 30)
+            Between.own = None
+            assert recorder._delivery.flush()
     first, *others = load_sweep(server.uri, "digits-1").trials
     expected = [(number, float(number)) for number in range(1, len(WRONG_ANSWERS) + 1)]
     assert history(server.uri, first.run_id, "eval/loss") == expected

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from composing import composed
+from small_http import Handler, serving_http
 
 from sweeps.cli import run_command
 from sweeps.errors import ConfigError
@@ -18,41 +17,26 @@ from sweeps.validate.hub_checks import HubName, check_hub, hub_names
 OPEN, GATED, MISSING = "ours/open", "theirs/gated", "theirs/missing"
 
 
-class Hub(BaseHTTPRequestHandler):
+class Hub(Handler):
     """Answers as the hub does, with its status codes and headers."""
 
-    def do_GET(self) -> None:
+    def answer(self) -> None:
         name = "/".join(self.path.split("/")[3:5])
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
         if token == "expired-token":
-            self.answer(401, None)
+            self.send(401, headers={"X-Error-Message": "Invalid credentials in Authorization header"})
         elif name == OPEN or (name == GATED and token == "granted-token"):
-            self.answer(200, None)
+            self.send(200)
         elif name == GATED:
-            self.answer(403 if token else 401, "GatedRepo")
+            self.send(403 if token else 401, headers={"X-Error-Code": "GatedRepo"})
         else:
-            self.answer(404 if token else 401, "RepoNotFound")
-
-    def answer(self, status: int, code: str | None) -> None:
-        self.send_response(status)
-        if code is not None:
-            self.send_header("X-Error-Code", code)
-        if status == 401 and code is None and self.headers.get("Authorization"):
-            self.send_header("X-Error-Message", "Invalid credentials in Authorization header")
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None: ...
+            self.send(404 if token else 401, headers={"X-Error-Code": "RepoNotFound"})
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with serving_http(Hub) as address:
+        yield address
 
 
 @pytest.fixture

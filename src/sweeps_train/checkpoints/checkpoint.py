@@ -44,20 +44,11 @@ def save_checkpoint(
     progress: Progress,
     metrics: dict[str, float] | None,
 ) -> Path:
-    """Save a checkpoint while all workers wait. Every worker must call it; rank 0 writes.
+    """Save a checkpoint while all workers wait; return its folder, complete on rank 0. Every worker must call it; rank
+    0 writes.
 
     The files do not depend on the strategy or the number of workers, so that a training may continue with others.
-
-    Args:
-        root: Folder of the training's checkpoints.
-        config: The training.
-        strategy: Provides the model, tokenizer, gradient scaler and the state of each random stream to save.
-        optimizer: Provides the moments to save.
-        progress: Position of the training.
-        metrics: Metrics that are reported at this step, if any.
-
-    Returns:
-        The checkpoint's folder, complete on rank 0.
+    ``metrics`` are those that are reported at this step, if any.
     """
     workers = strategy.workers
     own, state = own_tensors(strategy, optimizer, strategy.saved_weights())
@@ -169,13 +160,8 @@ def write_training_config(folder: Path, config: TrainingConfig) -> None:
 
 
 def newest_intact(root: Path) -> tuple[Path | None, list[str]]:
-    """Find the newest undamaged checkpoint, and rename damaged ones.
-
-    Args:
-        root: Folder of a training's checkpoints.
-
-    Returns:
-        The checkpoint, or None; and a description of the damage of each newer one.
+    """Find the newest undamaged checkpoint in a folder, and rename damaged ones. Return the checkpoint, or None, and a
+    description of the damage of each newer one.
 
     Raises:
         OSError: A checkpoint cannot be read now, but may be intact.
@@ -191,13 +177,9 @@ def newest_intact(root: Path) -> tuple[Path | None, list[str]]:
 
 
 def prepare_resume(root: Path, note: Callable[[str], None], held: Path | None = None) -> Path | None:
-    """Clean up a folder of checkpoints, and return the newest one, from which a training continues; rank 0 calls it.
-
-    Args:
-        root: Folder of the training's checkpoints. Unfinished files that a dead process has left there are removed.
-        note: Tells the user about damaged checkpoints.
-        held: Checkpoint whose content is in memory. If it is the newest, its files are not read.
-    """
+    """Remove unfinished files from a folder of checkpoints, and return the newest checkpoint, from which a training
+    continues; rank 0 calls it. ``note`` tells the user about damaged checkpoints. If the newest one is ``held`` in
+    memory, its files are not read."""
     clean_up(root)
     if held is not None and (complete := complete_checkpoints(root)) and complete[-1].absolute() == held:
         return complete[-1]

@@ -19,10 +19,8 @@ SAMPLES_AT_ONCE = 32
 
 
 def evaluate_checkpoint(folder: Path) -> dict[str, float]:
-    """Compute the metrics of a checkpoint over the held-out samples of its training.
-
-    Args:
-        folder: A complete checkpoint of a built-in task, written by any strategy and number of workers.
+    """Compute the metrics over the held-out samples of a training, from a checkpoint of a built-in task that any
+    strategy and number of workers have written.
 
     Returns:
         The metrics ``eval/*`` that the training would have reported at this step; those of another kind of device may

@@ -53,12 +53,8 @@ class ChecksummedFile:
 
 
 def seal(folder: Path, sums: Mapping[str, list[int]] | None = None) -> None:
-    """Flush all files of a folder to the disk, and write their sizes and checksums into it.
-
-    Args:
-        folder: Folder whose files are all written.
-        sums: Sizes and checksums that are known, by the path within the folder; other files are read again.
-    """
+    """Flush all files of a folder to the disk, and write their sizes and checksums into it. Files whose ``sums`` are
+    known, by the path within the folder, are not read again."""
     known = sums or {}
     files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
 
@@ -75,13 +71,8 @@ def seal(folder: Path, sums: Mapping[str, list[int]] | None = None) -> None:
 
 
 def finish(folder: Path, path: Path, sums: Mapping[str, list[int]] | None = None) -> None:
-    """Seal a checkpoint whose files are all written, and rename it to its final name, in place of an earlier one.
-
-    Args:
-        folder: Checkpoint under its temporary name.
-        path: Final name of the checkpoint.
-        sums: Sizes and checksums that are known, by path; these files are not read again.
-    """
+    """Seal a checkpoint whose files are all written under a temporary name (``folder``), and rename it to its final
+    name, in place of an earlier one. Files whose ``sums`` are known are not read again."""
     seal(folder, sums)
     replaced = path.with_name(path.name + REPLACED)
     if path.exists():

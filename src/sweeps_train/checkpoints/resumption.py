@@ -25,13 +25,8 @@ class Resumption:
 
 
 def find_resumption(root: Path | None, workers: Workers, note: Callable[[str], None], *, resume: bool) -> Resumption:
-    """Find the checkpoint from which a training continues; all workers must call this.
-
-    Args:
-        root: Folder of the training's checkpoints; None if it has none.
-        workers: All workers.
-        note: Tells the user about damaged checkpoints.
-        resume: Whether the training may continue from a checkpoint.
+    """Find the checkpoint from which a training continues, if it has a folder for checkpoints; all workers must call
+    this. ``note`` tells the user about damaged checkpoints.
 
     Raises:
         ValueError: There is a checkpoint, and ``resume`` is false.

@@ -14,13 +14,6 @@ class SaveSchedule:
     the progress and on times on which they have agreed."""
 
     def __init__(self, config: Checkpoint, eval_every: int, failures: int, step: int):
-        """
-        Args:
-            config: Frequency and retention of checkpoints.
-            eval_every: Steps between evaluations.
-            failures: Failures of this training so far.
-            step: Step from which it continues.
-        """
         every = config.every
         self._is_auto = every == "auto"
         self._every = every if isinstance(every, SaveEvery) else SaveEvery(steps=every if isinstance(every, int) else 1)
@@ -34,14 +27,8 @@ class SaveSchedule:
         """Steps between two checkpoints if the interval is derived from measured times; None until these are known."""
 
     def observe(self, trained_s: float, step_s: float, blocked_s: float, write_s: float) -> None:
-        """Update the durations of steps and saves, which are equal on all workers.
-
-        Args:
-            trained_s: Seconds that the training has taken so far.
-            step_s: Seconds for a step.
-            blocked_s: Seconds for which the last save has stopped the training; 0 if there was none.
-            write_s: Seconds until its checkpoint was written.
-        """
+        """Update the interval from measured seconds, which are equal on all workers: ``blocked_s`` is how long
+        the last save stopped the training (0 if there was none), ``write_s`` how long its checkpoint took to write."""
         seconds = 60 * self._every.minutes if self._every.minutes is not None else 0.0
         if self._is_auto:
             if blocked_s == 0:
@@ -51,12 +38,7 @@ class SaveSchedule:
         self._interval = max(1, round(seconds / step_s))
 
     def is_due(self, now: Progress, epochs_before: float) -> bool:
-        """Whether a checkpoint is due.
-
-        Args:
-            now: The current position.
-            epochs_before: Epochs before the last step.
-        """
+        """Whether a checkpoint is due, given the epochs before the last step."""
         return (self._at_evaluations and now.step % self._eval_every == 0) or self._is_interval_over(now, epochs_before)
 
     def _is_interval_over(self, now: Progress, epochs_before: float) -> bool:

@@ -56,16 +56,9 @@ class CheckpointSaver:
         trained_bytes: int,
         step: int,
     ):
-        """
-        Args:
-            request: The training.
-            reporter: Notified of checkpoints that are completed after the report of their step.
-            strategy: Provides the model to save.
-            optimizer: Provides the state to save.
-            connection: Connection to a holder that an earlier attempt has left on rank 0's node.
-            trained_bytes: Size of the trained weights.
-            step: Step from which the training continues.
-        """
+        """Save the checkpoints of a training that continues from a step. The reporter is notified of checkpoints that
+        are completed after the report of their step. ``connection`` leads to a holder that an earlier attempt has left
+        on rank 0's node."""
         self._request, self._config, self._reporter = request, request.config, reporter
         self._strategy, self._optimizer = strategy, optimizer
         self._root = None if request.checkpoint_folder is None else Path(request.checkpoint_folder)
@@ -93,16 +86,11 @@ class CheckpointSaver:
             self._hold()
 
     def save(self, progress: Progress, metrics: dict[str, float] | None, *, finished: bool, stops: bool) -> str | None:
-        """Save a checkpoint, after waiting for the previous one to be written, and remove superseded ones.
+        """Save a checkpoint, with the metrics of an evaluation at this step if there was one, after waiting for the
+        previous one to be written; remove superseded ones.
 
         The checkpoint may be written in the background; the reporter is told when it is complete and its step has been
         reported, unless this call waits for that.
-
-        Args:
-            progress: Position of the training.
-            metrics: Metrics of an evaluation at this step, if there was one.
-            finished: Whether the training has reached its end.
-            stops: Whether it stops here.
 
         Returns:
             The checkpoint's folder, on rank 0 and if it is complete and kept.

@@ -43,12 +43,7 @@ def own_tensors(
     strategy: Strategy, optimizer: torch.optim.Optimizer, weights: dict[str, torch.Tensor]
 ) -> tuple[dict[str, torch.Tensor], WorkerState]:
     """Return this worker's state: tensors, or its shards of them, by their names in ``TENSORS_FILE``; and everything
-    else.
-
-    Args:
-        strategy: The strategy.
-        optimizer: The optimizer.
-        weights: Result of ``strategy.saved_weights``.
+    else. ``weights`` are the result of ``strategy.saved_weights``.
 
     Raises:
         ValueError: The state of a user's own optimizer cannot be saved.
@@ -63,14 +58,7 @@ def own_tensors(
 def write_state(
     folder: Path, progress: Progress, scaler: Mapping[str, Any], states: Sequence[WorkerState]
 ) -> list[int]:
-    """Write ``STATE_FILE``, and return its size and checksum.
-
-    Args:
-        folder: Folder of the checkpoint.
-        progress: Position of the training.
-        scaler: State of the gradient scaler.
-        states: States of all workers.
-    """
+    """Write ``STATE_FILE`` with the states of all workers, and return its size and checksum."""
     plain: OptimizerState = {}
     for worker in states:
         for name, values in worker.plain.items():

@@ -32,23 +32,14 @@ class CheckpointWatch:
     """Finds complete new checkpoints; those that exist when the program starts do not count."""
 
     def __init__(self, settings: ProgramCheckpoints, folder: Path) -> None:
-        """
-        Args:
-            settings: Section ``task.checkpoints`` of the config.
-            folder: Folder in which checkpoints appear.
-        """
         self._settings, self._folder = settings, folder
         self._taken: dict[Path, Signature] = {path: _signature(path) for path in self._candidates()}
         self._seen: dict[Path, tuple[Signature, float]] = {}
         """State of each candidate when it was last checked, and the time at which that state was first seen."""
 
     def find(self, *, ended_well: bool | None = None) -> list[ProgramCheckpoint]:
-        """Return the checkpoints that have become complete since the last call, in the order of writing.
-
-        Args:
-            ended_well: Whether the program has ended without an error, so that all it has written is complete; None
-                while it runs.
-        """
+        """Return the checkpoints that have become complete since the last call, in the order of writing. If the program
+        has ``ended_well``, all that it has written is complete; None while it runs."""
         found = []
         for path in self._candidates():
             signature = _signature(path)
@@ -80,13 +71,8 @@ class CheckpointWatch:
 
 
 def put_into(checkpoint: Path, folder: Path, *, move: bool = False) -> None:
-    """Copy or move a checkpoint of a program into a folder, replacing one of the same name.
-
-    Args:
-        checkpoint: A file or a folder.
-        folder: The folder; made if it does not exist.
-        move: Whether to move it.
-    """
+    """Copy or move a checkpoint of a program, which is a file or a folder, into a folder, which is made if it does not
+    exist; one of the same name is replaced."""
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / checkpoint.name
     if checkpoint.is_dir():

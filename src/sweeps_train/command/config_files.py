@@ -31,8 +31,8 @@ class UnknownPath(KeyError):
         """
         Args:
             path: The path.
-            above: Beginning of the path at which the file has a value instead of a section, so that nothing can be
-                added below; empty if the whole file is such a value. None if the path was not to be added.
+            above: Beginning of the path that has a value instead of a section, empty if the whole file is a value;
+                None if the path was not to be added.
         """
         super().__init__(path, above)
         self.path, self.above = path, above
@@ -47,12 +47,8 @@ class Document(ABC):
 
     @abstractmethod
     def set(self, path: str, value: Any, *, new: bool = False) -> None:
-        """Set a value.
-
-        Args:
-            path: Dotted path; a key that has dots itself is found, too.
-            value: Plain value.
-            new: Add the path, with its sections, if it does not exist; null becomes a section.
+        """Set a plain value at a dotted path; a key that has dots itself is found, too. With ``new``, the path is added
+        with its sections if it does not exist; null becomes a section.
 
         Raises:
             UnknownPath: There is no such path.
@@ -167,11 +163,7 @@ class YamlDocument(Document):
 
 
 def read_document(text: str, file_format: str) -> Document:
-    """Parse a config file.
-
-    Args:
-        text: Content of the file; may be empty.
-        file_format: ``yaml``, ``json`` or ``toml``.
+    """Parse the text of a config file, which may be empty, in the format ``yaml``, ``json`` or ``toml``.
 
     Raises:
         ValueError: The text is not in this format; the message names the place of the mistake.

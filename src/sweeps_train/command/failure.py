@@ -28,11 +28,8 @@ _RANK = re.compile(r"\[\w+\]: ?")
 
 
 def find_cause(lines: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the line that best explains why a program failed, and the program's own last lines.
-
-    Args:
-        lines: The end of its output, with indentation.
-    """
+    """Return the line that best explains why a program failed, and the program's own last lines, from the end of its
+    output with its indentation."""
     exceptions, ignored = _exceptions(lines)
     launchers = (slice(start, end) for start, end, text in exceptions if _is_of_launcher(text, lines[start:end]))
     launcher = next(launchers, slice(len(lines), len(lines)))

@@ -26,12 +26,7 @@ def main() -> None:
 
 
 def end_group(group: int, grace_s: float) -> None:
-    """End all processes of a group: SIGTERM, and SIGKILL if some are left.
-
-    Args:
-        group: Number of the process group.
-        grace_s: Seconds between the two signals.
-    """
+    """End all processes of a group: SIGTERM, and SIGKILL after ``grace_s`` if some are left."""
     try:
         os.killpg(group, signal.SIGTERM)
         deadline = time.monotonic() + grace_s

@@ -61,14 +61,8 @@ class Lead:
         works_in: Path,
         lookup: Callable[[str], Any],
     ) -> None:
-        """
-        Args:
-            config: The program.
-            utils: Takes reports and checkpoints.
-            folder: The trial's folder.
-            works_in: The program's working folder, to which paths are relative.
-            lookup: Values of placeholders.
-        """
+        """Begin to read a program. ``folder`` is the trial's; paths are relative to ``works_in``, the program's working
+        folder."""
         task = config.task
         self._config, self._utils = config, utils
         self._parsers = parsers(task.read)
@@ -205,11 +199,7 @@ class Lead:
     # --- checkpoints ------------------------------------------------------------------------------------------
 
     def _look_for_checkpoints(self, ended_well: bool | None) -> None:
-        """Process the program's new checkpoints.
-
-        Args:
-            ended_well: Whether the program has ended without an error; None while it runs.
-        """
+        """Process the program's new checkpoints; ``ended_well`` is None while the program runs."""
         found = self._watch.find(ended_well=ended_well) if self._watch is not None else []
         for checkpoint in found:
             if self._config.saves_at_reports:

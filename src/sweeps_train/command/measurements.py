@@ -99,8 +99,8 @@ class Measurements:
         return [name for name in names if name not in self._latest]
 
     def _check_limited(self, new: Mapping[str, float]) -> None:
-        """Raise ``ValueError`` if the program starts its second report without having measured all metrics with limits
-        for the first."""
+        """Raise ``ValueError`` if the program starts its second report, and the first one lacks a metric with a
+        limit."""
         missing = self._missing(self._limited)
         if not missing or len(self._fresh) < len(self._objectives):
             return

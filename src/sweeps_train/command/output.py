@@ -112,7 +112,8 @@ def printed_number(value: Any) -> float | None:
 
 
 def _record(line: str, read: Callable[[str], Record | None]) -> Record:
-    """Return the numbers in a line from its first brace to its last one, or else in each pair of braces there."""
+    """Return the numbers in a line, of which the text between the outermost braces is read as one record, or else
+    each pair of braces."""
     start, end = line.find("{"), line.rfind("}")
     if not 0 <= start < end:
         return {}

@@ -139,15 +139,8 @@ def filled(value: Any, lookup: Lookup) -> Any:
 
 
 def config_values(task: CommandTask, config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Find the values of the placeholders of a task: ``{lr}`` in ``task.arguments``, else by dotted path in the config.
-
-    Args:
-        task: The task.
-        config: The trial's config as nested mappings.
-
-    Returns:
-        The values by name, without those that only a running trial has; and the names that have no value.
-    """
+    """Find the values of a task's placeholders: ``{lr}`` in ``task.arguments``, else by dotted path in the trial's
+    config. Return them by name, without those that only a running trial has, and the names that have no value."""
     found: dict[str, Any] = {}
     unknown: list[str] = []
     sections = {**config, "arguments": task.arguments}

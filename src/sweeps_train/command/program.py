@@ -41,14 +41,9 @@ class Program:
         folder: str | None = None,
         on_line: Callable[[str], None] | None = None,
     ) -> None:
-        """Start the program.
-
-        Args:
-            words: Program and arguments.
-            environment: All its environment variables.
-            grace_s: Seconds from SIGTERM to SIGKILL when it is ended.
-            folder: Working folder; default: that of this process.
-            on_line: Called by other threads with each line of output, never concurrently.
+        """Start a program with exactly this environment, by default in the working folder of this process. ``grace_s``
+        are the seconds from SIGTERM to SIGKILL when it is ended; ``on_line`` is called by other threads with each line
+        of output, never concurrently.
 
         Raises:
             OSError: The program cannot be started.
@@ -145,7 +140,7 @@ def describe_status(status: int) -> str:
 
 
 def _start_guard(group: int, grace_s: float) -> int:
-    """Start the guard of a process group; returns the pipe that tells the guard when the program has ended."""
+    """Start the guard of a process group; return the pipe that tells the guard when the program has ended."""
     read, write = os.pipe()
     try:
         subprocess.run(  # returns when the guard has forked

@@ -28,26 +28,15 @@ class Source(ABC):
 
     @abstractmethod
     def read(self, *, at_end: bool = False) -> list[Record]:
-        """Return the records that are new since the last call.
-
-        Args:
-            at_end: Whether the program has ended, so that the last line counts even without a line break.
-        """
+        """Return the records that are new since the last call. If the program has ended, the last line counts even
+        without a line break."""
 
 
 def file_sources(
     sources: Sequence[MetricSource], folder: Path, works_in: Path, lookup: Lookup, *, is_resumed: bool = True
 ) -> list[Source]:
-    """Return the sources that are files.
-
-    Args:
-        sources: From the config.
-        folder: The trial's folder.
-        works_in: The program's working folder, to which paths are relative.
-        lookup: Values of placeholders in paths.
-        is_resumed: Whether the training continues. One that starts from the beginning may write the same rows as an
-            earlier attempt.
-    """
+    """Return the sources that are files, whose paths are relative to the program's working folder. A training that is
+    not resumed may write the same rows as an earlier attempt."""
     found: list[Source] = []
     for source in sources:
         if isinstance(source, CsvFile):

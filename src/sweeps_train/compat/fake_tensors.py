@@ -47,11 +47,8 @@ def _moved(module: nn.Module, device: Any = None, *_: Any, **__: Any) -> nn.Modu
 
 @contextmanager
 def fake_process_group(size: int) -> Iterator[None]:
-    """Make this process rank 0 of a process group without other workers, whose collectives send nothing.
-
-    Args:
-        size: Number of workers; with one there is no group.
-    """
+    """Make this process rank 0 of a process group without other workers, whose collectives send nothing; with a size of
+    one there is no group."""
     if size == 1:
         yield
         return
@@ -66,9 +63,8 @@ def fake_process_group(size: int) -> Iterator[None]:
 
 @contextmanager
 def documents_alone() -> Iterator[None]:
-    """Stop transformers models from building an attention mask for the documents of a packed sequence. To decide
-    whether there are several, they read the positions; since fake tensors have no values, they would always build
-    one."""
+    """Stop transformers models from building an attention mask for the documents of a packed sequence. They read
+    the positions to find out whether there are several documents; without values they would always build one."""
     from transformers import masking_utils
 
     with patch.object(masking_utils, "find_packed_sequence_indices", lambda position_ids: None):

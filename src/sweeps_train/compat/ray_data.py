@@ -13,12 +13,9 @@ SHUTDOWN_WITHIN_S = 5.0
 
 
 def end_split(iterator: Any) -> None:
-    """End the actor that reads a dataset for several workers, and its running tasks. Otherwise they would run until the
-    worker that created the dataset drops it. Iterators over whole datasets have no such actor.
-
-    Args:
-        iterator: A shard of the dataset; none of its shards can be read afterwards.
-    """
+    """End the actor that reads a dataset for several workers, and its running tasks; none of its shards can be read
+    afterwards. Otherwise they would run until the worker that created the dataset drops it. Iterators over whole
+    datasets have no such actor."""
     if not isinstance(iterator, StreamSplitDataIterator):
         return
     coordinator: Any = iterator._coord_actor

@@ -31,9 +31,6 @@ def checksummed_safetensors(folder: Path) -> Iterator[dict[str, list[int]]]:
     """Compute the checksums of safetensors files from the tensors, whichever library writes them into a folder: reading
     large files again would take as long as writing them.
 
-    Args:
-        folder: Folder of the files.
-
     Yields:
         Size in bytes and CRC-32 by the path within the folder, complete when the context ends.
     """

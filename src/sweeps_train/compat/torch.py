@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def is_dtensor(tensor: object) -> TypeGuard[DTensor]:
-    """Whether a tensor is sharded by torch over workers. Torch's slow module for this is not imported: until something
-    imports it, no tensor is sharded."""
+    """Whether a tensor is sharded by torch over workers. This does not import torch's slow module for sharding,
+    without which no tensor is sharded."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 
@@ -100,12 +100,8 @@ def default_store() -> Any:
 
 
 def follow_default_timeout(group: dist.ProcessGroup, device: torch.device) -> None:
-    """Give a process group the timeout of the default group, instead of torch's own default of 10 minutes with NCCL.
-
-    Args:
-        group: The group.
-        device: Device of its tensors.
-    """
+    """Give a process group for tensors of a device the timeout of the default group, instead of torch's own default of
+    10 minutes with NCCL."""
     default = dist.distributed_c10d._get_default_group()
     with contextlib.suppress(RuntimeError, AttributeError):  # other backends than NCCL and gloo have no timeout
         group._get_backend(device)._set_default_timeout(default._get_backend(device).options._timeout)

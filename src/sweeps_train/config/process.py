@@ -14,11 +14,8 @@ _WORKSPACE, _WORKSPACES = "CUBLAS_WORKSPACE_CONFIG", (":4096:8", ":16:8")
 
 
 def process_environment(train: Train, present: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables of a training that CUDA reads only once, when a process starts.
-
-    Args:
-        train: The training loop's options.
-        present: Variables that are set already; their other settings are kept.
+    """Return the environment variables of a training that CUDA reads only once, when a process starts. Other settings
+    in variables that are ``present`` are kept.
 
     Raises:
         ValueError: A variable that is set contradicts an option.

@@ -48,15 +48,8 @@ _SAME: dict[str, Callable[[TrainingConfig], Any]] = {
 
 
 def forbids_sharing(configs: Sequence[TrainingConfig]) -> str | None:
-    """Find a config key that keeps trainings from sharing workers: its value in one of them forbids it, or its values
-    differ.
-
-    Args:
-        configs: The trainings.
-
-    Returns:
-        The key; None if they may share.
-    """
+    """Return a config key that keeps trainings from sharing workers, since its value in one of them forbids it or its
+    values differ; None if they may share."""
     for config in configs:
         for key, allows in _ALLOWED.items():
             if not allows(config):

@@ -200,11 +200,7 @@ class Checkpoint:
         return self.every == "auto" or (isinstance(self.every, SaveEvery) and self.every.minutes is not None)
 
     def includes_evaluations(self, eval_every: int) -> bool:
-        """Whether a checkpoint is saved at every evaluation.
-
-        Args:
-            eval_every: Steps between evaluations.
-        """
+        """Whether a checkpoint is saved at every evaluation; ``eval_every`` is the number of steps between two."""
         if self.every is None or self.follows_times:
             return self.every is None or "best" in self.keep
         steps = self.every.steps if isinstance(self.every, SaveEvery) else self.every

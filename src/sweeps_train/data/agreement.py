@@ -12,20 +12,11 @@ _COMPARED = 16
 
 
 def check_same_samples(workers: Workers, train: Samples, held_out: Samples, *, contents: bool) -> None:
-    """Raise ``ValueError`` if the workers of a training have different data; every worker must call it.
+    """Raise ``ValueError`` on all workers of a training if their data differ; every worker must call it.
 
     Workers with different files, or different versions of a data set, would wait for each other forever: those with the
-    longer epoch make a step that the others do not make.
-
-    Args:
-        workers: All workers.
-        train: This worker's training samples.
-        held_out: This worker's held-out samples.
-        contents: Whether to compare the contents of samples in addition to their number; false if reading a sample
-            draws random numbers.
-
-    Raises:
-        ValueError: The data differs; raised on all workers, with what each has.
+    longer epoch make a step that the others do not make. The contents of samples are compared in addition to their
+    number, unless reading a sample draws random numbers (``contents`` is false).
     """
     if workers.size == 1:
         return

@@ -57,13 +57,8 @@ class ChatEncoder:
         self._special = set(tokenizer.all_special_ids)
 
     def encode(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
-        """Tokenize a chat.
-
-        Args:
-            messages: Dictionaries with ``role`` and ``content``.
-
-        Returns:
-            The token ids, and for each whether the assistant wrote it.
+        """Tokenize a chat of messages with ``role`` and ``content``; return the token ids, and for each whether the
+        assistant wrote it.
 
         Raises:
             ValueError: The template does not fit the chat, or the assistant's turns cannot be found.

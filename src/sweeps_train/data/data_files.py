@@ -209,11 +209,7 @@ def open_store(location: str) -> tuple[Any, str]:
 
 
 def open_file(location: str) -> Any:
-    """Open a file of this machine or an object store for reading, as an Arrow file.
-
-    Args:
-        location: Absolute path or URI.
-    """
+    """Open a file at an absolute path or URI, on this machine or in an object store, for reading as an Arrow file."""
     system, path = open_store(location)
     return system.open_input_file(path)
 
@@ -239,11 +235,8 @@ def without_options(location: str) -> str:
 
 
 def pieces_of(file: File, *, lines: bool = False) -> list[Piece]:
-    """Divide a file into pieces of about ``PIECE_BYTES``, if its format can be read from the middle.
-
-    Args:
-        file: A file from ``find_files``.
-        lines: Whether each line of a text file is a document.
+    """Divide a file into pieces of about ``PIECE_BYTES``, if its format can be read from the middle. With ``lines``,
+    each line of a text file is a document.
 
     Example:
         >>> len(pieces_of(File("/data/text.jsonl", size=3 * PIECE_BYTES, modified_ns=None)))
@@ -274,11 +267,7 @@ def _row_groups(file: File) -> list[Piece]:
 
 
 def read_piece(piece: Piece, *, lines: bool = False) -> Iterator[Document]:
-    """Yield the documents of a piece, in order.
-
-    Args:
-        piece: A piece from ``pieces_of``.
-        lines: Whether each line of a text file is a document.
+    """Yield the documents of a piece, in order. With ``lines``, each line of a text file is a document.
 
     Raises:
         ValueError: The file's content does not match its type.

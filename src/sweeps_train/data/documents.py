@@ -93,13 +93,8 @@ def _read(key: str, path: str, config: TextData, split: str) -> list[Document]:
 
 
 def load_hub(key: str, path: str, config: TextData, split: str) -> Any:
-    """Load a data set of the hub, which is downloaded once and mapped from this machine's disk.
-
-    Args:
-        key: Config key that has the name, for messages.
-        path: Name on the hub.
-        config: Provides ``subset``, and the ``revision`` of ``data.path``.
-        split: Split, in slicing syntax.
+    """Load a split, given in slicing syntax, of a data set of the hub, which is downloaded once and mapped from this
+    machine's disk. Messages name the config ``key``.
 
     Raises:
         ValueError: The data set cannot be loaded.
@@ -116,8 +111,8 @@ def load_hub(key: str, path: str, config: TextData, split: str) -> Any:
 
 
 def half_pair(text: str) -> str | None:
-    """Describe half of a surrogate pair in a text, as JSON of texts that were cut has it; None if there is none.
-    Tokenizers refuse it with an error about types."""
+    """Describe an unpaired surrogate in a text, as truncated JSON may have; None if there is none. Tokenizers refuse it
+    with an error about types."""
     half = next((each for each in text if "\ud800" <= each <= "\udfff"), None)
     if half is None:
         return None
@@ -128,13 +123,7 @@ def half_pair(text: str) -> str | None:
 
 
 def column(documents: Iterable[Document], key: str, name: str, first: int = 1) -> Iterator[Any]:
-    """Yield a column of all documents.
-
-    Args:
-        documents: The documents.
-        key: Config key that names the column, for messages.
-        name: Name of the column.
-        first: Number of the first document, for messages.
+    """Yield a column of all documents. Messages name its config ``key``, and number the documents from ``first``.
 
     Raises:
         ValueError: A document lacks the column, or has null in it.

@@ -82,7 +82,7 @@ class Encoder:
             yield before + after, [False] * len(before) + [True] * len(after)
 
     def _with_begin(self, ids: list[int]) -> list[int]:
-        """Add what the tokenizer puts before a text, unless the text, such as a chat rendered before, has it."""
+        """Prepend the tokenizer's first tokens, unless the text has them already, as a rendered chat may."""
         return ids if ids[: len(self._begin)] == self._begin else [*self._begin, *ids]
 
     def _with_end(self, ids: list[int]) -> list[int]:

@@ -37,13 +37,8 @@ class GlobalBatches:
     """Reads this worker's share of each global batch, in an order that does not depend on the number of workers."""
 
     def __init__(self, samples: Samples, config: TrainingConfig, workers: Workers, data_parallel: Workers):
-        """
-        Args:
-            samples: Training data, the same on all workers.
-            config: The training.
-            workers: All workers, each of which makes this object.
-            data_parallel: Workers that have different samples.
-        """
+        """Every worker makes this object, with the same samples. ``data_parallel`` are the workers that read different
+        ones of them."""
         self.order = SampleOrder(len(samples), config.seed)
         self._samples, self._config, self._workers, self._data_parallel = samples, config, workers, data_parallel
         self._only_batches_show_ignored = isinstance(samples, ImageSamples) and not samples.knows_labels
@@ -54,14 +49,8 @@ class GlobalBatches:
         self._size = 0
 
     def begin(self, position: int, num_steps: int, size: int, micro_batch_size: int) -> None:
-        """Start reading at a position in the order of the samples.
-
-        Args:
-            position: Number of samples before this position.
-            num_steps: Steps to come.
-            size: Samples in a global batch.
-            micro_batch_size: Samples in a micro batch.
-        """
+        """Start reading at a position in the order of the samples, for ``num_steps`` further steps with global batches
+        of ``size`` samples."""
         self.close()  # processes that read ahead have ended when others are started
         self._size = size
         self._micro_batches = load_micro_batches(
@@ -96,16 +85,9 @@ class GlobalBatches:
         return of_all * (self._data_parallel.size / self._workers.size)
 
     def tune(self, seconds: float, wait_share: float) -> str | None:
-        """Adapt the number of reading processes to the measurements of some steps, which are equal on all workers.
-        After a change, call ``begin``.
-
-        Args:
-            seconds: Duration of these steps.
-            wait_share: Share of this time in which workers waited for their batches.
-
-        Returns:
-            Description of the change; None if nothing changes.
-        """
+        """Adapt the number of reading processes to the duration of some steps, and to the share of it in which workers
+        waited for their batches; both are equal on all workers. Return a description of the change, after which
+        ``begin`` must be called; None if nothing changes."""
         if self._tuner is None:
             return None
         change = self._tuner.observe(seconds, wait_share)

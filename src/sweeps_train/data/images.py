@@ -23,11 +23,8 @@ class ImageSamples:
     """Pairs of an input and a label; each pair is one unit of the loss, unless its label is ignored."""
 
     def __init__(self, pairs: Dataset[Any], class_names: Sequence[str] = ()):
-        """
-        Args:
-            pairs: The data set.
-            class_names: Names in the order of the labels; default: the data set's ``classes``, as in torchvision.
-        """
+        """Read a data set, whose class names are in the order of the labels; default: its ``classes``, as in
+        torchvision."""
         self.pairs = pairs
         self.class_names = class_names or tuple(map(str, _classes(pairs) or ()))
         self.knows_labels = False
@@ -85,7 +82,7 @@ def _as_classes(labels: Any) -> Any:
 
 
 def _classes(pairs: Any) -> Sequence[Any] | None:
-    """Return the names of a data set's classes, if it has any; those of the whole set for a part of one."""
+    """Return the names of a data set's classes, if it has any; for a subset, those of the whole set."""
     while isinstance(pairs, Subset):  # as of random_split
         pairs = pairs.dataset
     classes = getattr(pairs, "classes", None)

@@ -73,12 +73,8 @@ class TextSamples:
     """Samples that are one document each."""
 
     def __init__(self, arrays: Arrays, pad_token: int, *, longest_first: bool = False):
-        """
-        Args:
-            arrays: Result of ``to_arrays``; only read.
-            pad_token: Token that fills up the shorter sequences of a batch.
-            longest_first: Order the samples by their length, so that neighbours need little padding.
-        """
+        """Read the result of ``to_arrays``. With ``longest_first``, samples are ordered by length, so that neighbours
+        need little padding."""
         self._tokens, self._counted = arrays["tokens"], arrays["counted"]
         self._ends, self._units = arrays["ends"], arrays["units"]
         self._order = np.argsort(-np.diff(self._ends, prepend=0), kind="stable") if longest_first else None
@@ -123,13 +119,8 @@ class PackedSamples:
     """
 
     def __init__(self, arrays: Arrays, length: int, pad_token: int, *, isolated: bool):
-        """
-        Args:
-            arrays: Result of ``to_arrays``; only read.
-            length: Tokens in a sequence.
-            pad_token: Token that fills up the last sequence.
-            isolated: Whether documents within a sequence are hidden from each other.
-        """
+        """Cut the result of ``to_arrays`` into sequences of ``length`` tokens. If ``isolated``, documents within a
+        sequence are hidden from each other."""
         self._tokens, self._ends = arrays["tokens"], arrays["ends"]
         self.largest_token = _largest(arrays)
         self._length = length

@@ -49,11 +49,7 @@ class ReadAheadTuner:
     """
 
     def __init__(self, start: ReadAhead, most: int):
-        """
-        Args:
-            start: Setting to begin with.
-            most: Largest number of processes of a worker.
-        """
+        """Begin with a setting; ``most`` is the largest number of processes of a worker."""
         self.setting = start
         self._most = most
         self._before: tuple[ReadAhead, float] | None = None
@@ -63,15 +59,8 @@ class ReadAheadTuner:
         self._trained_s = self._waited_s = 0.0
 
     def observe(self, seconds: float, wait_share: float) -> str | None:
-        """Adapt to the measurements of some steps, which are equal on all workers.
-
-        Args:
-            seconds: Duration of these steps.
-            wait_share: Share of this time in which workers waited for their batches.
-
-        Returns:
-            Description of a change of the setting; None if it stays.
-        """
+        """Adapt to the duration of some steps, and to the share of it in which workers waited for their batches; both
+        are equal on all workers. Return a description of a change of the setting; None if it stays."""
         if self._unsettled_s > 0:
             self._unsettled_s -= seconds
             return None
@@ -111,8 +100,8 @@ def read_ahead(loader: Loader, *, may_draw: bool, most: int) -> tuple[ReadAhead,
 
     Args:
         loader: The options.
-        may_draw: Whether reading a sample may draw random numbers. These are seeded by the position in the data only in
-            reading processes, so that there is at least one of them and the numbers do not depend on the tuning.
+        may_draw: Whether reading a sample may draw random numbers. Only reading processes seed them by the position in
+            the data, so there is then at least one: the numbers must not depend on the tuning.
         most: Largest number of processes of a worker.
     """
     if loader.num_workers != "auto":

@@ -53,12 +53,8 @@ def table_samples(config: TableData, goal: Goal) -> tuple[TableEncoding, TableSa
 def build_table_samples(
     config: TableData, goal: Goal, encoding: TableEncoding | None = None
 ) -> tuple[TableEncoding, TableSamples, TableSamples]:
-    """Read a table, learn its encoding from the training rows, and encode training and held-out rows.
-
-    Args:
-        config: The table.
-        goal: Whether the target is a class or a number.
-        encoding: Encoding of a trained model, instead of one that is learned.
+    """Read a table, and encode training and held-out rows, by the encoding of a trained model or by one that is learned
+    from the training rows.
 
     Raises:
         ValueError: The table cannot be read or learned from; the message names the key and the fix.

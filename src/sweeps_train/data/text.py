@@ -38,13 +38,8 @@ def build_text_samples(
     max_positions: int | None,
     num_embeddings: int | None = None,
 ) -> tuple[TextSamples | PackedSamples, TextSamples | PackedSamples]:
-    """Build training and held-out sequences.
-
-    Args:
-        config: Source of the text, and length and kind of sequences.
-        tokenizer: The model's tokenizer.
-        max_positions: Longest sequence of the model, in tokens; None for no limit.
-        num_embeddings: Number of tokens that the model has embeddings for; None for no limit.
+    """Build training and held-out sequences for a model with at most ``max_positions`` tokens in a sequence, and
+    embeddings for ``num_embeddings`` tokens; None for no limit.
 
     Raises:
         ValueError: The data or the sequence length cannot be used.

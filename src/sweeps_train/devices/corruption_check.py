@@ -27,12 +27,7 @@ class CorruptionCheck:
     """Compares the gradients of workers that each hold the whole model. All workers call the same methods."""
 
     def __init__(self, strategy: Strategy, every: int | None, seed: int):
-        """
-        Args:
-            strategy: Provides the model to check.
-            every: Steps from one check to the next; None for no checks.
-            seed: Seed of the random numbers in a check.
-        """
+        """Check once in ``every`` steps, or never; the seed is that of the random numbers in a check."""
         self._strategy, self._every, self._seed = strategy, every, seed
         self._workers = strategy.workers
 
@@ -41,11 +36,7 @@ class CorruptionCheck:
         return self._every is not None and self._workers.size > 1 and step > 0 and step % self._every == 0
 
     def run(self, step: int, read: Callable[[], Batch]) -> None:
-        """Compare the numbers that all workers compute from the same samples.
-
-        Args:
-            step: Number of optimizer steps done.
-            read: Reads samples, on rank 0.
+        """Compare the numbers that all workers compute after a step from the same samples, which rank 0 reads.
 
         Raises:
             SilentCorruption: This worker's numbers differ from the majority's, or there is no majority. Other workers

@@ -97,12 +97,8 @@ def _index(device: torch.device) -> tuple[torch.device, ...]:
 
 @torch.no_grad()
 def copy_all(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], device: torch.device) -> None:
-    """Copy tensors of the device or the CPU into CPU tensors, and wait until all are copied.
-
-    Args:
-        pairs: Target and source of each copy.
-        device: The device; copies from it go through a stream of their own.
-    """
+    """Copy tensors of the device or the CPU into CPU tensors, given as pairs of target and source, and wait until all
+    are copied. Copies from the device go through a stream of their own."""
     if not pins_memory(device):
         for target, source in pairs:
             target.copy_(source)

@@ -23,12 +23,8 @@ _ATTENTION: list[tuple[Callable[[bool], None], Callable[[], bool]]] = [
 @contextmanager
 def numerics(train: Train) -> Iterator[None]:
     """Set ``train.tf32`` and ``train.deterministic`` in torch for one training, and restore torch's settings afterwards
-    for the next one in this process.
-
-    Args:
-        train: The training loop's options. ``tf32=None`` leaves torch's settings as they are, since a user's own code
-            may have set them when it was imported.
-    """
+    for the next one in this process. ``tf32=None`` keeps the settings of TF32, since a user's own code may have made
+    them when it was imported."""
     with ExitStack() as restored:
         if train.tf32 is not None:
             restored.enter_context(precision_restored())

@@ -124,16 +124,8 @@ def peak_tflops(name: str, precision: Literal["8 bit", "16 bit", "fp32", "tf32"]
 
 
 def peak_of(device: torch.device, dtype: torch.dtype | None, *, float8: bool = False) -> float | None:
-    """Return the peak performance of this process's device for matrices of ``dtype``, in 10^12 operations per second.
-
-    Args:
-        device: The device.
-        dtype: Type of the forward pass; None for the type of the weights, float32.
-        float8: Whether linear layers multiply 8-bit numbers.
-
-    Returns:
-        The performance; None if the device is unknown, as all CPUs are.
-    """
+    """Return the peak performance of this process's device for matrices of ``dtype`` (None: float32, the type of the
+    weights) or of 8-bit numbers, in 10^12 operations per second; None if the device is unknown, as all CPUs are."""
     if not is_accelerator(device):
         return None
     name = name_of(device)

@@ -24,11 +24,8 @@ class SlowWorkers:
         """Ratios of each worker's time to that of the others, in the measurements since it became slow."""
 
     def observe(self, busy: Sequence[float]) -> None:
-        """Add a measurement, and tell the user about workers that have become slow.
-
-        Args:
-            busy: Part of a step in which each worker computed or waited for data, by rank, from 0 to 1.
-        """
+        """Add the part of a step, from 0 to 1, in which each worker computed or waited for data, by rank; tell the user
+        about workers that have become slow."""
         became_slow = []
         for rank, (own, ratios) in enumerate(zip(busy, self._ratios, strict=True)):
             usual = statistics.median([*busy[:rank], *busy[rank + 1 :]])

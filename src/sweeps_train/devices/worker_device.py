@@ -41,10 +41,7 @@ def _note_untried(kind: str) -> None:
 
 def select_own(local_rank: int, processes: int) -> None:
     """Assign one of this machine's accelerators to this process, if there is one and the process may use it.
-
-    Args:
-        local_rank: Index of this process among the training's processes on this machine.
-        processes: Number of these processes.
+    ``local_rank`` is its index among the training's ``processes`` on this machine.
 
     Raises:
         ValueError: There are more processes than accelerators. If each process sees only its own accelerator, all must

@@ -93,13 +93,8 @@ def library_of(found: type[Any]) -> str:
 
 
 def make_estimator(task: EstimatorTask, seed: int, num_cpus: int, *, has_categories: bool) -> Any:
-    """Make an unfitted estimator.
-
-    Args:
-        task: Class and arguments.
-        seed: ``random_state`` of the estimator, if it has one and the arguments do not set it.
-        num_cpus: Number of threads of the estimator, under the same condition.
-        has_categories: Whether it gets columns of categories.
+    """Make an unfitted estimator. It gets ``seed`` as its random state, and ``num_cpus`` threads, if it has such
+    arguments and the task does not set them.
 
     Raises:
         ValueError: The class does not take these arguments.

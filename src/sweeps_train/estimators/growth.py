@@ -24,18 +24,8 @@ class Growth(Protocol):
     total: int
 
     def grow(self, estimator: Any, inputs: Any, targets: Any, done: int, number: int) -> int:
-        """Fit more units of an estimator.
-
-        Args:
-            estimator: Estimator with ``done`` units, which is changed in place.
-            inputs: Inputs of all training rows.
-            targets: Targets of all training rows.
-            done: Number of units fitted so far.
-            number: Units to add.
-
-        Returns:
-            Number of units fitted now; fewer than requested if the estimator has stopped by itself.
-        """
+        """Fit ``number`` further units of an estimator that has ``done`` units, in place, to all training rows. Return
+        the number of units fitted now, which is smaller if the estimator has stopped by itself."""
 
 
 def growth_of(estimator: Any) -> Growth:

@@ -81,13 +81,7 @@ class EstimatorModel:
         return np.asarray(self.estimator.predict(inputs), dtype=np.int64)
 
     def metrics(self, inputs: Any, targets: npt.NDArray[Any], positive: int | None = None) -> dict[str, float]:
-        """Compute the ``eval/*`` metrics of rows.
-
-        Args:
-            inputs: Inputs of the estimator.
-            targets: Class indices or numbers.
-            positive: Index of the class that has metrics of its own; default: none.
-        """
+        """Compute the ``eval/*`` metrics of rows; the class with the index ``positive`` also has metrics of its own."""
         outputs, output = self.outputs(inputs), self.encoding.output
         if not isinstance(output, Classes):
             return regression_metrics(outputs, targets, output.scale)

@@ -40,13 +40,8 @@ class Split:
 
 
 def held_out_split(config: TableData, goal: Goal, encoding: TableEncoding | None = None) -> Split:
-    """Return training and held-out rows, read once for all trials of a long-lived worker.
-
-    Args:
-        config: The table.
-        goal: Whether the target is a class or a number.
-        encoding: Encoding of a fitted estimator, by which all rows are encoded, even if the table has changed.
-    """
+    """Return training and held-out rows, read once for all trials of a long-lived worker. If the encoding of a fitted
+    estimator is given, all rows are encoded by it, even if the table has changed."""
     split = cached("rows", (config, goal), lambda: _split(config, goal, *read_split(config, goal)))
     if encoding is None or split.encoding == encoding:
         return split

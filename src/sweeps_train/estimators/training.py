@@ -41,11 +41,8 @@ class Fitted:
 
 
 def estimator_function(config: EstimatorConfig, objective: Objective) -> Callable[[], None]:
-    """Return a Ray Train function that fits an estimator.
-
-    Args:
-        config: The estimator and its table.
-        objective: Metric that must improve within ``task.patience`` reports.
+    """Return a Ray Train function that fits an estimator, whose objective must improve within ``task.patience``
+    reports.
 
     Raises:
         ValueError: The class is not an estimator; from the returned function: the table cannot be used.

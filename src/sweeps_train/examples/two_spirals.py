@@ -59,7 +59,7 @@ def spirals() -> list[Point]:
 
 
 def split(points: list[Point], seed: int) -> tuple[list[Point], list[Point]]:
-    """Return points to train on, and a quarter of them to evaluate with."""
+    """Return three quarters of the points to train on, and the others to evaluate with."""
     random.Random(seed).shuffle(points)
     return points[len(points) // 4 :], points[: len(points) // 4]
 

@@ -69,11 +69,7 @@ def spec_of(tensor: torch.Tensor) -> TensorSpec:
 
 
 def mapped(path: Path, *, shared: bool) -> dict[str, torch.Tensor]:
-    """Return the tensors of a safetensors file, memory-mapped.
-
-    Args:
-        path: The file.
-        shared: Whether writing to the tensors changes the file.
+    """Return the tensors of a safetensors file, memory-mapped. If they are shared, writing to them changes the file.
 
     Raises:
         OSError: The file cannot be read.

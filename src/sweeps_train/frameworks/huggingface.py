@@ -24,11 +24,8 @@ SAVED_BEFORE = "saved"
 
 
 def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Callable[[dict[str, Any]], None]:
-    """Return a Ray Train function that trains a user's ``Trainer``.
-
-    Args:
-        target: Import path of the user's function, for messages.
-        make: The user's function, which makes a ``Trainer`` from ``task.arguments``.
+    """Return a Ray Train function that trains the ``Trainer`` that a user's function makes from ``task.arguments``.
+    Messages name that function by its import path.
 
     Raises:
         ValueError: From the returned function: the ``Trainer`` is set up in a way that cannot work in a trial.
@@ -186,14 +183,14 @@ class ReportCallback(TrainerCallback):
 
 
 class AlreadyTrained(Exception):
-    """Raised as a training begins if its checkpoint is that of its last step; the ``Trainer`` would make one more."""
+    """Raised before a training that was already complete would take a further step."""
 
 
 class Resumption(TrainerCallback):
     """Callback that restores the states of the user's callbacks before any of them is called.
 
-    A ``Trainer`` that is asked to restore them makes new callbacks from their states, which lack what else the user's
-    function has given to them, and of several of one class it restores the states at the beginning of the training.
+    A ``Trainer`` would make new callbacks from the states, without other arguments of the user's function, and would
+    restore the oldest states if there are several callbacks of a class.
     """
 
     def __init__(self, callbacks: list[TrainerCallback]) -> None:

@@ -32,11 +32,8 @@ Training = tuple[Trainer, LightningModule] | tuple[Trainer, LightningModule, Lig
 
 
 def train_function(target: str, make: Callable[[dict[str, Any]], Training]) -> Callable[[dict[str, Any]], None]:
-    """Return a Ray Train function that trains a user's Lightning module.
-
-    Args:
-        target: Import path of the user's function, for messages.
-        make: The user's function, which makes a ``Trainer``, a module, and possibly its data from ``task.arguments``.
+    """Return a Ray Train function for a user's function that makes a ``Trainer``, a module, and possibly its data from
+    ``task.arguments``. Messages name that function by its import path.
 
     Raises:
         ValueError: From the returned function: the user's function returns something else.

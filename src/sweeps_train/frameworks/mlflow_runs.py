@@ -22,21 +22,13 @@ class OwnRuns:
     """The MLflow runs that one worker's function starts."""
 
     def __init__(self, folder: Path, rank: int) -> None:
-        """
-        Args:
-            folder: The trial's folder.
-            rank: The worker's rank. Only the runs of rank 0 are read, like its reports.
-        """
+        """Keep runs in the trial's folder. Only those of rank 0 are read, like its reports."""
         self._folder = folder / (MLFLOW_FOLDER if rank == 0 else f"{MLFLOW_FOLDER}-{rank}")
         self._store = MlflowStore(self._folder)
 
     def new(self, step: int, reported: Collection[str]) -> list[tuple[int, Record]]:
         """Return the values logged since the last call, by step; values without a step belong to the current one.
-
-        Args:
-            step: Current step of the trial.
-            reported: Names of metrics that the function reports itself.
-        """
+        Metrics that the function itself has ``reported`` are left out."""
         records = []
         for record in self._store.read(at_end=True):
             values = {name: value for name, value in record.items() if name != STEP and name not in reported}

@@ -25,14 +25,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def trial_shards(task: FunctionTask | None) -> Iterator[Mapping[str, DataIterator]]:
-    """Make and split the datasets of a trial for a ``with`` block, in which this worker reads its shards. All workers
-    of the group must call it.
-
-    Args:
-        task: The task with its datasets; None if the trial has none.
-
-    Yields:
-        The shards of this worker, by name of the dataset.
+    """Make and split the datasets of a trial, and yield this worker's shards by the name of the dataset, to be read in
+    the ``with`` block. All workers of the group must call it.
 
     Raises:
         ValueError: A dataset cannot be made.
@@ -52,13 +46,8 @@ def trial_shards(task: FunctionTask | None) -> Iterator[Mapping[str, DataIterato
 
 
 def make_datasets(task: FunctionTask) -> dict[str, Dataset]:
-    """Call the functions that make a task's datasets. Equal calls are made only once and share the result.
-
-    Args:
-        task: The task with its datasets.
-
-    Returns:
-        The datasets by name.
+    """Call the functions that make a task's datasets; return the datasets by name. Equal calls are made only once and
+    share the result.
 
     Raises:
         ValueError: A function cannot be called, or returns several datasets but not the requested one.
@@ -92,12 +81,8 @@ def make_datasets(task: FunctionTask) -> dict[str, Dataset]:
 
 
 def _split(task: FunctionTask, nodes: list[str]) -> list[dict[str, DataIterator]]:
-    """Make the datasets, and return the shards of each rank. Nothing is computed before a worker reads.
-
-    Args:
-        task: The task with its datasets.
-        nodes: Ray's node id of each rank.
-    """
+    """Make the datasets, and return the shards of each rank, given Ray's node id of each. Nothing is computed before a
+    worker reads."""
     from ray.train import DataConfig
 
     config = task.dataset_config

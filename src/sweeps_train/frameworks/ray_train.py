@@ -1,8 +1,8 @@
 """Runs a user's Ray Train function as a trial, without any change to the function.
 
 Calls such as ``ray.train.report`` and ``ray.train.get_checkpoint`` go through an object that Ray Train keeps in each
-worker. It is replaced by one that calls the reporter at once, whereas Ray's controller polls its workers, and that
-saves checkpoints in the trial's folder, where the trial's next attempt finds them.
+worker. Here it is replaced by one that calls the reporter at once, without waiting to be polled by Ray's controller,
+and saves checkpoints in the trial's folder, where the trial's next attempt finds them.
 """
 
 from __future__ import annotations
@@ -235,12 +235,8 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         self.report_at(measured, save if checkpoint is not None else None)
 
     def report_at(self, measured: tuple[int, dict[str, float]] | None, save: Callable[[Path], None] | None) -> None:
-        """Report metrics; all workers synchronise here and learn whether to stop.
-
-        Args:
-            measured: Step and metrics, on rank 0.
-            save: Adds this worker's files to the folder of a checkpoint, if it has any.
-        """
+        """Report a step and its metrics, given on rank 0; all workers synchronise here and learn whether to stop.
+        ``save`` adds this worker's files to the folder of a checkpoint, if it has any."""
         seconds = self.progress.seconds + time.perf_counter() - self._resumed
         # Not yet under its final name: only rank 0 knows the step.
         folder = unfinished(self._root / f"step-report{self.progress.evaluations + 1}")
@@ -385,14 +381,9 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
     def add_checkpoint(
         self, progress: FunctionProgress, metrics: dict[str, float] | None, save: Callable[[Path], None]
     ) -> None:
-        """Save a checkpoint of a step that was reported before or lies between two reports; on rank 0. It replaces an
-        earlier checkpoint of the same step.
-
-        Args:
-            progress: Position of the checkpoint.
-            metrics: Metrics that were reported at its step, if any.
-            save: Adds the files to the checkpoint's folder.
-        """
+        """Save a checkpoint of a step that was reported before, with its metrics, or that lies between two reports; on
+        rank 0. It replaces an earlier checkpoint of the same step. ``save`` adds the files to the checkpoint's
+        folder."""
         path = self._root / f"step-{progress.step:08d}"
         folder = unfinished(path)
         save(folder / FILES)

@@ -25,7 +25,7 @@ def log_step(step: int, metrics: Mapping[str, Any]) -> None:
 
 
 def note(text: str) -> None:
-    """Show the user of the trial that this worker trains a line of text. Only the first worker's are shown."""
+    """Show the user a line of text about this worker's trial. Only the first worker's lines are shown."""
     utils: Any = get_train_fn_utils()
     if hasattr(utils, "reporter"):
         utils.reporter.note(text)

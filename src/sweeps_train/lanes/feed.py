@@ -32,20 +32,11 @@ class Feed(Protocol):
 
     def trains_alone(self, reason: str) -> bool:
         """Called if a training cannot share its model while no other one trains; return whether this training and all
-        further ones train alone, one after another. Otherwise the training ends with an error.
-
-        Args:
-            reason: Why it cannot share.
-        """
+        further ones train alone, one after another. Otherwise the training ends with an error."""
 
     def stepped(self, lanes: int, tokens: int, seconds: float) -> None:
-        """Called after each step.
-
-        Args:
-            lanes: Number of trainings that took it.
-            tokens: Tokens of all of them.
-            seconds: Duration in seconds.
-        """
+        """Called after each step, with the number of trainings that took it, the tokens of all of them, and its
+        duration."""
 
     def ended(self, request: TrainingRequest, error: Exception | None) -> None:
         """Called when a training ends, successfully or with an error; other trainings are not affected."""
@@ -72,12 +63,8 @@ class FeedOfAll:
         return given if self._workers.rank == 0 else told
 
     def allows(self, base: TrainingConfig, request: TrainingRequest) -> bool:
-        """Whether a training may share the base model of another one; if not, the training is ended with an error.
-
-        Args:
-            base: Config whose base model is shared.
-            request: The training.
-        """
+        """Whether a training may share the base model of another one's config; if not, the training is ended with an
+        error."""
         key = forbids_sharing([base, request.config])
         if key is not None:
             self.ended(request, ValueError(f"{key}: this training cannot share its workers with others"))

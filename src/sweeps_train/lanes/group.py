@@ -24,10 +24,7 @@ class Group:
     """Workers that train a single lane, with its own model and strategy."""
 
     def __init__(self, request: TrainingRequest):
-        """
-        Args:
-            request: The first training, whose config says how steps are measured.
-        """
+        """Measure steps as the config of the first training says."""
         self.workers = Workers.current()
         begin_measurement(self.workers.device)
         train, is_main = request.config.train, self.workers.rank == 0

@@ -43,11 +43,8 @@ class JointLinear(nn.Module):
     rows."""
 
     def __init__(self, base: nn.Linear, parts: list[Part]):
-        """
-        Args:
-            base: The frozen layer.
-            parts: Rows of the lanes in the current batch: one list for all layers, filled by the owner of the layers.
-        """
+        """Wrap a frozen layer. ``parts``, the rows of the lanes in the current batch, is one list for all layers, which
+        their owner fills."""
         super().__init__()
         self.base = base
         self._parts = parts

@@ -60,12 +60,8 @@ class JointModel:
 
 
 def parts_of(batches: Sequence[Batch], lanes: Sequence[tuple[int, Any]]) -> list[Part]:
-    """Return the row ranges of the lanes' batches in the joint batch.
-
-    Args:
-        batches: Batches of the lanes.
-        lanes: Index of each lane, and the function that applies its dropout.
-    """
+    """Return the row ranges of the lanes' batches in the joint batch. ``lanes`` are their indices, and the functions
+    that apply their dropout."""
     parts, start = [], 0
     for batch, (lane, dropout) in zip(batches, lanes, strict=True):
         rows, length = batch["input_ids"].shape

@@ -104,12 +104,7 @@ class JointPasses:
         return losses, flags, too_large
 
     def logits(self, strategy: LaneStrategy, batch: Batch) -> torch.Tensor:
-        """Compute the logits or hidden states of a single lane.
-
-        Args:
-            strategy: Strategy of a lane that trains.
-            batch: Batch of the lane, on the device.
-        """
+        """Compute the logits or hidden states of a single lane that trains, for a batch on the device."""
         self._model.place(parts_of([batch], [(self._strategies.index(strategy), strategy.random_numbers.dropout)]))
         return strategy.task.logits(self._model.model, batch)
 

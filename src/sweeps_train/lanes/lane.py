@@ -290,13 +290,8 @@ class Lane:
         self._read(self.memory.micro_batch_size)
 
     def end_diverged(self, times_restored: int) -> DueActions:
-        """End a diverged training at the current step.
-
-        Args:
-            times_restored: Number of times that it has gone back to a checkpoint.
-
-        Returns:
-            A last evaluation; a checkpoint of these weights is saved only if other nodes evaluate it.
+        """End a diverged training at the current step, with a last evaluation; a checkpoint of these weights is saved
+        only if other nodes evaluate it.
 
         Raises:
             Diverged: The training must return to its last checkpoint instead.

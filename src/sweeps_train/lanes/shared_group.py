@@ -95,7 +95,7 @@ class SharedGroup(Group):
         """Build model and data of a lane on all workers.
 
         Raises:
-            PreparationFailed: A worker could not, so that all of them leave the training out.
+            PreparationFailed: The preparation failed on some worker, so that all workers leave the training out.
         """
         task: Task | None = None
         error: Exception | None = None

@@ -73,12 +73,7 @@ class SharedLockstep(Lockstep):
 
     def _occupy(self, request: TrainingRequest, samples: int | None = None, times_restored: int = 0) -> bool:
         """Begin a training in a free lane, or end it with an error; return False if it has to train alone instead.
-
-        Args:
-            request: The training.
-            samples: Position in the order of the data; None for that of its checkpoint.
-            times_restored: Number of times that it has gone back to a checkpoint.
-        """
+        ``samples`` is its position in the order of the data, by default that of its checkpoint."""
         reporter = None if request.reporter is None else GuardedReporter(request.reporter)
         try:
             with self.group.clock.stopped():  # the other lanes wait

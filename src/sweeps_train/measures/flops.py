@@ -27,11 +27,7 @@ class FlopMeter:
     """
 
     def __init__(self, peak: float | None, note: Callable[[str], None]):
-        """
-        Args:
-            peak: Peak of this worker's device in 10^12 operations per second; None counts nothing.
-            note: Tells the user something, on rank 0.
-        """
+        """Count nothing unless the peak of this worker's device is known, in 10^12 operations per second."""
         self._peak, self._measurement = peak, Measurement(UTILIZATION, note)
         self._steps = 0
         self._per_unit = math.nan

@@ -19,11 +19,8 @@ class Measurement:
     """
 
     def __init__(self, name: str, note: Callable[[str], None] | None = None):
-        """
-        Args:
-            name: Name of the metric, or a few words.
-            note: Tells the user something; the log always records it.
-        """
+        """Name the measurement, by its metric or in a few words. A failure is always logged, and told to the user by
+        ``note``."""
         self._name, self._note = name, note
         self.failed = False
 

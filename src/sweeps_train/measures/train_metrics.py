@@ -138,13 +138,8 @@ def _sum(rows: Rows, name: str) -> float:
 
 
 def _machine_metrics(rows: Rows, names: Sequence[str], *, per_worker: bool) -> dict[str, float]:
-    """Return sums over all workers, the largest memory of any worker, and each worker's own values if requested.
-
-    Args:
-        rows: Measurements by worker and name.
-        names: Metrics to return; a metric for which a worker has no value (NaN) is left out.
-        per_worker: Include each worker's values.
-    """
+    """Return sums over all workers, the largest memory of any worker, and each worker's own values if requested. A
+    metric for which a worker has no value (NaN) is left out."""
     metrics: dict[str, float] = {}
     for name in names:
         values = [row[name] for row in rows]

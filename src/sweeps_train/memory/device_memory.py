@@ -20,13 +20,11 @@ _share: float | None = None
 
 
 def limit_memory(share: float) -> None:
-    """Limit this process to a share of its device's memory, from now on.
+    """Limit this process from now on to a share of its device's memory, above 0 and up to 1; of the machine's memory
+    where it has no GPU.
 
     Torch raises an out-of-memory error where tensors would need more of a GPU, so that processes that share one do not
     take each other's memory. On CPUs nothing is enforced; the share is only used for planning.
-
-    Args:
-        share: Part of a GPU's memory, or of the machine's where the worker has no GPU: above 0, up to 1.
     """
     global _share  # noqa: PLW0603 - like torch's own limit it belongs to the process
     _share = share
@@ -37,11 +35,8 @@ def limit_memory(share: float) -> None:
 
 
 def usable_memory(device: torch.device) -> int:
-    """Return the bytes that tensors of this process may use: its share of the total, regardless of what is free now.
-
-    Args:
-        device: The worker's device. For a slice of a GPU (MIG), CUDA reports the memory of the slice.
-    """
+    """Return the bytes that tensors of this process may use: its share of the device's total, or of the slice's for a
+    slice of a GPU (MIG), regardless of what is free now."""
     if counts_memory(device):
         total = device_module(device).get_device_properties(device).total_memory
         return int(total * device_module(device).get_per_process_memory_fraction(device))

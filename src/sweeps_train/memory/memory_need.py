@@ -117,14 +117,8 @@ def _task_maker(config: TrainingConfig, *, autocasts: bool) -> Callable[[int], t
 
 
 def _need(config: TrainingConfig, strategy: Strategy, batch: Batch, *, keeps_gradients: bool) -> MemoryNeed:
-    """Run one step on one micro batch, and return the memory that it needs.
-
-    Args:
-        config: The training.
-        strategy: Provides the model to train.
-        batch: The micro batch.
-        keeps_gradients: Whether earlier micro batches, or CUDA graphs, already hold gradients in memory.
-    """
+    """Run one step on one micro batch, and return the memory that it needs. With ``keeps_gradients``, earlier micro
+    batches, or CUDA graphs, already hold gradients in memory."""
     logits = _sizes_of_logits(strategy.task)
     trained = list(strategy.parameters.values())
     with PeakMemory() as memory:

@@ -45,14 +45,8 @@ def largest_divisor(share: int, most: float) -> int:
 
 
 def choose_micro_batch_size(config: TrainingConfig, strategy: Strategy, configured: int, most: int | None) -> int:
-    """Choose the number of samples per forward pass at the start of a training. Every worker must call it.
-
-    Args:
-        config: The training; ``train.micro_batch_size=auto`` searches for the largest size that fits.
-        strategy: Holds the model and its data.
-        configured: The size that the config gives.
-        most: Size that an earlier attempt was halved to, if it was.
-    """
+    """Choose the number of samples per forward pass at the start of a training: the configured one, or with ``auto``
+    the largest that fits, but at most the size to which an earlier attempt was halved. Every worker must call it."""
     workers, size = strategy.workers, configured
     if config.train.micro_batch_size == "auto" and most == 1:
         return 1
@@ -66,16 +60,12 @@ def choose_micro_batch_size(config: TrainingConfig, strategy: Strategy, configur
 
 
 def find_micro_batch_size(config: TrainingConfig, strategy: Strategy, share: int) -> int:
-    """Find the largest micro batch that fits into the memory of every worker's device. Every worker must call it.
+    """Find the largest micro batch that fits into the memory of every worker's device. Every worker must call it;
+    ``share`` is a worker's part of the global batch.
 
     Every sample adds the same amount of activations, so the memory for one and for two samples gives that for any
     number. The result is cached on disk for all trainings of such a model on such a device. Where it cannot be measured
     the size is 1.
-
-    Args:
-        config: The training.
-        strategy: Holds the model and its data.
-        share: A worker's samples of the global batch.
 
     Raises:
         torch.OutOfMemoryError: Not even one sample fits.

@@ -36,15 +36,9 @@ class OutOfMemoryHandler:
         """Tokens or samples in the largest global batch so far."""
 
     def backward(self, batches: Sequence[Batch], size: int, scale: float | torch.Tensor) -> torch.Tensor:
-        """Add the gradients of one step.
-
-        Args:
-            batches: This worker's micro batches, on the CPU.
-            size: Tokens or samples in the global batch.
-            scale: Factor of the loss.
-
-        Returns:
-            This worker's part of the summed loss, as ``Strategy.backward`` returns it.
+        """Add the gradients of one step from this worker's micro batches, which are on the CPU. ``size`` counts the
+        tokens or samples of the global batch. Return this worker's part of the summed loss, as ``Strategy.backward``
+        does.
 
         Raises:
             MicroBatchHalved: Workers wait for each other, so that this one cannot repeat the step alone.
@@ -85,11 +79,8 @@ class OutOfMemoryHandler:
             raise MicroBatchHalved(size, half) from error
 
     def halve(self, size: int, error: RuntimeError) -> None:
-        """Halve the size of later micro batches, and tell the user.
-
-        Args:
-            size: Samples of the micro batch for which the memory was too small.
-            error: Error of the device.
+        """Halve the size of later micro batches after the device's error for one of ``size`` samples, and tell the
+        user.
 
         Raises:
             MicroBatchHalved: See ``backward``.

@@ -13,14 +13,10 @@ from sweeps_train.strategies.strategy import Strategy
 
 
 def probe_step(strategy: Strategy, batch: Batch) -> None:
-    """Run one micro batch forward and backward.
+    """Run one micro batch, which is on the device, forward and backward.
 
     Workers do not wait for each other if the strategy allows that, so that one may run out of memory alone; if every
     layer communicates, all workers must call it.
-
-    Args:
-        strategy: Holds the model.
-        batch: Micro batch on the device.
     """
     if not strategy.capabilities.can_retry_oom:
         strategy.backward([batch], 1.0)

@@ -36,14 +36,9 @@ CAUSAL = "causal_sdpa"
 
 
 def use_causal_attention(model: Any) -> bool:
-    """Make a causal language model attend without padding masks, which is correct only if padding follows the text.
-
-    Args:
-        model: A model of transformers, possibly with adapters of peft; changed in place.
-
-    Returns:
-        Whether the model was changed; models with an attention other than torch's ``sdpa`` keep theirs.
-    """
+    """Make a causal language model of transformers, possibly with adapters of peft, attend without padding masks, in
+    place; this is correct only if padding follows the text. Return whether the model was changed: models with an
+    attention other than torch's ``sdpa`` keep theirs."""
     bare: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
     if attention_name(bare.config) == CAUSAL:
         return True
@@ -86,14 +81,9 @@ it is sharded; for a larger one, reading all weights would take minutes."""
 
 @torch.no_grad()
 def keeps_documents_apart(model: Any, logits: Callable[[Batch], torch.Tensor]) -> bool:
-    """Whether a model's logits of a document do not depend on another one in its sequence. This is tested on two
-    sequences of two documents, of which the first ones differ; recurrent layers, and attention that ignores the
-    borders, would show it. A model that cannot be tested passes.
-
-    Args:
-        model: The model.
-        logits: Computes the model's logits for a batch with ``position_ids`` and ``document_ends``.
-    """
+    """Whether a model's logits for a document do not depend on the other documents in its sequence. This is tested on
+    two sequences that differ in the first of their two documents, which changes the logits of the second one if layers
+    are recurrent or attention ignores the borders. A model that cannot be tested passes."""
     device = model.get_input_embeddings().weight.device
     if device.type == "cpu" and model.num_parameters() > MOST_CHECKED_ON_CPU:
         return True

@@ -31,11 +31,8 @@ BUILTIN_MODELS = {"builtin:tiny_llama": Path(__file__).parent / "tiny_llama"}
 
 
 def build_causal_lm(config: CausalLM, weights: Path | None = None) -> nn.Module:
-    """Load a pretrained model, with adapters if the config has them.
-
-    Args:
-        config: Model and adapters.
-        weights: Folder of a checkpoint whose weights are loaded; None takes the pretrained ones, and new adapters.
+    """Load a pretrained model, with adapters if the config has them. ``weights`` is the folder of a checkpoint whose
+    weights are loaded instead of the pretrained ones and new adapters.
 
     Returns:
         A model that maps ``input_ids`` of shape (samples, tokens) to ``logits`` of shape (samples, tokens, vocabulary).
@@ -165,9 +162,6 @@ def _checkpoint_activations(model: Any) -> None:
 def build_blank_causal_lm(config: CausalLM) -> nn.Module:
     """Build a model with its adapters from its config alone, for tensors without values; nothing is downloaded.
 
-    Args:
-        config: Model and adapters.
-
     Raises:
         OSError: The model's config is not on this machine.
     """
@@ -231,15 +225,9 @@ def save_causal_lm(
     weights: Mapping[str, torch.Tensor] | None = None,
     stored_types: Mapping[str, torch.dtype] | None = None,
 ) -> None:
-    """Write adapters or the full model, and the tokenizer, in the formats of peft and transformers.
-
-    Args:
-        model: The model, with its adapters if it has any.
-        tokenizer: Tokenizer of the model.
-        folder: Existing folder.
-        weights: Trained weights by name, if the model itself has only shards of them.
-        stored_types: Types to write weights in, by name, where they differ from those that they are trained in.
-    """
+    """Write adapters or the full model, and the tokenizer, into an existing folder, in the formats of peft and
+    transformers. Trained ``weights`` are given if the model itself has only shards of them; ``stored_types`` where they
+    differ from the types in which weights are trained."""
     if stored_types:
         whole = _own_weights(model) if weights is None else weights
         weights = {name: each.to("cpu", stored_types.get(name, each.dtype)) for name, each in whole.items()}

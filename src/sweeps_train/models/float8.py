@@ -40,13 +40,10 @@ def check_float8(device: torch.device) -> None:
 
 
 def convert_to_float8(model: nn.Module, *, emulate: bool = False) -> None:
-    """Replace a model's linear layers of suitable size in place; parameters and names stay.
+    """Replace the linear layers of suitable size of a model without wrappers, in place; parameters and names stay.
 
-    The head of a language model and layers that choose experts are left alone.
-
-    Args:
-        model: The model, without wrappers.
-        emulate: Round to 8 bits, and multiply in float32, on devices without 8-bit multiplication.
+    The head of a language model and layers that choose experts are left alone. With ``emulate``, numbers are rounded to
+    8 bits and multiplied in float32, on devices without 8-bit multiplication.
 
     Raises:
         ValueError: The model has no such layer.

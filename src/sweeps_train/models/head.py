@@ -36,10 +36,8 @@ class DetachedHead:
 
 
 def detach_head(model: Any) -> DetachedHead | None:
-    """Take a model's head out of its forward pass.
-
-    Args:
-        model: A causal language model of transformers, possibly with adapters of peft; changed in place.
+    """Take a model's head out of its forward pass, in place. The model is a causal language model of transformers,
+    possibly with adapters of peft.
 
     Returns:
         The head; None, and an unchanged model, if the logits are not the result of a plain linear layer: some models

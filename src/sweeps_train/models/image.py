@@ -25,11 +25,7 @@ ImageModel = ConvNet | VisionTransformer | CustomModel
 
 
 def build_image_model(config: ImageModel, shape: ImageShape | None) -> nn.Module:
-    """Build an initialised model.
-
-    Args:
-        config: Kind and sizes of the model.
-        shape: Shape of the images; None for a custom model, which needs none.
+    """Build an initialised model for images of a shape, which a custom model does not need.
 
     Returns:
         A module that maps inputs of shape (batch, channels, height, width) to logits of shape (batch, classes).

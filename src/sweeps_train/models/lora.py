@@ -35,11 +35,7 @@ _ROUTERS = {"gate", "router"}
 
 
 def add_lora(model: PreTrainedModel, config: Lora) -> PeftModel:
-    """Freeze a model and add adapters to it, which initially change nothing.
-
-    Args:
-        model: The base model; changed in place.
-        config: Rank, scale, dropout and target modules of the adapters.
+    """Freeze a model, in place, and add adapters to it, which initially change nothing.
 
     Raises:
         ValueError: The model has no such layers.
@@ -70,11 +66,7 @@ def add_lora(model: PreTrainedModel, config: Lora) -> PeftModel:
 
 
 def load_lora(adapted: nn.Module, weights: Path) -> None:
-    """Load adapter weights, in the model's dtypes.
-
-    Args:
-        adapted: The model with its adapters.
-        weights: Folder with an ``adapter_model.safetensors``.
+    """Load adapter weights from the ``adapter_model.safetensors`` of a folder, in the model's dtypes.
 
     Raises:
         ValueError: The file has adapters for other layers.

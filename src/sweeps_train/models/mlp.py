@@ -22,13 +22,8 @@ class TableMlp(nn.Module):
     """
 
     def __init__(self, config: Mlp, num_numbers: int, category_sizes: Sequence[int], num_outputs: int):
-        """
-        Args:
-            config: Sizes of the layers.
-            num_numbers: Columns of numbers.
-            category_sizes: Number of indices of each column of categories.
-            num_outputs: Classes, or 1.
-        """
+        """Build the layers. ``category_sizes`` are the numbers of indices of each column; ``num_outputs`` is the number
+        of classes, or 1."""
         super().__init__()
         sizes = [config.embedding or embedding_size(size) for size in category_sizes]
         self.embeddings = nn.ModuleList(

@@ -26,12 +26,7 @@ def bitsandbytes_config(quantization: Literal["nf4", "int8"]) -> Any:
 
 
 def quantize_blank(model: Any, quantization: Literal["nf4", "int8"]) -> None:
-    """Replace the layers that transformers would quantize in a model without values, in place.
-
-    Args:
-        model: A language model of transformers whose tensors are fake.
-        quantization: Type of the weights.
-    """
+    """Replace the layers that transformers would quantize in a language model with fake tensors, in place."""
     from transformers.quantizers.base import get_keys_to_not_convert
     from transformers.quantizers.quantizers_utils import should_convert_module
 

@@ -29,11 +29,7 @@ ROWS_AT_ONCE = 2**16
 
 
 def build_table_model(config: TableModel, encoding: TableEncoding) -> nn.Module:
-    """Build an initialised model.
-
-    Args:
-        config: Kind and sizes of the model.
-        encoding: Provides the numbers of inputs and outputs.
+    """Build an initialised model with the inputs and outputs of an encoding.
 
     Returns:
         A module that maps numbers of shape (batch, ``encoding.num_inputs``) and category indices of shape (batch,

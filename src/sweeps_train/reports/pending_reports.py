@@ -56,23 +56,16 @@ class PendingReports:
         check: Callable[[dict[str, float]], None],
         objectives: Sequence[Objective],
     ):
-        """
-        Args:
-            evaluator: Evaluates checkpoints.
-            reporter: Receives the reports.
-            root: Folder of the training's checkpoints, which are removed here when they are superseded.
-            checkpoint: Config of which checkpoints are kept.
-            check: Raises an error if the first objective is missing.
-            objectives: Objectives of the search.
-        """
+        """Wait for evaluations of checkpoints in the folder ``root``, from which superseded ones are removed. ``check``
+        raises an error if the first objective is missing."""
         self._evaluator, self._reporter, self._root, self._keep = evaluator, reporter, root, checkpoint.keep
         self._check, self._objectives = check, objectives
         self._pending: deque[_Pending] = deque()
 
     def resume(self, is_due: Callable[[int], bool], is_last: Callable[[int], bool]) -> None:
-        """Start the evaluations that an earlier attempt did not complete, and that of a last step that was copied from
-        another training, which would otherwise not be reported. Repeat the reports of completed ones, except that of
-        the newest checkpoint, which the training repeats.
+        """Start the evaluations that an earlier attempt did not complete. A last step that was copied from another
+        training is evaluated too, since it was not reported here. Repeat the reports of completed evaluations, except
+        that of the newest checkpoint, which the training repeats.
 
         Args:
             is_due: Whether a step is one at which the training evaluates.
@@ -90,14 +83,8 @@ class PendingReports:
                 self._reporter.report(progress, metrics, str(path), done)
 
     def add(self, progress: Progress, metrics: dict[str, float], checkpoint: Path, *, done: bool) -> None:
-        """Add a report whose checkpoint is to be evaluated.
-
-        Args:
-            progress: Position of the training.
-            metrics: Metrics of the training, to which those of the evaluation are added.
-            checkpoint: Folder of the complete checkpoint.
-            done: Whether the training has reached its end.
-        """
+        """Add a report whose complete checkpoint is to be evaluated. The metrics of the evaluation are added to its
+        own."""
         while len(self._pending) >= MOST_PENDING and self._reporter.should_stop() is Stop.NO:
             self._deliver_next(LOOK_EVERY_S)
         self._pending.append(_Pending(progress, metrics, checkpoint, done))

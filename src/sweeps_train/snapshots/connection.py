@@ -108,12 +108,8 @@ class HolderConnection:
         return read_identity(self.folder)
 
     def write(self, path: Path, on_told: Callable[[], object] = lambda: None) -> HeldState:
-        """Have the holder write the snapshot as a checkpoint, and wait for it.
-
-        Args:
-            path: The checkpoint.
-            on_told: Called when the holder has received the request; it then writes the checkpoint even if this process
-                dies.
+        """Have the holder write the snapshot as a checkpoint, and wait for it. ``on_told`` is called when the holder
+        has received the request; it then writes the checkpoint even if this process dies.
 
         Raises:
             OSError: The checkpoint cannot be written, or the holder was killed.

@@ -46,14 +46,9 @@ class Share:
     def of(
         cls, state: Tensors, weights: Tensors, place_of: Callable[[torch.Tensor], Place | None], *, is_here: bool
     ) -> Share:
-        """Describe this worker's part.
-
-        Args:
-            state: This worker's tensors of the state, or shards of them.
-            weights: This worker's weights of the model, or shards of them.
-            place_of: Place of a shard in its full tensor; None if another worker saves that part.
-            is_here: Whether this worker is on the first worker's machine.
-        """
+        """Describe this worker's part: its tensors of the state and weights of the model, or shards of them.
+        ``place_of`` returns the place of a shard in its full tensor, or None if another worker saves it; ``is_here``
+        says whether this worker is on the first worker's machine."""
         tensors = named_apart(state, weights)
         places = {name: place for name, each in tensors.items() if (place := place_of(each)) is not None}
         size = sum(local_shard(tensors[name]).nbytes for name in places)
@@ -81,13 +76,8 @@ def lack_of_memory(size: int) -> str | None:
 def create_files(
     folder: Path, specs: Mapping[str, TensorSpec], model_size: int, save_model: Callable[[Path], object]
 ) -> None:
-    """Write the files of a new snapshot.
-
-    Args:
-        folder: Folder of the files.
-        specs: All tensors of the state, for which room is made.
-        model_size: Size of the trained weights in bytes.
-        save_model: Writes the model's files into a folder.
+    """Write the files of a new snapshot: those of the model, by ``save_model``, and one with room for all tensors of
+    the state.
 
     Raises:
         OSError: There is no room for them.
@@ -102,15 +92,10 @@ def create_files(
 
 
 def find_weights(folder: Path, weights: Tensors, frozen: Collection[str]) -> dict[str, InFile] | None:
-    """Find the weights in the model's files, if all of them can be overwritten in place.
+    """Find the full weights in the model's files, if all of them can be overwritten in place.
 
     Libraries may write weights under other names, or transformed. So the files that were just written are compared with
-    the weights.
-
-    Args:
-        folder: Folder of the files.
-        weights: The full weights.
-        frozen: Names in the files of weights that are never overwritten.
+    the weights. ``frozen`` are the names in the files of weights that are never overwritten.
     """
     names = {_name_in_file(name): name for name in weights} | {name: name for name in weights}
     found = {}

@@ -1,7 +1,7 @@
 """Connections from rank 0 to each other worker, which carry parts of a snapshot during the training.
 
-They are not a process group: a thread that waits for a message of a process group cannot be ended, whereas one that
-waits for a link ends when either side closes.
+They are not a process group: a thread that waits for a process group cannot be ended; one that waits for a link ends
+when either side closes.
 """
 
 from __future__ import annotations
@@ -87,11 +87,8 @@ class Link:
 
 
 def link_workers(workers: Workers, *, is_here: bool) -> list[Link] | None:
-    """Connect rank 0 with all other workers; all workers must call it at the same time.
-
-    Args:
-        workers: All workers.
-        is_here: Whether this worker is on the first worker's machine.
+    """Connect rank 0 with all other workers; all workers must call it at the same time. ``is_here`` says whether this
+    worker is on the first worker's machine.
 
     Returns:
         On the first worker the links to the others, by rank; on each of the others its link to the first. None on all

@@ -16,13 +16,9 @@ class PageLock:
     """Memory of tensors that stays page-locked until ``release``. If it cannot be locked, copies are only slower."""
 
     def __init__(self, tensors: Sequence[torch.Tensor], device: torch.device):
-        """Lock the memory.
-
-        Args:
-            tensors: Tensors of the CPU, which are kept until ``release``. Those that are not contiguous are left out:
-                torch copies to them through other memory.
-            device: The GPU that copies; for devices other than CUDA's nothing is locked.
-        """
+        """Lock the memory of tensors of the CPU, which are kept until ``release``, for copies by a GPU; for devices
+        other than CUDA's nothing is locked. Tensors that are not contiguous are left out: torch copies to them through
+        other memory."""
         locked: list[int] = []
         # Memory that was unmapped while it was locked would be taken for locked when it is mapped again.
         self._finalizer = weakref.finalize(self, _unlock, locked, tensors)

@@ -63,14 +63,8 @@ class Snapshot:
         optimizer: torch.optim.Optimizer,
         connection: HolderConnection | None,
     ):
-        """Agree on the holder's folder, and connect the workers; all workers must call it at the same time.
-
-        Args:
-            config: The training.
-            strategy: Provides the model to save.
-            optimizer: Provides the state to save.
-            connection: Rank 0's connection to the holder; None on other ranks, and if there is no holder.
-        """
+        """Agree on the holder's folder, and connect the workers; all workers must call it at the same time. Only rank 0
+        has a connection to the holder, if there is one."""
         self._config, self._strategy, self._optimizer = config, strategy, optimizer
         self._workers = strategy.workers
         self.problem: str | None = None
@@ -110,15 +104,8 @@ class Snapshot:
         self._specs = None
 
     def take(self, progress: Progress, metrics: dict[str, float] | None) -> bool:
-        """Copy this worker's part; all workers call it, and must then call ``complete``.
-
-        Args:
-            progress: Position of the training.
-            metrics: Metrics that are reported at this step, if any.
-
-        Returns:
-            Whether there was room for the part in memory.
-        """
+        """Copy this worker's part, with the metrics that are reported at this step, if any; all workers call it, and
+        must then call ``complete``. Return whether there was room for the part in memory."""
         weights = self._strategy.saved_weights()
         state, small = own_tensors(self._strategy, self._optimizer, weights)
         if self._is_here:
@@ -191,12 +178,8 @@ class Snapshot:
         return {name: spec_of(each) for name, each in tensors.items()}
 
     def _lay_out(self, state: Tensors, weights: Tensors) -> bool:
-        """Write the model's files and reserve space for the state; return whether there is room for both.
-
-        Args:
-            state: The state's tensors, or this worker's shards of them.
-            weights: The model's weights, or this worker's shards of them.
-        """
+        """Write the model's files and reserve space for the state, both given in full or as this worker's shards;
+        return whether there is room for them."""
         self._page_lock.release()
         share = Share.of(state, weights, self._strategy.place, is_here=self._is_here)
         shares = self._workers.gather(share)

@@ -36,12 +36,8 @@ class CapturedPasses:
     """
 
     def __init__(self, compute: Pass, parameters: Sequence[nn.Parameter], note: Callable[[str], None]):
-        """
-        Args:
-            compute: The pass, which must run the same operations for all values in a batch.
-            parameters: All parameters that may receive gradients in the pass.
-            note: Tells the user if passes cannot be recorded.
-        """
+        """Record a pass that runs the same operations for all values in a batch, and in which only these parameters may
+        receive gradients. ``note`` tells the user if passes cannot be recorded."""
         self._compute, self._parameters, self._note = compute, parameters, note
         self._steps: Counter[Any] = Counter()
         """Steps with batches of a shape."""
@@ -57,12 +53,8 @@ class CapturedPasses:
         self._steps.update({_shape(each) for each in batches})
 
     def __call__(self, batch: Batch, factor: torch.Tensor) -> torch.Tensor:
-        """Compute or replay a pass; the returned loss is valid until the next one.
-
-        Args:
-            batch: Micro batch, on the device.
-            factor: Factor of the loss, a scalar on the device.
-        """
+        """Compute or replay a pass. The micro batch and the factor of its loss are on the device. The returned loss is
+        valid until the next pass."""
         shape = _shape(batch)
         if self._is_due(shape):
             self._record(shape, batch, factor)

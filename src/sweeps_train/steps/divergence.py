@@ -48,13 +48,8 @@ class DivergenceGuard:
         """Earlier norms, stacked into tensors of shape (``MOST_NORMS``,)."""
 
     def keeps(self, norm: torch.Tensor, scaler: torch.amp.GradScaler) -> bool:
-        """Check the norm of a step's gradients; return whether to take the step.
-
-        Args:
-            norm: Norm of all gradients of all workers before clipping, a scalar.
-            scaler: The gradient scaler. If it is enabled, the answer is always true, since it skips steps with infinite
-                gradients itself.
-        """
+        """Check the norm of a step's gradients, of all workers and before clipping; return whether to take the step.
+        With an enabled scaler the answer is always true, since it skips steps with infinite gradients itself."""
         self._is_scaled = scaler.is_enabled()
         self._norms.append(norm.detach())
         if len(self._norms) >= MOST_NORMS:
@@ -74,11 +69,7 @@ class DivergenceGuard:
             self._norms.clear()
 
     def metrics(self, step: int) -> dict[str, float]:
-        """Return the mean and maximum of the gradient norm since the last call, and the number of all skipped steps.
-
-        Args:
-            step: Number of optimizer steps done.
-        """
+        """Return the mean and maximum of the gradient norm since the last call, and the number of all skipped steps."""
         self._join()
         norms = [norm for joined in self._joined for norm in joined.tolist()]
         finite = [norm for norm in norms if math.isfinite(norm)]
@@ -97,23 +88,16 @@ class DivergenceGuard:
         return {"train/grad_norm": mean, "train/grad_norm_max": largest, **skipped}
 
     def has_diverged(self, loss: float) -> bool:
-        """Whether the training has diverged; false if the config ignores it. To be called after ``metrics``.
-
-        Args:
-            loss: Training loss of all workers since the last log.
-        """
+        """Whether the training has diverged, given its loss on all workers since the last log; false if the config
+        ignores it. To be called after ``metrics``."""
         if self._reaction == "skip":
             return self._skipped_in_succession >= MOST_SKIPPED
         # Such gradients have made weights NaN, which the loss shows only at the next step: too late for a checkpoint.
         return self._reaction != "continue" and (self._has_applied_infinite or not math.isfinite(loss))
 
     def tell_end(self, step: int, samples: int, times_restored: int) -> None:
-        """Tell the user that a diverged training ends at this step.
-
-        Args:
-            step: Number of optimizer steps done.
-            samples: Samples consumed.
-            times_restored: Number of times that the training has gone back to a checkpoint.
+        """Tell the user that a diverged training, which has gone back to a checkpoint ``times_restored`` times, ends at
+        this step and position in the data.
 
         Raises:
             Diverged: The training must return to its last checkpoint instead.

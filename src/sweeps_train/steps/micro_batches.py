@@ -12,12 +12,7 @@ from sweeps_train.data.sample_order import Batch
 
 def loss_scale(units: int | torch.Tensor, replicas: int) -> float | torch.Tensor:
     """Return the factor of each micro batch's summed loss. The gradients of micro batches are added, and those of
-    replicas averaged, whereas the loss is the mean over the units of all.
-
-    Args:
-        units: Terms of the loss in the global batch: counted tokens, or samples.
-        replicas: Number of model replicas, which have different samples.
-    """
+    replicas averaged, whereas the loss is the mean over the units (counted tokens, or samples) of the global batch."""
     return replicas / units
 
 

@@ -93,11 +93,8 @@ def _custom(config: CustomOptimizer, settings: list[dict[str, Any]], lr: float) 
 
 @contextmanager
 def named_in_errors(config: Train, strategy: str) -> Iterator[None]:
-    """Name the config key of a user's own optimizer in errors of its step.
-
-    Args:
-        config: Config that has the optimizer.
-        strategy: Kind of the strategy, which may divide the tensors that the optimizer gets.
+    """Name the config key of a user's own optimizer in errors of its step, and the kind of the strategy, which may
+    divide the tensors that the optimizer gets.
 
     Raises:
         ValueError: The step failed, and not for lack of memory.

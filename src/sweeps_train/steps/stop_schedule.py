@@ -24,10 +24,6 @@ class StopSchedule:
     """
 
     def __init__(self, step: int):
-        """
-        Args:
-            step: Step from which the training continues.
-        """
         self._reported = self._asked = step
         self._every = sys.maxsize
 
@@ -40,12 +36,8 @@ class StopSchedule:
         return True
 
     def asked(self, step: int, *, step_s: float) -> None:
-        """Record that the workers have asked on another occasion.
-
-        Args:
-            step: The last step.
-            step_s: Seconds that a step takes, the same on all workers.
-        """
+        """Record that the workers have asked on another occasion, after a step; ``step_s`` is the same on all
+        workers."""
         self._asked, self._every = step, max(1, int(ASK_WITHIN_S / step_s))
 
     def reported(self, step: int) -> None:

@@ -19,17 +19,9 @@ small beside the gradients, since the copy is made when memory is short."""
 def average_gradients(
     parameters: Sequence[nn.Parameter], num_workers: int, sent_along: Sequence[torch.Tensor] = ()
 ) -> bool:
-    """Average the gradients of parameters over workers, of which each may lack some. A parameter that no worker has
-    used keeps no gradient, since one of zero would apply weight decay.
-
-    Args:
-        parameters: The trained parameters, in the same order on all workers.
-        num_workers: Number of workers.
-        sent_along: Tensors that are averaged together with the gradients.
-
-    Returns:
-        Whether each worker has used all parameters.
-    """
+    """Average the gradients of parameters, and the tensors ``sent_along``, over workers, even if workers lack some
+    gradients. A parameter that no worker has used keeps no gradient, since a gradient of zero would apply weight decay.
+    Return whether each worker has used all parameters."""
     used = torch.tensor([float(each.grad is not None) for each in parameters])
     used = used.to(parameters[0].device, non_blocking=True)
     unused = [index for index, each in enumerate(parameters) if each.grad is None]
@@ -51,15 +43,9 @@ def average_in_chunks(
     group: dist.ProcessGroup | None = None,
     max_bytes: int = CHUNK_BYTES,
 ) -> None:
-    """Average gradients over workers, in place; with two workers bit for bit as ``DistributedDataParallel`` does.
-
-    Args:
-        gradients: This worker's gradients, in the same order on all workers.
-        num_workers: Number of workers.
-        group: Process group of the workers; None for all workers.
-        max_bytes: Largest copy that is made to send several gradients in one all-reduce. A larger gradient is sent
-            without a copy.
-    """
+    """Average gradients, which are in the same order on all workers of a group (default: all workers), in place; with
+    two workers bit for bit as ``DistributedDataParallel`` does. Gradients are copied to send several in one all-reduce,
+    up to ``max_bytes``; a larger one is sent without a copy."""
     for chunk in _chunks(gradients, max_bytes):
         multiply_in_place(chunk, 1 / num_workers)
         _add_up(chunk, group)

@@ -100,8 +100,8 @@ class DistributedDataParallelStrategy(Strategy):
         self._has_unused |= not average_gradients([*trained.values()], self.workers.size)
 
     def _complete_gradient_sync(self) -> None:
-        """Send zeros for parameters that the last backward pass has left out, for the first time or in the last of
-        several micro batches: other workers wait for this one's part of all gradients."""
+        """Send zeros for parameters that the last backward pass of a step has left out: other workers wait for this
+        one's part of all gradients."""
         may_leave_out = not self.task.repeats_its_passes
         left_out = [
             each

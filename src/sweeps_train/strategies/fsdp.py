@@ -53,12 +53,8 @@ class FullyShardedStrategy(ShardedStrategy):
 
 
 def sharding_mesh(workers: Workers, shard_size: int | None) -> DeviceMesh:
-    """Create the mesh for ``wrap_fsdp``; every worker must call it.
-
-    Args:
-        workers: All workers.
-        shard_size: Workers that share one copy of the model; None: all.
-    """
+    """Create the mesh for ``wrap_fsdp``, in which ``shard_size`` workers, or all of them, share one copy of the model;
+    every worker must call it."""
     shard_size = shard_size or workers.size
     groups = workers.size // shard_size
     return mesh(workers, {"shard": shard_size} if groups == 1 else {"replicate": groups, "shard": shard_size})
@@ -78,9 +74,8 @@ def wrap_fsdp(
         mesh: Has one dimension, over which tensors are sharded; or two, the first of which has full copies.
         config: Options of ``fully_shard``.
         precision: Weights are gathered in its dtype; gradients are reduced in float32.
-        in_float32: Names of the weights that are trained in float32. The weights of a layer are converted when it is
-            sharded: until then, they are pages of the model's files, which the workers of a node share, and a copy of
-            the whole model in float32 on each worker would not fit into the machine.
+        in_float32: Names of the weights that are trained in float32. Each layer is converted when it is sharded, since
+            a copy of the whole model in float32 on each worker would not fit into the machine.
 
     Returns:
         The model, now also an ``FSDPModule``.

@@ -54,13 +54,9 @@ def mixes_tokens(module: nn.Module) -> bool:
 
 
 def checkpoint_activations(model: nn.Module, *, early_stop: bool = True) -> None:
-    """Make layers keep only their inputs, and recompute the rest in the backward pass.
-
-    Args:
-        model: The model whose repeated layers are changed in place.
-        early_stop: Stop recomputing when all needed tensors are there. Must be False where layers communicate: torch
-            would hold on to collectives that were started but not waited for.
-    """
+    """Make the repeated layers of a model keep only their inputs, and recompute the rest in the backward pass. With
+    ``early_stop``, the computation ends at the last tensor needed; it must be False where layers communicate, since
+    torch would hold on to collectives that were started but not waited for."""
     for layer in repeated_layers(model):
         _checkpoint(layer, early_stop=early_stop)
 

@@ -16,15 +16,11 @@ _meshes: WeakKeyDictionary[dist.ProcessGroup, dict[tuple[tuple[str, int], ...], 
 
 
 def mesh(workers: Workers, shape: Mapping[str, int]) -> DeviceMesh:
-    """Create a device mesh, or return the existing one of that shape.
+    """Create a device mesh with dimensions of these sizes, or return the existing one of that shape. Ranks that differ
+    by one are neighbours in the last dimension.
 
-    All trainings of a process share a mesh: its process groups have threads and connections, and torch's cache of
-    shardings goes by the mesh's shape, but refers to the groups of the first such mesh.
-
-    Args:
-        workers: All workers.
-        shape: Sizes of the dimensions by name, whose product is the number of workers. Ranks that differ by one are
-            neighbours in the last dimension.
+    All trainings of a process share a mesh: its process groups have threads and connections, and torch caches shardings
+    by the mesh's shape, with the groups of the first such mesh.
     """
     world = dist.group.WORLD
     assert world is not None

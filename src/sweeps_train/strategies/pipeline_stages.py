@@ -17,16 +17,12 @@ class Stage:
     """Consecutive parts of a model, which one worker of a pipeline runs.
 
     The model's own forward pass runs on every stage, with the parts of other stages replaced: its first part returns
-    the output of the previous stage, others return their input. So whatever else the model computes, such as masks and
-    rotary positions, each stage computes for itself.
+    the output of the previous stage, others return their input. So each stage computes everything else, such as masks
+    and rotary positions, for itself.
     """
 
     def __init__(self, model: nn.Module, index: int, number: int):
-        """
-        Args:
-            model: The full model, as every worker has built it; parts of other stages are removed from it.
-            index: Index of this stage, from 0.
-            number: Number of stages.
+        """Keep the stage with this index, from 0, of a full model, and remove the parts of other stages from it.
 
         Raises:
             ValueError: The model cannot be divided, has fewer parts than stages, or stages would share weights that
@@ -54,12 +50,8 @@ class Stage:
         self._entry: Callable[..., Any] = model if self.is_last else _without_head(model)
 
     def run(self, forward: Callable[[Callable[..., Any]], torch.Tensor], received: torch.Tensor | None) -> torch.Tensor:
-        """Run this stage on the output of the previous one.
-
-        Args:
-            forward: Function that calls its argument as if it were the full model.
-            received: Output of the previous stage; None on the first one.
-        """
+        """Run this stage on the output of the previous one, if there is one. ``forward`` calls its argument as if it
+        were the full model."""
         self._input = received
         try:
             return forward(self._entry)

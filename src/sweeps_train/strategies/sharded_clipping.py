@@ -14,16 +14,9 @@ from sweeps_train.workers.distributed import Workers
 
 @torch.no_grad()
 def clip_sharded(gradients: Iterable[tuple[torch.Tensor, int]], max_norm: float, workers: Workers) -> torch.Tensor:
-    """Scale sharded gradients down to a common norm of at most ``max_norm``.
-
-    Args:
-        gradients: Each gradient, with the number of workers that hold the same shard of it.
-        max_norm: Largest norm of all gradients of all workers together.
-        workers: All workers.
-
-    Returns:
-        The norm before scaling, a scalar, the same on all workers.
-    """
+    """Scale sharded gradients down to a common norm of at most ``max_norm`` over all workers. Each is given with the
+    number of workers that hold the same shard of it. Return the norm before scaling, a scalar, the same on all
+    workers."""
     shards = [(local_shard(gradient), copies) for gradient, copies in gradients]
     squares = torch.zeros((), dtype=torch.float64, device=workers.device)
     for copies in {copies for _, copies in shards}:

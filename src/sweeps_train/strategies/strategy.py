@@ -91,11 +91,7 @@ class Strategy:
 
     def capture_passes(self, note: Callable[[str], None]) -> None:
         """Replay passes as CUDA graphs from now on, where possible: on one GPU, with passes that run the same kernels
-        for every batch.
-
-        Args:
-            note: Tells the user something.
-        """
+        for every batch."""
         is_alone = self.workers.size == 1 and not self.capabilities.activation_checkpointing
         if is_alone and self.workers.device.type == "cuda" and self.task.repeats_its_passes:
             self._captured = CapturedPasses(self._pass, list(self.parameters.values()), note)
@@ -142,13 +138,8 @@ class Strategy:
     def _pass(
         self, batch: Batch, factor: torch.Tensor, before_backward: Callable[[], None] | None = None
     ) -> torch.Tensor:
-        """Add the gradients of a micro batch's loss, and return the loss.
-
-        Args:
-            batch: Micro batch on the device.
-            factor: Factor of the loss, a scalar on the device.
-            before_backward: Called between the forward and the backward pass.
-        """
+        """Add the gradients of a micro batch's loss times a factor, a scalar on the device; return the loss without the
+        factor. ``before_backward`` is called between the forward and the backward pass."""
         with self.precision.autocast():
             loss = self.task.loss(*self._logits(self.model, batch))
         if before_backward is not None:
@@ -258,14 +249,9 @@ class Strategy:
         return None
 
     def gather_full(self, shards: Mapping[Key, torch.Tensor]) -> dict[Key, torch.Tensor]:
-        """Gather full tensors from the shards that workers hold; every worker must call it.
-
-        Args:
-            shards: Parameters, buffers or optimizer state, under keys that are the same on all workers.
-
-        Returns:
-            Full tensors on the CPU of rank 0; an empty dict on other ranks.
-        """
+        """Gather full tensors from the shards of parameters, buffers or optimizer state that workers hold, under keys
+        that are the same on all workers; every worker must call it. Return them on the CPU of rank 0, and an empty dict
+        on other ranks."""
         return {name: shard.cpu() for name, shard in shards.items()} if self.workers.rank == 0 else {}
 
     def shard_like(self, name: str, full: torch.Tensor) -> torch.Tensor:

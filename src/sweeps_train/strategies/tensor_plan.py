@@ -17,13 +17,11 @@ REDUCED = "replicated_with_grad_allreduce"
 
 
 def tensor_plan(model: nn.Module) -> dict[str, str]:
-    """Return the sharding style of each layer, such as ``colwise`` or ``rowwise``, by its name in the model.
+    """Return the sharding style of each layer of a model, possibly with adapters, by its name in the model:
+    ``colwise``, ``rowwise`` and so on.
 
     Models of transformers have a plan. Our own, and a user's module, give it in an attribute ``tensor_parallel_plan``,
     by patterns of names.
-
-    Args:
-        model: The model, possibly with adapters.
 
     Raises:
         ValueError: The model has no plan, or one that is not supported here.
@@ -60,12 +58,8 @@ def tensor_plan(model: nn.Module) -> dict[str, str]:
 
 
 def parallel_styles(plan: Mapping[str, str], *, shards_tokens: bool) -> dict[str, ParallelStyle]:
-    """Convert a plan to the styles that ``parallelize_module`` takes.
-
-    Args:
-        plan: Style of each layer that is sharded, by name.
-        shards_tokens: Row-wise layers give each worker a part of the tokens instead of all of them.
-    """
+    """Convert a plan to the styles that ``parallelize_module`` takes. If it ``shards_tokens``, row-wise layers give
+    each worker a part of the tokens instead of all of them."""
     rowwise = {"rowwise": lambda: RowwiseParallel(output_layouts=Shard(1))} if shards_tokens else {}
     known = {**_STYLES, **rowwise}
     return {name: known[style]() for name, style in plan.items() if style in known}

@@ -29,14 +29,11 @@ PER_HEAD_ARGUMENTS = "s_aux", "position_bias"
 
 
 def shard_sequences(model: nn.Module, row: DeviceMesh) -> None:
-    """Shard the tokens of a causal language model's layers; its attention still sees all of them.
+    """Shard the tokens of a transformers model's layers over the workers of a mesh row, in place; its attention still
+    sees all of them.
 
     The model is called with full sequences, whose length is divisible by the number of workers, and makes masks and
     positions from them by its own rules. It returns the logits of this worker's tokens.
-
-    Args:
-        model: A transformers model, as every worker has built it; changed in place.
-        row: One-dimensional mesh of the workers that share sequences.
 
     Raises:
         ValueError: Layers other than attention mix tokens, or the heads cannot be shared equally.

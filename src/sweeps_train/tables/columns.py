@@ -27,16 +27,8 @@ amounts not to be taken for categories."""
 
 
 def check_columns(config: TableData, names: list[str], where: str) -> list[str]:
-    """Find columns that the config names and the table lacks.
-
-    Args:
-        config: Names of columns.
-        names: Columns of the table.
-        where: Path of the table, for messages.
-
-    Returns:
-        A message for each missing column, without suggestions of other names.
-    """
+    """Return a message for each column that the config names and the table at the path ``where`` lacks, without
+    suggestions of other names."""
     return [f"data.{key}={name}: {where} has no such column" for key, name in _wanted(config) if name not in names]
 
 
@@ -98,8 +90,8 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def _check_texts(config: TableData, name: str, column: pa.ChunkedArray) -> None:
-    """Raise ``ValueError`` for columns of texts that should be numbers: with a decimal comma, or with a few texts such
-    as ``?`` for missing values; or dates, or numbers with a sign such as ``$``."""
+    """Raise ``ValueError`` if a column of texts should be numbers (it has decimal commas, a sign such as ``$``, or a few
+    texts such as ``?`` for missing values) or dates."""
     texts = [each for each in column.unique().to_pylist() if each is not None]
     if config.format == "parquet" and not all(each.isdecimal() for each in texts):  # unlike codes such as 01067
         numbers = [each for each in texts if is_number(each, ".") or is_number(each, ",")]

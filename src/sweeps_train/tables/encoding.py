@@ -174,11 +174,8 @@ class TableEncoding:
         return pd.DataFrame(dict(zip(plain_names(names), columns, strict=True)))
 
     def targets(self, table: pa.Table, where: str) -> npt.NDArray[Any]:
-        """Return the values of the target: int64 indices of classes, or float64 numbers.
-
-        Args:
-            table: Rows, each of which has a target.
-            where: Name of these rows, for messages.
+        """Return the values of the target, which each row has: int64 indices of classes, or float64 numbers. Messages
+        name the rows by ``where``.
 
         Raises:
             ValueError: A class is unknown, or a value is not a number.
@@ -196,10 +193,8 @@ class TableEncoding:
         return np.array([index[value] for value in values], dtype=np.int64)
 
     def positive_index(self, value: bool | int | str | None) -> int | None:
-        """Return the index of the class of interest.
-
-        Args:
-            value: Value of ``task.positive_class``, compared as text; None if there is none.
+        """Return the index of the class of interest, ``task.positive_class``, which is compared as text; None if there
+        is none.
 
         Raises:
             ValueError: The training rows have no such class, or the target is a number.
@@ -232,12 +227,7 @@ def load_encoding(folder: Path) -> TableEncoding:
 
 
 def learn_encoding(config: TableData, goal: Goal, table: pa.Table) -> TableEncoding:
-    """Learn the encoding of a table.
-
-    Args:
-        config: Columns, and how missing numbers are replaced.
-        goal: Whether the target is a class or a number.
-        table: Training rows, each of which has a target.
+    """Learn the encoding of a table from its training rows, each of which has a target.
 
     Raises:
         ValueError: A column cannot be learned from; the message names it and the fix.

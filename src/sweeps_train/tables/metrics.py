@@ -55,13 +55,8 @@ def classification_metrics(
 def label_metrics(
     predicted: npt.NDArray[np.int64], classes: npt.NDArray[np.int64], num_classes: int, positive: int | None = None
 ) -> dict[str, float]:
-    """Compute metrics of predicted classes without probabilities.
-
-    Args:
-        predicted: Index of the predicted class of each row.
-        classes: True class of each row.
-        num_classes: Number of classes.
-        positive: Index of the class that has metrics of its own; default: none.
+    """Compute metrics of predicted classes without probabilities; the class with the index ``positive`` also has
+    metrics of its own.
 
     Returns:
         ``eval/loss`` (the part of wrong predictions), ``eval/accuracy`` and ``eval/f1``; with a positive class also

@@ -19,10 +19,7 @@ PROBABILITY = "probability_"
 
 
 def to_table(rows: Any) -> pa.Table:
-    """Convert raw rows.
-
-    Args:
-        rows: A pandas frame, an Arrow table, or a list of dictionaries.
+    """Convert raw rows: a pandas frame, an Arrow table, or a list of dictionaries.
 
     Raises:
         ValueError: The rows are none of these, or a column mixes types.
@@ -57,12 +54,8 @@ def example_row(encoding: TableEncoding) -> dict[str, Any]:
 
 
 def prediction_frame(encoding: TableEncoding, outputs: npt.NDArray[Any]) -> pd.DataFrame:
-    """Return predictions as a frame, with a column for each class's probability if the outputs have them.
-
-    Args:
-        encoding: Provides the classes, or says that the outputs are numbers.
-        outputs: Probabilities of shape (rows, classes), indices of classes, or numbers of shape (rows,).
-    """
+    """Return predictions as a frame, with a column for each class's probability if the outputs have them: probabilities
+    of shape (rows, classes), indices of classes, or numbers of shape (rows,)."""
     import pandas as pd
 
     if not isinstance(encoding.output, Classes):

@@ -31,11 +31,7 @@ ZONE = re.compile(r"(?<=:\d\d)[-+]\d\d:?\d\d$")
 
 
 def read_split(config: TableData, goal: Goal) -> tuple[pa.Table, pa.Table]:
-    """Read training and held-out rows.
-
-    Args:
-        config: Files, and how rows are held out.
-        goal: Whether the target is a class, of which the same part is held out for each, or a number.
+    """Read training and held-out rows. For a classification, the same part of each class is held out.
 
     Raises:
         ValueError: The files, the columns or the number of rows do not allow it.

@@ -30,12 +30,7 @@ UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def table_files(config: TableData, key: str, path: str) -> list[File]:
-    """Find the files of a table.
-
-    Args:
-        config: Has the type of the files.
-        key: Config key that has the path, for messages.
-        path: File, folder, glob or URI.
+    """Find the files of a table at a path: a file, a folder, a glob or a URI. Messages name its config ``key``.
 
     Raises:
         ValueError: No files match.
@@ -54,16 +49,9 @@ def table_files(config: TableData, key: str, path: str) -> list[File]:
 def read_table(
     config: TableData, key: str = "data.path", path: str | None = None, texts: Collection[str] = ()
 ) -> pa.Table:
-    """Read a table, with all of its columns.
-
-    Args:
-        config: Type of the files, and how missing values are written.
-        key: Config key that has the path, for messages.
-        path: Path of the table; default: the config's own path.
-        texts: Columns of a CSV file to read as texts, even if all of their cells look like numbers or truth values.
-
-    Returns:
-        An Arrow table; columns without a name, such as the index that pandas writes, are left out.
+    """Read a table, with all of its columns, except those without a name, such as the index that pandas writes.
+    Messages name the ``key`` of the path, which is by default the config's own. The columns ``texts`` of a CSV file are
+    read as texts, even if all of their cells look like numbers or truth values.
 
     Raises:
         ValueError: There are no files, one cannot be read, or two do not fit together.

@@ -11,11 +11,8 @@ __all__ = ["Task", "build_task"]
 
 
 def build_task(config: TrainingConfig, weights: Path | None = None) -> Task:
-    """Build model and data. Each task imports its own libraries, since transformers alone takes seconds.
-
-    Args:
-        config: The training.
-        weights: Folder of a checkpoint whose weights are loaded; None starts from the pretrained or initial ones.
+    """Build model and data, with weights from the folder of a checkpoint, or else the pretrained or initial ones. Each
+    task imports its own libraries, since transformers alone takes seconds.
 
     Raises:
         ValueError: Something in ``config.model`` or ``config.data`` cannot work; the message names it.

@@ -30,11 +30,7 @@ class BlankCausalLM(CausalLMTraining):
     """Task without data and weight values, which is run on fake tensors to compute its memory."""
 
     def __init__(self, config: TrainingConfig, *, autocasts: bool):
-        """
-        Args:
-            config: The training.
-            autocasts: Whether the training computes in 16 bits.
-        """
+        """Make the task of a training, which computes in 16 bits if it ``autocasts``."""
         assert isinstance(config.model, CausalLM) and isinstance(config.data, TextData)
         self._base = None
         self.model = build_blank_causal_lm(config.model)

@@ -59,12 +59,8 @@ class CausalLMTraining:
     scores_each_sample = False
 
     def __init__(self, config: TrainingConfig, weights: Path | None, shared: SharedBase | None = None):
-        """
-        Args:
-            config: The training.
-            weights: Folder of a checkpoint whose weights are loaded.
-            shared: Base model that other trainings use at the same time; None: load a separate one.
-        """
+        """Load model and data, with weights from the folder of a checkpoint if one is given. A ``shared`` base model is
+        used by other trainings at the same time; otherwise a separate one is loaded."""
         assert isinstance(config.model, CausalLM) and isinstance(config.data, TextData)
         model, data = config.model, config.data
         self._base: SharedBase | None = None
@@ -111,13 +107,8 @@ class CausalLMTraining:
         self._cross_entropy = torch.compile(full_cross_entropy) if config.train.compile else chunked_cross_entropy
 
     def _adapted_base(self, model: CausalLM, lora: Lora, *, shards: bool) -> nn.Module:
-        """Return the previous trial's base model with new adapters, or load a base model.
-
-        Args:
-            model: The model.
-            lora: Config of the adapters.
-            shards: Whether the strategy shards the base model, which then stays on the CPU as well.
-        """
+        """Return the previous trial's base model with new adapters, or load a base model. If the strategy shards it, it
+        stays on the CPU as well."""
         base = shared_base(model, shards=shards)
         if not shards:
             self._base = base
@@ -191,12 +182,8 @@ def _whole_model(model: CausalLM, weights: Path | None) -> tuple[nn.Module, dict
 
 
 def shared_base(model: CausalLM, *, shards: bool) -> SharedBase:
-    """Return the base model that this worker caches, or load it; it does not depend on adapters.
-
-    Args:
-        model: The model.
-        shards: Whether the strategy shards it.
-    """
+    """Return the base model that this worker caches, or load it. It does not depend on adapters, but on whether the
+    strategy shards it."""
     bare = replace(model, lora=Lora())
     return cached("base model", (bare, shards), lambda: SharedBase(bare, Workers.current().device))
 

@@ -74,12 +74,7 @@ class Task(Protocol):
         """
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Return the loss of a batch, summed over its units: a scalar.
-
-        Args:
-            logits: Result of ``logits``.
-            batch: The batch they belong to.
-        """
+        """Return the loss of a batch from its ``logits``, summed over its units: a scalar."""
 
     def score(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return the scores of a held-out batch, from which ``metrics`` are computed: sums of shape (``num_scores``,),
@@ -95,12 +90,8 @@ class Task(Protocol):
         """
 
     def save(self, folder: Path, weights: Mapping[str, torch.Tensor] | None) -> None:
-        """Write the model's weights and the files that belong to them.
-
-        Args:
-            folder: Existing folder.
-            weights: Trained parameters and buffers by name, if the model has only shards of them.
-        """
+        """Write the model's weights and the files that belong to them into an existing folder. Trained parameters and
+        buffers are given by name if the model has only shards of them."""
 
     def close(self) -> None:
         """Restore process settings that the next training in this process shares."""

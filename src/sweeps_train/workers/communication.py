@@ -31,12 +31,8 @@ class CommunicationMeter:
     """
 
     def __init__(self, workers: Workers, every: int | Literal["auto"] | None, note: Callable[[str], None]):
-        """
-        Args:
-            workers: All workers; a single one is not measured.
-            every: Steps between two measurements; None measures nothing.
-            note: Tells the user something, on rank 0.
-        """
+        """Measure one in ``every`` steps, or none; a single worker is not measured. ``note`` tells the user something,
+        on rank 0."""
         self._measurement = Measurement("train/communication_share", note)
         self._every = every if workers.size > 1 else None
         self._device = workers.device
@@ -85,11 +81,8 @@ class CommunicationMeter:
         return [sum(each) / len(each) for each in (shares, costs)] if shares else []
 
     def schedule_next(self, cost: float) -> None:
-        """Choose the next step to measure if the config says ``auto``; choose none if a worker cannot measure.
-
-        Args:
-            cost: Mean extra time of a measured step over all workers, in steps; equal on all workers.
-        """
+        """Choose the next step to measure if the config says ``auto``; choose none if a worker cannot measure. ``cost``
+        is the mean extra time of a measured step over all workers, in steps."""
         if math.isnan(cost):
             self._every = None
             return

@@ -93,13 +93,11 @@ class Workers:
         return values
 
     def meet(self, within: timedelta = MEET_WITHIN) -> None:
-        """Barrier without a timeout: wait until all workers have called this.
+        """Barrier without the group's timeout: wait until all workers have called this, at most for the time
+        ``within``.
 
         It uses the store of the process group, since a collective operation, even a barrier, would fail after the
         group's timeout, and with NCCL would end the process.
-
-        Args:
-            within: Maximum time to wait.
 
         Raises:
             TimeoutError: Some workers have not called it in time; the message names them.

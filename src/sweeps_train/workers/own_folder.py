@@ -47,8 +47,8 @@ def own_folder(checkpoint_folder: str | Path) -> Path:
 
 @contextmanager
 def working_in(folder: Path) -> Iterator[Path]:
-    """Make a folder the working folder during a block, in which ``start_folder`` returns the previous working folder;
-    yield that one. The caller must restore the environment.
+    """Make a folder the working folder during a block; yield the previous one, which ``start_folder`` returns
+    meanwhile. The caller must restore the environment.
 
     Raises:
         OSError: A file was not found in the block; if it exists in the start folder, the message says so.

@@ -51,13 +51,10 @@ def cached(kind: str, key: Any, make: Callable[[], T]) -> T:
 
 
 def evict(kind: str) -> None:
-    """Free the cached object of a kind, if there is one, and of a model the memory of its weights.
+    """Free the cached object of a kind, if there is one, and the memory of its weights if it is a model.
 
     Data sets are not looked at: ours have no reference cycles, and cycles in a user's own are freed together with
     everything else that a trial leaves.
-
-    Args:
-        kind: Kind of object, such as ``base model``.
     """
     _, value = _cache.pop(kind, (None, None))
     if not isinstance(value, HasWeights):

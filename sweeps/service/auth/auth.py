@@ -56,13 +56,8 @@ class Authenticator:
     """Authenticates requests by token or session cookie. The application has it as ``app.state.authenticator``."""
 
     def __init__(self, database: Engine, access: Access, clock: Clock, *, loopback: bool) -> None:
-        """
-        Args:
-            database: The service's database, with the tokens.
-            access: Section ``access`` of the service's config.
-            clock: Clock for the expiry of tokens.
-            loopback: Whether only this machine can reach the service; tokens are then required once one exists.
-        """
+        """Find tokens in the service's database. If only this machine can reach the service (``loopback``), they are
+        required once one exists."""
         self.access = access
         self.rate_limits = RateLimits(access)
         self._database = database
@@ -155,12 +150,8 @@ class _SharedFailure:
         """The last error, and when it was raised."""
 
     def call(self, function: Callable[[], T], asked: float) -> T:
-        """Call a function that needs the database, unless it has failed since ``asked``.
-
-        Args:
-            function: The function.
-            asked: Time at which the caller began to wait for its turn, by the monotonic clock.
-        """
+        """Call a function that needs the database, unless it has failed since the caller ``asked``: began to wait for
+        its turn, by the monotonic clock."""
         last, failed = self._last
         if last is not None and failed > asked:
             raise last.with_traceback(None)

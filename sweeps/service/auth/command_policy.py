@@ -29,12 +29,8 @@ class CommandPolicy:
     """
 
     def __init__(self, access: Access, config_dirs: Sequence[Path] = (), own: Iterable[Any] = ()) -> None:
-        """
-        Args:
-            access: Access section of the service's config.
-            config_dirs: Folders of the operator's configs.
-            own: Further sections ``task`` that the operator has written.
-        """
+        """Allow the programs that ``access`` names, and ``own``: further sections ``task`` that the operator has
+        written."""
         folders = ConfSearchPath(config_dirs).folders
         self._allowed = [
             section for name in access.allowed_commands if (section := _operators_section(folders, name)) is not None

@@ -79,14 +79,8 @@ class ConfigPolicy:
         config_dirs: Sequence[Path] = (),
         own: Own = NOTHING_OWN,
     ) -> None:
-        """
-        Args:
-            access: Access section of the service's config.
-            tracking_uri: Tracking URI of the service, for every sweep.
-            output_dir: Output folder of the service, for every sweep.
-            config_dirs: Folders of the operator's configs.
-            own: Values that are allowed because the operator's own sweep has them.
-        """
+        """Check configs of sweeps that all have this tracking URI and output folder. ``own`` values are allowed because
+        the operator's own sweep has them."""
         self._access = access
         self._paths = PathPolicy(access)
         self._commands = CommandPolicy(access, config_dirs, own.tasks)

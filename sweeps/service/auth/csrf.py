@@ -31,15 +31,11 @@ def refusal_of_host(headers: Mapping[str, str]) -> str | None:
 
 
 def refusal_of_site(method: str, headers: Mapping[str, str], own: Collection[str]) -> str | None:
-    """Return the reason why a browser's request is refused, if a page of another site made it; otherwise None.
+    """Return the reason why a browser's request is refused, if a page of another site made it; otherwise None. Names of
+    headers are in lower case; ``own`` are origins of the service besides that of the ``Host`` header.
 
     Browsers send the relation of the sites with every request (``Sec-Fetch-Site``), and the site itself with every
     request that may change something (``Origin``); no page can forge either. Other clients send neither.
-
-    Args:
-        method: HTTP method.
-        headers: Headers by lower-case name.
-        own: Origins of the service besides that of the ``Host`` header.
     """
     refusal = "another site's page made this request"
     is_navigation = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"

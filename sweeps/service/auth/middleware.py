@@ -64,12 +64,8 @@ class SecurityMiddleware:
     """Checks host, origin and body of requests, sets response headers, and hides the details of internal errors."""
 
     def __init__(self, app: ASGIApp, authenticator: Authenticator, own: Collection[str] = ()) -> None:
-        """
-        Args:
-            app: Application to protect.
-            authenticator: The service's authenticator.
-            own: Origins of the service if a proxy changes the host, such as ``https://sweeps.example.org``.
-        """
+        """Protect an application. ``own`` are origins of the service if a proxy changes the host, such as
+        ``https://sweeps.example.org``."""
         self._app = app
         self._authenticator = authenticator
         self._own = [each.rstrip("/") for each in (*own, *authenticator.access.allowed_origins)]

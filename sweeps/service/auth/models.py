@@ -13,13 +13,8 @@ def check_model(tracking_uri: str, model: str, rights: ModelRights, sweep_exists
     """Check that a user may register a model version. A name that nobody has registered yet is checked again when it is
     registered (``sweeps.registry.model_owners``).
 
-    Args:
-        tracking_uri: Tracking URI of the registry.
-        model: Name of the registered model.
-        rights: Rights of the user.
-        sweep_exists: Tells which sweeps are visible to the user. A model without an owner, such as one of an earlier
-            release, belongs to everybody who sees the sweeps of all its versions.
-        adopt: Whether the user becomes the owner of a model without one.
+    A model without an owner, such as one of an earlier release, belongs to everybody who sees the sweeps of all its
+    versions; with ``adopt``, the user becomes its owner. ``sweep_exists`` tells which sweeps are visible to the user.
 
     Raises:
         UserError: The model belongs to somebody else.

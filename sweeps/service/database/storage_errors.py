@@ -63,12 +63,8 @@ class StorageOutage:
             return self._reason if self._since is not None else None
 
     def report(self, error: BaseException, where: str) -> None:
-        """Record a failed access.
-
-        Args:
-            error: An error for which ``is_unavailable`` is true.
-            where: Operation that failed, for the log.
-        """
+        """Record a failed access: an error for which ``is_unavailable`` is true, and the operation that failed, for the
+        log."""
         with self._lock:
             self._count += 1
             self._reason = first_line(error)

@@ -48,12 +48,7 @@ class PromotionWorker(Poller):
         heartbeat: Heartbeat,
         decided: Sequence[Callable[[], object]] = (),
     ):
-        """
-        Args:
-            service: The service.
-            heartbeat: Heartbeat of the service.
-            decided: Called when a night has got its verdict.
-        """
+        """Make the worker, which calls the functions in ``decided`` when a night has got its verdict."""
         super().__init__("promotion worker", service.clock, self.step, POLL_EVERY_S, stop_within_s=STOP_TIMEOUT_S)
         self._engine, self._clock, self._heartbeat = service.database, service.clock, heartbeat
         self._uri, self._config_dirs, self._decided = service.config.tracking_uri, service.config_dirs, decided

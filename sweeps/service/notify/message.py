@@ -54,17 +54,9 @@ def of_sweep(
     page: str | None = None,
     mlflow: str | None = None,
 ) -> Message:
-    """Return the message about a recorded sweep.
-
-    Args:
-        record: Record of the ended sweep.
-        earlier: Other sweeps, to compare the best value with.
-        night: Result of the night, if the sweep is one of a schedule's nights.
-        error: Reason why the job failed, if it is not in the record.
-        limit: Description of the time limit that has ended the job.
-        page: Address of the sweep's page, if readers can reach it.
-        mlflow: Address of MLflow's pages for people; default: the tracking server.
-    """
+    """Return the message about a recorded sweep, compared with ``earlier`` ones. ``error`` is why its job failed, if
+    that is not in the record; ``limit`` describes the time limit that has ended the job. The message links to the
+    sweep's page, if readers can reach it, and to MLflow's pages for people, by default the tracking server."""
     event: Event = "failed" if error is not None else "budget" if limit is not None else _event(record, night)
     lines = [_best(record), night.reason if night is not None else _comparison(record, earlier), _trials(record)]
     ended = record.tags.get(TAG_ENDED, "")

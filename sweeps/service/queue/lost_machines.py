@@ -46,11 +46,7 @@ class FailureDetector:
     """Detects machines whose heartbeats no longer change."""
 
     def __init__(self, service: Surroundings, record: Callable[[Job], SweepRecord | None]) -> None:
-        """
-        Args:
-            service: The service, whose folder of sweeps other machines may share.
-            record: Reads the record of a job's sweep from MLflow; None if it has not begun.
-        """
+        """Make a detector; ``record`` reads the record of a job's sweep from MLflow, None if it has not begun."""
         self._engine, self._clock, self._record = service.database, service.clock, record
         self._output_dir, self._lost_after_s = service.config.folder, service.config.queue.lost_after_s
         self._silences: dict[int, Silence] = {}

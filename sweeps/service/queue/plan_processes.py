@@ -55,11 +55,7 @@ class Planner:
     """Runs plans in child processes, a few at a time; one user never occupies all slots."""
 
     def __init__(self, at_once: int, within_s: float) -> None:
-        """
-        Args:
-            at_once: Maximum number of concurrent plans.
-            within_s: Maximum seconds that a plan may take, and may wait for a slot.
-        """
+        """Make at most ``at_once`` plans concurrently. A plan may take ``within_s``, and wait as long for a slot."""
         self._at_once, self._per_user, self._within_s = at_once, max(1, at_once - 1), within_s
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(PRELOADED)

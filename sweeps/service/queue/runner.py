@@ -105,12 +105,7 @@ class JobRunner(Poller):
         heartbeat: Heartbeat,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """
-        Args:
-            service: The service.
-            heartbeat: Heartbeat of the service.
-            environment: Environment of the sweeps' processes; default: that of this process.
-        """
+        """Make the runner of a service. The sweeps' processes get this environment, by default that of this process."""
         super().__init__("runner", service.clock, self.poll, POLL_EVERY_S)
         self.listeners = Listeners()
         self._engine, self._clock, self._limits = service.database, service.clock, service.config.queue

@@ -39,10 +39,7 @@ class CronLine:
     """A cron line in a time zone."""
 
     def __init__(self, line: str, timezone: str) -> None:
-        """
-        Args:
-            line: Five fields, or one of ``SHORTHANDS``.
-            timezone: Name of a time zone; see ``zone``.
+        """Read a line of five fields, or one of ``SHORTHANDS``, for a time zone that ``zone`` knows.
 
         Raises:
             ValueError: The line or the zone is invalid, or the line never fires.
@@ -96,10 +93,7 @@ class CronLine:
 
 
 def zone(name: str) -> ZoneInfo:
-    """Return a time zone.
-
-    Args:
-        name: Name in the IANA database, such as ``Europe/Berlin``.
+    """Return the time zone with a name in the IANA database, such as ``Europe/Berlin``.
 
     Raises:
         ValueError: There is no such zone.

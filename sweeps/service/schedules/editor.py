@@ -94,14 +94,9 @@ class ScheduleEditor:
     def save(
         self, principal: Principal, schedule: Schedule, description: str | None, *, tag: str | None, is_new: bool
     ) -> None:
-        """Check and save a schedule.
-
-        Args:
-            principal: The user.
-            schedule: The schedule.
-            description: First line of its file; None: the current one.
-            tag: The file's ``tag`` when the user began; None: overwrite any state.
-            is_new: Whether there must be no schedule of this name yet.
+        """Check and save a schedule; with ``is_new``, there must be none of its name yet. ``description`` is the first
+        line of its file, by default the current one; ``tag`` is that of the file when the user began, None to overwrite
+        any state.
 
         Raises:
             Conflict: Somebody else has changed the schedule since; nothing is saved.

@@ -31,12 +31,8 @@ class LocalSchedules(Schedules):
     """The operator's schedules, and those that are saved through the service."""
 
     def __init__(self, tokens: Sequence[str], config_dirs: Sequence[Path], tell: Callable[[str], None]) -> None:
-        """
-        Args:
-            tokens: ``service=NAME`` and overrides of the service's config.
-            config_dirs: Users' folders of configs, which take precedence.
-            tell: Receives a message about each schedule that is left out because of mistakes.
-        """
+        """Read the config of the service from ``service=NAME`` and overrides. ``tell`` receives a message about each
+        schedule that is left out because of mistakes."""
         self._config, self._tell = compose_service(tokens, config_dirs), tell
         self._folders = [*config_dirs, *(Path(each) for each in self._config.config_dirs)]
         self._saved = SavedSchedules(self._config.folder / FOLDER)

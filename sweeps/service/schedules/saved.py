@@ -119,21 +119,10 @@ class SavedSchedules:
         owner: Owner | None = None,
         operators: Collection[str] = (),
     ) -> list[str]:
-        """Write a schedule's file, or remove it, and keep this version.
-
-        Args:
-            name: Name of the schedule.
-            text: The YAML; None removes it.
-            tag: Result of ``tag`` when the change began; None replaces any version.
-            user: User who changes it.
-            now: Current time.
-            action: Kind of change; see ``Version.action``.
-            owner: User and project of the schedule.
-            operators: Names of schedules in the operator's files; they do not count as removed when they have no saved
-                file.
-
-        Returns:
-            Names of schedules that were removed long ago, whose versions this call has deleted.
+        """Write a schedule's YAML, or remove it if that is None, and keep this version, unless the schedule's ``tag``
+        has changed since the change began; None replaces any version. Schedules in the operator's files (``operators``)
+        do not count as removed when they have no saved file. Return the names of schedules that were removed long ago,
+        whose versions this call has deleted.
 
         Raises:
             ConfigError: The schedule is too large.

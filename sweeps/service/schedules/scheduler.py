@@ -57,13 +57,8 @@ class Scheduler(Poller):
         saved: SavedSchedules | None = None,
         placed: Sequence[str] = (),
     ) -> None:
-        """
-        Args:
-            service: The service.
-            number: Id of the service.
-            queued: Called when sweeps were queued.
-            saved: Schedules that are saved through the service; default: those in its folder.
-            placed: Overrides that the service adds to the saved ones.
+        """Load the schedules of a service, whose id is ``number``. ``queued`` is called when sweeps were queued;
+        ``placed`` are overrides that the service adds to saved schedules.
 
         Raises:
             ConfigError: Names every mistake in the schedules.

@@ -46,12 +46,8 @@ class FigureCache:
         self._turns = threading.BoundedSemaphore(AT_ONCE)
 
     def get(self, record: SweepRecord, key: Hashable, make: Callable[[], T]) -> T:
-        """Value for a record; an older one if the record has just changed, or while the store cannot be reached.
-
-        Args:
-            record: The record.
-            key: Name of the value among those of the sweep.
-            make: Makes the value.
+        """Value with this key for a record; an older one if the record has just changed, or while the store cannot be
+        reached.
 
         Raises:
             TrackingUnreachable: The store cannot be reached, and there is no older value.

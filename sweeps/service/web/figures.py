@@ -169,12 +169,8 @@ def _shown(visit: Visit, name: str, figure: str, known: Container[str]) -> tuple
 
 
 def as_json(section: Section | None, leads_to: str) -> str:
-    """Document for the page's script.
-
-    Args:
-        section: The figures; None if there is nothing to show.
-        leads_to: Beginning of the addresses to which the points of a figure lead: those of trials or sweeps.
-    """
+    """Document of the figures for the page's script; their points lead to addresses that begin with ``leads_to``: those
+    of trials or sweeps."""
     shown = [] if section is None else section.figures
     document = {
         "text": NOTHING if section is None else section.text,

@@ -149,17 +149,9 @@ def _form(
     lines: list[str] | None = None,
     status: int = 422,
 ) -> Response:
-    """Page with the form.
-
-    Args:
-        visit: The user's visit.
-        filled: Contents of the form.
-        name: Name of the schedule; empty for a new one.
-        checked: The schedule, if it was checked and has no mistakes.
-        mistakes: Mistakes by key.
-        lines: Differences from the schedule that somebody else has saved.
-        status: Status if there are mistakes.
-    """
+    """Page with the form of a schedule, whose name is empty for a new one. ``checked`` is a schedule without mistakes;
+    ``lines`` are the differences from the one that somebody else has saved; ``status`` applies if there are
+    mistakes."""
     live, principal = filled["then"] == "preview", visit.principal
     preview = None if checked is None else checked.preview
     return visit.answer(

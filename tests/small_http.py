@@ -1,0 +1,45 @@
+"""HTTP servers of a few lines on the loopback interface, for what no real server answers when it is asked to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class Handler(BaseHTTPRequestHandler):
+    """A handler without a log, of requests of all methods."""
+
+    def answer(self) -> None:
+        """Read and answer a request."""
+        raise NotImplementedError
+
+    def do_GET(self) -> None:
+        self.answer()
+
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815 - names of the standard library
+
+    def send(self, status: int, content: bytes = b"", headers: dict[str, str] | None = None) -> None:
+        """Send a whole answer."""
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(content)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def serving_http(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
+    """A server that answers while the block lasts; yields its address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
