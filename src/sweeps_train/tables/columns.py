@@ -90,7 +90,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def _check_texts(config: TableData, name: str, column: pa.ChunkedArray) -> None:
-    """Raise ``ValueError`` if a column of texts should be numbers (it has decimal commas, a sign such as ``$``, or a few
+    """Raise ``ValueError`` if a column of texts should be numbers (it has decimal commas, a sign such as ``$``, or some
     texts such as ``?`` for missing values) or dates."""
     texts = [each for each in column.unique().to_pylist() if each is not None]
     if config.format == "parquet" and not all(each.isdecimal() for each in texts):  # unlike codes such as 01067
