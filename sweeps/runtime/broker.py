@@ -9,6 +9,7 @@ that many calls can wait at once without polling. The state of each trial is in 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -120,12 +121,11 @@ class Broker(SharedSlots):
         may be busy, and at least ``start_timeout_s``.
 
         Returns:
-            None if the attempt began with another process of the broker, which has died.
+            None if the attempt began with another process of the broker, which has died; or if the actor that waits has
+            died, and another one has begun the next attempt.
         """
         attempt = self._attempts.get(trial)
-        if attempt is None:
-            return None
-        while True:
+        while attempt is not None and attempt is self._attempts[trial]:
             silent, allowed = self._silence(attempt, hang_timeout_s, start_timeout_s)
             if silent >= allowed and self._waits_for_lane(attempt):
                 attempt.waits_for_room()
@@ -133,16 +133,15 @@ class Broker(SharedSlots):
             if silent >= allowed:
                 end = await hang_end(attempt, self._slots[attempt.slot], silent)
                 silent, allowed = self._silence(attempt, hang_timeout_s, start_timeout_s)
-                if silent >= allowed:
-                    attempt.finish(replace(end, suspected=self._suspected(attempt, end)))
-                else:
+                if silent < allowed:
                     text = "its workers were silent, but continued while they were asked for their stacks"
                     self._publish(Note(trial, attempt.number, text))
+                elif attempt is self._attempts[trial]:
+                    attempt.finish(replace(end, suspected=self._suspected(attempt, end)))
                 continue
-            try:
+            with contextlib.suppress(TimeoutError):  # logs may have been posted meanwhile
                 return await attempt.next_outcome(min(allowed - silent, hang_timeout_s))
-            except TimeoutError:
-                continue  # logs may have been posted meanwhile
+        return None
 
     def _suspected(self, attempt: Attempt, end: Ended) -> tuple[str, ...]:
         """Return the ids of an attempt's nodes if one of them may have caused its failure, so that they must be
