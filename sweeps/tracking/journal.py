@@ -323,9 +323,11 @@ class Journal:
             while written < len(line):
                 written += os.write(self._file, line[written:])
         except OSError as error:
+            failed = self._converted(error)  # from now on nothing follows, whether or not what was written can be cut off
             if written:
-                os.ftruncate(self._file, self.end)
-            raise self._converted(error) from None
+                with suppress(OSError):
+                    os.ftruncate(self._file, self.end)
+            raise failed from None
         self.end += len(line)
 
     def _converted(self, error: OSError) -> StorageFailed:
