@@ -323,7 +323,7 @@ class Journal:
             while written < len(line):
                 written += os.write(self._file, line[written:])
         except OSError as error:
-            failed = self._converted(error)  # from now on nothing follows, whether or not what was written can be cut off
+            failed = self._converted(error)  # first: nothing may follow what cannot be cut off, either
             if written:
                 with suppress(OSError):
                     os.ftruncate(self._file, self.end)

@@ -175,8 +175,8 @@ class Recorder:
         self._delivery.flush()  # at once, as artifacts wait for the runs that it creates
         artifacts = self._delivery.finish_uploads()
         with suppress(StorageFailed):
-            self._delivery.put(Status(PARENT, RUN_STATUS[status], now_ms()))
             self._delivery.put(Tags(PARENT, {constants.TAG_STATE: status}))
+            self._delivery.put(Status(PARENT, RUN_STATUS[status], now_ms()))
         if self._delivery.flush():
             self._write_summary(status)
         remaining = self._delivery.close(artifacts)

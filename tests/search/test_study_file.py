@@ -93,11 +93,11 @@ def test_a_change_that_failed_and_could_not_be_cut_off_is_cut_off_before_the_nex
     path = tmp_path / "study.log"
     study = searched(path, 1)
     trial, write, broken = study.ask(), os.write, Mock(side_effect=OSError(errno.EIO, os.strerror(errno.EIO)))
-    halves = iter([lambda file, text: write(file, text[:20]), broken])
+    room = [20]
     with monkeypatch.context() as patched:
         patched.setattr(os, "ftruncate", broken)
         if fails == "write":
-            patched.setattr(os, "write", lambda file, text: next(halves)(file, text))
+            patched.setattr(os, "write", lambda *what: write(what[0], what[1][: room.pop()]) if room else broken())
         else:
             patched.setattr(os, "fsync", broken)
         with pytest.raises(OSError, match=os.strerror(errno.EIO)):

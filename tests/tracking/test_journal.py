@@ -185,11 +185,16 @@ def test_a_full_disk_is_named_and_leaves_whole_lines(small_disk: Callable[[int],
 
 
 def test_half_a_line_that_cannot_be_cut_off_is_the_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal, write, full = Journal(tmp_path), os.write, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    journal, write, room = Journal(tmp_path), os.write, [20]
     journal.append(ENTRIES[0])
-    halves = iter([lambda file, line: write(file, line[:20]), Mock(side_effect=full)])
+
+    def fills_up(file: int, line: bytes) -> int:
+        if not room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(file, line[: room.pop()])
+
     with monkeypatch.context() as patched:
-        patched.setattr(os, "write", lambda file, line: next(halves)(file, line))
+        patched.setattr(os, "write", fills_up)
         patched.setattr(os, "ftruncate", Mock(side_effect=OSError(errno.EIO, os.strerror(errno.EIO))))
         with pytest.raises(StorageFailed, match="is full"):
             journal.append(ENTRIES[1])

@@ -282,7 +282,7 @@ def test_a_resumed_sweep_goes_on_in_the_same_runs(uri: str) -> None:
     before = load_sweep(uri, "digits-1")
 
     recorder = open_recorder(uri, resume=True)
-    recorder.trials.start("0", POINT, CONFIG, 2)
+    recorder.trials.start("0", POINT, longer := f"{CONFIG}  max_steps: 20\n", 2)  # it was extended
     recorder.trials.log("0", 10, {"eval/loss": 3.0})
     recorder.trials.log("0", 20, {"eval/loss": 2.0})
     recorder.trials.start("1", {"train.lr": 0.5}, CONFIG, 1)
@@ -295,6 +295,7 @@ def test_a_resumed_sweep_goes_on_in_the_same_runs(uri: str) -> None:
     assert len(after.trials) == 2
     assert history(uri, after.trials[0].run_id, "eval/loss") == [(10, 1.0), (20, 2.0)]
     assert after.trials[0].value == 1.0
+    assert read_text(uri, after.trials[0].run_id, constants.CONFIG_ARTIFACT) == longer
     # Tags of parameters that the new best trial does not have are gone.
     assert {key for key in after.tags if key.startswith("best.")} == {"best.train.lr"}
 
