@@ -331,6 +331,14 @@ def test_what_workers_post_before_tune_says_that_their_trial_started_is_kept() -
     assert session.state.trials["0000"].spans == [Span(held=1, trained=2, ended=5, workers=("a", "a"))]
 
 
+def test_a_clock_that_is_set_back_takes_no_time_from_a_trial() -> None:
+    _, session = session_with_a_trial()
+    hour_ms = 3_600_000
+    session.worker_events.take([Started("0000", 1, hour_ms)])
+    session.worker_events.take([Log("0000", 1, step, {"loss": 1.0}, 1000 * step) for step in (10, 20)])
+    assert session.state.trials["0000"].train_s == 10.0
+
+
 def test_workers_say_at_their_end_what_they_have_saved_also_at_no_evaluation() -> None:
     told, session = session_with_a_trial()
     session.worker_events.take([Report("0000", 1, 10, {"eval/accuracy": 0.5}, 3, checkpoint="/t/step-00000010")])
