@@ -26,6 +26,8 @@ from sweeps.runtime.suspected_nodes import SuspectedNodes
 from sweeps.runtime.trials_at_once import Workers
 from sweeps.worker_error import WorkerError
 
+CUT_OFF = "the driver had lost the connection to the sweep's broker"
+"""Reason for which trials move when the driver attaches to a process that has not died."""
 CHECKED_WITHIN_S = 180.0
 """Maximum seconds that a failed trial waits for the check of its nodes."""
 
@@ -335,6 +337,9 @@ class Broker(SharedSlots):
             attempt.forget_questions(
                 sum((each.trial, each.attempt) == (attempt.trial, attempt.number) for each in asked)
             )
+            if attempt.phase is not Phase.ENDED:  # the next attempt posts the events that did not reach the driver
+                attempt.move(CUT_OFF)
+                self._withdraw(attempt)
         self._before = trials
         self._attached.set()
         return await self.drain(0)
