@@ -62,7 +62,7 @@ class LifecycleCallback(NotPickled, tune.Callback):
         if self._session.state.fit.lanes > 1:
             self._session.broker.stop(trial.config[TRIAL])
         if self._is_elastic:
-            self._session.broker.release_workers(trial.config[TRIAL])
+            self._session.broker.abandon_workers(trial.config[TRIAL])
         self._session.lifecycle.ended(trial.config, trial.last_result, error=failure_reason(trial))
 
 

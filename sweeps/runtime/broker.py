@@ -117,6 +117,10 @@ class Broker(SharedSlots):
         """Free the workers of an elastic trial for other trials."""
         self._elastic.release(trial)
 
+    async def abandon_workers(self, trial: str) -> None:
+        """Free the workers of an elastic trial whose actor has died for good."""
+        self._elastic.abandon(trial)
+
     async def next_outcome(self, trial: str, hang_timeout_s: float, start_timeout_s: float = 0.0) -> Outcome | None:
         """Wait for the next outcome that the trial's actor passes on to Tune; see ``Attempt.next_outcome``. Workers
         that post nothing for ``hang_timeout_s`` count as hanging; those that have not begun get longer, since a machine

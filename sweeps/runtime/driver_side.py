@@ -109,9 +109,9 @@ class DriverSide:
         """Ask a trial to leave its lane; its actor may have died without doing so."""
         call(self._broker.stop, trial)
 
-    def release_workers(self, trial: str) -> None:
+    def abandon_workers(self, trial: str) -> None:
         """Free the workers of an elastic trial; its actor may have died without doing so."""
-        call(self._broker.release_workers, trial)
+        call(self._broker.abandon_workers, trial)
 
     def end_groups(self) -> None:
         """End all worker groups with lanes, which do not belong to a trial's actor."""

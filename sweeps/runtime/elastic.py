@@ -85,7 +85,7 @@ class ElasticWorkers:
             previous: Trial that had the workers of the same actor before.
 
         Returns:
-            Number of its workers; of no account if the trial has claimed again or has been released meanwhile.
+            Number of its workers; of no account if the trial has claimed again or was abandoned meanwhile.
         """
         claim = self._claims[trial] = object()
         if previous is not None and previous != trial:
@@ -139,10 +139,14 @@ class ElasticWorkers:
     def release(self, trial: str) -> None:
         """Free a trial's workers for other trials, because it has ended or is paused."""
         self._shares.release(trial)
-        self._claims.pop(trial, None)
-        self._beginning.discard(trial)
         self._resized_at.pop(trial, None)
         self._changed.set()
+
+    def abandon(self, trial: str) -> None:
+        """Free a trial's workers because its actor has died for good, whatever it has claimed or waits for."""
+        self._claims.pop(trial, None)
+        self._beginning.discard(trial)
+        self.release(trial)
 
     async def _look_on(self) -> None:
         while True:

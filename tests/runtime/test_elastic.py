@@ -263,7 +263,7 @@ async def test_a_trial_whose_actor_has_died_for_good_gives_its_workers_back(mome
             composition=SimpleNamespace(config=SimpleNamespace(scaling=SimpleNamespace(is_elastic=True))),
             fit=SimpleNamespace(lanes=1),
         ),
-        broker=SimpleNamespace(release_workers=lambda trial: released.append(broker.release_workers(trial))),
+        broker=SimpleNamespace(abandon_workers=lambda trial: released.append(broker.abandon_workers(trial))),
         lifecycle=SimpleNamespace(ended=lambda config, result, error: None),
     )
     died: Any = SimpleNamespace(
