@@ -99,11 +99,11 @@ class TrialRecorder:
             trial = self._trials.get(trial_id)
             if trial is not None:
                 error = {constants.TAG_ERROR: None} if trial.error is not None else {}
+                begins = attempt > trial.attempts and not trial.exploits  # by an exploit, a trial's values change
                 trial.state, trial.attempts, trial.error = "running", attempt, None
                 self._delivery.put(Tags(trial_id, {**tags, **error, **self._description(trial_id)}))
                 self._delivery.put(Status(trial_id, "RUNNING"))
-                if not trial.exploits:  # else its values change while it trains
-                    # The driver may have died before it had recorded the config, or the sweep was extended.
+                if begins:  # its driver may have died before it recorded the config, or the sweep was extended
                     self.attach(trial_id, constants.CONFIG_ARTIFACT, config_yaml)
                 return
             self._trials[trial_id] = TrialProgress(params, attempts=attempt)
