@@ -165,9 +165,9 @@ class Undelivered(SweepsError):
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a full disk and of an exhausted quota."""
-_LOST = (errno.EROFS, errno.EIO, errno.ENODEV, errno.ESTALE)
-"""Error numbers of a file system that has become read-only, a failing disk, a missing disk, and a missing network
-drive."""
+_LOST = (errno.EROFS, errno.EIO, errno.ENODEV, errno.EUCLEAN, errno.ESTALE, errno.ENOTCONN, errno.EKEYEXPIRED)
+"""Error numbers of a file system that has become read-only, a failing disk, a missing disk, a damaged file system, a
+missing network drive, a mount whose program has ended, and a user whose ticket has expired."""
 
 
 def is_storage_failure(error: BaseException | None) -> bool:

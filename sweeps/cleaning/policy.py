@@ -29,7 +29,8 @@ class Policy:
     runs: bool = False
     """Whether trials' MLflow runs are removed as well."""
     unfinished: bool = False
-    """Whether to clean interrupted and stopped sweeps as well, which then cannot be resumed."""
+    """Whether to clean interrupted and stopped sweeps as well, which then cannot be resumed, and trials that a spent
+    budget has stopped."""
 
 
 class CleanOptions(TypedDict):

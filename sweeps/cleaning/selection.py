@@ -58,7 +58,9 @@ def select(
         Removal(record, trial, sizes.get(trial.run_id, 0))
         for record in candidates
         for trial in _worst_first(record, policy.keep_best)
-        if trial.run_id not in needed and (policy.runs or trial.run_id in sizes)
+        if trial.run_id not in needed
+        and (policy.runs or trial.run_id in sizes)
+        and (policy.unfinished or not _can_continue(trial))
     ]
     return removals if policy.max_size is None else _enough(removals, sum(sizes.values()) - policy.max_size)
 
@@ -85,6 +87,11 @@ def _worst_first(record: SweepRecord, keep_best: int) -> list[TrialRecord]:
     kept = {trial.trial for trial in best_trials(record, keep_best)}
     worst_first = [*record.staged, *record.repeats, *_by_goodness(record.trials, record.mode)]
     return [trial for trial in worst_first if trial.trial not in kept and trial.state != "running"]
+
+
+def _can_continue(trial: TrialRecord) -> bool:
+    """Whether a trial continues if its sweep is extended by a larger budget."""
+    return trial.state == "stopped" and not trial.stopped_for_good
 
 
 def _with_values(trials: Sequence[TrialRecord]) -> list[TrialRecord]:

@@ -61,6 +61,8 @@ class LifecycleCallback(NotPickled, tune.Callback):
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         if self._session.state.fit.lanes > 1:
             self._session.broker.stop(trial.config[TRIAL])
+        if self._is_elastic:
+            self._session.broker.abandon_workers(trial.config[TRIAL])
         self._session.lifecycle.ended(trial.config, trial.last_result, error=failure_reason(trial))
 
 

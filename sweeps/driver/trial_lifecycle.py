@@ -255,8 +255,8 @@ class TrialLifecycle:
         attempts = status.attempt + status.earlier_attempts
         if spent.total or status.step:
             self._recorder.trials.log_account(end.trial, status.step, spent)
-        self._recorder.trials.end(end.trial, end.state, status.step, attempts, end.error, for_good=end.for_good)
         self._recorder.trials.attach_logs(end.trial)
+        self._recorder.trials.end(end.trial, end.state, status.step, attempts, end.error, for_good=end.for_good)
         ends_with_sweep = end.state == "stopped" and not end.for_good and state.shutdown.status is not None
         shown = INTERRUPTED if ends_with_sweep else end.state
         text = f"trial {end.trial} {shown} at step {status.step}"

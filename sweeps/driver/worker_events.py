@@ -266,7 +266,7 @@ class WorkerEvents:
         status.speed = _speed(event.metrics) or status.speed
         if status.training_since is not None:
             now = event.timestamp_ms / 1000
-            status.train_s += now - status.training_since
+            status.train_s += max(0.0, now - status.training_since)  # clocks may be set back
             status.training_since = now
         return values
 

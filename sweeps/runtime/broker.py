@@ -9,6 +9,7 @@ that many calls can wait at once without polling. The state of each trial is in 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -25,6 +26,8 @@ from sweeps.runtime.suspected_nodes import SuspectedNodes
 from sweeps.runtime.trials_at_once import Workers
 from sweeps.worker_error import WorkerError
 
+CUT_OFF = "the driver had lost the connection to the sweep's broker"
+"""Reason for which trials move when the driver attaches to a process that has not died."""
 CHECKED_WITHIN_S = 180.0
 """Maximum seconds that a failed trial waits for the check of its nodes."""
 
@@ -114,18 +117,21 @@ class Broker(SharedSlots):
         """Free the workers of an elastic trial for other trials."""
         self._elastic.release(trial)
 
+    async def abandon_workers(self, trial: str) -> None:
+        """Free the workers of an elastic trial whose actor has died for good."""
+        self._elastic.abandon(trial)
+
     async def next_outcome(self, trial: str, hang_timeout_s: float, start_timeout_s: float = 0.0) -> Outcome | None:
         """Wait for the next outcome that the trial's actor passes on to Tune; see ``Attempt.next_outcome``. Workers
         that post nothing for ``hang_timeout_s`` count as hanging; those that have not begun get longer, since a machine
         may be busy, and at least ``start_timeout_s``.
 
         Returns:
-            None if the attempt began with another process of the broker, which has died.
+            None if the attempt began with another process of the broker, which has died; or if the actor that waits has
+            died, and another one has begun the next attempt.
         """
         attempt = self._attempts.get(trial)
-        if attempt is None:
-            return None
-        while True:
+        while attempt is not None and attempt is self._attempts[trial]:
             silent, allowed = self._silence(attempt, hang_timeout_s, start_timeout_s)
             if silent >= allowed and self._waits_for_lane(attempt):
                 attempt.waits_for_room()
@@ -133,16 +139,15 @@ class Broker(SharedSlots):
             if silent >= allowed:
                 end = await hang_end(attempt, self._slots[attempt.slot], silent)
                 silent, allowed = self._silence(attempt, hang_timeout_s, start_timeout_s)
-                if silent >= allowed:
-                    attempt.finish(replace(end, suspected=self._suspected(attempt, end)))
-                else:
+                if silent < allowed:
                     text = "its workers were silent, but continued while they were asked for their stacks"
                     self._publish(Note(trial, attempt.number, text))
+                elif attempt is self._attempts[trial]:
+                    attempt.finish(replace(end, suspected=self._suspected(attempt, end)))
                 continue
-            try:
+            with contextlib.suppress(TimeoutError):  # logs may have been posted meanwhile
                 return await attempt.next_outcome(min(allowed - silent, hang_timeout_s))
-            except TimeoutError:
-                continue  # logs may have been posted meanwhile
+        return None
 
     def _suspected(self, attempt: Attempt, end: Ended) -> tuple[str, ...]:
         """Return the ids of an attempt's nodes if one of them may have caused its failure, so that they must be
@@ -336,6 +341,9 @@ class Broker(SharedSlots):
             attempt.forget_questions(
                 sum((each.trial, each.attempt) == (attempt.trial, attempt.number) for each in asked)
             )
+            if attempt.phase is not Phase.ENDED:  # the next attempt posts the events that did not reach the driver
+                attempt.move(CUT_OFF)
+                self._withdraw(attempt)
         self._before = trials
         self._attached.set()
         return await self.drain(0)

@@ -108,6 +108,10 @@ class DriverSide:
         """Ask a trial to leave its lane; its actor may have died without doing so."""
         call(self._broker.stop, trial)
 
+    def abandon_workers(self, trial: str) -> None:
+        """Free the workers of an elastic trial; its actor may have died without doing so."""
+        call(self._broker.abandon_workers, trial)
+
     def end_groups(self) -> None:
         """End all worker groups with lanes, which do not belong to a trial's actor."""
         with contextlib.suppress(ray.exceptions.RayError):

@@ -49,6 +49,8 @@ class ElasticWorkers:
         self._changed = asyncio.Event()
         self._room_known = asyncio.Event()
         """Set unless a node has died since the driver last reported for how many workers there is room."""
+        self._claims: dict[str, object] = {}
+        """The last claim of each trial: an earlier one is that of an actor that has died."""
         self._beginning: set[str] = set()
         """Trials that have claimed workers and whose attempt has not begun yet."""
         self._prepared: dict[str, asyncio.Task[None]] = {}
@@ -83,8 +85,9 @@ class ElasticWorkers:
             previous: Trial that had the workers of the same actor before.
 
         Returns:
-            Number of its workers.
+            Number of its workers; of no account if the trial has claimed again or was abandoned meanwhile.
         """
+        claim = self._claims[trial] = object()
         if previous is not None and previous != trial:
             self.release(previous)
         self._shares.moved(trial)
@@ -100,7 +103,7 @@ class ElasticWorkers:
 
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._room_known.wait(), ROOM_KNOWN_WITHIN_S)
-        while True:
+        while self._claims.get(trial) is claim:
             self._changed.clear()
             number = numbers[0] if self._ends else self._shares.claim(trial, numbers, remaining_s)
             if number is not None:
@@ -108,6 +111,7 @@ class ElasticWorkers:
                 return number
             await self._look()
             await self._changed.wait()
+        return numbers[0]
 
     def lose_node(self, end: Ended) -> str | None:
         """Return a message for the user if a node has died and an elastic trial continues on other workers, which is no
@@ -137,6 +141,12 @@ class ElasticWorkers:
         self._shares.release(trial)
         self._resized_at.pop(trial, None)
         self._changed.set()
+
+    def abandon(self, trial: str) -> None:
+        """Free a trial's workers because its actor has died for good, whatever it has claimed or waits for."""
+        self._claims.pop(trial, None)
+        self._beginning.discard(trial)
+        self.release(trial)
 
     async def _look_on(self) -> None:
         while True:

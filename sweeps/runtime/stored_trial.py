@@ -25,13 +25,15 @@ from sweeps.folders.trial_files import log_name
 from sweeps.runtime.report_log import REPORT_LOG_FILE
 from sweeps.runtime.signs_of_life import signs_of_life
 from sweeps.runtime.trial_assignment import Assignment
-from sweeps.storage.committed_folder import commit, committed, fetch, is_same, withdraw
+from sweeps.storage.committed_folder import commit, committed, copy, fetch, is_same, withdraw
 from sweeps.storage.location import is_remote, joined, node_copy
 from sweeps.storage.object_store import ObjectStore
 from sweeps.tracking.held_checkpoints import hold, release
 
 AGAIN_AFTER_S = 2.0
 ALIVE_EVERY_S = 5.0
+REPLACED = "-replaced"
+"""Suffix of the copy of a committed checkpoint while another one of its step takes its place."""
 STAY_MEANWHILE = 2
 """Number of replaced checkpoints (the last and the best) that stay in the store while their replacements are
 uploaded."""
@@ -101,6 +103,8 @@ class StoredTrial:
         from ray.train import get_context
         from ray.train.collective import barrier, broadcast_from_rank_zero
 
+        if self._rank == 0:
+            self._bring_back_replaced()
         found = self._store.names() if self._rank == 0 else {}
         names = broadcast_from_rank_zero([name for name in committed(found) if "/" not in name])
         self._cut_off = {name.partition("/")[0] for name in found if name.startswith("step-")} - {*names}
@@ -123,6 +127,15 @@ class StoredTrial:
             self._logs.download(log, self.log_folder / log)
         self.steps = set(names)
         barrier()
+
+    def _bring_back_replaced(self) -> None:
+        """Give a checkpoint that was to be replaced its place again if the attempt was killed before the other one was
+        committed."""
+        names = committed(self._store.names())
+        for copied in [name for name in names if name.endswith(REPLACED) and "/" not in name]:
+            if (step := copied.removesuffix(REPLACED)) not in names:
+                copy(self._store / copied, self._store / step)
+            withdraw(self._store / copied)
 
     def save(self, checkpoint: Path, saved: Callable[[str], None]) -> None:
         """Start uploading a complete checkpoint; only the main worker calls this.
@@ -207,7 +220,7 @@ class StoredTrial:
                 if step not in self.steps or not is_same(self._store / step, source):  # it may replace a damaged one
                     self._upload_report_log()
                     self._cut_off.add(step)
-                    commit(self._store / step, source)
+                    self._commit(step, source)
                     self.steps.add(step)
                 is_there = True
             except OSError as error:
@@ -222,6 +235,13 @@ class StoredTrial:
         with contextlib.suppress(OSError):  # repeated with the next checkpoint, and at the end
             self._withdraw_superseded()
             self._upload_log()
+
+    def _commit(self, step: str, source: Path) -> None:
+        """Commit a checkpoint. One of its step that it replaces stays in the store until it is there."""
+        with contextlib.suppress(FileNotFoundError):  # there is none, or an interrupted upload has removed its seal
+            copy(self._store / step, self._store / f"{step}{REPLACED}")
+        commit(self._store / step, source)
+        withdraw(self._store / f"{step}{REPLACED}")
 
     def _upload_report_log(self) -> None:
         if (self.folder / REPORT_LOG_FILE).exists():

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from weakref import finalize
@@ -40,23 +41,34 @@ class StudyFile(BaseJournalBackend):
         self._path = path
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         finalize(self, os.close, self._file)
+        self._failed_at: int | None = None
+        """Size before a change that could neither be written as a whole nor be cut off; None if there is none."""
         self._unread: list[bytes] | None = None
         """Lines that were appended since Optuna last read; None until it has read the file."""
         self._num_read = 0
 
     def append_logs(self, logs: list[Log]) -> None:
         lines = [with_checksum(json.dumps(log, separators=(",", ":")).encode()) + b"\n" for log in logs]
+        self._cut_off_failed()
         left, size = b"".join(lines), os.fstat(self._file).st_size
         try:
             while left:  # on a disk that is filling up, a write may take only a part
                 left = left[os.write(self._file, left) :]
+            if not all(map(_is_half_sampled, logs)):
+                os.fsync(self._file)
         except OSError:
-            os.ftruncate(self._file, size)
+            self._failed_at = size
+            with suppress(OSError):  # else before the next change
+                self._cut_off_failed()
             raise
-        if not all(map(_is_half_sampled, logs)):
-            os.fsync(self._file)
         if self._unread is not None:
             self._unread += lines
+
+    def _cut_off_failed(self) -> None:
+        """Remove what a failed call has written: Optuna has not made that change."""
+        if self._failed_at is not None:
+            os.ftruncate(self._file, self._failed_at)
+            self._failed_at = None
 
     def read_logs(self, log_number_from: int) -> Iterable[Log]:
         if self._unread is None or log_number_from < self._num_read:

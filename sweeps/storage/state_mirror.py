@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sweeps.files.checksums import mend
 from sweeps.files.whole_files import FOLDER_MODE, UNFINISHED, replacing
 from sweeps.storage.object_store import ObjectStore
 
@@ -80,6 +81,7 @@ class StateMirror:
             _bring(self._store, newest, self._folder)
         number = 1 + (int(newest.session.partition("-")[0]) if newest is not None else 0)
         self._session = f"{number:06}-{uuid.uuid4().hex[:8]}"
+        _correct_flipped_bits(self._folder)
         self.copy()
         _write_session(self._folder, self._session)
         self._remove_other_sessions()
@@ -284,6 +286,14 @@ def _part(store: ObjectStore, name: str) -> bytes:
     if content is None:
         raise _Superseded(f"{store}: {name} is missing")
     return content
+
+
+def _correct_flipped_bits(folder: Path) -> None:
+    """Correct the flipped bits of files of JSON lines before they are copied: whoever opens such a file corrects them
+    in place, and the copy, which is made in parts, is of a file that only grows."""
+    for name in _snapshot(folder):
+        if name.endswith((".jsonl", ".log")) and (damage := mend(folder / name)).corrected:
+            logger.warning("%s: %s", folder / name, damage)
 
 
 def _snapshot(folder: Path) -> dict[str, os.stat_result]:

@@ -112,6 +112,8 @@ class RequestListener:
             location: Path or URI of the sweep's folder.
         """
         self._ids, self._handle, self._channel = ids, handle, _Channel(ids, location)
+        self._answer: dict[str, Any] = {}
+        """Answer to the last request, which is sent again if the store did not take it."""
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="requests", daemon=True)
 
@@ -130,13 +132,19 @@ class RequestListener:
                 request = self._channel.read(TAG_REQUEST)
                 answer = self._channel.read(TAG_ANSWER) if request else {}
                 if request and request["id"] != answer.get("id"):
-                    self._answer(request)
+                    if request["id"] != self._answer.get("id"):
+                        self._answer = self._answer_to(request)
+                    self._channel.write(TAG_ANSWER, self._answer)
             except Exception as error:  # noqa: BLE001 - the next poll tries again
                 logger.debug("requests of run %s cannot be read: %s", self._ids.run_id, error)
 
-    def _answer(self, request: Request) -> None:
+    def _answer_to(self, request: Request) -> dict[str, Any]:
+        """Carry out a request, once, and return the answer."""
         try:
             text, done = self._handle(request), True
         except SweepsError as error:
             text, done = str(error), False
-        self._channel.write(TAG_ANSWER, {"id": request["id"], "done": done, "text": text})
+        except Exception as error:
+            logger.exception("a request could not be carried out")
+            text, done = f"its driver could not do that ({type(error).__name__}: {error}); try again", False
+        return {"id": request["id"], "done": done, "text": text}

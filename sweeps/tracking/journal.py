@@ -326,9 +326,11 @@ class Journal:
             while written < len(line):
                 written += os.write(self._file, line[written:])
         except OSError as error:
+            failed = self._converted(error)  # first: nothing may follow what cannot be cut off, either
             if written:
-                os.ftruncate(self._file, self.end)
-            raise self._converted(error) from None
+                with suppress(OSError):
+                    os.ftruncate(self._file, self.end)
+            raise failed from None
         self.end += len(line)
 
     def _converted(self, error: OSError) -> StorageFailed:

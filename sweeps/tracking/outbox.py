@@ -295,14 +295,14 @@ def _by_run(entries: Iterable[Entry], known: Mapping[str, str]) -> tuple[Mapping
 
 
 def _parts(kinds: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Split the content of a call by kind, or its parameters and tags into halves; empty if it cannot be split."""
+    """Split the content of a call by kind, or that of one kind into halves; empty if it cannot be split."""
     if len(kinds) > 1:
         return [{kind: items} for kind, items in kinds.items()]
     return [
-        {kind: dict(half)}
+        {kind: dict(half) if isinstance(items, dict) else half}
         for kind, items in kinds.items()
-        if isinstance(items, dict) and len(items) > 1
-        for half in _chunks(list(items.items()), math.ceil(len(items) / 2))
+        if len(items) > 1
+        for half in _chunks(list(items.items() if isinstance(items, dict) else items), math.ceil(len(items) / 2))
     ]
 
 

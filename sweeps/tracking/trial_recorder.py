@@ -99,9 +99,12 @@ class TrialRecorder:
             trial = self._trials.get(trial_id)
             if trial is not None:
                 error = {constants.TAG_ERROR: None} if trial.error is not None else {}
+                begins = attempt > trial.attempts and not trial.exploits  # by an exploit, a trial's values change
                 trial.state, trial.attempts, trial.error = "running", attempt, None
                 self._delivery.put(Tags(trial_id, {**tags, **error, **self._description(trial_id)}))
                 self._delivery.put(Status(trial_id, "RUNNING"))
+                if begins:  # its driver may have died before it recorded the config, or the sweep was extended
+                    self.attach(trial_id, constants.CONFIG_ARTIFACT, config_yaml)
                 return
             self._trials[trial_id] = TrialProgress(params, attempts=attempt)
             identity = {"mlflow.parentRunId": self._ids.run_id, constants.TAG_TRIAL: trial_id}
@@ -293,8 +296,9 @@ class TrialRecorder:
                 tags[constants.TAG_STOPPED_FOR_GOOD] = "true"
             if error:
                 tags[constants.TAG_ERROR] = trial.error = error.strip().splitlines()[-1][:LONGEST_ERROR]
-            self._delivery.put(Tags(trial_id, {**tags, **self._description(trial_id)}))
             self._delivery.put(Status(trial_id, RUN_STATUS[state], now_ms()))
+            # Last: if the driver dies before this entry is written, the whole end is recorded again.
+            self._delivery.put(Tags(trial_id, {**tags, **self._description(trial_id)}))
             if state in CLOSED:
                 trial.logged.close()
                 trial.measured.clear()

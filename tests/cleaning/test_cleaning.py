@@ -95,6 +95,8 @@ def check_one_case(draw: random.Random) -> None:
         assert best_value(replace(record, trials=left)) == best_value(record)
         assert all(trial in left for trial in record.front)
         assert all(trial in left for trial in record.trials if trial.state == "running")
+        continues = [trial for trial in record.trials if trial.state == "stopped"]  # when its budget is raised
+        assert policy.unfinished or all(trial in left for trial in continues)
         untouched = record.status == "running" or record in newest
         untouched |= record.status in ("stopped", "interrupted") and not policy.unfinished
         untouched |= policy.older_than_s is not None and NOW - record.started < policy.older_than_s

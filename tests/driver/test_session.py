@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import itertools
 import os
 import threading
 import time
@@ -13,6 +15,8 @@ from unittest.mock import MagicMock
 import pytest
 import ray
 from compositions import composed
+from mlflow import MlflowClient
+from recording import open_recorder
 from waiting import wait_until
 
 from sweeps.config.space import FloatDistribution
@@ -30,7 +34,10 @@ from sweeps.runtime.report_log import ReportLog
 from sweeps.search.schedulers.scheduler import Verdict
 from sweeps.search.study_search import StudySearch
 from sweeps.space.space import Space
+from sweeps.tracking import artifact_uploader
 from sweeps.tracking.checkpoint_weights import Weights
+from sweeps.tracking.journal import Journal
+from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.spans import Span
 from sweeps.worker_error import WorkerError
 
@@ -145,6 +152,15 @@ def test_a_trials_end_that_cannot_be_written_ends_the_sweep_and_is_not_dropped(n
     assert "python -m sweeps resume s" in str(told.error)
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOTCONN, errno.EUCLEAN, errno.EKEYEXPIRED])
+def test_a_worker_that_cannot_write_the_sweeps_folder_ends_the_sweep_and_not_its_trials_one_by_one(number: int) -> None:
+    _, session = session_with_a_trial()
+    session.state.folder = Path("/mnt/outputs/s")
+    error = OSError(number, os.strerror(number), "/mnt/outputs/s/trials/0000/reports.jsonl")
+    session.worker_events.take([Ended("0000", 1, f"worker 0 failed: OSError: {error}")])
+    assert "python -m sweeps resume s" in str(session.state.shutdown.storage_failure)
+
+
 @pytest.mark.parametrize("failures", [1, 2])
 def test_ends_of_trials_are_recorded_when_the_disk_takes_them_again(failures: int) -> None:
     told = _FailingRecorder()
@@ -162,6 +178,50 @@ def test_ends_of_trials_are_recorded_when_the_disk_takes_them_again(failures: in
         ("0001", "failed"),
     ]
     assert session.state.shutdown.storage_failure is told.error
+
+
+def test_a_disk_that_is_full_after_any_entry_about_a_trial_leaves_nothing_out_of_its_run(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, left = Journal._write, [0]
+
+    def fills_up(journal: Journal, line: bytes) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise StorageFailed(Path("outputs"))
+        write(journal, line)
+
+    monkeypatch.setattr(Journal, "_write", fills_up)
+    monkeypatch.setattr(artifact_uploader, "UPLOAD_AFTER_S", 0.0)
+
+    def train(sweep: str, entries: int, *, resume: bool) -> bool:
+        """Train the trial, unless it has ended, while the disk has room for some entries; returns whether it had."""
+        left[0] = 100
+        recorder = open_recorder(uri, sweep, resume=resume)
+        state = SweepState(sweep, composed(), _Told(), 1, Shutdown(MagicMock()), earlier=recorder.earlier)
+        lifecycle = Session(state, recorder, MagicMock()).lifecycle
+        left[0] = entries
+        with contextlib.suppress(StorageFailed):
+            if not any(each.has_ended for each in state.all_trials):
+                config = {TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}
+                lifecycle.started(config, 1)
+                lifecycle.ended(config, {STEP: 10, COMPLETED: True})
+                lifecycle.process(lifecycle.queued())
+        recorder.close("finished", *((0, 0) if left[0] < 0 else ()))
+        return left[0] >= 0
+
+    for entries in itertools.count():
+        logs = Path("outputs", sweep := f"s-{entries}", "trials", "0000", "logs")
+        logs.mkdir(parents=True)
+        (logs / "worker-0.log").write_text("trained", encoding="utf-8")
+        has_room = train(sweep, entries, resume=False)
+        train(sweep, 100, resume=True)
+        (trial,) = load_sweep(uri, sweep).trials
+        run, files = MlflowClient(uri).get_run(trial.run_id), MlflowClient(uri).list_artifacts(trial.run_id)
+        assert (trial.state, run.info.status) == ("finished", "FINISHED"), entries
+        assert {file.path for file in files} == {"config.yaml", "logs"}, entries
+        if has_room:
+            break
 
 
 def test_an_unexpected_error_while_a_trials_end_is_recorded_ends_the_driver() -> None:
@@ -269,6 +329,14 @@ def test_what_workers_post_before_tune_says_that_their_trial_started_is_kept() -
     session.worker_events.take([Ended("0000", 1, timestamp_ms=5000)])
     assert [name for name, _ in told.calls] == ["start", "record_spans", "log", "record_spans"]
     assert session.state.trials["0000"].spans == [Span(held=1, trained=2, ended=5, workers=("a", "a"))]
+
+
+def test_a_clock_that_is_set_back_takes_no_time_from_a_trial() -> None:
+    _, session = session_with_a_trial()
+    hour_ms = 3_600_000
+    session.worker_events.take([Started("0000", 1, hour_ms)])
+    session.worker_events.take([Log("0000", 1, step, {"loss": 1.0}, 1000 * step) for step in (10, 20)])
+    assert session.state.trials["0000"].train_s == 10.0
 
 
 def test_workers_say_at_their_end_what_they_have_saved_also_at_no_evaluation() -> None:

@@ -16,7 +16,7 @@ from sweeps.constants import LAST_DELIVERED
 from sweeps.runtime.answers import Answer, Outcome
 from sweeps.runtime.attachment import BROKER_DIED, Begun, NotAttached, NotCurrent, Told, TrialSoFar
 from sweeps.runtime.attempt import StopRequest
-from sweeps.runtime.broker import Broker
+from sweeps.runtime.broker import CUT_OFF, Broker
 from sweeps.runtime.broker_sides import TrialSide
 from sweeps.runtime.events import Ended, Log, Report
 from sweeps.runtime.trainable import _last_delivered
@@ -51,6 +51,22 @@ async def test_a_driver_that_only_the_network_had_cut_off_answers_what_it_takes_
     assert not waits.done()
     await broker.answer([Answer("0000", 1, tries_again=True)])
     assert await waits == Outcome({}, end, tries_again=True)
+
+
+async def test_events_that_were_on_their_way_to_a_driver_that_the_network_had_cut_off_are_posted_again() -> None:
+    broker = Broker()
+    await broker.begin("0000")
+    await broker.post(Log("0000", 1, 10, {"loss": 1.0}, 0))
+    assert len(await broker.drain(0.1)) == 1  # which does not arrive
+    await broker.attach({"0000": TrialSoFar(attempt=1, step=0)})
+    assert await asyncio.wait_for(broker.wait_for_stop("0000", 1), 10) is StopRequest.SAVE
+    await broker.needs_no_answers()
+    await broker.worker_finished("0000", 1, 0, 1, 100.0)
+    outcome = await broker.next_outcome("0000", 10.0)
+    assert outcome is not None
+    assert outcome.end is not None
+    assert (outcome.end.error, outcome.end.moved) == (None, CUT_OFF)
+    assert await broker.begin("0000") == Begun(2, None, lost_after=0)
 
 
 async def test_what_the_driver_has_told_holds_for_the_next_process_too() -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from test_lane_assignment import assignment
 
+from sweeps.constants import TRIAL
+from sweeps.driver.callbacks import LifecycleCallback
 from sweeps.runtime import elastic
 from sweeps.runtime.answers import Answer, Outcome
 from sweeps.runtime.attempt import StopRequest
@@ -18,6 +21,9 @@ from sweeps.runtime.events import Ended, Log, Note, Report, Started
 from sweeps.runtime.lost_worker import NODE_DIED
 from sweeps.runtime.spare_processes import ProcessOrigin
 from sweeps.worker_error import WorkerError
+
+if TYPE_CHECKING:
+    from sweeps.driver.sweep_searcher import SweepSearcher
 
 pytestmark = pytest.mark.anyio
 
@@ -238,6 +244,36 @@ async def test_an_actor_gives_the_workers_of_its_last_trial_to_its_next_one() ->
     await stop_at_a_report(broker, "1")
     await stop_discarded(broker, "1", attempt)
     assert await train(broker, "2", previous="1") == (1, 2)
+
+
+@pytest.mark.parametrize("moment", ["it waits for workers", "it has claimed them", "it trains"])
+async def test_a_trial_whose_actor_has_died_for_good_gives_its_workers_back(moment: str) -> None:
+    broker = await with_room(8, 1)
+    if moment == "it trains":
+        await train(broker, "1")
+    elif moment == "it has claimed them":
+        await broker.claim_workers("1", NUMBERS, 1_000_000, None)
+    else:
+        attempt, _ = await train(broker, "0")
+        waiting = asyncio.create_task(broker.claim_workers("1", NUMBERS, 1_000_000, None))
+        await stop(broker, "0", attempt)  # it gives it some
+    released = list[Any]()
+    session: Any = SimpleNamespace(
+        state=SimpleNamespace(
+            composition=SimpleNamespace(config=SimpleNamespace(scaling=SimpleNamespace(is_elastic=True))),
+            fit=SimpleNamespace(lanes=1),
+        ),
+        broker=SimpleNamespace(abandon_workers=lambda trial: released.append(broker.abandon_workers(trial))),
+        lifecycle=SimpleNamespace(ended=lambda config, result, error: None),
+    )
+    died: Any = SimpleNamespace(
+        config={TRIAL: "1"}, last_result={}, error_file=None, get_error=lambda: "The actor died"
+    )
+    LifecycleCallback(session, searcher=cast("SweepSearcher", None)).on_trial_error(0, [], died)
+    await asyncio.gather(*released)
+    if moment == "it waits for workers":
+        await asyncio.wait_for(waiting, 10)
+    assert (await train(broker, "0", previous="0"))[1] == 8
 
 
 async def test_the_death_of_a_node_is_no_failure_and_its_trial_waits_until_the_room_is_known() -> None:

@@ -22,7 +22,7 @@ from sweeps.folders.trial_files import log_name
 from sweeps.runtime import hang, hang_end, worker_loop
 from sweeps.runtime.answers import Answer
 from sweeps.runtime.broker import Broker
-from sweeps.runtime.events import Log, Note, Report, Started
+from sweeps.runtime.events import Ended, Log, Note, Report, Started
 from sweeps.runtime.native_stacks import hang_error
 from sweeps.runtime.signs_of_life import signs_of_life
 from sweeps.runtime.trial_assignment import Assignment
@@ -81,10 +81,10 @@ class WorkerActor:
         return str(self._answer)
 
 
-async def diagnosed_while_it_ends(
+async def heard_while_it_ends(
     monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[Broker], Awaitable[None]], *workers: WorkerActor
-) -> tuple[Any, list[str]]:
-    """Follow a trial that is silent for too long: the end that its actor hears of, and the notes to the driver.
+) -> tuple[Any, Broker]:
+    """Follow a trial that is silent for too long: the outcome that its actor hears of, and the broker.
     ``meanwhile`` happens while its workers are asked for their stacks."""
     broker = Broker()
 
@@ -99,7 +99,14 @@ async def diagnosed_while_it_ends(
     await broker.slot_started("slot", {"processes": processes, "locations": locations, "workers": workers})
     broker._attempts["0000"].assign("slot", "logs")
     await broker.post(Started("0000", 1, 0))
-    heard: Any = await asyncio.wait_for(broker.next_outcome("0000", 0.2), 10)
+    return await asyncio.wait_for(broker.next_outcome("0000", 0.2), 10), broker
+
+
+async def diagnosed_while_it_ends(
+    monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[Broker], Awaitable[None]], *workers: WorkerActor
+) -> tuple[Any, list[str]]:
+    """Follow a trial that is silent for too long: the end that its actor hears of, and the notes to the driver."""
+    heard, broker = await heard_while_it_ends(monkeypatch, meanwhile, *workers)
     return heard.end, [event.text for event in await broker.drain(0.1) if isinstance(event, Note)]
 
 
@@ -138,6 +145,34 @@ async def test_a_trial_that_goes_on_while_its_workers_are_asked_for_their_stacks
     end, notes = await diagnosed_while_it_ends(monkeypatch, goes_on_once, WorkerActor("{}"))
     assert "its workers hang" in end.error
     assert len(notes) == 1
+
+
+@pytest.mark.parametrize("is_diagnosed", [False, True])
+async def test_workers_of_an_actor_that_has_died_do_not_hang_when_another_actor_trains_the_trial(
+    monkeypatch: pytest.MonkeyPatch, is_diagnosed: bool
+) -> None:
+    async def begins_again(broker: Broker) -> None:
+        await broker.begin("0000")
+        broker._attempts["0000"].assign("another slot", "logs")
+        await broker.slot_started("another slot", {})
+        await broker.post(Started("0000", 2, 0))
+
+    if is_diagnosed:  # their actor dies while they are asked for their stacks
+        heard, broker = await heard_while_it_ends(monkeypatch, begins_again, WorkerActor("{}"))
+        assert heard is None
+    else:
+        broker = Broker()
+        await broker.needs_no_answers()
+        await broker.begin("0000")
+        await broker.post(Started("0000", 1, 0))
+        waits = asyncio.create_task(broker.next_outcome("0000", 0.3))  # Ray lets the call of a dead actor go on
+        await asyncio.sleep(0)
+        await begins_again(broker)
+        for step in range(6):
+            await asyncio.sleep(0.1)
+            await broker.post(Log("0000", 2, step, {"loss": 0.5}, 0))
+        assert await asyncio.wait_for(waits, 10) is None
+    assert not [event for event in await broker.drain(0) if isinstance(event, Ended | Note)]
 
 
 async def test_a_report_that_waits_for_the_driver_longer_than_a_hang_is_answered_first() -> None:

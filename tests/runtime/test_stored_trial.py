@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import errno
 import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from killed_anywhere import all_kills
 
 from sweeps.runtime import stored_trial
 from sweeps.runtime.stored_trial import StoredTrial
 from sweeps.storage.committed_folder import commit, committed, withdraw
 from sweeps.storage.object_store import ObjectStore
-from sweeps_train.checkpoints.integrity import seal
+from sweeps_train.checkpoints.integrity import SEAL_FILE, find_damage, seal
 
 
 @pytest.fixture
@@ -39,6 +42,21 @@ def save(trial: StoredTrial, step: int) -> Path:
     return folder
 
 
+def reseal(folder: Path) -> None:
+    (folder / SEAL_FILE).unlink()
+    seal(folder)
+
+
+def announced(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of a store that is an operation on files for ``all_kills``."""
+
+    def announcing(*arguments: Any) -> Any:
+        sys.audit("os.rename", *arguments)
+        return method(*arguments)
+
+    return announcing
+
+
 def stored(trial: StoredTrial) -> list[int]:
     """Steps of the complete checkpoints in the store."""
     names = committed(ObjectStore(trial._assignment.checkpoint_folder).names())
@@ -47,10 +65,13 @@ def stored(trial: StoredTrial) -> list[int]:
 
 def restore(trial: StoredTrial, monkeypatch: pytest.MonkeyPatch) -> None:
     """Restore as the first worker of a node."""
-    names = committed(ObjectStore(trial._assignment.checkpoint_folder).names())
+    store = ObjectStore(trial._assignment.checkpoint_folder)
     monkeypatch.setattr("ray.train.get_context", lambda: SimpleNamespace(get_local_rank=lambda: 0))
     monkeypatch.setattr("ray.train.collective.barrier", lambda: None)
-    monkeypatch.setattr("ray.train.collective.broadcast_from_rank_zero", lambda value: names)
+    monkeypatch.setattr(
+        "ray.train.collective.broadcast_from_rank_zero",
+        lambda value: value if trial._rank == 0 else committed(store.names()),
+    )
     trial.restore()
 
 
@@ -111,6 +132,35 @@ def test_a_checkpoint_that_was_damaged_is_replaced_in_the_store_when_its_step_is
     trial.wait()
     store = Path(trial._assignment.checkpoint_folder.removeprefix("file://"))
     assert (store / again.name / "weights").read_text() == "trained again"
+
+
+def test_a_checkpoint_stays_in_the_store_when_its_worker_is_killed_while_another_one_of_its_step_takes_its_place(
+    trial: StoredTrial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, contents = Path(trial._assignment.checkpoint_folder.removeprefix("file://")), set[str]()
+    for name in ("upload", "write", "remove", "remove_all"):  # Arrow's own operations on files cannot be seen
+        monkeypatch.setattr(ObjectStore, name, announced(getattr(ObjectStore, name)))
+
+    def prepare() -> None:
+        for folder in (store, trial.folder):
+            shutil.rmtree(folder, ignore_errors=True)
+        trial.folder.mkdir()
+        commit(ObjectStore(trial._assignment.checkpoint_folder) / "step-00000001", save(trial, 1))
+        trial.steps = {"step-00000001"}
+        (trial.folder / "step-00000001" / "weights").write_text("another one")
+        reseal(trial.folder / "step-00000001")
+
+    def replace() -> None:
+        trial._upload(trial.folder / "step-00000001", lambda uri: None)
+
+    for number in all_kills(replace, prepare):
+        restore(trial, monkeypatch)
+        assert stored(trial) == [1], f"killed before operation {number}"
+        assert find_damage(trial.folder / "step-00000001") is None
+        contents.add((trial.folder / "step-00000001" / "weights").read_text())
+        trial._withdraw_superseded()  # as with the next checkpoint, and at the end
+        assert {path.name for path in store.iterdir()} == {"step-00000001"}
+    assert contents == {"weights of step 1", "another one"}
 
 
 def test_checkpoints_that_the_node_of_a_killed_attempt_still_has_are_not_brought_again(

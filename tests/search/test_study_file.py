@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import optuna
 import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
-from sweeps.search.study_file import StudyFile
+from sweeps.search.study_file import StudyFile, open_study_storage
 
 
 def searched(path: Path, trials: int) -> optuna.Study:
@@ -82,3 +84,27 @@ def test_a_line_that_did_not_fit_on_the_disk_leaves_nothing_behind(
         study.ask()
     monkeypatch.undo()
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("fails", ["write", "fsync"])
+def test_a_change_that_failed_and_could_not_be_cut_off_is_cut_off_before_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    path = tmp_path / "study.log"
+    study = searched(path, 1)
+    trial, write, broken = study.ask(), os.write, Mock(side_effect=OSError(errno.EIO, os.strerror(errno.EIO)))
+    room = [20]
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "ftruncate", broken)
+        if fails == "write":
+            patched.setattr(os, "write", lambda *what: write(what[0], what[1][: room.pop()]) if room else broken())
+        else:
+            patched.setattr(os, "fsync", broken)
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            trial.report(0.5, step=1)
+    trial.report(0.25, step=2)
+    study.tell(trial, 0.25)
+    storage, damage = open_study_storage(path)
+    assert damage is None
+    assert described(optuna.load_study(storage=storage, study_name="s")) == described(study)
+    assert study.trials[-1].intermediate_values == {2: 0.25}

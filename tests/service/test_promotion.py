@@ -422,6 +422,19 @@ def test_a_night_without_a_record_or_a_value_has_failed(nightly: Nightly) -> Non
 
 
 @on_both_databases
+def test_a_night_whose_sweep_mlflow_has_lost_keeps_the_champion_and_holds_up_no_later_one(nightly: Nightly) -> None:
+    nightly.run_recorded(Nights(champion=CHAMPION))
+    nightly.judge.step()
+    nightly.repeat(1, {0.001: [0.90, 0.91, 0.92], 0.01: [0.94, 0.95, 0.96]})
+    MlflowClient(nightly.uri).delete_run(load_sweep(nightly.uri, "night-1").mlflow.run_id)
+    nightly.begin(2, Nights())
+    nightly.end("night-2")
+    nightly.judge.step()
+    assert (nightly.night(1).verdict, nightly.night(2).verdict) == ("kept", "failed")
+    assert "MLflow has lost the trial" in str(nightly.night(1).reason)
+    assert alias_of(nightly.uri) == "1"
+
+
 def test_a_night_is_judged_by_one_service_until_that_one_dies(nightly: Nightly) -> None:
     nightly.run(1, Nights(), [(at(0.01), 0.95)])
     first = Heartbeat(nightly.engine, Clock(), 30)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from waiting import wait_until
 
+from sweeps.files.checksums import mend, with_checksum
 from sweeps.storage import state_mirror
 from sweeps.storage.object_store import ObjectStore
 from sweeps.storage.state_mirror import StateMirror, has_state, newer_files, refresh
@@ -147,6 +148,23 @@ def test_the_number_of_objects_stays_small(store: ObjectStore, folder: Path, tmp
     mirror.close()
     assert len(store.names()) <= 10
     assert elsewhere(store, tmp_path / "there")["study.log"].splitlines() == [f"{each:010}" for each in range(100)]
+
+
+def test_a_flipped_bit_that_is_corrected_here_does_not_damage_the_copy(
+    store: ObjectStore, folder: Path, tmp_path: Path
+) -> None:
+    lines = [with_checksum(json.dumps({"step": step}).encode()) + b"\n" for step in range(80)]
+    flipped = bytearray(b"".join(lines[:20]))
+    flipped[15] ^= 4
+    (folder / "study.log").write_bytes(flipped)
+    mirror = started(store, folder)
+    mend(folder / "study.log")  # as whoever opens it
+    for line in lines[20:]:
+        with (folder / "study.log").open("ab") as file:
+            file.write(line)
+        mirror.copy()
+    mirror.close()
+    assert elsewhere(store, tmp_path / "there") == {"study.log": b"".join(lines).decode()}
 
 
 def test_a_manifest_that_is_cut_off_does_not_count(store: ObjectStore, folder: Path, tmp_path: Path) -> None:

@@ -514,7 +514,7 @@ def test_a_checkpoint_whose_list_of_files_is_missing_or_damaged_is_damaged(tmp_p
     assert (tmp_path / "step-00000001.damaged/model.safetensors").exists()
 
 
-@pytest.mark.parametrize("code", [errno.ESTALE, errno.EMFILE])
+@pytest.mark.parametrize("code", [errno.ESTALE, errno.EMFILE, errno.EACCES, errno.EKEYEXPIRED, errno.ENOTCONN])
 def test_a_checkpoint_that_cannot_be_read_for_a_moment_is_not_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import math
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from fork_server import run_forked
@@ -179,6 +181,28 @@ def test_a_full_disk_is_named_and_leaves_whole_lines(small_disk: Callable[[int],
         journal.append(Tags("", {}))  # shorter: it may fit, but nothing may follow what did not
     journal.advance(0)  # there is no room for that either, and none is needed
     assert [entry.step for entry in journal.entries() if isinstance(entry, Points)] == list(range(written))
+    journal.close()
+
+
+def test_half_a_line_that_cannot_be_cut_off_is_the_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal, write, room = Journal(tmp_path), os.write, [20]
+    journal.append(ENTRIES[0])
+
+    def fills_up(file: int, line: bytes) -> int:
+        if not room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(file, line[: room.pop()])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", fills_up)
+        patched.setattr(os, "ftruncate", Mock(side_effect=OSError(errno.EIO, os.strerror(errno.EIO))))
+        with pytest.raises(StorageFailed, match="is full"):
+            journal.append(ENTRIES[1])
+    with pytest.raises(StorageFailed):
+        journal.append(ENTRIES[2])
+    journal.close()
+    journal = Journal(tmp_path)
+    assert list(journal.entries()) == ENTRIES[:1]
     journal.close()
 
 

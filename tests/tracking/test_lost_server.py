@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import socket
 import statistics
 import time
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from recording import CONFIG, POINT, Server, artifact_files, history, one_trial, open_recorder
 from small_http import Handler, serving_http
 from waiting import wait_until
 
-from sweeps.errors import TrackingUnreachable
+from sweeps.constants import TAG_ANSWER
+from sweeps.errors import TrackingUnreachable, UserError
 from sweeps.tracking import retry
+from sweeps.tracking.control_channel import Request, RequestListener, _Channel, send_request
 from sweeps.tracking.reader import list_sweeps, load_sweep
 from sweeps.tracking.retry import Retrier
 
@@ -90,6 +95,35 @@ def test_a_slow_server_is_given_more_time_with_each_repetition_of_a_call(monkeyp
 
     Retrier("http://127.0.0.1", "writing").call(answers_within_70_s, timeout_s=20)
     assert limits == [20, 40, 80]
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_request_to_a_driver_is_carried_out_once_though_the_server_takes_the_answer_late(
+    uri: str, monkeypatch: pytest.MonkeyPatch, is_full: bool
+) -> None:
+    write, lost, told = _Channel.write, [ConnectionError()] * 2, list[str]()
+
+    def write_late(channel: _Channel, name: str, content: Mapping[str, Any]) -> None:
+        if name == TAG_ANSWER and lost:
+            raise lost.pop()
+        write(channel, name, content)
+
+    def handle(request: Request) -> str:
+        told.append(request["verb"])
+        if is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "sweep.json")
+        return "it ends"
+
+    monkeypatch.setattr(_Channel, "write", write_late)
+    recorder = open_recorder(uri)
+    with RequestListener(recorder.ids, handle):
+        if is_full:
+            with pytest.raises(UserError, match=r"No space left on device: 'sweep.json'\); try again"):
+                send_request(load_sweep(uri, "digits-1"), {"verb": "stop"})
+        else:
+            assert send_request(load_sweep(uri, "digits-1"), {"verb": "stop"}) == "it ends"
+    assert told == ["stop"]
+    recorder.close("stopped")
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

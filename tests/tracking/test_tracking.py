@@ -10,8 +10,12 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from omegaconf import OmegaConf
 from recording import (
     COMMAND,
@@ -139,8 +143,6 @@ def test_texts_with_bytes_that_are_no_characters_do_not_hold_up_the_record(uri: 
 
 
 def test_a_parameter_that_mlflow_refuses_leaves_the_others(uri: str, tmp_path: Path) -> None:
-    from mlflow import MlflowClient
-
     make_store(sqlite_path(uri))
     client = MlflowClient(uri)
     experiment = client.create_experiment("digits")
@@ -158,8 +160,6 @@ def test_a_parameter_that_mlflow_refuses_leaves_the_others(uri: str, tmp_path: P
 def test_two_sweeps_that_start_at_the_same_moment_share_a_new_experiment(
     uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mlflow import MlflowClient
-
     make_store(sqlite_path(uri))
     look, others = MlflowClient.get_experiment_by_name, []
 
@@ -176,8 +176,6 @@ def test_two_sweeps_that_start_at_the_same_moment_share_a_new_experiment(
 
 
 def test_a_deleted_experiment_is_named_with_the_ways_out(uri: str) -> None:
-    from mlflow import MlflowClient
-
     make_store(sqlite_path(uri))
     client = MlflowClient(uri)
     number = client.create_experiment("digits")
@@ -190,8 +188,6 @@ def test_a_deleted_experiment_is_named_with_the_ways_out(uri: str) -> None:
 def test_the_best_trial_is_known_after_its_run_is_deleted_in_mlflow(
     uri: str, place: str, request: pytest.FixtureRequest
 ) -> None:
-    from mlflow import MlflowClient
-
     removed = place.startswith("removed")
     place = request.getfixturevalue("server").uri if place == "server" else uri
     record_with_checkpoints(place, "digits-1")
@@ -282,7 +278,7 @@ def test_a_resumed_sweep_goes_on_in_the_same_runs(uri: str) -> None:
     before = load_sweep(uri, "digits-1")
 
     recorder = open_recorder(uri, resume=True)
-    recorder.trials.start("0", POINT, CONFIG, 2)
+    recorder.trials.start("0", POINT, longer := f"{CONFIG}  max_steps: 20\n", 2)  # it was extended
     recorder.trials.log("0", 10, {"eval/loss": 3.0})
     recorder.trials.log("0", 20, {"eval/loss": 2.0})
     recorder.trials.start("1", {"train.lr": 0.5}, CONFIG, 1)
@@ -295,12 +291,12 @@ def test_a_resumed_sweep_goes_on_in_the_same_runs(uri: str) -> None:
     assert len(after.trials) == 2
     assert history(uri, after.trials[0].run_id, "eval/loss") == [(10, 1.0), (20, 2.0)]
     assert after.trials[0].value == 1.0
+    assert read_text(uri, after.trials[0].run_id, constants.CONFIG_ARTIFACT) == longer
     # Tags of parameters that the new best trial does not have are gone.
     assert {key for key in after.tags if key.startswith("best.")} == {"best.train.lr"}
 
 
 def test_runs_are_nested_and_carry_names_tags_parameters_and_configs(uri: str) -> None:
-    from mlflow import MlflowClient
     from mlflow.artifacts import load_text
 
     record_small_sweep(uri)
@@ -366,9 +362,24 @@ def test_of_several_objectives_the_front_is_recorded_and_marked(uri: str) -> Non
     assert listed["best"] == 1.0
 
 
-def test_a_deleted_run_is_said_once_and_the_others_go_on(uri: str, caplog: pytest.LogCaptureFixture) -> None:
-    from mlflow import MlflowClient
+def test_a_metric_value_that_mlflow_refuses_leaves_the_others(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    log_batch = MlflowClient.log_batch
 
+    def refuse_odd(client: MlflowClient, run_id: str, metrics: Any = (), **others: Any) -> None:
+        if any(each.key == "odd" for each in metrics):
+            raise MlflowException("Invalid metric", INVALID_PARAMETER_VALUE)
+        log_batch(client, run_id, metrics, **others)
+
+    monkeypatch.setattr(MlflowClient, "log_batch", refuse_odd)
+    with one_trial(uri) as recorder:
+        for step in range(50):
+            recorder.trials.log("0", step, {"eval/loss": 1.0, **({"odd": 1.0} if step == 20 else {})})
+        recorder.trials.end("0", "finished", 50, 1)
+    (trial,) = load_sweep(uri, "digits-1").trials
+    assert [step for step, _ in history(uri, trial.run_id, "eval/loss")] == [*range(50)]
+
+
+def test_a_deleted_run_is_said_once_and_the_others_go_on(uri: str, caplog: pytest.LogCaptureFixture) -> None:
     recorder = open_recorder(uri)
     for trial in ("0", "1"):
         recorder.trials.start(trial, POINT, CONFIG, 1)

@@ -20,8 +20,12 @@ REPLACED = f"-replaced{UNFINISHED}"
 """Suffix of a checkpoint's folder while another one takes its place."""
 DAMAGED = ".damaged"
 """Suffix of a damaged checkpoint's folder."""
-FOR_A_MOMENT = (errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""Errors of the operating system after which a file that could not be read may be intact."""
+FOR_A_MOMENT = (
+    *(errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH),
+    *(errno.EACCES, errno.EPERM, errno.EKEYEXPIRED, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+)
+"""Errors of the operating system after which a file that could not be read may be intact: its server or mount is away,
+the user's access has expired, or this machine lacks open files or memory."""
 BLOCK = 2**20
 FLUSHED_AT_ONCE = 32
 """Maximum number of files that are written to disk at once, each by its own thread, while a checkpoint is sealed."""

@@ -163,8 +163,11 @@ class PromotionWorker(Poller):
     def _after_repeats(self, night: Night) -> Night:
         settings = night.settings.champion
         assert settings is not None
-        record = load_sweep(self._uri, night.sweep)
-        challenger = next(trial for trial in record.trials if trial.trial == night.challenger)
+        record = find_sweep(self._uri, night.sweep)
+        trials = [] if record is None else record.trials
+        challenger = next((trial for trial in trials if trial.trial == night.challenger), None)
+        if record is None or challenger is None:  # MLflow may have been restored from an earlier backup
+            return self._decide(night, "kept", "The champion stays: MLflow has lost the trial to compare with it.")
         if night.repeats is None:
             champion = _trial_at(record, night.point)
             champions, challengers = [] if champion is None else [champion], [challenger]
