@@ -60,7 +60,12 @@ class Composition:
         """Return the resolved, unchecked config of a trial: that of the sweep with the sampled values. A sampled value
         replaces an interpolation at its path."""
         raw = self.variants[self.variant(parameters)]
-        values = {path: value for path, value in parameters.items() if path not in self.searched_groups}
+        values = {
+            # A searched value is a resolved one; a change of a stage is not.
+            path: literal(value) if path in self.config.space else value
+            for path, value in parameters.items()
+            if path not in self.searched_groups
+        }
         plain = _with_plain_values(raw, values)
         return resolve(_with_values(raw, values)) if plain is None else plain
 

@@ -666,6 +666,17 @@ def test_a_text_that_only_looks_like_an_interpolation_stays_one_when_the_sweep_i
     assert (changed.task.command, changed.search.num_trials) == (text, 99)  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("text", ["${name}: {question}", "at \\${name}", "${unknown}"])
+def test_a_searched_text_that_only_looks_like_an_interpolation_is_trained_as_it_was_suggested(text: str) -> None:
+    choices = [text, [text], {"prompt": text}]
+    searched = {"type": "categorical", "choices": choices}
+    composition = composed("command", "task.command=run", written_override("space.task.arguments.prompt", searched))
+    assert composition.config.space["task.arguments.prompt"].choices == choices  # type: ignore[union-attr]
+    for choice in choices:
+        task = composition.trial({"task.arguments.prompt": choice}).task
+        assert task.arguments["prompt"] == choice  # type: ignore[union-attr]
+
+
 def test_a_condition_on_what_the_options_of_a_searched_group_set_is_refused_with_the_options(tmp_path: Path) -> None:
     def check(conditions: str) -> None:
         (tmp_path / "own.yaml").write_text(
