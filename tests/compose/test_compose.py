@@ -666,6 +666,18 @@ def test_a_text_that_only_looks_like_an_interpolation_stays_one_when_the_sweep_i
     assert (changed.task.command, changed.search.num_trials) == (text, 99)  # type: ignore[union-attr]
 
 
+def test_what_is_derived_from_a_changed_value_follows_it_in_the_sweep_as_in_its_trials(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///first.db")
+    every = """train.eval_every='${calc:"train.max_steps // 10"}'"""
+    composition = composed("digits", "train.max_steps=100", every, "tracking.experiment='${name}'")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///second.db")
+    changed = composition.changed({"train.max_steps": 200})
+    assert (changed.config.train.eval_every, changed.trial({}).train.eval_every) == (20, 20)  # type: ignore[union-attr]
+    assert changed.config.tracking == composition.config.tracking
+
+
 @pytest.mark.parametrize("text", ["${name}: {question}", "at \\${name}", "${unknown}"])
 def test_a_searched_text_that_only_looks_like_an_interpolation_is_trained_as_it_was_suggested(text: str) -> None:
     choices = [text, [text], {"prompt": text}]
