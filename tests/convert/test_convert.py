@@ -199,6 +199,15 @@ def test_a_trial_is_started_as_by_the_agent_of_weights_and_biases(command: str, 
     assert command_line(training.task, training.values.__getitem__) == words
 
 
+def test_lists_reach_a_program_in_the_notation_of_the_agent_of_weights_and_biases() -> None:
+    conf = converted(
+        "program: fit.py\nmethod: random\nparameters: {layers: {values: [[a, null], [true, 1]]},"
+        " sizes: {value: [1, 2]}, rate: {min: 0.0, max: 1.0}}\n"
+    )
+    assert argument(conf, "layers")["choices"] == ["['a', None]", "[True, 1]"]
+    assert conf["task"]["arguments"]["sizes"] == [1, 2]
+
+
 def test_what_a_command_of_weights_and_biases_cannot_say_here_is_noted_and_refused() -> None:
     conf = converted(f"program: fit.py\n{PARAMETERS}\ncommand: [python, fit.py, '${{args_json}}']")
     assert "line 4: command: ${args_json}: replace it" in Path("conf/source.yaml").read_text()
