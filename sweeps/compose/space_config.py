@@ -18,6 +18,7 @@ from sweeps.config.space import CategoricalDistribution, ConstantDistribution, O
 from sweeps.errors import ConfigError, UnknownName
 from sweeps.folders.conf_folders import ConfFolders
 from sweeps.texts.suggestions import did_you_mean
+from sweeps.texts.wording import value_text
 
 DISTRIBUTION_KEYS = {"type", "low", "high", "log", "step", "choices", "value", "when", "prior"}
 FlatSpace = dict[str, Any]
@@ -77,6 +78,10 @@ def change_space(space: dict[str, Any], override: Override) -> None:
         before = space.get(path, {})
         same_kind = value.get("type", before.get("type")) == before.get("type")
         space[path] = {**(before if same_kind else {}), **value}
+    elif (distribution := next((each for each in space if path.startswith(f"{each}.")), None)) is not None:
+        key, _, inner = path.removeprefix(f"{distribution}.").partition(".")
+        mapping = f"'space.{distribution}.{key}={{{inner}: {value_text(value)}}}'"
+        raise ConfigError(f"{override.input_line}: {key} is set as a whole; write {mapping}")
     elif name in DISTRIBUTION_KEYS:
         raise UnknownName(f"{override.key_or_group}: the space has no path {owner!r}{did_you_mean(owner, space)}")
     else:
