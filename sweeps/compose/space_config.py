@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -78,10 +79,9 @@ def change_space(space: dict[str, Any], override: Override) -> None:
         before = space.get(path, {})
         same_kind = value.get("type", before.get("type")) == before.get("type")
         space[path] = {**(before if same_kind else {}), **value}
-    elif (distribution := next((each for each in space if path.startswith(f"{each}.")), None)) is not None:
-        key, _, inner = path.removeprefix(f"{distribution}.").partition(".")
-        mapping = f"'space.{distribution}.{key}={{{inner}: {value_text(value)}}}'"
-        raise ConfigError(f"{override.input_line}: {key} is set as a whole; write {mapping}")
+    elif (found := re.fullmatch(r"(.+)\.(when|prior)\.(.+)", path)) is not None and found[1] in space:
+        mapping = f"'space.{found[1]}.{found[2]}={{{found[3]}: {value_text(value)}}}'"
+        raise ConfigError(f"{override.input_line}: {found[2]} is set as a whole; write {mapping}")
     elif name in DISTRIBUTION_KEYS:
         raise UnknownName(f"{override.key_or_group}: the space has no path {owner!r}{did_you_mean(owner, space)}")
     else:
