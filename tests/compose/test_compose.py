@@ -276,6 +276,12 @@ def test_the_composed_yaml_holds_every_value_and_can_be_read_back() -> None:
         ("digits", ["space.model.choices=[conv_net, 5]"], ConfigError, ["space.model.choices.1=5", "option"]),
         ("digits", ["space.train.lr.low=nan"], ConfigError, ["space.train.lr.low=nan", "finite"]),
         ("digits", ["train.lr=choice(0.1, nan)"], ConfigError, ["choices has nan", "null or text"]),
+        (
+            "digits",
+            ["space.train.lr={type: float, low: -1e308, high: 1e308, log: false}"],
+            ConfigError,
+            ["space.train.lr: low=-1e+308 and high=1e+308 are further apart than"],
+        ),
         ("digits", ["space.train.lr.high=1e400"], ConfigError, ["space.train.lr.high=inf", "finite"]),
         ("digits", [f"cluster.num_cpus=1{'0' * 400}"], ConfigError, ["cluster.num_cpus", "less than"]),
         ("digits", ["seed=5000000000"], ConfigError, ["seed=5000000000", "less than"]),
