@@ -93,7 +93,7 @@ def _point(
         return f"{point} is not {lookup(point)!r}"
     if value is None:
         return f"no {point}"
-    if _is_choice(distribution) or (isinstance(value, int | float) and not isinstance(value, bool)):
+    if _is_choice(distribution) or _is_number(value):
         return f"{point} is not {describe(distribution)}"
     return f"{point} is not a number"
 
@@ -122,14 +122,14 @@ def typed(distribution: Distribution | None, value: Any, own: Any = None) -> Any
 
 
 def _reads_as(choice: Any, value: Any) -> bool:
-    """Whether a value of another type means a choice: ``"16"`` and ``16.0`` mean 16, ``"true"`` means True."""
+    """Whether a value of another type means a choice: ``"16"`` and ``16.0`` mean 16, ``0.001`` means ``"1e-3"``, and
+    ``"true"`` means True."""
     if isinstance(choice, bool) or choice is None:
         words = {"none", "null"} if choice is None else {str(choice).lower()}
         return isinstance(value, str) and value.lower() in words
-    if isinstance(choice, int | float):
-        number = _number(value)
-        is_number = isinstance(number, float | int) and not isinstance(number, bool)
-        return is_number and math.isclose(number, choice, rel_tol=READING_ERROR)
+    number, given = _number(choice), _number(value)
+    if _is_number(number):
+        return _is_number(given) and math.isclose(given, number, rel_tol=READING_ERROR)
     return bool(value == encode(choice)) or str(value) == str(choice)
 
 
@@ -154,6 +154,10 @@ def _number(value: Any) -> Any:
         return float(value)
     except ValueError:
         return value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_missing(value: Any) -> bool:

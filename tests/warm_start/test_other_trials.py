@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -269,6 +270,23 @@ def test_none_and_null_in_a_table_are_choices_and_empty_cells_are_missing(tmp_pa
         (0.02, "null"),
     ]
     assert "left out: 1: no train.optimizer; 1: no train.lr" in earlier.note
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_texts_of_numbers_and_dates_in_a_table_are_the_choices_that_they_name(suffix: str, tmp_path: Path) -> None:
+    rows = [
+        {"rate": "1e-3", "version": "007", "start_at": "2024-01-01"},
+        {"rate": "5e-4", "version": "010", "start_at": "2024-06-30"},
+    ]
+    table, file = pd.DataFrame(rows).assign(loss=[0.1, 0.2]), tmp_path / f"trials.{suffix}"
+    write = {"csv": partial(table.to_csv, index=False), "parquet": table.to_parquet}
+    write.get(suffix, partial(table.to_json, orient="records", lines=True))(file)
+    space = space_of(
+        {f"data.{name}": {"type": "categorical", "choices": [row[name] for row in rows]} for name in rows[0]}
+    )
+    source = TrialTable(kind="table", path=str(file))
+    (earlier,) = load_earlier("sqlite:///no.db", [source], space, nothing, "loss", "min")
+    assert earlier.points == [{f"data.{name}": text for name, text in row.items()} for row in rows]
 
 
 def test_columns_of_other_names_and_trials_outside_of_the_space_are_mistakes(tmp_path: Path) -> None:
