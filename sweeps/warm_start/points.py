@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from sweeps.compose.dotted import MISSING
 from sweeps.config.space import CategoricalDistribution, ConstantDistribution, Distribution, OrdinalDistribution
 from sweeps.errors import UserError
 from sweeps.search.samplers.earlier_sweep import EarlierSweep, as_point
@@ -80,12 +81,14 @@ def _point(
     params: Mapping[str, Any], matched: MatchedNames, fixed: Mapping[str, Any], space: Space, lookup: Lookup
 ) -> Point | str:
     """Return the point of a trial, or the reason to leave it out."""
+    given = {path: params[name] for name, path in matched.paths.items() if name in params}
     values = {
-        path: typed(space.distributions.get(path), params[name], lookup(path))
-        for name, path in matched.paths.items()
-        if name in params and not _is_missing(params[name])
+        path: typed(space.distributions.get(path), value, lookup(path))
+        for path, value in given.items()
+        if not _is_missing(value)
     }
-    point = as_point(space, lookup, fixed.get, {**fixed, **values})
+    empty = dict.fromkeys(path for path in given if path in space.distributions)  # null, where that is a choice
+    point = as_point(space, lookup, lambda path: MISSING, {**empty, **fixed, **values})
     if not isinstance(point, str):
         return point
     distribution, value = space.distributions.get(point), values.get(point, fixed.get(point))
