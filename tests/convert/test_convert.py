@@ -208,6 +208,16 @@ def test_lists_reach_a_program_in_the_notation_of_the_agent_of_weights_and_biase
     assert conf["task"]["arguments"]["sizes"] == [1, 2]
 
 
+def test_a_logarithmic_range_that_the_default_step_rounds_to_zero_is_zero_and_says_so() -> None:
+    conf = converted(
+        "program: fit.py\nmethod: random\nparameters: {units: {values: [1, 2]},"
+        " rate: {distribution: q_log_uniform_values, min: 0.001, max: 0.1}}\n"
+    )
+    assert argument(conf, "rate") == {"type": "constant", "value": 0}
+    assert "rate: every value is rounded to 0, a multiple of 1" in Path("conf/source.yaml").read_text()
+    plan_of(conf)
+
+
 def test_what_a_command_of_weights_and_biases_cannot_say_here_is_noted_and_refused() -> None:
     conf = converted(f"program: fit.py\n{PARAMETERS}\ncommand: [python, fit.py, '${{args_json}}']")
     assert "line 4: command: ${args_json}: replace it" in Path("conf/source.yaml").read_text()
