@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -296,8 +295,13 @@ def test_texts_of_numbers_and_dates_in_a_table_are_the_choices_that_they_name(su
         {"rate": "5e-4", "version": "010", "start_at": "2024-06-30"},
     ]
     table, file = pd.DataFrame(rows).assign(loss=[0.1, 0.2]), tmp_path / f"trials.{suffix}"
-    write = {"csv": partial(table.to_csv, index=False), "parquet": table.to_parquet}
-    write.get(suffix, partial(table.to_json, orient="records", lines=True))(file)
+    match suffix:
+        case "csv":
+            table.to_csv(file, index=False)
+        case "jsonl":
+            table.to_json(file, orient="records", lines=True)
+        case _:
+            table.to_parquet(file)
     space = space_of(
         {f"data.{name}": {"type": "categorical", "choices": [row[name] for row in rows]} for name in rows[0]}
     )
