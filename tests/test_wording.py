@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.space.descriptions import describe_condition
+from sweeps.config.space import IntDistribution
+from sweeps.space.descriptions import describe_condition, describe_distribution
 from sweeps.texts.wording import counted, value_text
 from sweeps.tracking.values import short
 
@@ -37,6 +38,11 @@ def test_a_value_is_written_as_in_its_config(value: object, text: str) -> None:
 
 def test_conditions_are_written_as_in_a_config() -> None:
     assert describe_condition([True, "sgd"]) == "true or sgd"
+
+
+def test_a_range_of_whole_numbers_is_described_with_all_their_digits() -> None:
+    distribution = IntDistribution(type="int", low=1, high=2**20, step=1048575)
+    assert describe_distribution(distribution) == "1 to 1048576, step 1048575"
 
 
 @pytest.mark.parametrize("package", READ)

@@ -16,7 +16,7 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from sweeps.compose.config_modules import CONFIG_MODULES, import_config_modules
 from sweeps.compose.derived import register_calc, without_prefix
-from sweeps.compose.dotted import MISSING, find, keys_of
+from sweeps.compose.dotted import MISSING, find, keys_of, leaves, replace_at
 from sweeps.compose.schema_errors import read_config
 from sweeps.config import SWEEP_CONFIG, SweepConfig
 from sweeps.config.schedulers import Scheduler
@@ -60,7 +60,12 @@ class Composition:
         """Return the resolved, unchecked config of a trial: that of the sweep with the sampled values. A sampled value
         replaces an interpolation at its path."""
         raw = self.variants[self.variant(parameters)]
-        values = {path: value for path, value in parameters.items() if path not in self.searched_groups}
+        values = {
+            # A searched value is a resolved one; a change of a stage is not.
+            path: literal(value) if path in self.config.space else value
+            for path, value in parameters.items()
+            if path not in self.searched_groups
+        }
         plain = _with_plain_values(raw, values)
         return resolve(_with_values(raw, values)) if plain is None else plain
 
@@ -85,15 +90,15 @@ class Composition:
         document = SWEEP_CONFIG.dump_python(self.config, mode="json", by_alias=True)
         if not values and space in (None, document["space"]):
             return self
+        variants = {key: _changed(OmegaConf.create(raw), document, values) for key, raw in self.variants.items()}
+        raw = {key: cast("dict[str, Any]", OmegaConf.to_container(each)) for key, each in variants.items()}
+        own = resolve(raw[self.variant({})])
+        for path in leaves(document, without=("space",)):
+            if self.derives({}, path) and (derived := find(own, path)) is not MISSING:
+                replace_at(document, path, derived)  # it may be computed from a changed value
         config = OmegaConf.create(literal({**document, "space": document["space"] if space is None else dict(space)}))
         config.tracking.uri = self.config.tracking.uri  # the JSON form has no password
-        variants = {key: OmegaConf.create(raw) for key, raw in self.variants.items()}
-        for each in [config, *variants.values()]:
-            for path, value in values.items():
-                if not _sets_a_name_with_dots(each, document, path, value):
-                    OmegaConf.update(each, path, value, force_add=True)
-        raw = {key: cast("dict[str, Any]", OmegaConf.to_container(each)) for key, each in variants.items()}
-        return replace(self, config=read_config(resolve(config)), variants=raw)
+        return replace(self, config=read_config(resolve(_changed(config, document, values))), variants=raw)
 
     def in_stage(self, number: int) -> Composition:
         """Return the sweep with a stage's cheaper trials, in the same space.
@@ -284,6 +289,14 @@ def _sets_a_name_with_dots(config: DictConfig, raw: Mapping[str, Any], path: str
         section = section[key]
     section[keys[-1]] = value
     return True
+
+
+def _changed(config: DictConfig, document: Mapping[str, Any], values: Mapping[str, Any]) -> DictConfig:
+    """Set values in a config, whose names with dots are those of the document."""
+    for path, value in values.items():
+        if not _sets_a_name_with_dots(config, document, path, value):
+            OmegaConf.update(config, path, value, force_add=True)
+    return config
 
 
 def _unresolved_with(raw: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -89,6 +89,8 @@ def _explained(token: str, reason: str, before: Sequence[Override]) -> str:
         if before and "=" in (beginning := str(before[0].input_line)):
             also = f"{shlex.quote(f'{beginning} {token}')} for a value with a blank"
         return f"{what}; write key=value, and quote what the shell would take, as in {also}"
+    if "/" in key and reason.endswith(("expecting EQUAL", "expecting ID")):
+        return f"{what}; write {_without_slash(key, value)}"
     return f"{what}{_fix(key, value, reason)}"
 
 
@@ -96,7 +98,7 @@ def _fix(key: str, value: str, reason: str) -> str:
     """Explain how to write a value that Hydra's grammar does not accept."""
     if not key.isascii():
         return ": a key on the command line has letters of ASCII only; write this one in a YAML file"
-    if key.endswith(" "):
+    if key != key.strip():
         return f"; write it without blanks around =: {shlex.quote(f'{key.strip()}={value.strip()}')}"
     if value.startswith("="):
         single = f"{key}={value.lstrip('= ')}"
@@ -109,6 +111,17 @@ def _fix(key: str, value: str, reason: str) -> str:
     elif value.lstrip()[:1] in ("[", "{") or _RANGE.match(f"{value})"):
         return "; close each bracket, and quote texts with other characters, as in '[\"a#b\"]'"
     return f"{functions}; quote a text with such characters: {shlex.quote(written_override(key, value))}"
+
+
+def _without_slash(key: str, value: str) -> str:
+    """Return an override of a value below a group, or below a name with a slash, such as a metric's."""
+    sections = key.split(".")
+    first = next(index for index, each in enumerate(sections) if "/" in each)
+    if first == 0:
+        return f"{key.replace('/', '.')}={value}"
+    for name in reversed(sections[first:]):
+        value = f"{{{name}: {value}}}"
+    return shlex.quote(f"{'.'.join(sections[:first])}={value}")
 
 
 def _quoted_items(value: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from sweeps.config.space import CategoricalDistribution, ConstantDistribution, O
 from sweeps.errors import ConfigError, UnknownName
 from sweeps.folders.conf_folders import ConfFolders
 from sweeps.texts.suggestions import did_you_mean
+from sweeps.texts.wording import value_text
 
 DISTRIBUTION_KEYS = {"type", "low", "high", "log", "step", "choices", "value", "when", "prior"}
 FlatSpace = dict[str, Any]
@@ -77,6 +79,9 @@ def change_space(space: dict[str, Any], override: Override) -> None:
         before = space.get(path, {})
         same_kind = value.get("type", before.get("type")) == before.get("type")
         space[path] = {**(before if same_kind else {}), **value}
+    elif (found := re.fullmatch(r"(.+)\.(when|prior)\.(.+)", path)) is not None and found[1] in space:
+        mapping = f"'space.{found[1]}.{found[2]}={{{found[3]}: {value_text(value)}}}'"
+        raise ConfigError(f"{override.input_line}: {found[2]} is set as a whole; write {mapping}")
     elif name in DISTRIBUTION_KEYS:
         raise UnknownName(f"{override.key_or_group}: the space has no path {owner!r}{did_you_mean(owner, space)}")
     else:

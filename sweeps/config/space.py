@@ -150,6 +150,8 @@ def _check_bounds(distribution: FloatDistribution | IntDistribution) -> None:
     low, high, step = distribution.low, distribution.high, distribution.step
     if low > high:
         raise ValueError(f"low={low} is above high={high}; swap them")
+    if not math.isfinite(high - low):
+        raise ValueError(f"low={low} and high={high} are further apart than the largest number; narrow the range")
     if distribution.log and low <= 0:
         raise ValueError(f"low={low} has no logarithm; use a positive low, or log: false")
     if distribution.log and step not in (None, 1):

@@ -48,6 +48,8 @@ def rounded_uniform(low: float, high: float, step: float) -> Converted:
 def rounded_log_uniform(low: float, high: float, step: float) -> Converted:
     """Return a log-uniform range with values rounded to multiples of ``step``."""
     first, last = max(_multiple(low, step), step), _multiple(high, step)
+    if last < first:
+        return Converted({"type": "constant", "value": 0}, [f"every value is rounded to 0, a multiple of {step:g}"])
     if float(step).is_integer():
         note = (
             [] if step == 1 else [f"any whole number is searched instead of multiples of {step:g}: log excludes a step"]

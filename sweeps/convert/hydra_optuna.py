@@ -173,7 +173,8 @@ def _read_search_space(file: SourceFile, conversion: Conversion) -> None:
         elif step is None:
             conversion.search(name, distributions.uniform(low, high, whole=kind == "int"))
         else:
-            conversion.search(name, distributions.stepped(low, high, step))
+            found = distributions.stepped(low, high, step).distribution
+            conversion.search(name, Converted({**found, "type": kind}))
 
 
 def _read_command(file: SourceFile, conversion: Conversion) -> None:

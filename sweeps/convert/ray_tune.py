@@ -29,13 +29,14 @@ SCHEDULERS = {
     "FIFOScheduler": "none",
 }
 SEARCHERS = {
-    "BasicVariantGenerator": "random",
     "OptunaSearch": "tpe",
     "HyperOptSearch": "tpe",
     "BayesOptSearch": "gp",
     "TuneBOHB": "bohb",
     "AxSearch": "gp",
 }
+TUNES_OWN = "BasicVariantGenerator"
+"""Searcher that Tune uses without another one: it trains grids, and draws all other values at random."""
 PLAIN = (bool, int, float, str, type(None))
 
 
@@ -206,8 +207,8 @@ def _read_tune_config(conversion: Conversion, path: str, points: int) -> None:
         conversion.notes.append(
             f"scheduler {name}: {known if name in SCHEDULERS else 'is not known; asha takes its place'}"
         )
-    if config.search_alg is not None:
-        name = type(config.search_alg).__name__
+    name = type(config.search_alg).__name__
+    if config.search_alg is not None and name != TUNES_OWN:
         conversion.sampler = SEARCHERS.get(name, "tpe")
         conversion.notes.append(f"search_alg {name}: the sampler is {conversion.sampler}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from typing import Any
@@ -260,7 +261,7 @@ def _read_command(file: SourceFile, conversion: Conversion) -> None:
 
 
 def _write_as_python_does(conversion: Conversion) -> None:
-    """Write true, false and null as the strings that W&B's agent passes to a program."""
+    """Write true, false, null, and lists of strings as the strings that W&B's agent passes to a program."""
     for name, value in conversion.arguments.items():
         conversion.arguments[name] = _python_text(value)
     for distribution in conversion.space.values():
@@ -269,4 +270,5 @@ def _write_as_python_does(conversion: Conversion) -> None:
 
 
 def _python_text(value: Any) -> Any:
-    return str(value) if value is None or isinstance(value, bool) else value
+    """Return the text that Python writes for a value, if a command line of ours would have another one."""
+    return value if isinstance(value, str) or json.dumps(value) == str(value) else str(value)

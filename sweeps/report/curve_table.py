@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from sweeps.errors import UserError
 from sweeps.space.distributions import encode
 from sweeps.tracking.metric_history import HistoryPoint, fetch_histories, fetch_metric_names
 from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps.tracking.values import to_text
 
 
 def curve_table(record: SweepRecord) -> pd.DataFrame:
@@ -23,7 +25,7 @@ def curve_table(record: SweepRecord) -> pd.DataFrame:
         A row for each report of a trial, with the columns ``config_id`` (the trial), ``step``, ``elapsed_s`` (seconds
         that it had held its workers), one for each searched path and one for each metric. Failed trials and evaluations
         at step 0 are left out. Parameters that a trial lacks and metrics that a report lacks are missing values; lists
-        and mappings among choices are JSON.
+        and mappings among choices are JSON, as are all choices of a parameter that has numbers and texts.
 
     Raises:
         UserError: No trial has reported the first objective.
@@ -36,12 +38,13 @@ def curve_table(record: SweepRecord) -> pd.DataFrame:
         raise UserError(f"{record.sweep}: every trial has failed or not reported {record.metric}; there are no curves")
     names = sorted(fetch_metric_names(uri, runs) - {*record.metrics})
     histories = {name: _by_step(fetch_histories(uri, runs, name)) for name in (*record.metrics[1:], *names)}
+    mixed = _of_several_types(trials)
     rows = [
         {
             "config_id": trial.trial,
             "step": point.step,
             "elapsed_s": trained_s(record, trial, point.time),
-            **{path: encode(value) for path, value in trial.params.items()},
+            **{path: _written(value, path in mixed) for path, value in trial.params.items()},
             record.metric: point.value,
             **{name: values.get((trial.run_id, point.step)) for name, values in histories.items()},
         }
@@ -74,6 +77,21 @@ def trained_s(record: SweepRecord, trial: TrialRecord, moment: float) -> float:
         return max(0.0, record.elapsed(moment) - record.elapsed(trial.started or moment))
     ends = [moment if span.ended is None else span.ended for span in trial.spans]
     return sum(max(0.0, min(moment, end) - span.held) for span, end in zip(trial.spans, ends, strict=True))
+
+
+def _of_several_types(trials: Iterable[TrialRecord]) -> set[str]:
+    """Parameters with choices of several types, such as 3 and ``auto``, which no column of a Parquet file can hold."""
+    types: dict[str, set[type]] = {}
+    for trial in trials:
+        for path, value in trial.params.items():
+            if value is not None:
+                known = float if type(value) is int else type(encode(value))
+                types.setdefault(path, set()).add(known)
+    return {path for path, each in types.items() if len(each) > 1}
+
+
+def _written(value: Any, is_mixed: bool) -> Any:
+    return to_text(value) if is_mixed and value is not None else encode(value)
 
 
 def _by_step(histories: dict[str, list[HistoryPoint]]) -> dict[tuple[str, int], Any]:

@@ -11,7 +11,8 @@ from typing import Any
 
 from sweeps.errors import UserError
 
-_PLAIN = re.compile(r"[A-Za-z_./][\w./+-]*")
+_PLAIN = re.compile(r"(?!\.\d)[A-Za-z_./][\w./+-]*")
+"""Text that needs no quotes. YAML reads .5 as a number."""
 _KEYWORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf"}
 
 

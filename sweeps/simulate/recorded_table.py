@@ -18,6 +18,7 @@ from sweeps.simulate.curve_source import Report
 from sweeps.simulate.recorded_rows import CONFIG_ID, ELAPSED, STEP, read_rows
 from sweeps.space.distributions import boundary_values, encode
 from sweeps.space.space import Lookup, Point, Space, point_of
+from sweeps.tracking.values import to_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,11 +125,13 @@ def _reports(rows: pd.DataFrame, numbers: Sequence[str]) -> list[Report]:
 
 def _value(space: Space, row: Mapping[str, Any], path: str) -> Any:
     """Return a value of a row, converted from NumPy's type and to the choice or constant of the space: a table may hold
-    a list or mapping as JSON, and an integer as a float if other rows lack it."""
+    a list or mapping as JSON, an integer as a float if other rows lack it, and any of numbers and strings as JSON."""
     distribution, stored = space[path], row[path]
     value = stored.item() if hasattr(stored, "item") else stored
     if isinstance(value, float) and math.isnan(value):
         return None
     if isinstance(distribution, FloatDistribution | IntDistribution):
         return value
-    return next((choice for choice in boundary_values(distribution) if encode(choice) == value), value)
+    choices = boundary_values(distribution)
+    forms = ((choice, form(choice)) for form in (to_text, encode) for choice in choices)
+    return next((choice for choice, form in forms if form == value), value)

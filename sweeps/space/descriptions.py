@@ -31,6 +31,11 @@ def describe_distribution(distribution: Distribution) -> str:
             return f"{', '.join(map(value_text, choices))}{guess}"
         case OrdinalDistribution(choices=choices):
             return f"{' < '.join(map(value_text, choices))}{guess}"
-    step = "" if distribution.step in (None, 1) else f", step {distribution.step:g}"
-    ends = boundary_values(distribution)
-    return f"{ends[0]:g} to {ends[-1]:g}{step}{', log' if distribution.log else ''}{guess}"
+    step = "" if distribution.step in (None, 1) else f", step {_number(distribution.step)}"
+    ends = [_number(end) for end in boundary_values(distribution)]
+    return f"{ends[0]} to {ends[-1]}{step}{', log' if distribution.log else ''}{guess}"
+
+
+def _number(value: Any) -> str:
+    """Return a number with all digits if it is whole: 1048576 is not 1.04858e+06."""
+    return str(value) if isinstance(value, int) else f"{value:g}"

@@ -58,7 +58,8 @@ def _at_step(low: float, step: float, index: int) -> float:
 
 
 def _num_steps(low: float, high: float, step: float) -> int:
-    return int((Decimal(str(high)) - Decimal(str(low))) // Decimal(str(step)))
+    """Return the number of steps up to ``high``, which may lie below the last one by rounding, as 0.7 + 0.1 does."""
+    return int((Decimal(str(high)) - Decimal(str(low))) / Decimal(str(step)) + Decimal("1e-9"))
 
 
 def _last_step(low: float, high: float, step: float | None) -> float:

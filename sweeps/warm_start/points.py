@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from sweeps.compose.dotted import MISSING
 from sweeps.config.space import CategoricalDistribution, ConstantDistribution, Distribution, OrdinalDistribution
 from sweeps.errors import UserError
 from sweeps.search.samplers.earlier_sweep import EarlierSweep, as_point
@@ -80,12 +81,14 @@ def _point(
     params: Mapping[str, Any], matched: MatchedNames, fixed: Mapping[str, Any], space: Space, lookup: Lookup
 ) -> Point | str:
     """Return the point of a trial, or the reason to leave it out."""
+    given = {path: params[name] for name, path in matched.paths.items() if name in params}
     values = {
-        path: typed(space.distributions.get(path), params[name], lookup(path))
-        for name, path in matched.paths.items()
-        if name in params and not _is_missing(params[name])
+        path: typed(space.distributions.get(path), value, lookup(path))
+        for path, value in given.items()
+        if not _is_missing(value)
     }
-    point = as_point(space, lookup, fixed.get, {**fixed, **values})
+    empty = dict.fromkeys(path for path in given if path in space.distributions)  # null, where that is a choice
+    point = as_point(space, lookup, lambda path: MISSING, {**empty, **fixed, **values})
     if not isinstance(point, str):
         return point
     distribution, value = space.distributions.get(point), values.get(point, fixed.get(point))
@@ -93,7 +96,7 @@ def _point(
         return f"{point} is not {lookup(point)!r}"
     if value is None:
         return f"no {point}"
-    if _is_choice(distribution) or (isinstance(value, int | float) and not isinstance(value, bool)):
+    if _is_choice(distribution) or _is_number(value):
         return f"{point} is not {describe(distribution)}"
     return f"{point} is not a number"
 
@@ -123,14 +126,14 @@ def typed(distribution: Distribution | None, value: Any, own: Any = None) -> Any
 
 
 def _reads_as(choice: Any, value: Any) -> bool:
-    """Whether a value of another type means a choice: ``"16"`` and ``16.0`` mean 16, ``"true"`` means True."""
+    """Whether a value of another type means a choice: ``"16"`` and ``16.0`` mean 16, ``0.001`` means ``"1e-3"``, and
+    ``"true"`` means True."""
     if isinstance(choice, bool) or choice is None:
         words = {"none", "null"} if choice is None else {str(choice).lower()}
         return isinstance(value, str) and value.lower() in words
-    if isinstance(choice, int | float):
-        number = _number(value)
-        is_number = isinstance(number, float | int) and not isinstance(number, bool)
-        return is_number and math.isclose(number, choice, rel_tol=READING_ERROR)
+    number, given = _number(choice), _number(value)
+    if _is_number(number):
+        return _is_number(given) and math.isclose(given, number, rel_tol=READING_ERROR)
     return bool(value == encode(choice)) or str(value) == str(choice)
 
 
@@ -155,6 +158,10 @@ def _number(value: Any) -> Any:
         return float(value)
     except ValueError:
         return value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_missing(value: Any) -> bool:

@@ -61,8 +61,8 @@ def _read(key: str, path: Path) -> pd.DataFrame:
         ".csv": lambda file: pd.read_csv(file, **texts),
         ".tsv": lambda file: pd.read_csv(file, sep="\t", **texts),
         ".parquet": pd.read_parquet,
-        ".jsonl": lambda file: pd.read_json(file, lines=True, precise_float=True),
-        ".ndjson": lambda file: pd.read_json(file, lines=True, precise_float=True),
+        ".jsonl": _read_json_lines,
+        ".ndjson": _read_json_lines,
     }
     reader = readers.get(path.suffix.lower())
     if reader is None:
@@ -82,6 +82,13 @@ def _read(key: str, path: Path) -> pd.DataFrame:
     if table.empty:
         raise UserError(f"{key}={path}: the table has no rows")
     return table
+
+
+def _read_json_lines(file: Path) -> pd.DataFrame:
+    """Read a file in which each line is a row. Its texts stay texts, even those of numbers and dates."""
+    import pandas as pd
+
+    return pd.read_json(file, lines=True, precise_float=True, dtype=False)
 
 
 def _value_column(key: str, metric: str, columns: list[str]) -> str:

@@ -261,6 +261,11 @@ def test_the_composed_yaml_holds_every_value_and_can_be_read_back() -> None:
         ("digits", ["train.lr=${nope}"], ConfigError, ["train.lr", "does not set nope"]),
         ("digits", ["a b"], ConfigError, ["a b", "key=value"]),
         ("digits", ["=3"], ConfigError, ["=3", "key"]),
+        ("digits", [" train.lr=3"], ConfigError, ["without blanks around =: train.lr=3"]),
+        ("digits", ["search.limits.eval/loss.max=3"], ConfigError, ["'search.limits={eval/loss: {max: 3}}'"]),
+        ("digits", ["search/sampler.kind=tpe"], ConfigError, ["write search.sampler.kind=tpe"]),
+        ("digits", ["space.train.lr.when.model=conv_net"], ConfigError, ["'space.train.lr.when={model: conv_net}'"]),
+        ("digits", ["space.train.lr.prior.value=0.01"], ConfigError, ["'space.train.lr.prior={value: 0.01}'"]),
         ("digits", ["train.lr=tag(lgo, interval(1, 2))"], ConfigError, ["lgo", "log"]),
         ("digits", ["train.lr=range(0.1, 1, 0)"], ConfigError, ["range(0.1, 1, 0)", "positive step"]),
         ("digits", ["train.lr=range(0.1, inf)"], ConfigError, ["range(0.1, inf)", "must be finite"]),
@@ -271,6 +276,12 @@ def test_the_composed_yaml_holds_every_value_and_can_be_read_back() -> None:
         ("digits", ["space.model.choices=[conv_net, 5]"], ConfigError, ["space.model.choices.1=5", "option"]),
         ("digits", ["space.train.lr.low=nan"], ConfigError, ["space.train.lr.low=nan", "finite"]),
         ("digits", ["train.lr=choice(0.1, nan)"], ConfigError, ["choices has nan", "null or text"]),
+        (
+            "digits",
+            ["space.train.lr={type: float, low: -1e308, high: 1e308, log: false}"],
+            ConfigError,
+            ["space.train.lr: low=-1e+308 and high=1e+308 are further apart than"],
+        ),
         ("digits", ["space.train.lr.high=1e400"], ConfigError, ["space.train.lr.high=inf", "finite"]),
         ("digits", [f"cluster.num_cpus=1{'0' * 400}"], ConfigError, ["cluster.num_cpus", "less than"]),
         ("digits", ["seed=5000000000"], ConfigError, ["seed=5000000000", "less than"]),
@@ -664,6 +675,29 @@ def test_a_text_that_only_looks_like_an_interpolation_stays_one_when_the_sweep_i
     assert composition.config.task.command == text  # type: ignore[union-attr]
     changed = composition.changed({"search.num_trials": 99}).config
     assert (changed.task.command, changed.search.num_trials) == (text, 99)  # type: ignore[union-attr]
+
+
+def test_what_is_derived_from_a_changed_value_follows_it_in_the_sweep_as_in_its_trials(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///first.db")
+    every = """train.eval_every='${calc:"train.max_steps // 10"}'"""
+    composition = composed("digits", "train.max_steps=100", every, "tracking.experiment='${name}'")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///second.db")
+    changed = composition.changed({"train.max_steps": 200})
+    assert (changed.config.train.eval_every, changed.trial({}).train.eval_every) == (20, 20)  # type: ignore[union-attr]
+    assert changed.config.tracking == composition.config.tracking
+
+
+@pytest.mark.parametrize("text", ["${name}: {question}", "at \\${name}", "${unknown}"])
+def test_a_searched_text_that_only_looks_like_an_interpolation_is_trained_as_it_was_suggested(text: str) -> None:
+    choices = [text, [text], {"prompt": text}]
+    searched = {"type": "categorical", "choices": choices}
+    composition = composed("command", "task.command=run", written_override("space.task.arguments.prompt", searched))
+    assert composition.config.space["task.arguments.prompt"].choices == choices  # type: ignore[union-attr]
+    for choice in choices:
+        task = composition.trial({"task.arguments.prompt": choice}).task
+        assert task.arguments["prompt"] == choice  # type: ignore[union-attr]
 
 
 def test_a_condition_on_what_the_options_of_a_searched_group_set_is_refused_with_the_options(tmp_path: Path) -> None:

@@ -89,6 +89,7 @@ hydra:
       x: {type: float, low: -5.5, high: 5.5, step: 0.5}
       y: {type: categorical, choices: [-5, 0, 5]}
       rate: {type: float, low: 0.0001, high: 0.1, log: true}
+      scale: {type: float, low: 0, high: 10, step: 1}
 x: 1
 """
 TUNE = """
@@ -198,6 +199,25 @@ def test_a_trial_is_started_as_by_the_agent_of_weights_and_biases(command: str, 
     assert command_line(training.task, training.values.__getitem__) == words
 
 
+def test_lists_reach_a_program_in_the_notation_of_the_agent_of_weights_and_biases() -> None:
+    conf = converted(
+        "program: fit.py\nmethod: random\nparameters: {layers: {values: [[a, null], [true, 1]]},"
+        " sizes: {value: [1, 2]}, rate: {min: 0.0, max: 1.0}}\n"
+    )
+    assert argument(conf, "layers")["choices"] == ["['a', None]", "[True, 1]"]
+    assert conf["task"]["arguments"]["sizes"] == [1, 2]
+
+
+def test_a_logarithmic_range_that_the_default_step_rounds_to_zero_is_zero_and_says_so() -> None:
+    conf = converted(
+        "program: fit.py\nmethod: random\nparameters: {units: {values: [1, 2]},"
+        " rate: {distribution: q_log_uniform_values, min: 0.001, max: 0.1}}\n"
+    )
+    assert argument(conf, "rate") == {"type": "constant", "value": 0}
+    assert "rate: every value is rounded to 0, a multiple of 1" in Path("conf/source.yaml").read_text()
+    plan_of(conf)
+
+
 def test_what_a_command_of_weights_and_biases_cannot_say_here_is_noted_and_refused() -> None:
     conf = converted(f"program: fit.py\n{PARAMETERS}\ncommand: [python, fit.py, '${{args_json}}']")
     assert "line 4: command: ${args_json}: replace it" in Path("conf/source.yaml").read_text()
@@ -283,6 +303,7 @@ def test_the_old_form_of_the_sweepers_space() -> None:
     conf = converted(HYDRA_OLD)
     assert argument(conf, "x") == {"type": "float", "low": -5.5, "high": 5.5, "step": 0.5}
     assert argument(conf, "rate") == {"type": "float", "low": 0.0001, "high": 0.1, "log": True}
+    assert argument(conf, "scale") == {"type": "float", "low": 0, "high": 10, "step": 1}
     assert conf["search"]["num_trials"] == 20
     assert plan_of(conf, "task.arguments.application=fit.py").config.search.sampler.kind == "tpe"
 
@@ -325,6 +346,18 @@ def test_samples_beside_a_grid_of_tune_are_as_many_for_each_of_its_points() -> N
         text = Path(f"{name}/mixed.yaml").read_text()
         assert yaml.safe_load(text)["search"]["num_trials"] == {"space": 24, "grid": 6}[name]
         assert ("num_samples=4: each point of the grid is trained once here" in text) == (name == "grid")
+
+
+def test_tunes_own_searcher_given_by_hand_trains_a_grid_as_without_it() -> None:
+    Path("named.py").write_text(
+        "from ray import tune\nfrom ray.tune.search import BasicVariantGenerator\n"
+        "grid = {'a': tune.grid_search([1, 2]), 'b': tune.grid_search([3, 4, 5])}\n"
+        "config = tune.TuneConfig(metric='x', mode='max', search_alg=BasicVariantGenerator(max_concurrent=2))\n"
+    )
+    assert run_command(["convert", "named:grid", "--tune-config=named:config", "--output=conf"])[0] == 0
+    conf = yaml.safe_load(Path("conf/named.yaml").read_text())
+    assert conf["search"]["num_trials"] == 6
+    assert plan_of(conf, "task._target_=stand_in.train").config.search.sampler.kind == "grid"
 
 
 def test_the_metric_of_tune_may_be_given_to_its_scheduler_or_its_searcher(capsys: pytest.CaptureFixture[str]) -> None:
@@ -500,12 +533,13 @@ def test_numbers_of_numpy_and_names_with_dots_of_ray_tune_stay_what_they_are() -
     assert conf["task"]["arguments"] == {"depth": 3, "sizes": [0, 1], "model.width": 1, "a.b": 0.5, "on": True}
 
 
-def test_dates_of_a_yaml_file_are_the_texts_that_a_program_gets() -> None:
+def test_dates_and_texts_like_numbers_of_a_yaml_file_are_the_texts_that_a_program_gets() -> None:
     conf = converted(
         "program: fit.py\nmethod: random\nparameters: {start: {value: 2024-01-01},"
-        " day: {values: [2024-01-01, 2024-06-30]}, rate: {min: 0.0, max: 1.0}}\n"
+        " day: {values: [2024-01-01, 2024-06-30]}, part: {values: ['.5', '1.50']}, rate: {min: 0.0, max: 1.0}}\n"
     )
     assert argument(conf, "day")["choices"] == ["2024-01-01", "2024-06-30"]
+    assert argument(conf, "part")["choices"] == [".5", "1.50"]
     task = plan_of(conf).composition.trial({"task.arguments.day": "2024-06-30"}).task
     assert isinstance(task, CommandTask)
     assert task.arguments["start"] == "2024-01-01"

@@ -15,6 +15,7 @@ from rich.console import Console
 from running import run, verb
 
 from sweeps.cli import main
+from sweeps.config.space import CategoricalDistribution
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.simulate.inputs import read_inputs
@@ -24,6 +25,7 @@ from sweeps.simulate.run import SimulationResult, simulate
 from sweeps.simulate.simulation import SimulatedTrial, Simulation
 from sweeps.simulate.simulation_summary import print_simulation
 from sweeps.simulate.surrogate import ForestCurve, NearestCurve
+from sweeps.space.space import Space
 from sweeps.space.suggester import RandomDraws
 
 STEPS = range(25, 301, 25)
@@ -307,6 +309,24 @@ def test_the_command_prints_regret_or_the_document_of_a_sweep(
         assert typed(monkeypatch, *command, wrong) == 2
     assert typed(monkeypatch, "run", "conf=digits", "--seeds=3") == 2
     assert "need --simulate TABLE" in capsys.readouterr().err
+
+
+def test_choices_of_several_types_are_read_back_from_the_curves_of_a_sweep(
+    uri: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    features = [3, 0.5, "auto", "3", True, None, [1, 2]]
+    recorder = open_recorder(uri, "first")
+    for number, choice in enumerate(features):
+        recorder.trials.start(f"{number:04}", {"features": choice}, "", 1)
+        recorder.trials.log(f"{number:04}", 1, {"eval/loss": number / 8}, 4_000_000_000_000)
+        recorder.trials.end(f"{number:04}", "finished", 1, 1, None)
+    recorder.update({"finished": len(features)}, [("0000", (0.0,), {"features": 3})], {"wall_s": 7.0})
+    assert not recorder.close("finished")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    assert typed(monkeypatch, "show", "first", "--curves", str(tmp_path / "curves.parquet")) == 0
+    space = Space({"features": CategoricalDistribution(type="categorical", choices=features)})
+    table = read_table(tmp_path / "curves.parquet", space, lambda path: None, ["eval/loss"])
+    assert [repr(trial.point["features"]) for trial in table.trials] == [*map(repr, features)]
 
 
 def test_the_curves_of_a_sweep_are_written_with_the_time_that_trials_held_workers(

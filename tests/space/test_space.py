@@ -42,6 +42,7 @@ DISCRETE = [
     ({"type": "float", "low": 0.0, "high": 0.5, "step": 0.25}, [0.0, 0.25, 0.5], [0.1, 0.75, True]),
     ({"type": "float", "low": 0.0, "high": 0.6, "step": 0.25}, [0.0, 0.25, 0.5], [0.6]),
     ({"type": "float", "low": 0.1, "high": 0.3, "step": 0.1}, [0.1, 0.2, 0.3], [0.0, 0.15, 0.4]),
+    ({"type": "float", "low": 0.7, "high": 0.7 + 0.2, "step": 0.1}, [0.7, 0.8, 0.9], [0.6, 1.0]),  # below 0.9 in floats
     ({"type": "float", "low": -1.0, "high": 1.0, "step": 0.7}, [-1.0, -0.3, 0.4], [1.0, 1.1]),
     ({"type": "categorical", "choices": [True, 2, "1", None]}, [True, 2, "1", None], [0, "2", False, 1]),
     ({"type": "categorical", "choices": [["q", "v"], "all", {"a": 1}]}, [["q", "v"], "all", {"a": 1}], ["q"]),

@@ -271,6 +271,45 @@ def test_none_and_null_in_a_table_are_choices_and_empty_cells_are_missing(tmp_pa
     assert "left out: 1: no train.optimizer; 1: no train.lr" in earlier.note
 
 
+def test_a_choice_of_null_is_that_of_an_empty_cell_and_not_of_a_parameter_that_the_table_lacks(tmp_path: Path) -> None:
+    (tmp_path / "trials.csv").write_text("lr,clip,loss\n0.01,,0.1\n0.02,1.0,0.2\n")
+    (tmp_path / "without.csv").write_text("lr,loss\n0.01,0.1\n")
+    clip = {"type": "categorical", "choices": [None, 1.0]}
+    space = space_of({"train.lr": {"type": "float", "low": 1e-4, "high": 1e-1}, "train.clip": clip})
+
+    def read(name: str, **fixed: Any) -> EarlierSweep:
+        source = TrialTable(kind="table", path=str(tmp_path / name), fixed=fixed)
+        (earlier,) = load_earlier("sqlite:///no.db", [source], space, nothing, "loss", "min")
+        return earlier
+
+    assert [point["train.clip"] for point in read("trials.csv").points] == [None, 1.0]
+    with pytest.raises(UserError, match=r"none of its 1 trials can be used \(1: no train.clip\)"):
+        read("without.csv")
+    assert read("without.csv", **{"train.clip": None}).points == [{"train.lr": 0.01, "train.clip": None}]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_texts_of_numbers_and_dates_in_a_table_are_the_choices_that_they_name(suffix: str, tmp_path: Path) -> None:
+    rows = [
+        {"rate": "1e-3", "version": "007", "start_at": "2024-01-01"},
+        {"rate": "5e-4", "version": "010", "start_at": "2024-06-30"},
+    ]
+    table, file = pd.DataFrame(rows).assign(loss=[0.1, 0.2]), tmp_path / f"trials.{suffix}"
+    match suffix:
+        case "csv":
+            table.to_csv(file, index=False)
+        case "jsonl":
+            table.to_json(file, orient="records", lines=True)
+        case _:
+            table.to_parquet(file)
+    space = space_of(
+        {f"data.{name}": {"type": "categorical", "choices": [row[name] for row in rows]} for name in rows[0]}
+    )
+    source = TrialTable(kind="table", path=str(file))
+    (earlier,) = load_earlier("sqlite:///no.db", [source], space, nothing, "loss", "min")
+    assert earlier.points == [{f"data.{name}": text for name, text in row.items()} for row in rows]
+
+
 def test_columns_of_other_names_and_trials_outside_of_the_space_are_mistakes(tmp_path: Path) -> None:
     pd.DataFrame({"x": [1.0], "loss": [1.0]}).to_csv(tmp_path / "other.csv", index=False)
     with pytest.raises(UserError, match=r"none of its parameters \(x\) has the name of a searched path"):
