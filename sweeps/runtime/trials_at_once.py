@@ -12,6 +12,7 @@ from sweeps.config.search import Stop
 from sweeps.errors import DoesNotFit
 from sweeps.runtime.node_resources import LABEL, NODE_ID_LABEL, NodeResources, Resources, accelerator, label, node_id
 from sweeps.runtime.reservation import cpus_beside_a_gpu, data_cpus_of, reserved_per_worker
+from sweeps.texts.wording import counted
 
 MIB = 2**20
 MOST_TRIALS = 10**9
@@ -95,7 +96,8 @@ class Fit:
             evaluated = [f"evaluations in pool {name}: {each.describe()}" for name, each in self.evaluation.items()]
             return "; ".join([*(f"pool {name}: {each.describe()}" for name, each in self.pools.items()), *evaluated])
         shared = f" share {self.places} workers" if self.is_elastic else ""
-        return f"{self.needs}; {self.concurrent} at once{shared}"
+        number = counted(self.groups, "group") if self.finds_lanes else self.concurrent
+        return f"{self.needs}; {number} at once{shared}"
 
 
 @dataclass(frozen=True)
