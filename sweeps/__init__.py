@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sweeps.api.manage import clean, export, register, save_model, write_report
     from sweeps.api.read import best, compare, confs, curves, importance, list_sweeps, load, logs, trials, watch
-    from sweeps.api.read import list_sweeps as list  # noqa: A004, F401 - its earlier name
+    from sweeps.api.read import list_sweeps as list  # noqa: A004 - its earlier name
     from sweeps.api.run import dry_run, extend, reproduce, resume, retrain, run, stop
     from sweeps.api.sweep import Sweep
     from sweeps.cleaning.cleaning import Cleaning
@@ -92,3 +92,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(importlib.import_module(_MODULE_OF[name]), name)
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sweeps.config import SweepConfig
+from sweeps.config.cluster import Cluster
 from sweeps.config.scaling import Scaling, WorkerRange
 from sweeps.config.search import Stop
 from sweeps.errors import DoesNotFit
@@ -98,6 +99,11 @@ class Fit:
         shared = f" share {self.places} workers" if self.is_elastic else ""
         number = counted(self.groups, "group") if self.finds_lanes else self.concurrent
         return f"{self.needs}; {number} at once{shared}"
+
+
+def describe_unknown(cluster: Cluster) -> str:
+    """Describe the resources of trials on a cluster whose nodes are not known yet."""
+    return f"depends on the cluster's nodes, which are read at the start (cluster.address={cluster.address})"
 
 
 @dataclass(frozen=True)
