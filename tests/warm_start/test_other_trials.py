@@ -268,7 +268,7 @@ def test_none_and_null_in_a_table_are_choices_and_empty_cells_are_missing(tmp_pa
         (0.01, "None"),
         (0.02, "null"),
     ]
-    assert "left out: 1: no train.optimizer; 1: no train.lr" in earlier.note
+    assert "left out: 1: no value of train.optimizer; 1: no value of train.lr" in earlier.note
 
 
 def test_columns_of_other_names_and_trials_outside_of_the_space_are_mistakes(tmp_path: Path) -> None:
