@@ -49,7 +49,7 @@ class PauseCost:
             Reason why trials should not be paused, if known now.
         """
         if result.get(SAVED) is False:
-            return "its reports come without checkpoints"
+            return "the trials report without checkpoints"
         seconds = result.get(TIME_OF_REPORT)
         if seconds is None:  # in a simulation
             return None
