@@ -13,9 +13,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sweeps.api.manage import clean, export, register, save_model, write_report
     from sweeps.api.read import best, compare, confs, curves, importance, list_sweeps, load, logs, trials, watch
-    from sweeps.api.read import list_sweeps as list  # noqa: A004 - its earlier name
+    from sweeps.api.read import list_sweeps as list  # noqa: A004, F401 - its earlier name
     from sweeps.api.run import dry_run, extend, reproduce, resume, retrain, run, stop
     from sweeps.api.sweep import Sweep
     from sweeps.cleaning.cleaning import Cleaning
@@ -94,5 +96,5 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-def __dir__() -> list[str]:
+def __dir__() -> Sequence[str]:
     return sorted({*globals(), *__all__})
