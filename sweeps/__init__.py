@@ -13,6 +13,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sweeps.api.manage import clean, export, register, save_model, write_report
     from sweeps.api.read import best, compare, confs, curves, importance, list_sweeps, load, logs, trials, watch
     from sweeps.api.read import list_sweeps as list  # noqa: A004, F401 - its earlier name
@@ -92,3 +94,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(importlib.import_module(_MODULE_OF[name]), name)
     return value
+
+
+def __dir__() -> Sequence[str]:
+    return sorted({*globals(), *__all__})

@@ -35,7 +35,10 @@ FROM_OUTSIDE = re.compile(
 )
 """Pattern of errors caused by devices, processors, networks, disks or killed processes. If a process that reads batches
 is killed, torch reports that it exited unexpectedly."""
-_NAMES_A_MISTAKE = re.compile(r"(ConfigError|UserError|ValueError|TypeError|KeyError)\b|[a-z_]+(\.[\w/-]+)*=")
+_OF_A_KEY = r"(task|model|data|train|strategy)\.[\w.]{1,200}: "
+_NAMES_A_MISTAKE = re.compile(
+    rf"(ConfigError|UserError|ValueError|TypeError|KeyError)\b|[a-z_]+(\.[\w/-]+)*=|{_OF_A_KEY}"
+)
 _PACKAGES = tuple(
     str(Path(spec.origin).parent) for name in ("sweeps", "sweeps_train") if (spec := find_spec(name)) and spec.origin
 )
@@ -53,8 +56,10 @@ def names_a_mistake(text: str) -> bool:
     """Whether an error of the driver, or of a trial's actor, names a mistake of the user and would recur in every
     attempt.
 
-    >>> names_a_mistake("train.lr=-1: must be greater than 0"), names_a_mistake("its workers hang")
-    (True, False)
+    >>> names_a_mistake("train.lr=-1: must be greater than 0"), names_a_mistake("data.path: a.jsonl is not JSON")
+    (True, True)
+    >>> names_a_mistake("its workers hang")
+    False
     """
     return _NAMES_A_MISTAKE.match(text) is not None
 
@@ -122,7 +127,8 @@ class WorkerError:
         if not line or self.kind in ("lost", "hang"):
             return line or name
         # A message that names the key and the fix needs no name of a class.
-        return line if line.startswith(name) or _NAMES_A_KEY.match(line) else f"{name}: {line}"
+        names_a_key = _NAMES_A_KEY.match(line) or (name == "ValueError" and re.match(_OF_A_KEY, line))
+        return line if line.startswith(name) or names_a_key else f"{name}: {line}"
 
 
 def describe_exception(error: BaseException, rank: int, num_workers: int) -> WorkerError:

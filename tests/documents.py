@@ -9,6 +9,8 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from composing import composed
+
 CHECKOUT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [CHECKOUT / "README.md", CHECKOUT / "SECURITY.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
 LANGUAGES = {"", "python", "yaml", "text", "console", "json", "ini"}
@@ -45,6 +47,8 @@ parser.add_argument("--epochs", type=int, default=1)
 options = parser.parse_args()
 print(json.dumps({"loss": options.lr}))
 """
+EXPORTED = composed("digits", "space=none").as_yaml()
+"""Config as ``best --export`` writes it: all values, and no groups of which an option could be chosen."""
 OTHER_FILES = {
     "texts.jsonl": '{"text": "a document"}\n' * 1000,
     "customers.csv": "id,age,city,visits,joined,member,spent\n"
@@ -53,8 +57,8 @@ OTHER_FILES = {
     ),
     "module.py": MODULE,
     "train.py": SCRIPT,
-    "winner.yaml": "defaults: [digits, _self_]\n",
-    "trial7.yaml": "defaults: [digits, _self_]\n",
+    "winner.yaml": EXPORTED,
+    "trial7.yaml": EXPORTED,
     "sweep.yaml": "program: train.py\nmethod: random\nmetric: {name: loss}\nparameters: {lr: {min: 0.0, max: 1.0}}\n",
     "my_module.py": "from ray import tune\nparam_space = {'lr': tune.loguniform(1e-4, 1e-1)}\n"
     "tune_config = tune.TuneConfig(metric='loss', mode='min', num_samples=4)\n",

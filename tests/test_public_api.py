@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 
 import pytest
+from processes import run_python
 from stores import make_store
 from training_runs import run as train
 
@@ -141,3 +142,10 @@ def test_every_public_name_can_be_imported_and_the_old_name_of_list_sweeps_works
     for module in map(importlib.import_module, PUBLIC_MODULES):
         assert [name for name in module.__all__ if not hasattr(module, name)] == []
     assert sweeps.list is sweeps.list_sweeps
+
+
+@pytest.mark.parametrize("module", PUBLIC_MODULES)
+def test_an_interpreter_completes_every_public_name_of_a_module_that_was_just_imported(module: str) -> None:
+    shown = run_python("-c", f"import importlib\nprint(*dir(importlib.import_module({module!r})))").stdout.split()
+    assert [name for name in importlib.import_module(module).__all__ if name not in shown] == []
+    assert len(shown) == len(set(shown))

@@ -35,6 +35,11 @@ def says_more() -> None:
         raise ValueError(text) from error
 
 
+def names_a_key() -> None:
+    text = "data.path: rows.jsonl is not JSON"
+    raise ValueError(text)
+
+
 def calls_a_library() -> None:
     json.loads("{")
 
@@ -72,6 +77,7 @@ def error_of(function: Callable[[], Any], rank: int = 0, num_workers: int = 1) -
     [
         (misspells, "KeyError: 'learning_rate'", '{"lr": 1}["learning_rate"]'),
         (says_more, "model.path=none cannot be loaded: no such file", "raise ValueError(text) from error"),
+        (names_a_key, "data.path: rows.jsonl is not JSON", "raise ValueError(text)"),
         (calls_a_library, "JSONDecodeError: Expecting property name enclosed in double quotes", 'json.loads("{")'),
         (has_wrong_shapes, "RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x32 and 64x10)", "Sequential("),
         (exits, "sys.exit(3) ended the worker; return from the function instead", "sys.exit(3)"),

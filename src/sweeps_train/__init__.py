@@ -62,3 +62,7 @@ def __getattr__(name: str) -> Any:
         if name in names:
             return getattr(importlib.import_module(f"sweeps_train.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

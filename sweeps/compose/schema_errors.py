@@ -174,7 +174,7 @@ def describe(schema: type, detail: Mapping[str, Any], container: Any) -> str:
         case "value_error":
             prefix = f"{key}: " if key else ""
             return f"{prefix}{detail['ctx']['error']}"
-        case "dataclass_type" | "model_attributes_type":
+        case "dataclass_type" | "model_attributes_type" | "dict_type":
             return _not_a_mapping(key, value, _kinds(schema, detail["loc"]))
     message = (
         ITEMS.sub(r"must \1", detail["msg"]).replace("Input should be", "must be").replace("String should", "must")
@@ -234,7 +234,10 @@ def _not_a_mapping(key: str, value: Any, kinds: Sequence[str]) -> str:
 
 def section_like(key: str) -> str:
     """Return an example of a section at a key, for messages."""
-    return "{type: float, low: 0, high: 1}" if key.startswith("space.") else "{key: value}"
+    if not key.startswith("space."):
+        return "{key: value}"
+    below = {"prior": "{value: 0.01, confidence: 0.5}", "when": "{PATH: VALUE}"}
+    return below.get(key.rpartition(".")[2], "{type: float, low: 0, high: 1}")
 
 
 def _nearest_key(path: Sequence[str], known: Sequence[str]) -> str:

@@ -80,7 +80,7 @@ class Forecaster:
             return
         if lines := describe_forecast(found):
             self._announced_s = whole_s
-            self._state.announce("; ".join(lines))
+            self._state.announce("; ".join([lines[0], *(each.removeprefix("forecast: ") for each in lines[1:])]))
 
 
 def search_so_far(state: SweepState) -> SearchSoFar:

@@ -59,7 +59,9 @@ def announce_start(plan: Plan, view: View, *, resumed: bool = False) -> None:
             view.starting(f"note: {note}")
         if len(notes) > MAX_NOTES:
             view.starting(f"note: {len(notes) - MAX_NOTES} more; --dry-run shows all")
-    view.starting(f"{plan.name}: starting Ray and connecting to MLflow")
+    address = plan.config.cluster.address
+    ray = "starting Ray" if address == "local" else f"joining the Ray cluster (cluster.address={address})"
+    view.starting(f"{plan.name}: {ray} and connecting to MLflow")
 
 
 def place(plan: Plan, view: View, cluster: Connection) -> Fit:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from markupsafe import Markup
 
 from sweeps.compose import Composition
-from sweeps.runtime.trials_at_once import Fit
+from sweeps.runtime.trials_at_once import Fit, describe_unknown
 from sweeps.space.descriptions import describe_conditions, describe_distribution
 from sweeps.space.space import Space
 from sweeps.texts.html_table import html_table, paragraphs
@@ -43,7 +43,7 @@ def plan_html(
     )
     facts = [
         ("search", search_summary),
-        ("trial", fit.describe() if fit else f"asked of the cluster at {config.cluster.address} at the start"),
+        ("trial", fit.describe() if fit else describe_unknown(config.cluster)),
         *(("only where", constraint) for constraint in search.constraints),
         *((path, "fixed, not searched") for path in composition.fixed),
         ("folder", folder),

@@ -14,6 +14,7 @@ from sweeps.plan.plan import Plan
 from sweeps.plan.planned_memory import MemoryReport
 from sweeps.report.expected_cost import ExpectedCost, Workload, workload_of
 from sweeps.report.plain_console import plain_console, plain_table
+from sweeps.runtime.trials_at_once import describe_unknown
 from sweeps.search.confirmation_race import MAX_RUNS, MIN_RUNS
 from sweeps.space.descriptions import describe_conditions, describe_distribution
 from sweeps.texts.uri_passwords import redact_uri
@@ -155,7 +156,7 @@ def print_plan(
     if search.confirm:
         console.print(f"confirm   {describe_confirmation(search.confirm)}", markup=False, soft_wrap=True)
     console.print(f"search    {plan.search_summary}", markup=False, soft_wrap=True)
-    needs = fit.describe() if fit else f"is read from the cluster at {plan.config.cluster.address} when it starts"
+    needs = fit.describe() if fit else describe_unknown(plan.config.cluster)
     console.print(f"trial     {needs}", markup=False)
     if plan.config.task.kind == "causal_lm" and plan.config.scaling.trials_per_group == 1:
         reason = why_alone(plan.config) or "scaling.trials_per_group=1; with more, several trials train on its workers"

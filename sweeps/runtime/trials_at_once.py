@@ -7,11 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sweeps.config import SweepConfig
+from sweeps.config.cluster import Cluster
 from sweeps.config.scaling import Scaling, WorkerRange
 from sweeps.config.search import Stop
 from sweeps.errors import DoesNotFit
 from sweeps.runtime.node_resources import LABEL, NODE_ID_LABEL, NodeResources, Resources, accelerator, label, node_id
 from sweeps.runtime.reservation import cpus_beside_a_gpu, data_cpus_of, reserved_per_worker
+from sweeps.texts.wording import counted
 
 MIB = 2**20
 MOST_TRIALS = 10**9
@@ -95,7 +97,13 @@ class Fit:
             evaluated = [f"evaluations in pool {name}: {each.describe()}" for name, each in self.evaluation.items()]
             return "; ".join([*(f"pool {name}: {each.describe()}" for name, each in self.pools.items()), *evaluated])
         shared = f" share {self.places} workers" if self.is_elastic else ""
-        return f"{self.needs}; {self.concurrent} at once{shared}"
+        number = counted(self.groups, "group") if self.finds_lanes else self.concurrent
+        return f"{self.needs}; {number} at once{shared}"
+
+
+def describe_unknown(cluster: Cluster) -> str:
+    """Describe the resources of trials on a cluster whose nodes are not known yet."""
+    return f"depends on the cluster's nodes, which are read at the start (cluster.address={cluster.address})"
 
 
 @dataclass(frozen=True)

@@ -89,16 +89,18 @@ def check_target(key: str, target: str) -> None:
 
 
 def _names(tree: ast.Module) -> tuple[set[str], set[str]]:
-    """Return the names that a module defines or imports, and those that it assigns, outside its functions and
-    classes."""
+    """Return the names that a module defines or imports from others, and those of its variables and imported modules,
+    outside its functions and classes."""
     defined = set[str]()
     assigned = {name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names}
     for node in _at_module_level(tree):
         match node:
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                 defined.add(name)
-            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+            case ast.ImportFrom(names=aliases):
                 defined |= {alias.asname or alias.name for alias in aliases}
+            case ast.Import(names=aliases):
+                assigned |= {alias.asname or alias.name.partition(".")[0] for alias in aliases}
             case ast.Name(id=name, ctx=ast.Store()):
                 assigned.add(name)
     return defined, assigned

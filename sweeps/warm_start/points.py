@@ -95,7 +95,7 @@ def _point(
     if distribution is None:
         return f"{point} is not {lookup(point)!r}"
     if value is None:
-        return f"no {point}"
+        return f"no value of {point}"
     if _is_choice(distribution) or _is_number(value):
         return f"{point} is not {describe(distribution)}"
     return f"{point} is not a number"

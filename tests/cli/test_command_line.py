@@ -119,6 +119,7 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(typed: Typed) -> None:
     assert status == 0
     for word in ("train.lr", "0.0001 to 0.1, log", "2 workers of 1 CPU; 2 at once", "16 trials", "Nothing was started"):
         assert word in out
+    assert "depends on the cluster's nodes" in typed("run", "conf=digits", "--dry-run", "cluster=auto")[1]
     assert list(Path().iterdir()) == []
 
 

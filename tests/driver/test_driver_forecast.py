@@ -146,8 +146,12 @@ def test_a_stage_is_forecast_by_its_own_trials_and_what_follows_is_named() -> No
     of_stage = [trial(number, "finished", 100, 10.0, 0.5) for number in range(4)]
     for each in of_stage:
         each.trial, each.stage = f"s1-{each.trial}", 1
+    said: list[str] = []
+    state.announce = said.append  # type: ignore[method-assign]
     forecaster = Forecaster(add(state, *of_stage), MagicMock())
     forecaster.look()
+    assert [line.count("forecast: ") for line in said] == [1]
+    assert "; 20 trials to follow after stage 1" in said[0]
     found = state.forecast
     assert found is not None
     assert found.wall_s is not None

@@ -138,6 +138,14 @@ def test_notes_on_the_config_are_shown_at_the_start(working_folder: Path) -> Non
     assert text.index("note:") < text.index("noted: starting Ray")
 
 
+def test_a_sweep_on_a_running_cluster_does_not_say_that_it_starts_ray(working_folder: Path) -> None:
+    shown = Console(file=io.StringIO(), width=200)
+    announce_start(make_plan(["conf=digits", "cluster=auto"], [], "joins", ""), PlainView(shown))
+    text = shown.file.getvalue()  # type: ignore[attr-defined]
+    assert "joins: joining the Ray cluster (cluster.address=auto) and connecting to MLflow" in text
+    assert "starting Ray" not in text
+
+
 ECHO = """
 import sys, termios
 from sweeps.report.terminal_echo import without_control_echo

@@ -39,6 +39,8 @@ def test_trials_that_can_share_begin_alone_and_are_as_many_as_was_asked_for(
     plan = make_plan([*asked, "scaling.trials_per_group=auto"], [], "auto", "")
     assert plan.local_fit is not None
     assert (plan.local_fit.concurrent, plan.local_fit.lanes, plan.local_fit.groups) == (1, 16, 1)
+    assert plan.local_fit.describe().endswith("up to 16, on each group of 2 workers of 1 CPU; 1 group at once")
     plan = make_plan([*asked, "scaling.trials_per_group=5", "strategy=fsdp"], [], "five", "")
     assert plan.local_fit is not None
     assert (plan.local_fit.concurrent, plan.local_fit.lanes, plan.local_fit.groups) == (5, 5, 1)
+    assert plan.local_fit.describe() == "up to 5 trials on each group of 2 workers of 1 CPU; 5 at once"

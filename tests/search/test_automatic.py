@@ -179,7 +179,7 @@ def test_trials_that_report_little_time_for_a_pause_are_paused_and_one_line_says
     [
         (timed(saving=1.0), "saving and restarting would take 10% of a training, more than 5%"),
         (timed(seconds=0.1, begin=2.0), "would take 222% of a training"),
-        (timed(saved=False), "its reports come without checkpoints"),
+        (timed(saved=False), "the trials report without checkpoints"),
     ],
 )
 def test_trials_whose_pauses_cost_much_are_stopped_from_then_on(extra: Extra, reason: str) -> None:

@@ -162,6 +162,32 @@ def test_reports_wait_for_their_checkpoint_if_trials_are_paused_or_copied(tmp_pa
     assert utils.checkpoints == []
 
 
+def test_the_last_of_several_checkpoints_that_are_found_together_comes_with_its_report(tmp_path: Path) -> None:
+    def program(say: Say, save: Save) -> Iterator[None]:
+        for step in (1, 2, 3):  # faster than anybody looks
+            say(step=step, eval=step)
+            save(step)
+        yield
+
+    utils, _ = follow(tmp_path, program, saves_at_reports=True)
+    assert utils.reports == [(1, {"eval": 1}, ["c-1"]), (3, {"eval": 3}, ["c-3"])]
+    assert utils.reporter.logs == {2: {"eval": 2}}
+
+
+def test_reports_after_the_last_checkpoint_are_recorded_and_the_last_one_is_the_result(tmp_path: Path) -> None:
+    def program(say: Say, save: Save) -> Iterator[None]:
+        say(step=1, eval=1)
+        save(1)
+        yield from LOOKS
+        for step in (2, 3, 4):
+            say(step=step, eval=step)
+        yield
+
+    utils, _ = follow(tmp_path, program, saves_at_reports=True)
+    assert utils.reports == [(1, {"eval": 1}, ["c-1"]), (4, {"eval": 4}, [])]
+    assert utils.reporter.logs == {2: {"eval": 2}, 3: {"eval": 3}}
+
+
 def test_a_program_without_the_metric_is_told_what_it_has(tmp_path: Path) -> None:
     def program(say: Say, save: Save) -> Iterator[None]:
         say(evil=1, loss=2)

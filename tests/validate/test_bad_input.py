@@ -149,6 +149,8 @@ def test_an_option_of_a_group_that_a_config_does_not_choose_from_can_be_added(
         ),
         ("train.lr=tag(log, uniform(1e-5, 1e-2))", ["train.lr=tag(log, interval(1e-5, 1e-2))"]),
         ("train.lr=log(interval(1e-5, 1e-2))", ["train.lr=tag(log, interval(1e-5, 1e-2))"]),
+        ("space.train.lr.prior=3e-3", ["must have keys of its own, as in {value: 0.01, confidence: 0.5}"]),
+        ("space.train.lr.when=sgd", ["must have keys of its own, as in {PATH: VALUE}"]),
         ("train.lr=quniform(0, 1, 0.1)", ["space.train.lr={type: float, low: 0, high: 1, step: 0.1}"]),
         ("train.max_steps=tune.randint(1, 9)", ["train.max_steps=int(interval(1, 9))", "both ends"]),
         ("train.lr=tune.choice([1, 2])", ["train.lr=choice(1, 2)"]),

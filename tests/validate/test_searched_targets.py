@@ -62,6 +62,12 @@ def test_a_method_is_no_name_of_its_module() -> None:
         assert planned(*CUSTOM, f"model._target_=net.{name}")
 
 
+def test_a_module_that_is_imported_is_no_name_to_give_instead() -> None:
+    Path("net.py").write_text("import os.path\nimport json as train\ndef load(): ...\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"^model\._target_=net\.path: the module net has no 'path'; use load$"):
+        planned(*CUSTOM, "model._target_=net.path")
+
+
 def test_a_name_that_a_module_finds_by_getattr_is_not_refused() -> None:
     Path("lazy.py").write_text("def __getattr__(name): ...\n", encoding="utf-8")
     assert planned(*CUSTOM, "model._target_=lazy.Net")

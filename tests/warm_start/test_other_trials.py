@@ -268,7 +268,7 @@ def test_none_and_null_in_a_table_are_choices_and_empty_cells_are_missing(tmp_pa
         (0.01, "None"),
         (0.02, "null"),
     ]
-    assert "left out: 1: no train.optimizer; 1: no train.lr" in earlier.note
+    assert "left out: 1: no value of train.optimizer; 1: no value of train.lr" in earlier.note
 
 
 def test_a_choice_of_null_is_that_of_an_empty_cell_and_not_of_a_parameter_that_the_table_lacks(tmp_path: Path) -> None:

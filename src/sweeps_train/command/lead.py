@@ -209,9 +209,9 @@ class Lead:
                 self._save_pending()
                 self._saved = checkpoint
         if self._config.saves_at_reports:
+            self._pair()  # with a checkpoint that was found together with the one reported last
             if ended_well and self._undone and not self._due:
-                self._due.extend((measured, None) for measured in self._undone[-1:])
-                self._undone = []
+                self._due.append((self._take_undone(len(self._undone)), None))
         elif self._saved is not None and (ended_well is not None or self._is_past(self._saved)):
             self._save_pending()
 
@@ -254,8 +254,17 @@ class Lead:
         by_time = self._measurements.counts_records or saved.step is None
         fitting = [each for each in self._undone if by_time or each.step <= (saved.step or 0)]
         if fitting:
-            for each in fitting[:-1]:
-                self._log(replace(each, is_report=False))
-            self._undone = self._undone[len(fitting) :]
-            self._due.append((fitting[-1], saved))
+            self._due.append((self._take_undone(len(fitting)), saved))
             self._saved = None
+
+    def _take_undone(self, number: int) -> Measured:
+        """Return the last of the first reports that wait for a checkpoint, and log those before it.
+
+        Args:
+            number: Number of reports.
+        """
+        *skipped, last = self._undone[:number]
+        self._undone = self._undone[number:]
+        for each in skipped:
+            self._log(replace(each, is_report=False))
+        return last

@@ -46,7 +46,7 @@ class Automatic(FreezeThaw):
             return
         overhead = self._overhead.of_training(self._model.longest) if self._overhead.is_reliable else None
         if result.get(SAVED) is False:
-            self._choose(f"{STOPPED}: its reports come without checkpoints", pauses=False)
+            self._choose(f"{STOPPED}: the trials report without checkpoints", pauses=False)
         elif overhead is not None and (share := sum(overhead)) > MOST:
             reason = f"saving and restarting would take {share:.0%} of a training, more than {MOST:.0%}"
             self._choose(f"{STOPPED}: {reason}", pauses=False)
