@@ -61,7 +61,7 @@ def from_name(name: str) -> str:
 
 
 def storable(text: str) -> str:
-    """Return a text without the characters that a store of MLflow cannot hold: NUL, which PostgreSQL refuses, and
+    """Return a text without the characters that a database cannot hold: NUL, which PostgreSQL refuses, and
     halves of surrogate pairs, as which Python reads bytes that are not UTF-8. The store's error for these would look
     temporary.
     """
