@@ -434,6 +434,22 @@ def test_a_night_without_a_record_or_a_value_has_failed(nightly: Nightly) -> Non
     assert (nightly.night(1).verdict, nightly.night(1).reason) == ("failed", "It left no record.")
 
 
+def test_a_night_whose_sweep_is_deleted_in_mlflow_while_it_is_repeated_holds_up_no_later_night(
+    nightly: Nightly,
+) -> None:
+    nightly.run_recorded(Nights(champion=CHAMPION))
+    nightly.judge.step()
+    nightly.repeat(1, {0.001: [0.91, 0.91], 0.01: [0.95, 0.95]})
+    MlflowClient(nightly.uri).delete_run(load_sweep(nightly.uri, "night-1").mlflow.run_id)
+    nightly.run(2, Nights(), [(at(0.01), 0.95)])
+    nightly.judge.step()
+    assert (nightly.night(1).verdict, nightly.night(1).reason) == (
+        "kept",
+        "The champion stays: MLflow no longer has the night's sweep.",
+    )
+    assert nightly.night(2).verdict == "measured"
+
+
 @on_both_databases
 def test_a_night_is_judged_by_one_service_until_that_one_dies(nightly: Nightly) -> None:
     nightly.run(1, Nights(), [(at(0.01), 0.95)])

@@ -168,7 +168,9 @@ class PromotionWorker(Poller):
     def _after_repeats(self, night: Night) -> Night:
         settings = night.settings.champion
         assert settings is not None
-        record = load_sweep(self._uri, night.sweep)
+        record = find_sweep(self._uri, night.sweep)
+        if record is None:
+            return self._decide(night, "kept", "The champion stays: MLflow no longer has the night's sweep.")
         challenger = next(trial for trial in record.trials if trial.trial == night.challenger)
         if night.repeats is None:
             champion = _trial_at(record, night.point)
