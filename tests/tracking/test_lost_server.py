@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import statistics
@@ -16,11 +17,14 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from postgres import FOLDER, PASSWORD, Postgres
 from recording import CONFIG, POINT, Server, artifact_files, history, one_trial, open_recorder
+from sqlalchemy.exc import OperationalError
 from waiting import wait_until
 
 from sweeps.errors import TrackingUnreachable
 from sweeps.tracking import retry
+from sweeps.tracking.client import check_port
 from sweeps.tracking.reader import list_sweeps, load_sweep
 from sweeps.tracking.retry import Retrier
 
@@ -37,6 +41,15 @@ def test_an_unreachable_server_is_named_quickly(monkeypatch: pytest.MonkeyPatch)
                 ask(uri)
             assert time.monotonic() - started < 6
             assert "secret" not in str(caught.value)
+
+
+def test_a_database_is_reached_through_its_socket_in_a_folder(postgres: Postgres) -> None:
+    """As in Cloud SQL's containers, where nothing listens on a port of the machine."""
+    folder = Path(os.environ[FOLDER])
+    port = (folder / "port").read_text()
+    check_port(f"postgresql+psycopg://sweeps:{PASSWORD}@/postgres?host={folder}&port={port}")
+    with pytest.raises(OperationalError, match="No such file"):
+        check_port(f"postgresql+psycopg://sweeps:{PASSWORD}@/postgres?host={folder}/none&port={port}")
 
 
 class BreaksOff(BaseHTTPRequestHandler):
