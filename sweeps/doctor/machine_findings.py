@@ -102,6 +102,8 @@ def check_tracking(tracking: Tracking) -> Iterator[Finding]:
     try:
         experiment = client.get_experiment_by_name(EXPERIMENT)
         number = experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT)
+        if experiment and experiment.lifecycle_stage == "deleted":
+            client.restore_experiment(number)
         runs = client.search_runs([number], max_results=1)
         run = (runs[0] if runs else client.create_run(number, run_name="doctor")).info.run_id
         client.log_metric(run, "checked", 1.0)
