@@ -77,6 +77,11 @@ def test_the_image_runs_as_nobody_in_particular_and_says_whether_it_is_well(depl
     assert all((deploy.parent / name).exists() for names in copied for name in names.split())
 
 
+def test_a_container_that_replaces_another_is_the_same_machine(services: dict[str, Any]) -> None:
+    """By default its host name is random: sweeps of the one before would wait until it counts as lost."""
+    assert services["sweeps"]["hostname"] == "sweeps"
+
+
 def test_the_unit_is_one_that_systemd_takes_and_calls_well_protected(deploy: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("needs systemd-analyze: apt-get install -y systemd")
