@@ -15,7 +15,6 @@ from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from sweeps.compat.mlflow import make_folders_of_decoded_paths, override_request_settings
 from sweeps.errors import TrackingUnreachable
@@ -205,15 +204,15 @@ def check_port(uri: str) -> None:
     Raises:
         OSError: The server does not accept a connection.
     """
-    address = urlsplit(uri)
-    dialect = address.scheme.partition("+")[0]
+    dialect = uri.partition("://")[0].partition("+")[0]
     if dialect not in _DEFAULT_PORTS:
         return
-    if address.hostname is not None:  # else it is a socket in a folder, or the hosts follow after `?`
-        port = address.port or _DEFAULT_PORTS[dialect]
-        socket.create_connection((address.hostname, port), timeout=CONNECT_WITHIN_S).close()
     import sqlalchemy
 
+    address = sqlalchemy.make_url(uri)  # not urlsplit(): a password may have a slash
+    if address.host:  # else it is a socket in a folder, or the hosts follow after `?`
+        port = address.port or _DEFAULT_PORTS[dialect]
+        socket.create_connection((address.host, port), timeout=CONNECT_WITHIN_S).close()
     engine = sqlalchemy.create_engine(uri)
     try:
         engine.connect().close()

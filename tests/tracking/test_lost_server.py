@@ -34,7 +34,8 @@ def test_an_unreachable_server_is_named_quickly(monkeypatch: pytest.MonkeyPatch)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    for uri in (f"http://127.0.0.1:{port}", f"postgresql://me:secret@127.0.0.1:{port}/mlflow"):
+    databases = (f"postgresql://me:{each}@127.0.0.1:{port}/mlflow" for each in ("secret", "a/secret"))
+    for uri in (f"http://127.0.0.1:{port}", *databases):
         for ask in (list_sweeps, open_recorder):
             started = time.monotonic()
             with pytest.raises(TrackingUnreachable, match=rf"tracking\.uri=.*:{port}.*refused") as caught:
