@@ -74,6 +74,14 @@ def test_a_store_whose_experiment_of_the_doctor_was_deleted_is_still_one_that_ca
     assert [each.verdict for each in check_tracking(tracking)] == ["ok"]
 
 
+def test_the_doctors_artifact_is_in_the_store_and_not_where_the_doctor_was_called(tmp_path: Path) -> None:
+    store = tmp_path / "elsewhere" / "mlflow.db"
+    store.parent.mkdir()
+    assert [each.verdict for each in check_tracking(Tracking(uri=f"sqlite:///{store}"))] == ["ok"]
+    assert not Path("mlruns").exists()
+    assert list(store.parent.glob("mlruns/**/artifacts/*"))
+
+
 def test_a_mistake_in_the_arguments_has_status_two(capsys: pytest.CaptureFixture[str]) -> None:
     status, mistake = run_command(["doctor", "claster=auto"])
     assert (status, capsys.readouterr().out) == (2, "")
