@@ -313,6 +313,19 @@ def test_a_champion_that_somebody_makes_while_a_challenger_is_trained_again_stay
     assert alias_of(nightly.uri) == version
 
 
+def test_a_report_is_made_again_once_mlflow_answers_again(nightly: Nightly, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(CommandLines, "report", lambda _, sweep: made.append(sweep))
+    nightly.run(1, Nights(champion=None), [(at(0.001), 0.9)])
+    with monkeypatch.context() as patch:
+        patch.setattr("sweeps.service.nights.promotion_worker.load_sweep", no_answer)
+        nightly.judge.step()
+    assert (nightly.night(1).verdict, nightly.night(1).reported, made) == ("measured", None, [])
+    nightly.judge.step()
+    nightly.judge.step()
+    assert (nightly.night(1).reported is None, made) == (False, ["night-1"])
+
+
 def test_a_challenger_that_is_better_by_more_than_noise_becomes_champion(nightly: Nightly) -> None:
     nightly.run_recorded(Nights(champion=CHAMPION))
     nightly.judge.step()

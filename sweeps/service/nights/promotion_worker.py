@@ -223,13 +223,19 @@ class PromotionWorker(Poller):
         return night
 
     def _report(self, night: Night) -> None:
-        """Add the figure of the nights to the report; a failure does not affect the verdict."""
+        """Add the figure of the nights to the report; a failure does not affect the verdict.
+
+        Raises:
+            TrackingUnreachable: The tracking store does not answer; the next step tries again.
+        """
         with self._engine.connect() as connection:
             nights = nights_of(connection, night.schedule, until=night.due)
         try:
             record = load_sweep(self._uri, night.sweep)
             connect(self._uri).log_text(record.mlflow.run_id, nights.as_text(), NIGHTS_ARTIFACT)
             self._command_lines.report(night.sweep)
+        except TrackingUnreachable:
+            raise
         except SweepsError as error:
             logger.warning("the report of %s lacks the figure of its nights: %s", night.sweep, error)
         with writing(self._engine) as connection:
