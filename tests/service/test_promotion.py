@@ -467,12 +467,40 @@ def test_a_night_whose_sweep_is_deleted_in_mlflow_while_it_is_repeated_holds_up_
 def test_a_night_is_judged_by_one_service_until_that_one_dies(nightly: Nightly) -> None:
     nightly.run(1, Nights(), [(at(0.01), 0.95)])
     first = Heartbeat(nightly.engine, Clock(), 30)
-    assert claim(nightly.engine, nightly.night(1), first.service, first.silent_since) is not None
+    assert claim(nightly.engine, nightly.night(1), first, None) is not None
     nightly.judge.step()
     assert nightly.night(1).verdict == "running"
     first.leave()
     nightly.judge.step()
     assert nightly.night(1).verdict == "measured"
+
+
+class Behind(Clock):
+    """The clock of a machine that is five minutes behind."""
+
+    def now(self) -> float:
+        return super().now() - 300
+
+
+def test_a_night_is_judged_once_also_if_the_clocks_of_machines_differ(
+    nightly: Nightly, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steady = [1000.0]
+    monkeypatch.setattr(Clock, "steady", lambda _: steady[0])
+    nightly.run(1, Nights(), [(at(0.01), 0.95)])
+    elsewhere = Heartbeat(nightly.engine, Behind(), 30, host="elsewhere")
+    assert claim(nightly.engine, nightly.night(1), elsewhere, None) is not None
+
+    def look(times: int, *, lives: bool) -> str:
+        for _ in range(times):
+            if lives:
+                elsewhere._write(elsewhere._clock.now())
+            steady[0] += 30
+            nightly.judge.step()
+        return nightly.night(1).verdict
+
+    assert look(5, lives=True) == "running"
+    assert look(5, lives=False) == "measured"
 
 
 class Died(BaseException):
