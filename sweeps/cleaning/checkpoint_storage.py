@@ -6,7 +6,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,10 +55,12 @@ class CheckpointStorage:
             return None
         files: dict[tuple[int, int], int] = {}
         for folder in folders:
-            for file in folder.rglob("*"):
-                if file.is_file() and not file.is_symlink():
-                    status = file.stat()
-                    files[status.st_dev, status.st_ino] = status.st_size
+            for parent, _, names in os.walk(folder):
+                for name in names:
+                    with suppress(FileNotFoundError):  # a running sweep has just removed it
+                        status = Path(parent, name).lstat()
+                        if stat.S_ISREG(status.st_mode):
+                            files[status.st_dev, status.st_ino] = status.st_size
         return sum(files.values()) + remote + stored
 
     def remove(self, record: SweepRecord, trial: TrialRecord, *, run: bool) -> None:

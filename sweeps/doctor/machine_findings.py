@@ -18,7 +18,7 @@ from sweeps.errors import TrackingUnreachable
 from sweeps.storage.location import is_remote
 from sweeps.storage.object_store import checked_store
 from sweeps.texts.uri_passwords import redact_uri
-from sweeps.tracking.client import connect, first_cause
+from sweeps.tracking.client import artifact_location, connect, first_cause
 
 DISTRIBUTION = "ray-sweeps"
 EXPERIMENT = "sweeps-doctor"
@@ -101,7 +101,12 @@ def check_tracking(tracking: Tracking) -> Iterator[Finding]:
         return
     try:
         experiment = client.get_experiment_by_name(EXPERIMENT)
-        number = experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT)
+        if experiment is None:
+            number = client.create_experiment(EXPERIMENT, artifact_location(tracking.uri, EXPERIMENT))
+        else:
+            number = experiment.experiment_id
+            if experiment.lifecycle_stage == "deleted":
+                client.restore_experiment(number)
         runs = client.search_runs([number], max_results=1)
         run = (runs[0] if runs else client.create_run(number, run_name="doctor")).info.run_id
         client.log_metric(run, "checked", 1.0)

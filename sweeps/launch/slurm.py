@@ -81,7 +81,8 @@ def submit(submission: Submission) -> tuple[str, Path]:
         ) from None
     if done.returncode:
         raise UserError(f"sbatch: {done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout.strip().partition(";")[0], script.with_name("slurm.log")
+    answer = done.stdout.strip().rpartition("\n")[2]  # after a greeting, which some clusters add
+    return answer.partition(";")[0], script.with_name("slurm.log")
 
 
 def is_inside_job() -> bool:

@@ -10,6 +10,9 @@ from pathlib import Path
 from sweeps.config.schedule import Schedule
 from sweeps.launch.calendar import calendar_events, plain_fields
 
+ENDS_WITHIN_S = 900
+"""Seconds until a sweep that was told to end is killed. It ends by itself before; its last checkpoints may take ten
+minutes to upload."""
 SERVICE = """\
 [Unit]
 Description=The sweep of the schedule {name}
@@ -23,7 +26,7 @@ ExecStart={command}
 # Ctrl-C: the trials save their state, and `resume` continues the sweep.
 KillSignal=SIGINT
 KillMode=mixed
-TimeoutStopSec=120
+TimeoutStopSec={ends_within}
 SuccessExitStatus=130
 {limit}"""
 TIMER = """\
@@ -52,7 +55,8 @@ def cron_lines(schedule: Schedule, config_dirs: Sequence[Path]) -> str:
     fields = " ".join(plain_fields(schedule.cron))
     folder = Path.cwd()
     wait = "" if schedule.overlap == "queue" else "--nonblock "
-    limit = "" if (seconds := _limit(schedule)) is None else f"timeout --signal=INT --kill-after=120 {seconds:g} "
+    kill = f"--kill-after={ENDS_WITHIN_S}"
+    limit = "" if (seconds := _limit(schedule)) is None else f"timeout --signal=INT {kill} {seconds:g} "
     lock = shlex.quote(f".{schedule.name}.lock")
     command = f"cd {shlex.quote(str(folder))} && flock {wait}{lock} {limit}{shlex.join(_words(schedule, config_dirs))}"
     log = shlex.quote(f"{schedule.name}.log")
@@ -74,6 +78,7 @@ def systemd_units(schedule: Schedule, config_dirs: Sequence[Path]) -> dict[str, 
         name=schedule.name,
         folder=str(Path.cwd()).replace("%", "%%"),
         command=_systemd_command(_words(schedule, config_dirs)),
+        ends_within=ENDS_WITHIN_S,
         limit="" if seconds is None else f"RuntimeMaxSec={seconds:g}\n",
     )
     timer = TIMER.format(
@@ -104,6 +109,7 @@ def not_exported(schedule: Schedule, kind: str) -> list[str]:
     if schedule.window is not None and schedule.window.hours is None:
         notes.append("window: its start and end are ignored; window.hours has an effect")
     if kind == "cron":
+        notes.append("CRON_TZ holds for all later lines of a crontab: put these at its end")
         notes.append("CRON_TZ is read by cronie; Debian's cron ignores it, and uses the time zone of the machine")
     return notes
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeps.compose import Composition
+from sweeps.config import SweepConfig
 from sweeps.constants import TAG_FOLDER
 from sweeps.errors import AlreadyDone, UserError
 from sweeps.files.checksums import parsed
@@ -136,6 +137,17 @@ def _copied(sweep: str, uri: str) -> Path:
     except OSError as error:
         raise UserError(f"{sweep}: its folder {uri} does not answer ({str(error).partition(chr(10))[0]})") from None
     return folder
+
+
+def saved_config(record: SweepRecord) -> SweepConfig:
+    """Return the config of a sweep of this machine as last saved, without making a plan.
+
+    Raises:
+        UserError: See ``_read``. NewerVersion: A later release wrote the file.
+    """
+    location = record.tags.get(TAG_FOLDER, "")
+    folder = working_copy(location) if is_remote(location) else Path(location)
+    return Composition.from_json(_read(record.sweep, folder)["composition"]).config
 
 
 def saved(plan: Plan) -> Composition:

@@ -6,6 +6,8 @@ import os
 import re
 from functools import cache
 
+from sweeps.texts.uri_passwords import DATABASE_PASSWORD
+
 HIDDEN = "***"
 
 # The time of each pattern is linear in the length of any text, also of a hostile one: none begins with a repetition,
@@ -53,5 +55,6 @@ def redacted_source(text: str) -> str:
     text = KEY_BLOCK.sub(HIDDEN, without_variables(text))
     text = _KNOWN.sub(HIDDEN, text)
     text = _JSON_WEB_TOKEN.sub(rf"\1{HIDDEN}", text)
+    text = DATABASE_PASSWORD.sub(rf"\1:{HIDDEN}@", text)
     text = _ADDRESS.sub(rf"\1:{HIDDEN}@", text)
     return _NAMED_LITERAL.sub(rf"\1\2{HIDDEN}\2", text)

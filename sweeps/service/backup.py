@@ -220,8 +220,12 @@ def _add_folder(
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    for parent, _, names in os.walk(folder):
-        yield from (path for name in sorted(names) if (path := Path(parent, name)).is_file())
+    """Yield the files of a folder, also those of sweeps that were moved to another disk and left a link."""
+    links = [path for path in sorted(folder.glob("*")) if path.is_symlink() and path.is_dir()]
+    moved = [path for path in links if not path.resolve().is_relative_to(folder)]
+    for top in (folder, *moved):
+        for parent, _, names in os.walk(top):
+            yield from (path for name in sorted(names) if (path := Path(parent, name)).is_file())
 
 
 def _read_contents(archive: tarfile.TarFile, file: Path) -> Contents:
@@ -241,13 +245,19 @@ def _check_empty(config: Service, contents: Contents, archive: tarfile.TarFile, 
     """Check that a backup replaces nothing.
 
     Raises:
-        UserError: The backup would replace something, or is from another kind of database.
+        UserError: The backup would replace something, is from another kind of database, or has a store for which the
+            config names no file.
     """
     backend = make_url(config.database).get_backend_name()
     if backend != contents.database:
         raise UserError(
             f"database={redact_uri(config.database)}: is {backend}, and the backup is of {contents.database}; "
             "give a database of the same kind"
+        )
+    if contents.has_store and STORE not in places:
+        raise UserError(
+            f"tracking_uri={redact_uri(config.tracking_uri)}: is no SQLite file, and MLflow's records in the backup "
+            "are one, which would be left out; name a file, as in tracking_uri=sqlite:///mlflow.db"
         )
     if backend != "sqlite":
         _check_empty_database(config.database)

@@ -51,12 +51,15 @@ def node_copy(location: str, node: str) -> Path:
 
 def record_copy(location: str) -> Path:
     """Return the local folder with a record of all sweeps in a folder of an object store."""
-    return cache_folder().absolute() / COPIES / "records" / _slug(plain(location).rstrip("/"))
+    address, _, options = location.partition("?")
+    return cache_folder().absolute() / COPIES / "records" / _slug(address.rstrip("/"), options)
 
 
-def _slug(uri: str) -> str:
-    readable = re.sub(r"[^a-zA-Z0-9]+", "-", uri).strip("-")[-80:]
-    return f"{readable}-{hashlib.sha256(uri.encode()).hexdigest()[:8]}"
+def _slug(address: str, options: str = "") -> str:
+    """Return a folder's name for the URI of a store, without its options, which may be secrets."""
+    readable = re.sub(r"[^a-zA-Z0-9]+", "-", address).strip("-")[-80:]
+    whole = f"{address}?{options}" if options else address
+    return f"{readable}-{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
 
 
 def empty_store_copy(version: str) -> Path:

@@ -15,7 +15,6 @@ from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from sweeps.compat.mlflow import make_folders_of_decoded_paths, override_request_settings
 from sweeps.errors import TrackingUnreachable
@@ -158,17 +157,23 @@ def reading_from(uri: str) -> Iterator[None]:
     """Limit MLflow's HTTP requests of this thread inside a ``with`` block that only reads, with one retry.
 
     Raises:
-        TrackingUnreachable: The connection was lost, or there was no answer within ``ANSWER_WITHIN_S``.
+        TrackingUnreachable: The connection was lost, there was no answer within ``ANSWER_WITHIN_S``, or one of status
+            500 or above.
     """
-    from requests import RequestException
-
     try:
         with request_limits(ANSWER_WITHIN_S, retries=1):
             yield
     except Exception as error:
-        if not any(isinstance(each, RequestException) for each in _chain(error)):
+        if not any(map(_is_of_server, _chain(error))):
             raise
         raise TrackingUnreachable(f"tracking.uri={redact_uri(uri)} {_explained(uri, error)}") from error
+
+
+def _is_of_server(error: BaseException) -> bool:
+    """Whether a server has failed to answer a request, or could not be reached."""
+    from requests import RequestException
+
+    return isinstance(error, RequestException) and (error.response is None or error.response.status_code >= 500)
 
 
 @cache
@@ -198,16 +203,15 @@ def check_port(uri: str) -> None:
     Raises:
         OSError: The server does not accept a connection.
     """
-    address = urlsplit(uri)
-    dialect = address.scheme.partition("+")[0]
+    dialect = uri.partition("://")[0].partition("+")[0]
     if dialect not in _DEFAULT_PORTS:
         return
-    with socket.create_connection(
-        (address.hostname or "localhost", address.port or _DEFAULT_PORTS[dialect]), timeout=CONNECT_WITHIN_S
-    ):
-        pass
     import sqlalchemy
 
+    address = sqlalchemy.make_url(uri)  # not urlsplit(): a password may have a slash
+    if address.host:  # else it is a socket in a folder, or the hosts follow after `?`
+        port = address.port or _DEFAULT_PORTS[dialect]
+        socket.create_connection((address.host, port), timeout=CONNECT_WITHIN_S).close()
     engine = sqlalchemy.create_engine(uri)
     try:
         engine.connect().close()

@@ -61,7 +61,7 @@ def from_name(name: str) -> str:
 
 
 def storable(text: str) -> str:
-    """Return text without the characters that a store of MLflow cannot hold: NUL, which PostgreSQL refuses, and lone
+    """Return text without the characters that a database cannot hold: NUL, which PostgreSQL refuses, and lone
     surrogates, which Python uses for bytes that are not UTF-8. The store's error for these would look temporary.
     """
     return _NOT_STORED.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -7,6 +7,7 @@ cache, which is updated at each access.
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -105,11 +106,21 @@ def _bring(store: ObjectStore, folder: Path) -> bytes | None:
         version, files = newer_files(store, (JOURNAL_FILE, PARENT_FILE), known)
     if PARENT_FILE not in files:
         return (folder / PARENT_FILE).read_bytes() if known else None
+    if (folder / PARENT_FILE).is_file() and (folder / PARENT_FILE).read_bytes() != files[PARENT_FILE]:
+        _forget(sqlite_uri(folder.parent / "mlflow.db"), folder)
     journal = files.get(JOURNAL_FILE, b"")
     (folder / JOURNAL_FILE).write_bytes(journal[: journal.rfind(b"\n") + 1])
     (folder / PARENT_FILE).write_bytes(files[PARENT_FILE])
     version_file.write_text(version, encoding="utf-8")
     return files[PARENT_FILE]
+
+
+def _forget(uri: str, folder: Path) -> None:
+    """Remove the record of an earlier sweep, which was removed from the store before another one took its name."""
+    for run in fetch_runs(uri, {TAG_SWEEP: folder.name}):
+        connect(uri).delete_run(run.run_id)
+    shutil.rmtree(folder)
+    folder.mkdir()
 
 
 def _deliver(client: MlflowClient, uri: str, store: ObjectStore, folder: Path, parent: bytes) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -195,6 +197,25 @@ def test_a_sweep_that_has_come_to_run_meanwhile_stays(store: str) -> None:
     MlflowClient(store).set_tag(parent, "sweeps.heartbeat", "99999999999")
     assert clean(store, planned) == []
     assert held(store, "old") == dict.fromkeys(("0000", "0001", "0002", "0003"), ALL)
+
+
+def test_a_checkpoint_that_a_running_sweep_removes_meanwhile_does_not_end_the_cleaning(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = Path("outputs", "new", "trials", "0000", "step-00000010", "optimizer").absolute()
+    part.mkdir()
+    (part / "state.bin").write_bytes(b"x")
+    listing = os.scandir
+
+    def removed_meanwhile(path: Any) -> Any:
+        if isinstance(path, str | Path) and Path(path).absolute() == part:
+            shutil.rmtree(part)
+        return listing(path)
+
+    monkeypatch.setattr(os, "scandir", removed_meanwhile)
+    assert {each.trial.trial for each in plan_cleaning(store, ["old"], Policy()).removals} == {"0000", "0001", "0003"}
+    assert plan_cleaning(store, ["old"], Policy(max_size=0)).size >= 8 * 1000
+    assert not part.exists()
 
 
 def test_another_sweeps_folder_is_never_touched(store: str) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -75,6 +79,36 @@ def test_the_image_runs_as_nobody_in_particular_and_says_whether_it_is_well(depl
     assert "--no-install-recommends" in last
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE)
     assert all((deploy.parent / name).exists() for names in copied for name in names.split())
+
+
+class Answers(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path in ("/health", "/api/v1/health") else 404)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_container_is_asked_how_it_is_without_the_proxy_that_docker_hands_to_all(
+    services: dict[str, Any], deploy: Path
+) -> None:
+    text = (deploy / "Dockerfile").read_text().replace("\\\n", "")
+    said = re.search(r"^HEALTHCHECK .*CMD (\[.+\])$", text, re.MULTILINE)
+    assert said is not None
+    with HTTPServer(("127.0.0.1", 0), Answers) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        for _, *python in (["CMD", *json.loads(said[1])], services["mlflow"]["healthcheck"]["test"]):
+            command = re.sub(r"(?:localhost|127\.0\.0\.1):\d+", f"127.0.0.1:{server.server_port}", python[-1])
+            for proxy, asked, status in (("http_proxy", command, 0), ("a", command.replace("health", "none"), 1)):
+                done = subprocess.run([sys.executable, "-c", asked], env={proxy: "http://127.0.0.1:9"}, check=False)
+                assert done.returncode == status
+        server.shutdown()
+
+
+def test_a_container_that_replaces_another_is_the_same_machine(services: dict[str, Any]) -> None:
+    """By default its host name is random: sweeps of the one before would wait until it counts as lost."""
+    assert services["sweeps"]["hostname"] == "sweeps"
 
 
 def test_the_unit_is_one_that_systemd_takes_and_calls_well_protected(deploy: Path) -> None:

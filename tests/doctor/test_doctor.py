@@ -19,6 +19,9 @@ from s3_server import BUCKET, s3_server
 from stores import make_store
 
 from sweeps.cli import run_command
+from sweeps.config.tracking import Tracking
+from sweeps.doctor.machine_findings import EXPERIMENT, check_tracking
+from sweeps.tracking.client import connect
 
 AN_HOUR_AHEAD = "import time\nnow = time.time\ntime.time = lambda: now() + 3600\n"
 """A wrong clock for the Python processes of one node."""
@@ -59,6 +62,24 @@ def test_what_cannot_be_reached_or_written_is_named_with_what_to_do(capsys: pyte
     assert "tracking.uri=http://127.0.0.1:9 does not answer" in tracking["found"]
     assert "output_dir=" in storage["found"]
     assert storage["fix"]
+
+
+def test_a_store_whose_experiment_of_the_doctor_was_deleted_is_still_one_that_can_be_written(uri: str) -> None:
+    tracking = Tracking(uri=uri)
+    assert [each.verdict for each in check_tracking(tracking)] == ["ok"]
+    client = connect(uri)
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    assert experiment is not None
+    client.delete_experiment(experiment.experiment_id)
+    assert [each.verdict for each in check_tracking(tracking)] == ["ok"]
+
+
+def test_the_doctors_artifact_is_in_the_store_and_not_where_the_doctor_was_called(tmp_path: Path) -> None:
+    store = tmp_path / "elsewhere" / "mlflow.db"
+    store.parent.mkdir()
+    assert [each.verdict for each in check_tracking(Tracking(uri=f"sqlite:///{store}"))] == ["ok"]
+    assert not Path("mlruns").exists()
+    assert list(store.parent.glob("mlruns/**/artifacts/*"))
 
 
 def test_a_mistake_in_the_arguments_has_status_two(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -17,8 +18,11 @@ from jsonschema import Draft202012Validator
 from test_kuberay import validators  # noqa: F401 - a fixture
 
 from sweeps.cli import run_command
+from sweeps.config import UPLOADED_WITHIN_S
+from sweeps.driver.signals import STOP_WITHIN_S
 from sweeps.errors import UserError
 from sweeps.launch.calendar import calendar_events, plain_fields
+from sweeps.runtime.worker_group import CLOSED_WITHIN_S
 from sweeps.service.schedules.cron import CronLine
 
 SCHEDULE = """# A test.
@@ -72,6 +76,19 @@ def test_a_crontab_has_a_line_that_a_shell_understands(my_conf: Path, capsys: py
     assert words[words.index("run") : words.index("run") + 2] == ["run", "evening"]
     assert f"--config-dir={my_conf}" in words
     assert "missed=latest" in err
+    assert "CRON_TZ holds for all later lines" in err
+
+
+def test_a_sweep_whose_time_is_up_may_end_as_long_as_it_takes_to_upload(
+    my_conf: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(my_conf, window={"hours": 2})
+    out, _ = exported(capsys, "cron")
+    killed_after = re.search(r"--kill-after=(\d+) ", out)
+    stopped_within = re.search(r"TimeoutStopSec=(\d+)\n", exported(capsys, "systemd")[0])
+    for found in (killed_after, stopped_within):
+        assert found is not None
+        assert int(found[1]) > UPLOADED_WITHIN_S + CLOSED_WITHIN_S + STOP_WITHIN_S
 
 
 LINES = ["30 20 * * mon-fri", "*/15 2-4 1,15 * *", "0 0 13 * 5", "@weekly", "5/20 * * jan,jul 0", "0 6 * 2-4 7"]
@@ -140,11 +157,24 @@ def test_kubernetes_gets_a_cron_job_with_one_pod(my_conf: Path, capsys: pytest.C
     pod = template["spec"]["template"]["spec"]
     assert "/dev/shm" in [each["mountPath"] for each in pod["containers"][0]["volumeMounts"]]
     assert pod["restartPolicy"] == "Never"
+    assert pod["terminationGracePeriodSeconds"] >= 30
     assert pod["containers"][0]["command"] == ["bash", "/etc/sweeps/sweep.sh"]
     unpack, command = config_map["data"]["sweep.sh"].splitlines()
     assert "zipfile" in unpack
     assert "cluster.address=local" in command
     assert '--name="$JOB_NAME" --resume' in command
+
+
+def test_a_program_in_a_pod_has_its_own_time_to_end(my_conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Kubernetes gives 30 s."""
+    program = ["~task.checkpoints", "~task.options", "task.grace_s=300"]
+    file = my_conf / "schedule" / "evening.yaml"
+    file.write_text(SCHEDULE.replace("overrides: [search.num_trials=2]\n", CLUSTER))
+    overrides = [*yaml.safe_load(file.read_text())["overrides"], *program]
+    change(my_conf, conf="command", overrides=overrides)
+    _, job = yaml.safe_load_all(exported(capsys, "kubernetes")[0])
+    pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    assert 300 + STOP_WITHIN_S < pod["terminationGracePeriodSeconds"] < 400
 
 
 def test_kuberay_gets_a_ray_cron_job(

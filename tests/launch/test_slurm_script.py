@@ -197,13 +197,15 @@ def test_mistakes_are_named_before_anything_is_submitted(
     assert not Path("outputs").exists()
 
 
+@pytest.mark.parametrize("greeting", ["", "-----\\n  Welcome to the cluster\\n-----\\n"])
 def test_the_script_is_written_and_submitted_with_sbatch(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], greeting: str
 ) -> None:
+    """Some clusters have an sbatch of their own, which greets first."""
     program = here / "bin" / "sbatch"
     program.parent.mkdir()
     program.write_text(
-        f"#!{sys.executable}\nimport sys\nopen('asked', 'w').write(' '.join(sys.argv[1:]))\nprint('42;a')\n"
+        f"#!{sys.executable}\nimport sys\nopen('asked', 'w').write(' '.join(sys.argv[1:]))\nprint('{greeting}42;a')\n"
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")

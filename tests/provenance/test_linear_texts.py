@@ -169,6 +169,8 @@ TEXTS = {
     "open quotes": ("", "password='a\" "),
     "addresses": ("", "x://a:"),
     "an address and then a long word": ("x://a:", "b"),
+    "addresses of databases": ("", "mysql://a:"),
+    "a database and then a long word": ("mysql://a:", "b/"),
     "parts of a JSON web token": ("", "eyJ-"),
     "many of them": ("", "eyJaaaaaaaaaaa."),
     "beginnings of keys": ("", "-----BEGIN "),

@@ -104,6 +104,8 @@ def test_outside_of_a_checkout_there_is_no_commit(working_folder: Path) -> None:
         ("a_token=x_token=hunter2", "a_token=***"),
         ('{"access_key": "hunter2"}', '{"access_key": "***"}'),
         ("https://ada:hunter2@example.org", "https://ada:***@example.org"),
+        ("to postgresql+psycopg://me:a/b==@host/db", "to postgresql+psycopg://me:***@host/db"),
+        ("at https://host:80/a, then me@host", "at https://host:80/a, then me@host"),
         ("token = tokenizer(text)", "token = tokenizer(text)"),
     ],
 )

@@ -48,6 +48,12 @@ def bob(api: Api) -> TestClient:
     return asking(api, api.token("bob", "run"))
 
 
+@pytest.mark.parametrize("path", [f"{API}/health", f"{API}/ready"])
+def test_a_monitor_may_ask_for_the_status_alone(api: Api, path: str) -> None:
+    """As many do by default; 405 would be an alarm."""
+    assert asking(api).head(path).status_code == 200
+
+
 def asking(api: Api, token: str | None = None) -> TestClient:
     return api.client(token, raise_server_exceptions=False, follow_redirects=False)
 

@@ -148,6 +148,22 @@ def test_databases_of_any_name_are_taken_whole_and_once(tmp_path: Path, monkeypa
         assert sorted(archive.getnames()) == ["backup.json", "mlflow.db", "outputs/one/team.db", "service.db"]
 
 
+def test_sweeps_that_were_moved_to_another_disk_behind_a_link_are_in_the_backup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    open_database("sqlite:///outputs/service.db").dispose()
+    for name in ("here", "../large_disk/moved"):
+        (Path("outputs") / name / "trials").mkdir(parents=True)
+        (Path("outputs") / name / "trials" / "weights").write_text(name)
+    Path("outputs/moved").symlink_to(tmp_path / "large_disk" / "moved")
+    Path("outputs/latest").symlink_to("here")
+    assert run_command(["backup", "all.tar.gz", "--sweeps"]) == (0, None)
+    with tarfile.open("all.tar.gz") as archive:
+        names = sorted(archive.getnames())
+    assert names == ["backup.json", "outputs/here/trials/weights", "outputs/moved/trials/weights", "service.db"]
+
+
 def test_mistakes_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres: Postgres) -> None:
     monkeypatch.chdir(tmp_path)
 
@@ -168,6 +184,10 @@ def test_mistakes_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     open_database(f"sqlite:///{tmp_path}/outputs/service.db").dispose()
     assert run_command(["backup", "good.tar.gz"])[0] == 0
     assert "outputs/service.db: already exists" in refusal("restore", "good.tar.gz")
+    make_store(Path("mlflow.db"))
+    assert run_command(["backup", "store.tar.gz"])[0] == 0
+    elsewhere = ["database=sqlite:///new/service.db", "output_dir=new", "tracking_uri=http://127.0.0.1:9"]
+    assert "MLflow's records in the backup are one" in refusal("restore", "store.tar.gz", *elsewhere)
     monkeypatch.setenv("SWEEPS_DATABASE", postgres.database(EMPTY))
     assert "is postgresql, and the backup is of sqlite" in refusal("restore", "good.tar.gz")
     assert run_command(["backup", "pg.tar.gz"])[0] == 0

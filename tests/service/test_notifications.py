@@ -165,6 +165,17 @@ def test_a_broken_channel_is_tried_again_ever_later_and_given_up_with_a_logged_l
     assert "***" in str(error)
 
 
+@on_both_databases
+@pytest.mark.usefixtures("_no_process")
+def test_a_webhook_that_refuses_with_bytes_that_are_no_text_holds_up_no_other_channel(
+    engine: Engine, recorded: str, box: Mailbox
+) -> None:
+    add_job(engine, "digits-1")
+    with webhook(status=500, text="\0\0") as broken:
+        notifier(engine, recorded, broken=broken.url, team=box.url).step()
+    assert states(engine) == ["waiting", "sent"]
+
+
 def test_a_channel_that_never_answers_holds_nobody_up(
     engine: Engine, recorded: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -300,6 +300,19 @@ def test_a_champion_that_somebody_makes_while_a_challenger_is_trained_again_stay
     assert alias_of(nightly.uri) == version
 
 
+def test_a_report_is_made_again_once_mlflow_answers_again(nightly: Nightly, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(CommandLines, "report", lambda _, sweep: made.append(sweep))
+    nightly.run(1, Nights(champion=None), [(at(0.001), 0.9)])
+    with monkeypatch.context() as patch:
+        patch.setattr("sweeps.service.nights.promotion_worker.load_sweep", no_answer)
+        nightly.judge.step()
+    assert (nightly.night(1).verdict, nightly.night(1).reported, made) == ("measured", None, [])
+    nightly.judge.step()
+    nightly.judge.step()
+    assert (nightly.night(1).reported is None, made) == (False, ["night-1"])
+
+
 def test_a_challenger_that_is_better_by_more_than_noise_becomes_champion(nightly: Nightly) -> None:
     nightly.run_recorded(Nights(champion=CHAMPION))
     nightly.judge.step()
@@ -438,12 +451,40 @@ def test_a_night_whose_sweep_mlflow_has_lost_keeps_the_champion_and_holds_up_no_
 def test_a_night_is_judged_by_one_service_until_that_one_dies(nightly: Nightly) -> None:
     nightly.run(1, Nights(), [(at(0.01), 0.95)])
     first = Heartbeat(nightly.engine, Clock(), 30)
-    assert claim(nightly.engine, nightly.night(1), first.service, first.silent_since) is not None
+    assert claim(nightly.engine, nightly.night(1), first, None) is not None
     nightly.judge.step()
     assert nightly.night(1).verdict == "running"
     first.leave()
     nightly.judge.step()
     assert nightly.night(1).verdict == "measured"
+
+
+class Behind(Clock):
+    """The clock of a machine that is five minutes behind."""
+
+    def now(self) -> float:
+        return super().now() - 300
+
+
+def test_a_night_is_judged_once_also_if_the_clocks_of_machines_differ(
+    nightly: Nightly, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steady = [1000.0]
+    monkeypatch.setattr(Clock, "steady", lambda _: steady[0])
+    nightly.run(1, Nights(), [(at(0.01), 0.95)])
+    elsewhere = Heartbeat(nightly.engine, Behind(), 30, host="elsewhere")
+    assert claim(nightly.engine, nightly.night(1), elsewhere, None) is not None
+
+    def look(times: int, *, lives: bool) -> str:
+        for _ in range(times):
+            if lives:
+                elsewhere._write(elsewhere._clock.now())
+            steady[0] += 30
+            nightly.judge.step()
+        return nightly.night(1).verdict
+
+    assert look(5, lives=True) == "running"
+    assert look(5, lives=False) == "measured"
 
 
 class Died(BaseException):

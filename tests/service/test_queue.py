@@ -158,6 +158,19 @@ def test_what_a_dead_service_ran_is_taken_over_on_its_machine_and_it_cannot_end_
 
 
 @on_both_databases
+def test_a_job_ends_whatever_characters_its_error_has(engine: Engine) -> None:
+    """PostgreSQL refuses NUL, with which a log may end after a loss of power, and both databases refuse what Python
+    makes of a file's name that is not UTF-8: the job would hold its place for ever."""
+    submit(engine, "a")
+    assert claim(engine) == "a"
+    with writing(engine) as connection:
+        (job,) = jobs.of_sweep(connection, "a")
+        ended = claims.end(connection, job, "me", "failed", 20.0, "caf\udce9.csv: is missing\0")
+    assert ended is not None
+    assert (ended.state, ended.error) == ("failed", "caf\ufffd.csv: is missing\ufffd")
+
+
+@on_both_databases
 def test_what_a_lost_machine_ran_is_inherited_once(engine: Engine) -> None:
     submit(engine, "a")
     with writing(engine) as connection:

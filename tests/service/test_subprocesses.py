@@ -21,6 +21,8 @@ from sweeps.cli import run_command
 from sweeps.config.service import Queue, Service
 from sweeps.errors import SweepsError, TrackingUnreachable
 from sweeps.files.whole_files import write_json
+from sweeps.plan.plan import make_plan
+from sweeps.plan.saved_sweep import save
 from sweeps.service import subprocesses
 from sweeps.service.clock import Clock
 from sweeps.service.database.engine import open_database, writing
@@ -400,6 +402,30 @@ def test_a_job_that_hangs_is_ended_by_its_limit_of_time_and_says_so(
     job = running.until(number, *jobs.ENDED)
     assert job.state == "cancelled"  # nothing was recorded yet
     assert "its time limit was reached, 2 h after its start (queue.max_hours, max_hours" in str(job.error)
+
+
+def test_a_sweep_that_is_stopped_has_the_time_that_its_config_gives_its_programs(
+    running: Running, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "TERMINATE_AFTER_S", 0.2)
+    monkeypatch.setattr(runner, "KILL_AFTER_S", 0.5)
+    monkeypatch.setattr("sweeps.driver.stop.request_stop", lambda *_: None)
+    plan = make_plan(["conf=command", "~task.checkpoints", "~task.options", "task.grace_s=300"], [], "mine", "")
+    number = running.start()
+    recorder = open_recorder(uri, "mine", folder=plan.folder)
+    save(plan)
+    running.ask_to_stop(number)
+    running.runner.poll()
+    running.settle()
+    signals: list[signal.Signals] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocesses, "send", lambda _, sent: signals.append(sent))
+        for later_s, sent in ((290, []), (11, [signal.SIGKILL])):
+            running.clock.ahead_s += later_s
+            running.runner.poll()
+            assert signals == sent
+    assert not recorder.close("stopped")
+    running.until(number, *jobs.ENDED)
 
 
 def test_a_clock_that_is_wrong_for_a_moment_ends_no_job_before_its_limit_and_kills_none_that_is_stopping(

@@ -97,6 +97,17 @@ def test_the_first_page_of_all_tells_what_to_type(uri: str, new_service: Callabl
     assert "python -m sweeps run conf=digits --server" in client.get("/queue").text
 
 
+def test_behind_a_proxy_with_tls_addresses_lead_to_the_proxy(uri: str, new_service: Callable[..., Api]) -> None:
+    """A command that names the service by http would send its user's token unencrypted."""
+    service = new_service(uri, "public_url=https://sweeps.example.org/")
+    client = service.client(service.token("mira", "run"), follow_redirects=False)
+    passed_on = {"Host": "sweeps.example.org"}
+    assert "--server https://sweeps.example.org<" in client.get("/queue", headers=passed_on).text
+    moved = client.get("/schedules/", headers=passed_on)
+    assert moved.headers["location"] == "https://sweeps.example.org/schedules"
+    assert "--server http://127.0.0.1:8642" in client.get("/queue").text, "on this machine there is no TLS"
+
+
 def test_rows_of_names_that_look_alike_have_ids_of_their_own(api: Api, client: TestClient) -> None:
     for name in ("alike.1", "alike_1"):
         api.submit(name)

@@ -17,13 +17,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from postgres import FOLDER, PASSWORD, Postgres
 from recording import CONFIG, POINT, Server, artifact_files, history, one_trial, open_recorder
 from small_http import Handler, serving_http
+from sqlalchemy.exc import OperationalError
 from waiting import wait_until
 
 from sweeps.constants import TAG_ANSWER
 from sweeps.errors import TrackingUnreachable, UserError
 from sweeps.tracking import retry
+from sweeps.tracking.client import check_port
 from sweeps.tracking.control_channel import Request, RequestListener, _Channel, send_request
 from sweeps.tracking.reader import list_sweeps, load_sweep
 from sweeps.tracking.retry import Retrier
@@ -34,13 +37,23 @@ def test_an_unreachable_server_is_named_quickly(monkeypatch: pytest.MonkeyPatch)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    for uri in (f"http://127.0.0.1:{port}", f"postgresql://me:secret@127.0.0.1:{port}/mlflow"):
+    databases = (f"postgresql://me:{each}@127.0.0.1:{port}/mlflow" for each in ("secret", "a/secret"))
+    for uri in (f"http://127.0.0.1:{port}", *databases):
         for ask in (list_sweeps, open_recorder):
             started = time.monotonic()
             with pytest.raises(TrackingUnreachable, match=rf"tracking\.uri=.*:{port}.*refused") as caught:
                 ask(uri)
             assert time.monotonic() - started < 6
             assert "secret" not in str(caught.value)
+
+
+def test_a_database_is_reached_through_its_socket_in_a_folder(postgres: Postgres) -> None:
+    """As in Cloud SQL's containers, where nothing listens on a port of the machine."""
+    folder = Path(os.environ[FOLDER])
+    port = (folder / "port").read_text()
+    check_port(f"postgresql+psycopg://sweeps:{PASSWORD}@/postgres?host={folder}&port={port}")
+    with pytest.raises(OperationalError, match="No such file"):
+        check_port(f"postgresql+psycopg://sweeps:{PASSWORD}@/postgres?host={folder}/none&port={port}")
 
 
 class BreaksOff(Handler):

@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from recording import artifact_files, history, one_trial, record_small_sweep
+from recording import CONFIG, artifact_files, history, one_trial, record_small_sweep
 from waiting import wait_until
 from web_server import mlflow_listening
 
 from sweeps.cli import app
+from sweeps.constants import CONFIG_ARTIFACT
+from sweeps.errors import TrackingUnreachable
 from sweeps.tracking import artifact_uploader
+from sweeps.tracking.artifacts import list_names, read_text
 from sweeps.tracking.mlflow_pages import experiment_page, trials_page
 from sweeps.tracking.reader import load_sweep
 
@@ -91,3 +94,24 @@ def test_a_newer_checkpoint_replaces_the_older_whole(
         "best/sub/new.bin": "two/sub/new.bin",
         "last/model.bin": "three/model.bin",
     }
+
+
+def test_artifacts_that_the_server_cannot_reach_at_the_moment_are_not_taken_for_missing_ones(
+    server_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a night would go without its warm start, and a page would keep its figures without the search space."""
+    from mlflow.server import handlers
+
+    record_small_sweep(server_uri, "digits-away")
+    run = load_sweep(server_uri, "digits-away").mlflow.run_id
+    assert read_text(server_uri, run, CONFIG_ARTIFACT) == CONFIG
+    assert (read_text(server_uri, run, "none.yaml"), list_names(server_uri, run, "none")) == (None, [])
+
+    def away() -> None:
+        raise OSError("no route to the bucket")
+
+    monkeypatch.setattr(handlers, "_get_artifact_repo_mlflow_artifacts", away)
+    with pytest.raises(TrackingUnreachable, match="does not answer"):
+        read_text(server_uri, run, CONFIG_ARTIFACT)
+    with pytest.raises(TrackingUnreachable, match="does not answer"):
+        list_names(server_uri, run, "logs")

@@ -31,7 +31,14 @@ def bucket(tmp_path: Path) -> str:
 @pytest.fixture
 def driver(bucket: str, uri: str, tmp_path: Path) -> Iterator[tuple[Recorder, StateMirror]]:
     """A running sweep with one trial, recorded in the store of its driver's machine."""
-    folder = tmp_path / "driver"
+    recorder, mirror = start(bucket, uri, tmp_path / "driver", 0.5)
+    record_copy(bucket).mkdir(parents=True)
+    make_store(record_copy(bucket) / "mlflow.db")
+    yield recorder, mirror
+    mirror.close()
+
+
+def start(bucket: str, uri: str, folder: Path, loss: float) -> tuple[Recorder, StateMirror]:
     folder.mkdir()
     store = ObjectStore(f"{bucket}/first")
     mirror = StateMirror(store, folder)
@@ -49,12 +56,38 @@ def driver(bucket: str, uri: str, tmp_path: Path) -> Iterator[tuple[Recorder, St
     )
     recorder = Recorder.open(uri, "digits", info)
     recorder.trials.start("0000", POINT, CONFIG, 1)
-    recorder.trials.log("0000", 1, {"eval/loss": 0.5}, 1000)
+    recorder.trials.log("0000", 1, {"eval/loss": loss}, 1000)
     mirror.copy()
-    record_copy(bucket).mkdir(parents=True)
-    make_store(record_copy(bucket) / "mlflow.db")
-    yield recorder, mirror
+    return recorder, mirror
+
+
+def test_a_sweep_that_was_removed_from_its_store_and_run_again_elsewhere_is_the_new_one(
+    bucket: str, driver: tuple[Recorder, StateMirror], tmp_path: Path
+) -> None:
+    recorder, mirror = driver
+    for step in range(2, 9):  # its journal is the longer one
+        recorder.trials.log("0000", step, {"eval/loss": 0.5}, 1000 * step)
+    assert not recorder.close("stopped")
     mirror.close()
+    assert losses(bucket) == [0.5] * 8
+    shutil.rmtree(tmp_path / "bucket" / "sweeps" / "first")
+    make_store(tmp_path / "other.db")
+    _, again = start(bucket, f"sqlite:///{tmp_path}/other.db", tmp_path / "again", 0.25)
+    again.close()
+    assert [losses(bucket), losses(bucket)] == [[0.25], [0.25]]
+
+
+def losses(bucket: str) -> list[float]:
+    """What the only trial has reported, as this machine reads it."""
+    here = recorded_here(bucket)
+    (trial,) = load_sweep(here, "first").trials
+    return [point.value for point in connect(here).get_metric_history(trial.run_id, "eval/loss")]
+
+
+def test_records_of_stores_at_different_addresses_are_kept_apart_without_their_secrets() -> None:
+    here = record_copy("s3://bucket/sweeps?endpoint_override=here:9000&secret_key=s3cret")
+    assert here != record_copy("s3://bucket/sweeps?endpoint_override=there:9000&secret_key=s3cret")
+    assert "s3cret" not in str(here)
 
 
 def test_a_sweep_is_read_from_its_store_while_it_runs_and_after_its_end(

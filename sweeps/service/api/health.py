@@ -33,12 +33,14 @@ class Health(Document):
     """Version of Sweeps."""
 
 
+@router.head("/health", include_in_schema=False)
 @router.get("/health")
 async def health() -> Health:
     """Whether the service answers. Runs in the event loop, so that it does not wait for a thread."""
     return Health(status="ok", version=VERSION)
 
 
+@router.head("/ready", include_in_schema=False)
 @router.get("/ready", responses={503: {"model": Ready}})
 async def ready(response: Response) -> Ready:
     """Whether the service can work: 503 while its storage is locked, full or unreachable. Route requests elsewhere

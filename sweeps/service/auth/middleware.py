@@ -75,6 +75,8 @@ class SecurityMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if f"https://{Headers(scope=scope).get('host')}" in self._own:
+            scope["scheme"] = "https"  # a proxy has received it: addresses in the answer must lead there
         response = _Response(send, scope["method"])
         try:
             with waiting_at_most(SERVICE_S), reaching_within(MLFLOW_S):

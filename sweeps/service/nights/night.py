@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, Engine, Row, or_, select, update
+from sqlalchemy import Connection, Engine, Row, and_, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from sweeps.config.nights import Nights
@@ -17,6 +17,7 @@ from sweeps.service.database.tables import nights, services
 
 if TYPE_CHECKING:
     from sweeps.report.figures.nights import NightsRecord
+    from sweeps.service.queue.heartbeat import Heartbeat
 
 Verdict = Literal["running", "repeating", "first", "promoted", "kept", "measured", "regression", "failed"]
 """State of a night. ``running``: its sweep has not ended; ``repeating``: champion and challenger are trained again;
@@ -118,10 +119,34 @@ def open_nights(connection: Connection) -> list[Night]:
     return [Night.of(row) for row in connection.execute(query)]
 
 
-def claim(engine: Engine, night: Night, service: str, silent_since: float) -> Night | None:
-    """Claim a night, and return its current state; None if another living service has claimed it."""
-    alive = select(services.c.id).where(services.c.beat >= silent_since)
-    free = or_(nights.c.holder.is_(None), nights.c.holder == service, nights.c.holder.not_in(alive))
+def holder_elsewhere(connection: Connection, night: Night, host: str) -> tuple[str, float] | None:
+    """Return the service of another host that has claimed a night, and its last heartbeat by its own clock; None also
+    if it has signed off."""
+    row = connection.execute(
+        select(services.c.id, services.c.beat)
+        .join(nights, nights.c.holder == services.c.id)
+        .where(*_is(night), services.c.host != host, services.c.beat > 0)
+    ).first()
+    return None if row is None else (row.id, row.beat)
+
+
+def claim(engine: Engine, night: Night, heartbeat: Heartbeat, lost: str | None) -> Night | None:
+    """Claim a night, and return its current state; None if another living service has claimed it.
+
+    Args:
+        engine: The service's database.
+        night: The night.
+        heartbeat: Heartbeat of the service.
+        lost: Id of the service of another host that has claimed it and is dead, as its heartbeat no longer changes: the
+            clocks of hosts may differ, so that its age tells nothing.
+    """
+    service = heartbeat.service
+    alive = or_(
+        and_(services.c.host == heartbeat.host, services.c.beat >= heartbeat.silent_since),
+        and_(services.c.host != heartbeat.host, services.c.beat > 0, services.c.id != (lost or "")),
+    )
+    living = select(services.c.id).where(alive)
+    free = or_(nights.c.holder.is_(None), nights.c.holder == service, nights.c.holder.not_in(living))
     with writing(engine) as connection:
         statement = update(nights).where(*_is(night), nights.c.reported.is_(None), free).values(holder=service)
         if connection.execute(statement).rowcount == 0:

@@ -18,7 +18,17 @@ from sweeps.errors import SweepsError, TrackingUnreachable, UserError
 from sweeps.service.database.engine import writing
 from sweeps.service.nights.champion_version import champion_of, champion_point, version_from
 from sweeps.service.nights.command_lines import CommandLines
-from sweeps.service.nights.night import OPEN, Night, change, claim, earlier_nights, nights_of, open_nights, release
+from sweeps.service.nights.night import (
+    OPEN,
+    Night,
+    change,
+    claim,
+    earlier_nights,
+    holder_elsewhere,
+    nights_of,
+    open_nights,
+    release,
+)
 from sweeps.service.nights.preparation import plan_of
 from sweeps.service.nights.repeats import of_contender, repeats_name, repeats_overrides, values_of
 from sweeps.service.nights.verdict import Found, after_repeats, after_sweep, noise_of
@@ -27,6 +37,7 @@ from sweeps.service.queue import jobs
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.job_requests import Run
 from sweeps.service.queue.jobs import Job
+from sweeps.service.queue.lost_machines import Silence
 from sweeps.service.surroundings import Surroundings
 from sweeps.tracking.client import connect
 from sweeps.tracking.reader import find_sweep, load_sweep
@@ -52,6 +63,8 @@ class PromotionWorker(Poller):
         super().__init__("promotion worker", service.clock, self.step, POLL_EVERY_S, stop_within_s=STOP_TIMEOUT_S)
         self._engine, self._clock, self._heartbeat = service.database, service.clock, heartbeat
         self._uri, self._config_dirs, self._decided = service.config.tracking_uri, service.config_dirs, decided
+        self._silences: dict[str, Silence] = {}
+        """By the ids of services of other hosts."""
         self._command_lines = CommandLines(self._uri, service.config.folder)
 
     def step(self) -> None:
@@ -65,7 +78,7 @@ class PromotionWorker(Poller):
 
     def _advance(self, night: Night) -> bool:
         """Advance a night, and return whether it is still open."""
-        held = claim(self._engine, night, self._heartbeat.service, self._heartbeat.silent_since)
+        held = claim(self._engine, night, self._heartbeat, self._lost_holder(night))
         if held is None:
             return night.verdict in OPEN
         try:
@@ -76,6 +89,16 @@ class PromotionWorker(Poller):
         finally:
             release(self._engine, held, self._heartbeat.service)
         return held.verdict in OPEN
+
+    def _lost_holder(self, night: Night) -> str | None:
+        """Return the service of another host that has claimed a night, if its heartbeat no longer changes."""
+        with self._engine.connect() as connection:
+            found = holder_elsewhere(connection, night, self._heartbeat.host)
+        if found is None:
+            return None
+        holder, beat = found
+        silence = self._silences.setdefault(holder, Silence())
+        return holder if silence.lasts(beat, self._clock.steady(), self._heartbeat.dead_after_s) else None
 
     def _next_state(self, night: Night) -> Night:
         if night.verdict == "running" and (job := self._ended_job(night.sweep)) is not None:
@@ -219,13 +242,19 @@ class PromotionWorker(Poller):
         return night
 
     def _report(self, night: Night) -> None:
-        """Add the figure of the nights to the report; a failure does not affect the verdict."""
+        """Add the figure of the nights to the report; a failure does not affect the verdict.
+
+        Raises:
+            TrackingUnreachable: The tracking store does not answer; the next step tries again.
+        """
         with self._engine.connect() as connection:
             nights = nights_of(connection, night.schedule, until=night.due)
         try:
             record = load_sweep(self._uri, night.sweep)
             connect(self._uri).log_text(record.mlflow.run_id, nights.as_text(), NIGHTS_ARTIFACT)
             self._command_lines.report(night.sweep)
+        except TrackingUnreachable:
+            raise
         except SweepsError as error:
             logger.warning("the report of %s lacks the figure of its nights: %s", night.sweep, error)
         with writing(self._engine) as connection:

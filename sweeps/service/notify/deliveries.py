@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from sweeps.service.database.engine import writing
 from sweeps.service.database.tables import deliveries
 from sweeps.service.notify.sending import LONGEST_WAIT_S, SEND_WITHIN_S, wait_after
+from sweeps.tracking.mlflow_characters import storable
 
 MAX_ATTEMPTS = 8
 """Maximum number of attempts, over about two hours."""
@@ -63,6 +64,7 @@ def mark_sent(engine: Engine, delivery: Delivery) -> None:
 
 def mark_failed(engine: Engine, delivery: Delivery, error: str, now: float) -> bool:
     """Record a failed attempt, and delay all messages of the channel; return whether the delivery is given up."""
+    error = storable(error)
     if delivery.attempts >= MAX_ATTEMPTS:
         _set(engine, delivery, state="given up", error=error)
         return True

@@ -13,6 +13,7 @@ from sweeps.service.database.engine import CLAIMING, lock
 from sweeps.service.queue import jobs
 from sweeps.service.queue.job_requests import Request
 from sweeps.service.queue.jobs import Job
+from sweeps.tracking.mlflow_characters import storable
 
 _jobs = tables.jobs
 
@@ -119,6 +120,7 @@ def end(
     not see that sweep.
     """
     freed = {} if has_sweep and state != "cancelled" else {"makes": None}  # its sweep never began, so free the name
+    error = None if error is None else storable(error)
     return _set_held(connection, job, service, state=state, ended=now, error=error, **freed)
 
 

@@ -43,19 +43,19 @@ class Heartbeat:
         self.service = uuid.uuid4().hex
         """Id of this service process."""
         self.host = host or socket.gethostname()
-        self._engine, self._clock, self._dead_after_s = engine, clock, dead_after_s
+        self._engine, self._clock, self.dead_after_s = engine, clock, dead_after_s
         self._started = self._last = clock.now()
         self._write(self._started)
 
     @property
     def silent_since(self) -> float:
         """Time since which every living service has sent a heartbeat."""
-        return self._clock.now() - self._dead_after_s
+        return self._clock.now() - self.dead_after_s
 
     def beat(self) -> None:
         """Send a heartbeat, if it is due."""
         now = self._clock.now()
-        if abs(now - self._last) >= (CHECK_EVERY_S if outage.reason else SHARE * self._dead_after_s):
+        if abs(now - self._last) >= (CHECK_EVERY_S if outage.reason else SHARE * self.dead_after_s):
             self._write(now)
             self._last = now
             outage.clear()

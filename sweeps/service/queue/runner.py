@@ -3,6 +3,7 @@ end. It also takes over the jobs of a dead service."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -41,7 +42,8 @@ T = TypeVar("T")
 
 POLL_EVERY_S = 0.5
 TERMINATE_AFTER_S, KILL_AFTER_S = 90.0, 120.0
-"""Seconds after a stop request until a running sweep gets SIGTERM, and SIGKILL."""
+"""Seconds after a stop request until a running sweep gets SIGTERM, and SIGKILL, besides those that its trials may take
+to end."""
 LOOK_EVERY_S = 10.0
 """Seconds between two checks of a driver's heartbeat."""
 STORE_AWAY_S = 10.0
@@ -83,6 +85,8 @@ class _JobState:
     """The driver, if this process has started it."""
     stop_sent: float | None = None
     """Time when the driver was told to stop, by the steady clock."""
+    ends_within_s: float = 0.0
+    """Maximum seconds that the sweep's trials may take to end, by its config."""
     not_before: float = 0.0
     """Time before which no further step is taken, by the steady clock."""
     silence: Silence = field(default_factory=Silence)
@@ -210,9 +214,9 @@ class JobRunner(Poller):
         if state.stop_sent is None:
             state.stop_sent = now
             self._submit(job, self._tell_to_stop)
-        elif now - state.stop_sent > KILL_AFTER_S:
+        elif (late_s := now - state.stop_sent - state.ends_within_s) > KILL_AFTER_S:
             subprocesses.send(folder, signal.SIGKILL)
-        elif now - state.stop_sent > TERMINATE_AFTER_S:
+        elif late_s > TERMINATE_AFTER_S:
             subprocesses.send(folder, signal.SIGTERM)
 
     def _is_over(self, job: Job) -> bool:
@@ -379,10 +383,14 @@ class JobRunner(Poller):
 
     def _tell_to_stop(self, job: Job) -> None:
         from sweeps.driver.stop import request_stop
+        from sweeps.plan.saved_sweep import saved_config
         from sweeps.tracking.reader import load_sweep
 
         try:
-            request_stop(load_sweep(self._uri, job.sweep))
+            record = load_sweep(self._uri, job.sweep)
+            with contextlib.suppress(SweepsError):  # its file is unreadable
+                self._state(job).ends_within_s = saved_config(record).ends_within_s
+            request_stop(record)
         except SweepsError as error:
             logger.warning("job %d (%s): %s; sending SIGTERM", job.id, job.sweep, error)
             subprocesses.send(self.control_folder(job), signal.SIGTERM)
