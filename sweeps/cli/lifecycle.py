@@ -188,7 +188,7 @@ def reproduce(
         else:
             remote.submitted(service, service.ask(run, "reproduce", body), detach=False, as_json=as_json)
         return
-    from sweeps.driver.reproduce import came_out_equal, compare, document, plan_reproduction
+    from sweeps.driver.reproduce import compare, document, is_reproduced, plan_reproduction
     from sweeps.report.reproduction_result import print_repeated
 
     assert isinstance(operations, Local)
@@ -207,7 +207,7 @@ def reproduce(
     elif again is not None:
         stdout.print(f"{again.sweep} {again.status}", highlight=False)
         print_repeated(comparisons, stdout)
-    sys.exit(0 if dry_run or came_out_equal(comparisons) else NO_SUCCESS)
+    sys.exit(0 if dry_run or is_reproduced(comparisons) else NO_SUCCESS)
 
 
 @verb("clean")

@@ -34,8 +34,8 @@ def lean_head_node(start_script: Path, agent_script: Path) -> Iterator[None]:
 
     params, start_api_server = parameter.RayParams, Node.start_api_server
     python_of = services._build_python_executable_command_memory_profileable
-    left_out: dict[str, Any] = dict(LEFT_OUT) if takes_what_is_left_out() else {}
-    if starts_workers_as_known():
+    left_out: dict[str, Any] = dict(LEFT_OUT) if accepts_left_out_options() else {}
+    if starts_workers_as_expected():
         left_out["setup_worker_path"] = str(start_script)
 
     def lean_params(*args: Any, **kwargs: Any) -> Any:
@@ -52,7 +52,7 @@ def lean_head_node(start_script: Path, agent_script: Path) -> Iterator[None]:
     parameter.RayParams = lean_params  # type: ignore[assignment, misc]
     if [*inspect.signature(start_api_server).parameters] == DASHBOARD_TAKES:
         Node.start_api_server = no_api_server  # type: ignore[method-assign, assignment]
-    if agent_tells_known_ports():
+    if agent_reports_expected_ports():
         services._build_python_executable_command_memory_profileable = python_with_script
     try:
         yield
@@ -61,14 +61,14 @@ def lean_head_node(start_script: Path, agent_script: Path) -> Iterator[None]:
         services._build_python_executable_command_memory_profileable = python_of
 
 
-def takes_what_is_left_out() -> bool:
+def accepts_left_out_options() -> bool:
     """Whether Ray's node parameters still include those that switch the monitors off."""
     from ray._private.parameter import RayParams
 
     return {*LEFT_OUT} <= {*inspect.signature(RayParams).parameters}
 
 
-def starts_workers_as_known() -> bool:
+def starts_workers_as_expected() -> bool:
     """Whether Ray's script that starts a worker is the version that our replacement was written for."""
     from ray._private import parameter, worker
     from ray._private.runtime_env.context import RuntimeEnvContext
@@ -82,7 +82,7 @@ def starts_workers_as_known() -> bool:
     )
 
 
-def agent_tells_known_ports() -> bool:
+def agent_reports_expected_ports() -> bool:
     """Whether the dashboard's agent still reports the same ports to its node as when our replacement was written."""
     import ray
     from ray import _raylet

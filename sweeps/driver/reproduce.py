@@ -104,7 +104,7 @@ def document(reproduction: Reproduction, again: SweepRecord | None, comparisons:
         "differences": reproduction.differences,
         "sweep": None if again is None else again.sweep,
         "status": None if again is None else again.status,
-        "equal": None if again is None else came_out_equal(comparisons),
+        "equal": None if again is None else is_reproduced(comparisons),
         "metrics": [each.as_json() for each in comparisons],
     }
 
@@ -126,7 +126,7 @@ def compare(reproduction: Reproduction, again: SweepRecord) -> list[Repeated]:
     return comparisons
 
 
-def came_out_equal(comparisons: Sequence[Repeated]) -> bool:
+def is_reproduced(comparisons: Sequence[Repeated]) -> bool:
     """Whether all objectives are equal, to the last bit, at every step that both runs reached."""
     deciding = [each for each in comparisons if each.counts]
     return bool(deciding) and all(each.equal for each in deciding)

@@ -93,7 +93,7 @@ class Session:
         except Exception as error:  # noqa: BLE001 - raised by `close`: a sweep that records nothing must not continue
             self._error = error
             self.state.shutdown.begin("interrupted")
-            self.broker.needs_no_answers()
+            self.broker.stop_waiting_for_answers()
 
     def _take_events(self) -> None:
         import ray
@@ -164,7 +164,7 @@ class Session:
             if not isinstance(error, StorageFailed):  # an error of Optuna's storage about a report
                 error = StorageFailed(self.state.folder, first_cause(error))
             self.state.shutdown.storage_has_failed(error)
-            self.broker.needs_no_answers()
+            self.broker.stop_waiting_for_answers()
 
     def _publish(self) -> None:
         """Count the used resources, and update the sweep's record and the view. The time that this takes grows with the

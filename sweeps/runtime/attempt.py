@@ -155,13 +155,13 @@ class Attempt:
             self._decided.set()
         self._answered.set()
 
-    def needs_no_answers(self) -> None:
+    def stop_waiting_for_answers(self) -> None:
         """Stop waiting for answers: the driver records nothing further."""
         self._needs_answers, self._unanswered = False, 0
         self._decided.set()
         self._answered.set()
 
-    def forget_questions(self, asked: int) -> None:
+    def expect_answers(self, asked: int) -> None:
         """Stop waiting for lost answers of the driver. A trial that still gets no answer is then ended as hanging, and
         begins again.
 

@@ -104,7 +104,7 @@ class Broker(SharedSlots):
         if self._stops_all or trial in self._stopped_by_user:
             attempt.request_stop(StopRequest.SAVE)
         if not self._is_answered:
-            attempt.needs_no_answers()
+            attempt.stop_waiting_for_answers()
         return Begun(attempt.number, delivered, None if earlier is None else earlier.step)
 
     async def claim_workers(
@@ -338,9 +338,7 @@ class Broker(SharedSlots):
             await getattr(self, method)(*arguments, **named)
         for attempt in self._attempts.values():  # of this process, which looked dead only because of the network
             asked = [each for each in self._events if isinstance(each, Report | Ended)]
-            attempt.forget_questions(
-                sum((each.trial, each.attempt) == (attempt.trial, attempt.number) for each in asked)
-            )
+            attempt.expect_answers(sum((each.trial, each.attempt) == (attempt.trial, attempt.number) for each in asked))
             if attempt.phase is not Phase.ENDED:  # the next attempt posts the events that did not reach the driver
                 attempt.move(CUT_OFF)
                 self._withdraw(attempt)
@@ -354,11 +352,11 @@ class Broker(SharedSlots):
             if (attempt := self._current(each.trial, each.attempt)) is not None:
                 attempt.answer(each)
 
-    async def needs_no_answers(self) -> None:
+    async def stop_waiting_for_answers(self) -> None:
         """Let trials end without the driver's answers, because the driver records nothing further."""
         self._is_answered = False
         for attempt in self._attempts.values():
-            attempt.needs_no_answers()
+            attempt.stop_waiting_for_answers()
 
     async def stop(self, trial: str, attempt: int | None = None) -> None:
         """Ask a trial to stop at its next report.

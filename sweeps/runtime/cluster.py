@@ -29,7 +29,7 @@ from sweeps.runtime.node_resources import label
 ROOM_TIMEOUT = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"
 """Environment variable: seconds after which Ray Train gives up a placement group that finds no room and requests a new
 one, endlessly."""
-OF_THIS_USER = ("SWEEPS_CACHE", "SWEEPS_CACHE_GIB", "SWEEPS_CONFIG_MODULES")
+USER_VARIABLES = ("SWEEPS_CACHE", "SWEEPS_CACHE_GIB", "SWEEPS_CONFIG_MODULES")
 """Environment variables of this user that every process of a sweep receives."""
 START_SCRIPT = Path(__file__).with_name("local_worker_script.py")
 AGENT_SCRIPT = Path(__file__).with_name("local_agent_script.py")
@@ -227,7 +227,7 @@ def worker_environment(cluster: Cluster) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",  # avoids a warning about forks in every worker
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         # A cluster that is already running has not inherited this user's settings of the cache for tokenized data.
-        **{name: os.environ[name] for name in OF_THIS_USER if name in os.environ},
+        **{name: os.environ[name] for name in USER_VARIABLES if name in os.environ},
     }
     if cluster.address == "local":
         from sweeps.compat.ray_core import LISTEN_ON_ALL

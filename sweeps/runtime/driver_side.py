@@ -76,7 +76,7 @@ class DriverSide:
     set_lanes = tells("lanes", Broker.set_lanes)
     avoid = tells("avoid", Broker.avoid)
     check_nodes = tells("check", Broker.check_nodes)
-    needs_no_answers = tells("answers", Broker.needs_no_answers)
+    stop_waiting_for_answers = tells("answers", Broker.stop_waiting_for_answers)
 
     def stop_for_good(self, trial: str) -> None:
         """Ask a trial to stop after a checkpoint, in this attempt and in later ones."""

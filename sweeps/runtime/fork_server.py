@@ -63,7 +63,7 @@ if not sys.flags.safe_path:
 from sweeps.runtime.fork_server import main
 main()
 """
-SAID_WITHIN_S = 5.0
+REQUEST_TIMEOUT_S = 5.0
 """Maximum seconds for a connected script to send its request for a fork."""
 
 
@@ -188,7 +188,7 @@ def serve(listening: socket.socket, modules: Sequence[str], ray_modules: Sequenc
     while 0 not in (ready := select.select(asks, [], [], 0 if left else None)[0]):
         if ready:
             with contextlib.suppress(OSError, ValueError), listening.accept()[0] as connected:
-                connected.settimeout(SAID_WITHIN_S)
+                connected.settimeout(REQUEST_TIMEOUT_S)
                 request = Request.read(connected)
                 is_like = request.has_environment(own, MAY_DIFFER if has_ray else MAY_DIFFER + OF_RAY)
                 if is_like and not has_ray:

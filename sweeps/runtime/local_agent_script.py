@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-ENDS_WITHIN_S = 1.0
+CHECKS_EVERY_S = 1.0
 """Seconds between two checks whether the node still runs."""
 
 
@@ -31,7 +31,7 @@ def main(ports: str, *agent: str) -> None:
             file.write("-1")
         os.replace(f"{path}.new", path)  # noqa: PTH105 - pathlib
     while os.getppid() == node:
-        time.sleep(ENDS_WITHIN_S)
+        time.sleep(CHECKS_EVERY_S)
 
 
 if __name__ == "__main__":

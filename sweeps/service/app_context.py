@@ -37,11 +37,11 @@ from sweeps.service.record_cache import RecordCache
 from sweeps.service.schedules.editor import ScheduleEditor
 from sweeps.service.schedules.saved import FOLDER, SavedSchedules
 from sweeps.service.schedules.scheduler import Scheduler
-from sweeps.service.surroundings import Surroundings
+from sweeps.service.service_context import ServiceContext
 from sweeps.service.user_operations import UserOperations
 
 
-class AppContext(Surroundings):
+class AppContext(ServiceContext):
     """All parts of this service process; the web application finds it as ``app.state.service``."""
 
     def __init__(self, config: Service, config_dirs: Sequence[Path] = ()) -> None:
@@ -129,7 +129,7 @@ class AppContext(Surroundings):
         host, port, base = self.config.host, self.config.port, self.config.public_url
         if base is None and (port == 0 or host in ("0.0.0.0", "::")):  # noqa: S104 - compared, not bound
             return None
-        return f"{(base or f'http://{in_address(host)}:{port}').rstrip('/')}/sweeps/{sweep}"
+        return f"{(base or f'http://{host_in_url(host)}:{port}').rstrip('/')}/sweeps/{sweep}"
 
     def start(self) -> None:
         """Start all background parts."""
@@ -156,7 +156,7 @@ def _sweep_environment(channels: Sequence[Channel]) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in hidden}
 
 
-def in_address(host: str) -> str:
+def host_in_url(host: str) -> str:
     """Return a host as it is written in a URL: IPv6 addresses in brackets."""
     return f"[{host}]" if ":" in host else host
 

@@ -15,7 +15,7 @@ import uvicorn
 from sweeps.config.service import Service
 from sweeps.errors import UserError
 from sweeps.service.api.app import make_app
-from sweeps.service.app_context import AppContext, in_address
+from sweeps.service.app_context import AppContext, host_in_url
 from sweeps.service.auth.connection_limits import BACKLOG, PacedListener, protocol
 from sweeps.service.web.figures import load_libraries
 
@@ -106,4 +106,4 @@ def address(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     if ipaddress.ip_address(host).is_unspecified:
         host = socket.gethostname()
-    return f"http://{in_address(host)}:{port}"
+    return f"http://{host_in_url(host)}:{port}"

@@ -43,8 +43,8 @@ from sweeps.service.record_cache import RecordCache
 from sweeps.service.schedules.definition import Definition
 from sweeps.service.schedules.firing import fire_now
 from sweeps.service.schedules.saved import FOLDER
+from sweeps.service.service_context import ServiceContext
 from sweeps.service.service_log import LOG_FILE
-from sweeps.service.surroundings import Surroundings
 from sweeps.tracking.reader import find_sweep, load_sweep
 from sweeps.tracking.record import SweepRecord
 
@@ -59,7 +59,7 @@ class UserOperations(Reading):
     """Operations that the REST API and the pages offer to a user of the service. Each raises ``UserError`` for a
     mistake in the request, as the command line does."""
 
-    service: Surroundings
+    service: ServiceContext
     runner: JobRunner
     records: RecordCache
     planner: Planner

@@ -78,7 +78,7 @@ class StateMirror:
         """Begin a session, after downloading the store's files unless the local ones are newer."""
         newest = _newest(self._store)
         if newest is not None and newest.session != _session_of(self._folder):
-            _bring(self._store, newest, self._folder)
+            _download(self._store, newest, self._folder)
         number = 1 + (int(newest.session.partition("-")[0]) if newest is not None else 0)
         self._session = f"{number:06}-{uuid.uuid4().hex[:8]}"
         _correct_flipped_bits(self._folder)
@@ -221,7 +221,7 @@ def refresh(store: ObjectStore, folder: Path) -> None:
 
     def bring(newest: _Manifest | None) -> None:
         if newest is not None and newest.session != _session_of(folder):
-            _bring(store, newest, folder)
+            _download(store, newest, folder)
 
     _reading(store, bring)
 
@@ -260,7 +260,7 @@ def _newest(store: ObjectStore) -> _Manifest | None:
     return None
 
 
-def _bring(store: ObjectStore, manifest: _Manifest, folder: Path) -> None:
+def _download(store: ObjectStore, manifest: _Manifest, folder: Path) -> None:
     """Download the files of a manifest, replacing the top-level files of a folder."""
     folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     (folder / SESSION_FILE).unlink(missing_ok=True)  # until all files are here, they are of no session

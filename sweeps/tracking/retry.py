@@ -29,7 +29,7 @@ REFUSALS = {
     "RESOURCE_DOES_NOT_EXIST",
 }
 """MLflow's error codes for calls that would fail again."""
-OF_ALL_CALLS = {"PERMISSION_DENIED", "RESOURCE_DOES_NOT_EXIST"}
+REFUSALS_OF_ALL_CALLS = {"PERMISSION_DENIED", "RESOURCE_DOES_NOT_EXIST"}
 """Codes among ``REFUSALS`` that a store returns for every call while the user's access has expired, or while it is
 started with another database."""
 
@@ -155,13 +155,13 @@ class Retrier:
 
     def _refuses_all(self, error: Exception) -> bool:
         """Whether the store also refuses calls for the sweep's own run, or has stopped answering."""
-        if self._refusal(error) not in OF_ALL_CALLS:
+        if self._refusal(error) not in REFUSALS_OF_ALL_CALLS:
             return False
         try:
             with request_limits(5):
                 self._own_run()
         except Exception as own:  # noqa: BLE001 - of MLflow, the database or requests
-            return self._refusal(own) in {None, *OF_ALL_CALLS}
+            return self._refusal(own) in {None, *REFUSALS_OF_ALL_CALLS}
         return False
 
     def _others_succeed(self) -> bool:

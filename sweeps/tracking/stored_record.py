@@ -75,7 +75,7 @@ def recorded_here(uri: str) -> str:
         with FileLock(folder / "record.lock"):
             names = [name for name in store.folders() if not name.startswith(".")]
             with ThreadPoolExecutor(READS_AT_ONCE) as threads:
-                changed = list(threads.map(lambda name: _bring(store / name, folder / name), names))
+                changed = list(threads.map(lambda name: _download(store / name, folder / name), names))
             client = connect(here)
             for name, parent in zip(names, changed, strict=True):
                 if parent is not None:
@@ -95,7 +95,7 @@ def _others_go_on(sweep: ObjectStore) -> Iterator[None]:
         logger.warning("%s cannot be read and is not updated: %s", sweep.uri, error)
 
 
-def _bring(store: ObjectStore, folder: Path) -> bytes | None:
+def _download(store: ObjectStore, folder: Path) -> bytes | None:
     """Download a sweep's journal if it has changed; return the data of the sweep's parent run, or None if it has
     none."""
     folder.mkdir(exist_ok=True)

@@ -33,7 +33,7 @@ from sweeps_train.command.placeholders import (
 from sweeps_train.config import CommandTask
 from sweeps_train.config.command import LinePattern
 
-MAY_BE_NULL = ("task.options", "task.environment", "task.files")
+MAY_HAVE_CHECKPOINT = ("task.options", "task.environment", "task.files")
 """Keys in which ``{checkpoint}`` may occur: it is null at a first start."""
 OF_PROCESSES = ("task.command", "task.options", "task.environment", "task.working_folder")
 """Keys whose placeholders are filled in separately for each process."""
@@ -138,7 +138,7 @@ def _misplaced(task: CommandTask, values: Mapping[str, Any]) -> Iterator[str]:
         for name in template.names:
             if name in values:
                 continue
-            if name == CHECKPOINT and name in template.names_of_values and not key.startswith(MAY_BE_NULL):
+            if name == CHECKPOINT and name in template.names_of_values and not key.startswith(MAY_HAVE_CHECKPOINT):
                 yield (
                     f"{key}: {{{CHECKPOINT}}} has no value at a trial's first start; put it into task.options, which "
                     'leaves an option without a value out: {--resume: "{checkpoint}"}; or write a word for each case: '

@@ -14,10 +14,10 @@ from sweeps.compat import ray_head_node
 from sweeps.compat.ray_head_node import (
     AGENT_PORTS,
     DASHBOARD_TAKES,
-    agent_tells_known_ports,
+    accepts_left_out_options,
+    agent_reports_expected_ports,
     lean_head_node,
-    starts_workers_as_known,
-    takes_what_is_left_out,
+    starts_workers_as_expected,
 )
 
 SCRIPTS = (Path("start.py"), Path("agent.py"))
@@ -40,7 +40,7 @@ def python_of(component: str) -> list[str]:
 
 
 def test_a_node_runs_our_script_with_the_command_of_the_dashboards_agent_and_its_other_processes_as_usual() -> None:
-    assert agent_tells_known_ports()
+    assert agent_reports_expected_ports()
     usual = python_of(ray_constants.PROCESS_TYPE_DASHBOARD_AGENT)
     with lean_head_node(*SCRIPTS):
         agent, other = map(
@@ -51,8 +51,8 @@ def test_a_node_runs_our_script_with_the_command_of_the_dashboards_agent_and_its
 
 
 def test_ray_starts_workers_by_a_script_that_ours_knows() -> None:
-    assert takes_what_is_left_out()
-    assert starts_workers_as_known()
+    assert accepts_left_out_options()
+    assert starts_workers_as_expected()
 
 
 def test_a_ray_with_other_code_starts_what_it_usually_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ async def test_events_that_were_on_their_way_to_a_driver_that_the_network_had_cu
     assert len(await broker.drain(0.1)) == 1  # which does not arrive
     await broker.attach({"0000": TrialSoFar(attempt=1, step=0)})
     assert await asyncio.wait_for(broker.wait_for_stop("0000", 1), 10) is StopRequest.SAVE
-    await broker.needs_no_answers()
+    await broker.stop_waiting_for_answers()
     await broker.worker_finished("0000", 1, 0, 1, 100.0)
     outcome = await broker.next_outcome("0000", 10.0)
     assert outcome is not None

@@ -135,7 +135,7 @@ async def test_workers_wait_until_they_may_go_on(*, paused: bool) -> None:
 async def test_a_driver_that_records_nothing_further_holds_no_trial() -> None:
     made = attempt([])
     made.post(reported(10), ())
-    made.needs_no_answers()
+    made.stop_waiting_for_answers()
     made.post(reported(20), ())
     end = made.finish(Ended("0003", 2))
 
@@ -148,9 +148,9 @@ def test_answers_that_were_lost_are_not_waited_for_so_that_silence_counts_again(
     made.post(Started("0003", 2, 1000), ())
     made.post(Report("0003", 2, 10, {"loss": 1.0}, 1000), ())
     assert made.silence(60) == (0.0, math.inf)
-    made.forget_questions(asked=1)
+    made.expect_answers(asked=1)
     assert made.silence(60) == (0.0, math.inf), "the driver will take that report, and answer"
-    made.forget_questions(asked=0)
+    made.expect_answers(asked=0)
     assert made.silence(60)[1] < math.inf
 
 

@@ -58,7 +58,7 @@ async def with_room(workers: int, trials: int) -> Broker:
 
 async def end_of(broker: Broker, trial: str) -> Ended:
     """The end that a trial's actor learns of, without a driver."""
-    await broker.needs_no_answers()
+    await broker.stop_waiting_for_answers()
     outcome = await broker.next_outcome(trial, 10.0)
     assert outcome is not None
     assert outcome.end is not None

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_workers_that_prepare_for_longer_than_a_hang_are_none_while_they_give_signs_of_life() -> None:
     broker = Broker()
-    await broker.needs_no_answers()
+    await broker.stop_waiting_for_answers()
     await broker.begin("0000")
     await broker.post(Started("0000", 1, 0))
     report = asyncio.create_task(broker.next_outcome("0000", 0.5))
@@ -54,7 +54,7 @@ async def test_workers_that_wait_for_nodes_may_start_later_and_not_for_ever(monk
     monkeypatch.setattr(hang, "START_WITHIN_S", 0.1)
 
     broker = Broker()
-    await broker.needs_no_answers()
+    await broker.stop_waiting_for_answers()
     await broker.begin("0000")
     began = time.monotonic()
     ended: Any = await asyncio.wait_for(broker.next_outcome("0000", 0.1, 1.0), 10)
@@ -93,7 +93,7 @@ async def heard_while_it_ends(
         return WorkerError("hang", "Hang", message, rank=0, num_workers=len(workers), node="a", traceback="stacks")
 
     monkeypatch.setattr(hang_end, "diagnose_hang", diagnosed)
-    await broker.needs_no_answers()
+    await broker.stop_waiting_for_answers()
     await broker.begin("0000")
     processes, locations = [("node", 1)] * len(workers), ("a",) * len(workers)
     await broker.slot_started("slot", {"processes": processes, "locations": locations, "workers": workers})
@@ -162,7 +162,7 @@ async def test_workers_of_an_actor_that_has_died_do_not_hang_when_another_actor_
         assert heard is None
     else:
         broker = Broker()
-        await broker.needs_no_answers()
+        await broker.stop_waiting_for_answers()
         await broker.begin("0000")
         await broker.post(Started("0000", 1, 0))
         waits = asyncio.create_task(broker.next_outcome("0000", 0.3))  # Ray lets the call of a dead actor go on

@@ -84,7 +84,7 @@ class Groups:
         """Give trials to lanes."""
         await self.broker.set_groups(self._most)
         if not is_answered:
-            await self.broker.needs_no_answers()
+            await self.broker.stop_waiting_for_answers()
         for trial in trials:
             begun = await self.broker.begin(trial)
             await self.broker.assign_lane(assignment(trial, begun.attempt), SPEC)

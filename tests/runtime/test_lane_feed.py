@@ -55,7 +55,7 @@ def feed_of(broker: Any) -> LaneFeed:
 
 
 def end(broker: Any, trial: str) -> Ended:
-    LOCAL_RAY.get(broker.needs_no_answers.remote())
+    LOCAL_RAY.get(broker.stop_waiting_for_answers.remote())
     ended: Ended = LOCAL_RAY.get(broker.next_outcome.remote(trial, 60.0)).end
     return ended
 

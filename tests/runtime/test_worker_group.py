@@ -162,7 +162,7 @@ def test_faults_fail_or_retry_one_trial_and_the_slot_is_rebuilt(tmp_path: Path) 
 
 async def test_workers_that_are_still_starting_do_not_hang_yet() -> None:
     broker = Broker()
-    await broker.needs_no_answers()
+    await broker.stop_waiting_for_answers()
     await broker.begin("0000")
     report = asyncio.create_task(broker.next_outcome("0000", 0.1))
     await asyncio.sleep(0.5)

@@ -20,7 +20,7 @@ from sweeps.service.schedules.definition import Definition
 from sweeps.service.schedules.firing import decide, fire_now, next_decision, remove_old, retire
 from sweeps.service.schedules.overview import states
 from sweeps.service.schedules.scheduler import Scheduler
-from sweeps.service.surroundings import Surroundings
+from sweeps.service.service_context import ServiceContext
 
 BERLIN = "Europe/Berlin"
 
@@ -337,7 +337,7 @@ def test_the_scheduler_forgets_once_a_day(engine: Engine, tmp_path: Path) -> Non
     (tmp_path / "schedule").mkdir()
     (tmp_path / "schedule" / "mine.yaml").write_text("name: mine\ncron: '0 2 * * *'\nconf: digits\n", encoding="utf-8")
     clock = Travelling("2026-03-01 12:00")
-    scheduler = Scheduler(Surroundings(Service(schedules=["mine"], keep_firings_days=2), engine, clock, [tmp_path]))
+    scheduler = Scheduler(ServiceContext(Service(schedules=["mine"], keep_firings_days=2), engine, clock, [tmp_path]))
     for _ in range(6):
         scheduler.poll()
         set_state(engine, "finished")

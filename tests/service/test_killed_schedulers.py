@@ -28,7 +28,7 @@ from sweeps.service.schedules import scheduler as scheduler_module
 from sweeps.service.schedules.definition import Definition
 from sweeps.service.schedules.firing import decide, retire
 from sweeps.service.schedules.scheduler import Scheduler
-from sweeps.service.surroundings import Surroundings
+from sweeps.service.service_context import ServiceContext
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -197,7 +197,7 @@ class SharedClock(Clock):
 def serve(url: str, clock: SharedClock, definitions: list[Definition]) -> NoReturn:
     """A service's scheduler, until it is killed."""
     scheduler_module.load_definitions = lambda *_: {each.name: each for each in definitions}
-    Scheduler(Surroundings(Service(), open_database(url), clock), number=str(os.getpid())).start()
+    Scheduler(ServiceContext(Service(), open_database(url), clock), number=str(os.getpid())).start()
     while True:
         time.sleep(1)
 

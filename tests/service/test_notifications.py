@@ -41,7 +41,7 @@ from sweeps.service.notify.cli_notify import run_and_notify
 from sweeps.service.notify.deliveries import MAX_ATTEMPTS
 from sweeps.service.notify.message import of_sweep
 from sweeps.service.notify.notifier import MAX_WAIT_S, Notifier
-from sweeps.service.surroundings import Surroundings
+from sweeps.service.service_context import ServiceContext
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
 
@@ -85,7 +85,7 @@ def notifier(
 ) -> Notifier:
     """A notifier with a channel for each address, or with one that has settings."""
     channels = [Channel(name=name, url_env=name) for name in urls] if only is None else [only]
-    service = Surroundings(Service(tracking_uri=uri, notifications=channels), engine, clock or StandingClock())
+    service = ServiceContext(Service(tracking_uri=uri, notifications=channels), engine, clock or StandingClock())
     return Notifier(service, urls, lambda sweep: f"http://here/sweeps/{sweep}")
 
 

@@ -37,7 +37,7 @@ from sweeps.service.nights.verdict import after_repeats
 from sweeps.service.queue import jobs
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.job_requests import Run
-from sweeps.service.surroundings import Surroundings
+from sweeps.service.service_context import ServiceContext
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.reader import load_sweep
 
@@ -97,7 +97,7 @@ class Nightly:
     def __init__(self, engine: Engine, uri: str, dead_after_s: float = 30) -> None:
         self.engine, self.uri = engine, uri
         heartbeat = Heartbeat(engine, Clock(), dead_after_s)
-        self.judge = PromotionWorker(Surroundings(Service(tracking_uri=uri), engine), heartbeat)
+        self.judge = PromotionWorker(ServiceContext(Service(tracking_uri=uri), engine), heartbeat)
 
     def night(self, number: int) -> Night:
         with self.engine.connect() as connection:

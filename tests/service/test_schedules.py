@@ -21,7 +21,7 @@ from sweeps.service.schedules.definition import load_definitions
 from sweeps.service.schedules.firing import decide, fire_now
 from sweeps.service.schedules.overview import coming, states
 from sweeps.service.schedules.scheduler import Scheduler
-from sweeps.service.surroundings import Surroundings
+from sweeps.service.service_context import ServiceContext
 
 NOW = at("2026-01-01 12:00")
 DIGITS = "cron: 0 3 * * *\nconf: digits\n"
@@ -121,7 +121,7 @@ def test_a_schedule_that_is_to_be_enabled_must_exist() -> None:
 def test_a_scheduler_follows_its_files_and_keeps_what_was_right(tmp_path: Path) -> None:
     engine, clock = open_database(f"sqlite:///{tmp_path}/service.db"), Travelling("2026-01-01 12:00")
     write(tmp_path, "mine", DIGITS)
-    scheduler = Scheduler(Surroundings(Service(), engine, clock, [tmp_path]), number="s")
+    scheduler = Scheduler(ServiceContext(Service(), engine, clock, [tmp_path]), number="s")
     assert set(scheduler.definitions) == {"mine", "nightly"}
     scheduler.poll()
     write(tmp_path, "mine", "cron: 0 25 * * *\nconf: digits\n")
@@ -149,7 +149,7 @@ def test_a_scheduler_follows_its_files_and_keeps_what_was_right(tmp_path: Path) 
 def test_a_scheduler_sleeps_until_the_next_firing_and_may_have_few_schedules(tmp_path: Path) -> None:
     engine, clock = open_database(f"sqlite:///{tmp_path}/service.db"), Travelling("2026-01-01 02:59:58")
     write(tmp_path, "mine", DIGITS)
-    scheduler = Scheduler(Surroundings(Service(schedules=["mine"]), engine, clock, [tmp_path]), number="s")
+    scheduler = Scheduler(ServiceContext(Service(schedules=["mine"]), engine, clock, [tmp_path]), number="s")
     assert [scheduler.poll(), scheduler.poll()] == [1.0, 1.0]
     clock.time += 1.5
     assert scheduler.poll() == 0.5
@@ -157,14 +157,14 @@ def test_a_scheduler_sleeps_until_the_next_firing_and_may_have_few_schedules(tmp
     scheduler.poll()
     assert sweeps(engine) == ["mine-20260101-030000"]
     with pytest.raises(UnknownName, match="nigthly"):
-        Scheduler(Surroundings(Service(schedules=["nigthly"]), engine, clock, [tmp_path]))
+        Scheduler(ServiceContext(Service(schedules=["nigthly"]), engine, clock, [tmp_path]))
 
 
 def test_a_schedule_that_one_of_two_services_enables_fires(tmp_path: Path) -> None:
     engine, clock = open_database(f"sqlite:///{tmp_path}/service.db"), Travelling("2026-01-01 02:59:50")
     write(tmp_path, "mine", f"{DIGITS}enabled: false\n")
     one, other = (
-        Scheduler(Surroundings(Service(schedules=["mine"], enable=enable), engine, clock, [tmp_path]), number="s")
+        Scheduler(ServiceContext(Service(schedules=["mine"], enable=enable), engine, clock, [tmp_path]), number="s")
         for enable in (["mine"], [])
     )
     for _ in range(20):
@@ -183,7 +183,7 @@ def test_two_services_with_other_cron_lines_for_one_schedule_say_so_once(
     for folder, cron in lines.items():
         write(tmp_path / folder, "mine", f"cron: {cron}\nconf: digits\n")
     one, other = (
-        Scheduler(Surroundings(Service(schedules=["mine"]), engine, clock, [tmp_path / folder])) for folder in lines
+        Scheduler(ServiceContext(Service(schedules=["mine"]), engine, clock, [tmp_path / folder])) for folder in lines
     )
     for _ in range(5):
         one.poll()
@@ -206,7 +206,7 @@ def test_a_schedule_that_cannot_be_decided_keeps_no_other_from_firing(tmp_path: 
     engine, clock = open_database(f"sqlite:///{tmp_path}/service.db"), Travelling("2026-01-01 12:00")
     for name in ("early", "late"):
         write(tmp_path, name, DIGITS)
-    scheduler = Scheduler(Surroundings(Service(schedules=["early", "late"]), engine, clock, [tmp_path]))
+    scheduler = Scheduler(ServiceContext(Service(schedules=["early", "late"]), engine, clock, [tmp_path]))
     scheduler.poll()
     with writing(engine) as connection:  # as no service would leave it
         firing = {"schedule": "early", "due": at("2026-01-02 03:00"), "outcome": "queued", "decided": clock.now()}

@@ -12,7 +12,7 @@ from sweeps.config.service import Service
 from sweeps.service.queue.heartbeat import Heartbeat, last_beat
 from sweeps.service.schedules.firing import decide
 from sweeps.service.schedules.scheduler import Scheduler
-from sweeps.service.surroundings import Surroundings
+from sweeps.service.service_context import ServiceContext
 
 MONTH_S = 30 * 86400.0
 
@@ -25,7 +25,7 @@ class Served:
         lines = "name: nightly\ncron: '@hourly'\nconf: digits\noverlap: queue\n"
         (folder / "schedule" / "nightly.yaml").write_text(lines)
         self.engine, self.clock = engine, clock or Travelling("2026-01-01 00:30")
-        self.scheduler = Scheduler(Surroundings(Service(schedules=["nightly"]), engine, self.clock, [folder]))
+        self.scheduler = Scheduler(ServiceContext(Service(schedules=["nightly"]), engine, self.clock, [folder]))
 
     def live(self, minutes: int) -> None:
         for _ in range(minutes // 2):

@@ -31,7 +31,7 @@ from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.job_requests import Run
 from sweeps.service.queue.jobs import Job
 from sweeps.service.queue.runner import JobRunner
-from sweeps.service.surroundings import Surroundings
+from sweeps.service.service_context import ServiceContext
 
 LASTS = """
 import time
@@ -107,7 +107,7 @@ class Running:
         self.heartbeat = Heartbeat(engine, self.clock, 30.0, host=host)
         limits = Queue(running=2, restarts=restarts)
         config = Service(queue=limits, output_dir=str(folder), tracking_uri=uri)
-        self.runner = JobRunner(Surroundings(config, engine, self.clock), self.heartbeat)
+        self.runner = JobRunner(ServiceContext(config, engine, self.clock), self.heartbeat)
 
     def until(self, number: int, *states: str) -> Job:
         wait_until(lambda: (self.runner.poll(), self.find(number).state)[1] in states, 60)

@@ -21,8 +21,8 @@ from sweeps.search.curve_model.hyperparameters import Hyperparameters
 from sweeps.search.curve_model.observations import Array, Observations, most_telling, observe, with_worst
 from sweeps.search.curve_model.posterior import Posterior
 from sweeps.search.curve_model.threads import on_one_thread
+from sweeps.search.samplers.acquisition import Acquisition
 from sweeps.search.samplers.candidates import Allows, Candidates, CandidateSource
-from sweeps.search.samplers.promise import Promise
 from sweeps.search.samplers.qmc import unconditional
 from sweeps.search.samplers.study_curves import StudyCurves
 from sweeps.search.samplers.study_view import WrappedSampler
@@ -71,7 +71,7 @@ class CurveSampler(WrappedSampler):
     counts as one of the worst; at the first rung if it has reached none. The model learns nothing from crashes: that is
     ``FailureAdvisor``'s task. If the search has a budget of time, the improvement is divided by its cost
     (``CostModel``). With several objectives, each has a model, and the improvement is that of a weighted objective,
-    with new random weights for each suggestion (``sweeps.search.samplers.promise``). The wrapped sampler makes the
+    with new random weights for each suggestion (``sweeps.search.samplers.acquisition``). The wrapped sampler makes the
     first suggestions, half of those before a training has ended, and later a tenth. Hyperparameters are fitted again
     when the number of values has grown by a fifth, and recorded in the trial, so that an interrupted search makes the
     same suggestions, and they can be repeated.
@@ -175,16 +175,16 @@ class CurveSampler(WrappedSampler):
         tried = np.vstack([seen.vectors, *under_way])
         known = np.array([self._vector(each) for each in others])
         seed = int(np.random.SeedSequence((self._seed, trial.number)).generate_state(1)[0] >> 2)
-        promise = Promise(posteriors, end, tried, seed, self._costs(study, trial, every, seen))
-        parents = [seen.trials[row].params for row in promise.best_known(len(seen.trials))[:NUM_PARENTS]]
+        acquisition = Acquisition(posteriors, end, tried, seed, self._costs(study, trial, every, seen))
+        parents = [seen.trials[row].params for row in acquisition.best_known(len(seen.trials))[:NUM_PARENTS]]
         candidates = self._candidates.random(RANDOM, seed).with_others(
             self._candidates.near(parents, NEAR_WIDTHS, NEAR, seed)
         )
-        found = promise.of(candidates.vectors) - KNOWN * _is_known(candidates, known)
+        found = acquisition.of(candidates.vectors) - KNOWN * _is_known(candidates, known)
         for turn, widths in enumerate(REFINED_WIDTHS, start=1):
             given = [candidates.parameters[index] for index in np.argsort(-found)[:NUM_REFINED]]
             refined = self._candidates.near(given, widths, REFINED, seed + turn * NEAR)
-            found = np.concatenate([found, promise.of(refined.vectors) - KNOWN * _is_known(refined, known)])
+            found = np.concatenate([found, acquisition.of(refined.vectors) - KNOWN * _is_known(refined, known)])
             candidates = candidates.with_others(refined)
         chosen = candidates.parameters[int(np.argmax(found))]
         # If a person or an advisor fixed a choice, Optuna may ask for parameters that do not exist at this point: the

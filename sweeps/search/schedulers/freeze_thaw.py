@@ -22,7 +22,7 @@ from sweeps.texts.wording import amount
 
 START_COST = "start_cost"
 """Key of a decision at a rung: measured cost of starting a trial, as a part of that of a whole training."""
-PAUSED_BY_WORKER = 8
+PAUSED_PER_RUNNING = 8
 """Paused trials that are kept for later, for each trial that runs at once; beyond that number, the least promising ones
 are stopped."""
 LEAST_FURTHER = 2 / 3
@@ -366,7 +366,7 @@ class FreezeThaw(PausingScheduler):
         # Trials that were paused because an earlier session had too many have not reached a rung yet.
         chosen = sorted(by_name.keys() - self._paused) + [name for name in self._worth_going_on() if name in by_name]
         waiting = sorted(by_name.keys() - set(chosen), key=self._priority)
-        kept = PAUSED_BY_WORKER * places.max_concurrent if self._pauses else 0
+        kept = PAUSED_PER_RUNNING * places.max_concurrent if self._pauses else 0
         if complete and waiting and not chosen and places.capacity == places.max_concurrent:
             # Before the others are stopped, the best one has to be finished.
             leaders = self._leaders()

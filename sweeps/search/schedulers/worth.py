@@ -15,7 +15,7 @@ FEWEST = 8
 """Minimum number of values at rungs from which the model of learning curves estimates the worth of trials."""
 MOST = 200
 """Maximum number of trials from which the model learns."""
-NEW_COUNTS = 0.85
+NEW_TRIAL_FACTOR = 0.85
 """Correction factor for the worth of a new trial, which the maximum over several points overestimates."""
 SCORES = np.linspace(-2.5, 2.5, 21)
 DENSITY = np.exp(-SCORES * SCORES / 2) / np.exp(-SCORES * SCORES / 2).sum()
@@ -81,7 +81,7 @@ def measure_worth(
     first = np.full(len(new), positions[0])
     of_new = worth_of_going_on(*posterior.look_ahead(new, end), start_cost + first, 1 - first, best) / costs_of_new
     ranking = [names[rows[place]] for place in np.argsort(mean, kind="stable")]
-    return Worth(worth, NEW_COUNTS * float(of_new.max()), [ranking])
+    return Worth(worth, NEW_TRIAL_FACTOR * float(of_new.max()), [ranking])
 
 
 def worth_of_going_on(mean: Array, deviation: Array, told: Array, before: Array, after: Array, best: float) -> Array:

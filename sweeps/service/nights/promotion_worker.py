@@ -38,7 +38,7 @@ from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.job_requests import Run
 from sweeps.service.queue.jobs import Job
 from sweeps.service.queue.lost_machines import Silence
-from sweeps.service.surroundings import Surroundings
+from sweeps.service.service_context import ServiceContext
 from sweeps.tracking.client import connect
 from sweeps.tracking.reader import find_sweep, load_sweep
 from sweeps.tracking.record import SweepRecord, TrialRecord
@@ -55,7 +55,7 @@ class PromotionWorker(Poller):
 
     def __init__(
         self,
-        service: Surroundings,
+        service: ServiceContext,
         heartbeat: Heartbeat,
         decided: Sequence[Callable[[], object]] = (),
     ):

@@ -18,7 +18,7 @@ from sweeps.service.notify import deliveries
 from sweeps.service.notify.message import Message, of_failure, of_sweep
 from sweeps.service.notify.sending import send
 from sweeps.service.poller import Poller
-from sweeps.service.surroundings import Surroundings
+from sweeps.service.service_context import ServiceContext
 from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.reader import list_sweeps, load_sweep
 
@@ -38,7 +38,7 @@ class Notifier(Poller):
 
     def __init__(
         self,
-        service: Surroundings,
+        service: ServiceContext,
         addresses: Mapping[str, str],
         page_of: Callable[[str], str | None] = lambda _: None,
     ):

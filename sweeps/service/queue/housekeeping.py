@@ -16,7 +16,7 @@ from sweeps.service.database import tables
 from sweeps.service.database.engine import writing
 from sweeps.service.poller import Poller
 from sweeps.service.queue import jobs
-from sweeps.service.surroundings import Surroundings
+from sweeps.service.service_context import ServiceContext
 
 DAY_S = 86400.0
 INTERVAL_S = DAY_S
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 class Housekeeping(Poller):
     """Removes old rows and logs once a day, on its own thread."""
 
-    def __init__(self, service: Surroundings) -> None:
+    def __init__(self, service: ServiceContext) -> None:
         super().__init__("housekeeping", service.clock, self.step, INTERVAL_S, stop_within_s=10.0)
         self._engine, self._clock, self._queue = service.database, service.clock, service.config.queue
         self._output_dir, self._uri = service.config.folder, service.config.tracking_uri

@@ -8,7 +8,7 @@ from sweeps.constants import TAG_HEARTBEAT
 from sweeps.folders.driver_lock import last_heartbeat
 from sweeps.service.queue.heartbeat import last_beat
 from sweeps.service.queue.jobs import Job
-from sweeps.service.surroundings import Surroundings
+from sweeps.service.service_context import ServiceContext
 from sweeps.tracking.record import SweepRecord
 
 Heartbeats = tuple[float | None, str | None, str | None]
@@ -45,7 +45,7 @@ class Silence:
 class FailureDetector:
     """Detects machines whose heartbeats no longer change."""
 
-    def __init__(self, service: Surroundings, record: Callable[[Job], SweepRecord | None]) -> None:
+    def __init__(self, service: ServiceContext, record: Callable[[Job], SweepRecord | None]) -> None:
         """Make a detector; ``record`` reads the record of a job's sweep from MLflow, None if it has not begun."""
         self._engine, self._clock, self._record = service.database, service.clock, record
         self._output_dir, self._lost_after_s = service.config.folder, service.config.queue.lost_after_s

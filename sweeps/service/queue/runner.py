@@ -29,8 +29,8 @@ from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.job_requests import Extend, Request, Resume, Run
 from sweeps.service.queue.jobs import Job
 from sweeps.service.queue.lost_machines import FailureDetector, Silence
+from sweeps.service.service_context import ServiceContext
 from sweeps.service.service_log import logged_about
-from sweeps.service.surroundings import Surroundings
 from sweeps.tracking.client import reaching_within
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class JobRunner(Poller):
 
     def __init__(
         self,
-        service: Surroundings,
+        service: ServiceContext,
         heartbeat: Heartbeat,
         environment: Mapping[str, str] | None = None,
     ) -> None:

@@ -25,7 +25,7 @@ from sweeps.service.schedules.overview import coming
 from sweeps.service.schedules.saved import Owner, SavedSchedules, Version
 from sweeps.service.schedules.schedule_file import description_of, enabled_text, read_schedule, write_schedule
 from sweeps.service.schedules.scheduler import Scheduler
-from sweeps.service.surroundings import Surroundings
+from sweeps.service.service_context import ServiceContext
 from sweeps.service.user_operations import UserOperations
 from sweeps.texts.wording import counted
 
@@ -52,7 +52,7 @@ class ScheduleEditor:
 
     def __init__(
         self,
-        service: Surroundings,
+        service: ServiceContext,
         saved: SavedSchedules,
         scheduler: Scheduler,
         operations: Callable[[Principal], UserOperations],

@@ -32,8 +32,8 @@ from sweeps.service.schedules.firing import (
 )
 from sweeps.service.schedules.overview import coming
 from sweeps.service.schedules.saved import FOLDER, SavedSchedules, define_saved, with_saved
+from sweeps.service.service_context import ServiceContext
 from sweeps.service.service_log import logged_about
-from sweeps.service.surroundings import Surroundings
 
 POLL_EVERY_S = 1.0
 """Maximum seconds between two checks of the files and of the clock, which may jump."""
@@ -50,7 +50,7 @@ class Scheduler(Poller):
 
     def __init__(
         self,
-        service: Surroundings,
+        service: ServiceContext,
         *,
         number: str | None = None,
         queued: Callable[[], None] = lambda: None,

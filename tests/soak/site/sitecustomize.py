@@ -1,4 +1,4 @@
-"""Surroundings of the processes of a soak: a clock that may jump, and a driver without Ray (``light_driver``)."""
+"""ServiceContext of the processes of a soak: a clock that may jump, and a driver without Ray (``light_driver``)."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from sweeps.service.clock import Clock
 
 
 @dataclass(eq=False)
-class Surroundings:
+class ServiceContext:
     """Config, database, clock and folders that the parts of a service share."""
 
     config: Service

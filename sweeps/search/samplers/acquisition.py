@@ -18,7 +18,7 @@ LEAST = 1e-12
 """Expected improvement that is too small to compare."""
 
 
-class Promise:
+class Acquisition:
     """Scores points by the models of all objectives.
 
     With several objectives one randomly weighted objective is scored (ParEGO: Knowles, 2006,
