@@ -78,7 +78,7 @@ def test_a_sweep_that_was_removed_from_its_store_and_run_again_elsewhere_is_the_
 
 
 def losses(bucket: str) -> list[float]:
-    """What the only trial has reported, as this machine reads it."""
+    """Reports of the only trial, as this machine reads them."""
     here = recorded_here(bucket)
     (trial,) = load_sweep(here, "first").trials
     return [point.value for point in connect(here).get_metric_history(trial.run_id, "eval/loss")]

@@ -283,7 +283,7 @@ def test_a_choice_of_null_is_that_of_an_empty_cell_and_not_of_a_parameter_that_t
         return earlier
 
     assert [point["train.clip"] for point in read("trials.csv").points] == [None, 1.0]
-    with pytest.raises(UserError, match=r"none of its 1 trials can be used \(1: no train.clip\)"):
+    with pytest.raises(UserError, match=r"none of its 1 trials can be used \(1: no value of train.clip\)"):
         read("without.csv")
     assert read("without.csv", **{"train.clip": None}).points == [{"train.lr": 0.01, "train.clip": None}]
 

@@ -17,7 +17,7 @@ THOUSANDS = re.compile(r"[-+]?\d{1,3}([.,' \u00a0\u202f])\d{3}(\1\d{3})*([.,]\d+
 """Number with separators between its thousands, such as 1.250.000,5."""
 DATE = re.compile(r"(\d{1,2}([./-])\d{1,2}\2\d{4}|\d{1,2}/\d{1,2}/\d{2}|\d{4}([./-])\d{1,2}\3\d{1,2})(\D.*)?")
 """Date in a form that is read as a text, such as 12/31/2026."""
-AMOUNT = re.compile(r"(?=.*[$€£¥%])[-+]?[$€£¥]? ?[-+]?\d[\d.,' ]*[$€£¥%]?")
+AMOUNT = re.compile(r"[-+]?[$€£¥] ?[-+]?\d[\d.,' ]{0,40}|[-+]?\d[\d.,' ]{0,40}[$€£¥%]")
 """Number with a sign for its unit, such as $1,200.50."""
 OF_PANDAS = re.compile(r"Unnamed: \d+|__index_level_\d+__")
 """Name that pandas gives to a column without one, such as the row numbers that it has written before."""

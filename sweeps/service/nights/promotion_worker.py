@@ -64,7 +64,7 @@ class PromotionWorker(Poller):
         self._engine, self._clock, self._heartbeat = service.database, service.clock, heartbeat
         self._uri, self._config_dirs, self._decided = service.config.tracking_uri, service.config_dirs, decided
         self._silences: dict[str, Silence] = {}
-        """By the ids of services of other hosts."""
+        """Silences of services of other hosts, by their ids."""
         self._command_lines = CommandLines(self._uri, service.config.folder)
 
     def step(self) -> None:
