@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -79,9 +78,10 @@ def change_space(space: dict[str, Any], override: Override) -> None:
         before = space.get(path, {})
         same_kind = value.get("type", before.get("type")) == before.get("type")
         space[path] = {**(before if same_kind else {}), **value}
-    elif (found := re.fullmatch(r"(.+)\.(when|prior)\.(.+)", path)) is not None and found[1] in space:
-        mapping = f"'space.{found[1]}.{found[2]}={{{found[3]}: {value_text(value)}}}'"
-        raise ConfigError(f"{override.input_line}: {found[2]} is set as a whole; write {mapping}")
+    elif (found := _key_of_mapping(space, path)) is not None:
+        parameter, mapping, key = found
+        whole = f"'space.{parameter}.{mapping}={{{key}: {value_text(value)}}}'"
+        raise ConfigError(f"{override.input_line}: {mapping} is set as a whole; write {whole}")
     elif name in DISTRIBUTION_KEYS:
         raise UnknownName(f"{override.key_or_group}: the space has no path {owner!r}{did_you_mean(owner, space)}")
     else:
@@ -89,6 +89,16 @@ def change_space(space: dict[str, Any], override: Override) -> None:
             f"{override.key_or_group}={value!r}: must be a distribution, "
             f"such as 'space.{path}={{type: float, low: 0, high: 1}}'"
         )
+
+
+def _key_of_mapping(space: dict[str, Any], path: str) -> tuple[str, str, str] | None:
+    """Split the path of a key of a condition or a prior into the parameter, ``when`` or ``prior``, and the key; None for
+    other paths."""
+    for mapping in ("when", "prior"):
+        parameter, _, key = path.partition(f".{mapping}.")
+        if key and parameter in space:
+            return parameter, mapping, key
+    return None
 
 
 def options_of(config: SweepConfig, group: str) -> list[str]:
