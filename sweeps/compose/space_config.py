@@ -92,8 +92,7 @@ def change_space(space: dict[str, Any], override: Override) -> None:
 
 
 def _key_of_mapping(space: dict[str, Any], path: str) -> tuple[str, str, str] | None:
-    """Split the path of a key of a condition or a prior into the parameter, ``when`` or ``prior``, and the key; None for
-    other paths."""
+    """Split the path of a key of a condition or a prior into the parameter, ``when`` or ``prior``, and the key."""
     for mapping in ("when", "prior"):
         parameter, _, key = path.partition(f".{mapping}.")
         if key and parameter in space:

@@ -238,10 +238,14 @@ class StoredTrial:
 
     def _commit(self, step: str, source: Path) -> None:
         """Commit a checkpoint. One of its step that it replaces stays in the store until it is there."""
+        replaced = None
         with contextlib.suppress(FileNotFoundError):  # there is none, or an interrupted upload has removed its seal
             copy(self._store / step, self._store / f"{step}{REPLACED}")
+            replaced = self._store / f"{step}{REPLACED}"
         commit(self._store / step, source)
-        withdraw(self._store / f"{step}{REPLACED}")
+        if replaced is not None:
+            with contextlib.suppress(OSError):  # the next attempt removes it
+                withdraw(replaced)
 
     def _upload_report_log(self) -> None:
         if (self.folder / REPORT_LOG_FILE).exists():

@@ -95,10 +95,8 @@ def argument_mistakes(config: SweepConfig, signature: Signature, space: Collecti
             is_of_rows = isinstance(section, CustomModel) and isinstance(config.data, TableData)
             given = {name: ... for name in GIVEN_SIZES if _takes(found, name)} if is_of_rows else {}
             yield from mistakes_of_call(key, section.target, {**given, **section.arguments}, found, space)
-    optimizer = config.train.optimizer if config.train is not None else None
-    if isinstance(optimizer, CustomOptimizer):
-        called = {"params": ..., "lr": ..., **optimizer.arguments}
-        yield from mistakes_of_call("train.optimizer", optimizer.target, called, signature(optimizer.target), space)
+    if config.train is not None and isinstance(optimizer := config.train.optimizer, CustomOptimizer):
+        yield from _mistakes_of_optimizer(optimizer, signature(optimizer.target), space)
     sampler = config.search.sampler
     if isinstance(sampler, CustomSampler):
         found = signature(sampler.target)
@@ -143,6 +141,18 @@ def mistakes_of_call(
         return  # the missing one is most likely an unknown one, misspelt
     for name in missing:
         yield f"{key}.arguments.{name}: {key}._target_={target} needs it; give it a value"
+
+
+def _mistakes_of_optimizer(
+    optimizer: CustomOptimizer, found: inspect.Signature | None, space: Collection[str]
+) -> Iterator[str]:
+    called = {"params": ..., "lr": ..., **optimizer.arguments}
+    yield from mistakes_of_call("train.optimizer", optimizer.target, called, found, space)
+    for name in sorted({"lr", "weight_decay"} & optimizer.arguments.keys()):
+        yield (
+            f"train.optimizer.arguments.{name}={optimizer.arguments[name]} would have no effect: the groups of "
+            f"parameters get train.{name}; set that instead"
+        )
 
 
 def _mistakes_of_script(task: FunctionTask, space: Collection[str]) -> Iterator[str]:

@@ -272,12 +272,13 @@ def test_tensorboards_events_are_read_by_step_from_any_depth(tmp_path: Path) -> 
 def test_a_tag_that_a_program_writes_into_several_folders_is_refused_instead_of_mixed(tmp_path: Path) -> None:
     with SummaryWriter(str(tmp_path / "earlier")) as writer:
         writer.add_scalar("epoch_loss", 2.0, 1)
-    source = EventFiles(tmp_path)
+    source, not_needed = EventFiles(tmp_path, ["epoch_loss"]), EventFiles(tmp_path, ["eval/acc"])
     for folder, loss in (("train", 1.0), ("validation", 1.5)):
         with SummaryWriter(str(tmp_path / folder)) as writer:
             writer.add_scalar("epoch_loss", loss, 1)
         if folder == "train":
             assert source.read() == [{"step": 1, "epoch_loss": 1.0}]
+    assert not_needed.read() == [{"step": 1, "epoch_loss": 1.0}]
     with pytest.raises(
         ValueError, match=r"the TensorBoard tag 'epoch_loss' into .*train and into .*validation, and one"
     ):

@@ -9,6 +9,7 @@ import json
 import random
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -577,6 +578,9 @@ def test_a_time_of_day_is_the_same_number_in_every_unit_of_a_typed_file(unit: st
     encoding = learn_encoding(data(drop=[], format="parquet"), "classification", table)
     encoded = encoding.encode(to_table([{"at": at} for at in times]))  # in microseconds, as pandas has them
     assert encoding.matrix(encoded.numbers)[:, 0].tolist() == pytest.approx([-1, 1])
+    earlier = replace(encoding, numbers=[replace(each, unit=None) for each in encoding.numbers])  # by 0.2
+    seconds = {"ms": 1e3, "us": 1e6, "ns": 1e9}
+    assert earlier.encode(table).numbers[:, 0].tolist() == [8.5 * 3600 * seconds[unit], 17.75 * 3600 * seconds[unit]]
 
 
 def test_an_encoding_is_the_same_after_its_way_through_a_file() -> None:

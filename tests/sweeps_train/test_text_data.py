@@ -209,7 +209,10 @@ def test_links_to_files_and_folders_are_read_like_these(tmp_path: Path) -> None:
     write(tmp_path / "elsewhere" / "2.jsonl", {"text": "c"})
     (tmp_path / "data" / "more").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "back").symlink_to(tmp_path / "data")
-    assert texts(tmp_path / "data") == ["a", "b", "c"]
+    (tmp_path / "data" / "2026").mkdir()
+    write(tmp_path / "data" / "2026" / "3.jsonl", {"text": "d"})
+    (tmp_path / "data" / "latest").symlink_to(tmp_path / "data" / "2026")  # its rows are there already
+    assert texts(tmp_path / "data") == ["a", "b", "d", "c"]
     assert texts(tmp_path / "data" / "1.jsonl") == ["a", "b"]
 
 

@@ -35,6 +35,10 @@ RMSPROP = "train.optimizer={_target_: torch.optim.RMSprop, arguments: {%s}}"
         (["model.quantization=nf5"], r"must be 'none', 'nf4' or 'int8'; did you mean nf4\?"),
         (["train.optimizer=adamww"], r"^train.optimizer='adamww': must be 'adamw', .*; did you mean [^\n]*$"),
         (["train.optimizer=paged_adamw_8bit", "scaling.use_gpu=false"], "use adamw_8bit or adamw"),
+        (
+            [RMSPROP % "weight_decay: 0.1"],
+            "train.optimizer.arguments.weight_decay=0.1 would have no effect: .* get train.weight_decay; set that",
+        ),
         ([RMSPROP % "momentun: 0.5"], r"no argument 'momentun'; did you mean momentum\?"),
         (["train.optimizer={_target_: torch.optim.RMSpro}"], "has no 'RMSpro'; did you mean RMSprop"),
         (["train.optimizer={_target_: torch.optim.SGD, momentum: 1}"], "^train.optimizer.momentum=1: there is no such"),

@@ -22,7 +22,8 @@ DAMAGED = ".damaged"
 """Suffix of a damaged checkpoint's folder."""
 FOR_A_MOMENT = (
     *(errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH),
-    *(errno.EACCES, errno.EPERM, errno.EKEYEXPIRED, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+    *(errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+    *([errno.EKEYEXPIRED] if hasattr(errno, "EKEYEXPIRED") else []),  # of Linux
 )
 """Errors of the operating system after which a file that could not be read may be intact: its server or mount is away,
 the user's access has expired, or this machine lacks open files or memory."""

@@ -68,7 +68,9 @@ class Lead:
         self._parsers = parsers(task.read)
         self._records: Queue[tuple[Record, float]] = Queue()
         is_resumed = utils.progress.evaluations > 0
-        self._sources = file_sources(task.read, folder, works_in, lookup, is_resumed=is_resumed)
+        names = {new: own for own, new in task.rename.items()}
+        needed = [names.get(each, each) for each in (*config.objectives, *config.limited)]
+        self._sources = file_sources(task.read, folder, works_in, lookup, needed, is_resumed=is_resumed)
         self._measurements = Measurements(
             objectives=config.objectives,
             limited=config.limited,

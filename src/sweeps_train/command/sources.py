@@ -6,7 +6,7 @@ import csv
 import os
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from sweeps_train.command.output import Record, json_record, numbers_in, printed_number
@@ -33,10 +33,17 @@ class Source(ABC):
 
 
 def file_sources(
-    sources: Sequence[MetricSource], folder: Path, works_in: Path, lookup: Lookup, *, is_resumed: bool = True
+    sources: Sequence[MetricSource],
+    folder: Path,
+    works_in: Path,
+    lookup: Lookup,
+    needed: Collection[str] = (),
+    *,
+    is_resumed: bool = True,
 ) -> list[Source]:
     """Return the sources that are files, whose paths are relative to the program's working folder. A training that is
-    not resumed may write the same rows as an earlier attempt."""
+    not resumed may write the same rows as an earlier attempt. ``needed`` are the program's names of the metrics that
+    the search reads."""
     found: list[Source] = []
     for source in sources:
         if isinstance(source, CsvFile):
@@ -46,7 +53,7 @@ def file_sources(
         elif isinstance(source, JsonLinesFile):
             found.append(JsonLinesTail(works_in / Template(source.path).text(lookup), is_resumed=is_resumed))
         elif isinstance(source, TensorBoardEvents):
-            found.append(EventFiles(works_in / Template(source.path).text(lookup)))
+            found.append(EventFiles(works_in / Template(source.path).text(lookup), needed))
         elif isinstance(source, MlflowRun):
             found.append(MlflowStore(folder / MLFLOW_FOLDER))
     return found
@@ -187,11 +194,11 @@ class CsvTail(_Lines):
 class EventFiles(Source):
     """Scalars in TensorBoard's event files, in a folder at any depth."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, needed: Collection[str] = ()) -> None:
+        self._path, self._needed = path, needed
         self._files: dict[Path, _Growing] = {}
         self._folders: dict[str, Path] = {}
-        """Folder whose event files have a tag."""
+        """First folder whose event files have a tag."""
         for file in self._found():
             file.skip()
 
@@ -199,7 +206,7 @@ class EventFiles(Source):
         """Return the new records.
 
         Raises:
-            ValueError: The program writes a tag into several folders.
+            ValueError: The program writes a needed tag into several folders.
         """
         return _by_step(value for file in self._found() for value in self._scalars(file))
 
@@ -215,18 +222,20 @@ class EventFiles(Source):
             event = Event.FromString(data[12 : 12 + length])
             data = data[16 + length :]
             for value in event.summary.value:
-                if (number := _scalar(value)) is not None:
-                    self._check_folder(value.tag, file.path.parent)
+                if (number := _scalar(value)) is not None and self._counts(value.tag, file.path.parent):
                     yield event.step, value.tag, number
         file.put_back(data)
 
-    def _check_folder(self, tag: str, folder: Path) -> None:
+    def _counts(self, tag: str, folder: Path) -> bool:
+        """Whether a tag's values in a folder are those of its metric: a tag that is written into several folders, as by
+        Keras for training and validation and by torch's ``add_scalars``, has those of the first one."""
         first = self._folders.setdefault(tag, folder)
-        if first != folder:  # as Keras does for training and validation, and torch's add_scalars for each value
+        if first != folder and tag in self._needed:
             raise ValueError(
                 f"task.read: the program writes the TensorBoard tag {tag!r} into {first} and into {folder}, and one "
                 "metric would have the values of both; give the path of one of the two folders"
             )
+        return first == folder
 
 
 class MlflowStore(Source):

@@ -121,13 +121,6 @@ class Train:
                 f"give exactly one of max_steps and epochs (max_steps={self.max_steps}, epochs={self.epochs}); "
                 "set the other to null"
             )
-        if isinstance(self.optimizer, CustomOptimizer):
-            for name in ("lr", "weight_decay"):
-                if name in self.optimizer.arguments:
-                    raise ValueError(
-                        f"optimizer.arguments.{name}={self.optimizer.arguments[name]} would have no effect: the groups "
-                        f"of parameters get {name}={getattr(self, name):g}; set {name} beside optimizer instead"
-                    )
         if self.on_divergence == "skip" and self.max_grad_norm is None:
             raise ValueError(
                 "on_divergence=skip needs the norm of the gradients; set max_grad_norm (1.0e9 never clips)"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import contextlib
 import csv
 import fnmatch
 import glob
@@ -112,17 +111,25 @@ def local_files(key: str, path: str, types: tuple[str, ...] = FILE_TYPES) -> lis
     return found
 
 
-def _files_below(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
-    """Yield the files below a folder, also of folders that are links, without hidden ones."""
-    above |= {folder.resolve()}  # a link may lead back to one of these
-    with contextlib.suppress(PermissionError):
-        for entry in folder.iterdir():
-            if entry.name.startswith("."):
-                continue
-            if entry.is_file():
-                yield entry
-            elif entry.is_dir() and entry.resolve() not in above:
-                yield from _files_below(entry, above)
+def _files_below(folder: Path, top: Path | None = None, read: set[Path] | None = None) -> Iterator[Path]:
+    """Yield the files below a folder, without hidden ones. A folder that is a link is read if it leads elsewhere; one
+    below ``top``, the first folder, is read by its own name, and each other one once."""
+    top, read = folder.resolve() if top is None else top, set() if read is None else read
+    try:
+        entries = sorted(folder.iterdir())
+    except PermissionError:
+        return
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        if entry.is_file():
+            yield entry
+        elif entry.is_dir():
+            target = entry.resolve()
+            is_inside = target.is_relative_to(top) or top.is_relative_to(target)
+            if target not in read and not (entry.is_symlink() and is_inside):
+                read.add(target)
+                yield from _files_below(entry, top, read)
 
 
 def _remote_files(key: str, uri: str, types: tuple[str, ...]) -> list[File]:
@@ -306,7 +313,7 @@ def _table(opened: Any) -> Iterator[Document]:
     # strict: otherwise a quote that is not closed would make one cell of all that follows.
     rows = csv.DictReader(io.TextIOWrapper(opened, encoding="utf-8-sig", newline=""), strict=True)
     names = rows.fieldnames or ()
-    if twice := [name for name in names if names.count(name) > 1]:
+    if twice := [name for name in names if name and names.count(name) > 1]:
         raise csv.Error(f"it has two columns {twice[0]!r}; rename one")
     header = ",".join(names)
     if (found := other_separator(header, ",")) is not None:

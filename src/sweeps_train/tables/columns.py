@@ -63,8 +63,8 @@ def column_kind(config: TableData, name: str, column: pa.ChunkedArray) -> Column
     kind = column.type
     if column.null_count == len(column):
         return "empty"
-    if name in config.categories or (types.is_dictionary(kind) and not is_text(kind)):  # as pandas' categories
-        return "category"
+    if name in config.categories or (types.is_dictionary(kind) and (config.format == "parquet" or not is_text(kind))):
+        return "category"  # in Parquet as pandas' categories
     if types.is_boolean(kind):
         return "boolean"
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_time(kind):

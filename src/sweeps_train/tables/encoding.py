@@ -47,6 +47,9 @@ class NumberFeature:
     """Replacement for a missing value."""
     has_missing: bool
     """Whether training rows have missing values, so that an additional input marks missing values."""
+    unit: str | None = None
+    """Unit to which times of day are converted; None for other columns, those of CSV files, and earlier versions, which
+    have the unit of the file."""
 
     @property
     def name(self) -> str:
@@ -257,7 +260,10 @@ def learn_encoding(config: TableData, goal: Goal, table: pa.Table) -> TableEncod
 def _learn_number(
     config: TableData, name: str, part: Any, kind: ColumnKind, column: pa.ChunkedArray, missing: Sequence[float]
 ) -> NumberFeature:
-    feature = NumberFeature(name, part, 0.0, 1.0, 0.0, has_missing=False)
+    from pyarrow import types
+
+    unit = "us" if config.format == "parquet" and types.is_time(column.type) else None
+    feature = NumberFeature(name, part, 0.0, 1.0, 0.0, has_missing=False, unit=unit)
     values = _numbers(column, kind, feature, missing)
     known = values[~np.isnan(values)]
     if not len(known):
@@ -265,7 +271,7 @@ def _learn_number(
     fill = {"median": np.median(known), "mean": known.mean(), "zero": 0.0}[config.imputation]
     mean, scale = _mean_and_scale(known) if config.standardize else (0.0, 1.0)
     has_missing = part in ("value", "days") and len(known) < len(values)
-    return NumberFeature(name, part, mean, scale, float(fill), has_missing)
+    return NumberFeature(name, part, mean, scale, float(fill), has_missing, unit)
 
 
 def _mean_and_scale(values: Floats) -> tuple[float, float]:
@@ -324,10 +330,10 @@ def _numbers(
     try:
         if kind == "date":
             column = _date_part(pc.cast(column, pa.timestamp("us"), safe=False), feature.part)
-        elif column.type == pa.time32("s"):  # of a CSV file
-            column = pc.cast(column, pa.int32())
-        elif pa.types.is_time(column.type):  # in one unit, whatever that of the file
-            column = pc.cast(pc.cast(column, pa.time64("us"), safe=False), pa.int64())
+        elif pa.types.is_time(column.type):
+            if feature.unit is not None:
+                column = pc.cast(column, pa.time64(feature.unit), safe=False)
+            column = pc.cast(column, pa.int64() if pa.types.is_time64(column.type) else pa.int32())
         elif pa.types.is_dictionary(column.type):
             column = pc.cast(column, column.type.value_type)
         if pa.types.is_boolean(column.type):
