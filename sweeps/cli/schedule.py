@@ -199,19 +199,22 @@ def export(name: str, tokens: tuple[str, ...], kind: str, output: Path | None, c
 
 def _exported(definition: Definition, kind: str, config_dirs: Sequence[Path]) -> dict[str, str]:
     """Return the files of an exported schedule by name."""
+    from sweeps.compose.hydra_composition import compose_sweep
+    from sweeps.compose.search_path import ConfSearchPath
     from sweeps.errors import ConfigError
     from sweeps.launch import kuberay, timers
     from sweeps.launch.calendar import plain_fields
     from sweeps.launch.submission import new_submission
 
-    schedule = definition.schedule
-    if kind == "cron":
-        return {f"sweeps-{schedule.name}.cron": timers.cron_lines(schedule, config_dirs)}
-    if kind == "systemd":
-        return timers.systemd_units(schedule, config_dirs)
+    schedule, overrides = definition.schedule, definition.overrides(time.time())
+    if kind in ("cron", "systemd"):
+        config = compose_sweep(schedule.conf, overrides, ConfSearchPath(definition.config_dirs)).config
+        if kind == "systemd":
+            return timers.systemd_units(schedule, config, config_dirs)
+        return {f"sweeps-{schedule.name}.cron": timers.cron_lines(schedule, config, config_dirs)}
     if any("{due:" in override for override in schedule.overrides):
         raise ConfigError("overrides: {due:...} is known only when the schedule fires; export it as cron or systemd")
-    tokens = [f"conf={schedule.conf}", *definition.overrides(time.time())]
+    tokens = [f"conf={schedule.conf}", *overrides]
     submission = new_submission(tokens, config_dirs, schedule.name, f"schedule export {schedule.name}", "kuberay")
     cron, zone = " ".join(plain_fields(schedule.cron)), schedule.timezone
     hours = None if schedule.window is None else schedule.window.hours

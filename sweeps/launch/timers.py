@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from sweeps.config import SweepConfig
 from sweeps.config.schedule import Schedule
 from sweeps.launch.calendar import calendar_events, plain_fields
+from sweeps.launch.kuberay import ENDS_WITHIN_S
 
-ENDS_WITHIN_S = 900
-"""Seconds until a sweep that was told to end is killed. It ends by itself before; its last checkpoints may take ten
-minutes to upload."""
 SERVICE = """\
 [Unit]
 Description=The sweep of the schedule {name}
@@ -46,8 +46,8 @@ NOT_OVERLAPPING = {("stop_old", "cron"), ("stop_old", "systemd"), ("queue", "sys
 """Settings of ``overlap`` that a kind of scheduler treats as ``skip``."""
 
 
-def cron_lines(schedule: Schedule, config_dirs: Sequence[Path]) -> str:
-    """Return the lines for a crontab.
+def cron_lines(schedule: Schedule, config: SweepConfig, config_dirs: Sequence[Path]) -> str:
+    """Return the lines for a crontab. ``config`` is that of the schedule's sweeps.
 
     Raises:
         UserError: The cron line has a feature that cron does not support.
@@ -55,7 +55,7 @@ def cron_lines(schedule: Schedule, config_dirs: Sequence[Path]) -> str:
     fields = " ".join(plain_fields(schedule.cron))
     folder = Path.cwd()
     wait = "" if schedule.overlap == "queue" else "--nonblock "
-    kill = f"--kill-after={ENDS_WITHIN_S}"
+    kill = f"--kill-after={_ends_within_s(config)}"
     limit = "" if (seconds := _limit(schedule)) is None else f"timeout --signal=INT {kill} {seconds:g} "
     lock = shlex.quote(f".{schedule.name}.lock")
     command = f"cd {shlex.quote(str(folder))} && flock {wait}{lock} {limit}{shlex.join(_words(schedule, config_dirs))}"
@@ -65,8 +65,8 @@ def cron_lines(schedule: Schedule, config_dirs: Sequence[Path]) -> str:
     return f"# The schedule {schedule.name} of Sweeps.\nCRON_TZ={schedule.timezone}\n{line}\n"
 
 
-def systemd_units(schedule: Schedule, config_dirs: Sequence[Path]) -> dict[str, str]:
-    """Return the texts of a service and its timer by their file names.
+def systemd_units(schedule: Schedule, config: SweepConfig, config_dirs: Sequence[Path]) -> dict[str, str]:
+    """Return the texts of a service and its timer by their file names. ``config`` is that of the schedule's sweeps.
 
     Raises:
         UserError: The cron line has a feature that systemd does not support.
@@ -78,7 +78,7 @@ def systemd_units(schedule: Schedule, config_dirs: Sequence[Path]) -> dict[str, 
         name=schedule.name,
         folder=str(Path.cwd()).replace("%", "%%"),
         command=_systemd_command(_words(schedule, config_dirs)),
-        ends_within=ENDS_WITHIN_S,
+        ends_within=_ends_within_s(config),
         limit="" if seconds is None else f"RuntimeMaxSec={seconds:g}\n",
     )
     timer = TIMER.format(
@@ -118,6 +118,12 @@ def _limit(schedule: Schedule) -> float | None:
     """Return the seconds after which a sweep is ended."""
     hours = schedule.window.hours if schedule.window is not None else None
     return None if hours is None else hours * 3600
+
+
+def _ends_within_s(config: SweepConfig) -> int:
+    """Return the seconds until a sweep that was told to end is killed: those that its trials may take to end, and those
+    that its driver needs besides. It ends by itself before."""
+    return math.ceil(ENDS_WITHIN_S + config.ends_within_s)
 
 
 def _words(schedule: Schedule, config_dirs: Sequence[Path]) -> list[str]:

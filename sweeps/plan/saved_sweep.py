@@ -139,15 +139,15 @@ def _copied(sweep: str, uri: str) -> Path:
     return folder
 
 
-def saved_config(record: SweepRecord) -> SweepConfig:
-    """Return the config of a sweep of this machine as last saved, without making a plan.
+def saved_config(sweep: str, location: str) -> SweepConfig:
+    """Return the config of a sweep of this machine as last saved, without making a plan. ``location`` is the path of
+    its folder, or the URI in an object store.
 
     Raises:
         UserError: See ``_read``. NewerVersion: A later release wrote the file.
     """
-    location = record.tags.get(TAG_FOLDER, "")
     folder = working_copy(location) if is_remote(location) else Path(location)
-    return Composition.from_json(_read(record.sweep, folder)["composition"]).config
+    return Composition.from_json(_read(sweep, folder)["composition"]).config
 
 
 def saved(plan: Plan) -> Composition:

@@ -22,6 +22,7 @@ from sqlalchemy import URL, func, inspect, make_url, select, update
 from sweeps.config.service import Service
 from sweeps.errors import ConfigError, SweepsError, UserError
 from sweeps.files.whole_files import FILE_MODE, FOLDER_MODE, make_private, replacing
+from sweeps.folders.sweep_folder import SWEEP_FILE
 from sweeps.service.database import tables
 from sweeps.service.database.engine import opened_database, writing
 from sweeps.service.database.schema_version import copy_sqlite
@@ -110,7 +111,7 @@ def backup(config: Service, file: Path, *, sweeps: bool) -> Contents:
                     _checked_copy(store, Path(folder) / STORE)
                     archive.add(Path(folder) / STORE, STORE)
                     if sweeps:
-                        _add_folder(archive, store.absolute().parent / ARTIFACTS, ARTIFACTS)
+                        _add_folder(archive, (store.absolute().parent / ARTIFACTS).resolve(), ARTIFACTS)
                 databases = [output_dir / SQLITE, output_dir / STORE, copy, Path(folder, STORE)]
                 databases += [Path(str(url.database))] if is_sqlite else []
                 databases += [store] if store is not None else []
@@ -201,7 +202,8 @@ def _add_folder(
     root = root or folder
     for path in _files(folder):
         place = path.relative_to(root)
-        if any(path.parent == each.parent and path.name.startswith(each.name) for each in left_out):
+        real = path.resolve()
+        if any(real.parent == each.parent and real.name.startswith(each.name) for each in left_out):
             continue
         try:
             if path.name == POSITION_FILE and path not in positions:
@@ -220,9 +222,10 @@ def _add_folder(
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield the files of a folder, also those of sweeps that were moved to another disk and left a link."""
-    links = [path for path in sorted(folder.glob("*")) if path.is_symlink() and path.is_dir()]
-    moved = [path for path in links if not path.resolve().is_relative_to(folder)]
+    """Yield the files of a folder, also those of sweeps, and of saved schedules, that were moved to another disk and
+    left a link. Other links to folders, such as to data or earlier backups, are not followed."""
+    wanted = [path for path in sorted(folder.glob("*")) if path.name == SCHEDULES or (path / SWEEP_FILE).is_file()]
+    moved = [path for path in wanted if path.is_symlink() and not path.resolve().is_relative_to(folder)]
     for top in (folder, *moved):
         for parent, _, names in os.walk(top):
             yield from (path for name in sorted(names) if (path := Path(parent, name)).is_file())

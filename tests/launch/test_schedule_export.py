@@ -79,16 +79,24 @@ def test_a_crontab_has_a_line_that_a_shell_understands(my_conf: Path, capsys: py
     assert "CRON_TZ holds for all later lines" in err
 
 
-def test_a_sweep_whose_time_is_up_may_end_as_long_as_it_takes_to_upload(
-    my_conf: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("conf", "overrides", "trials_end_within_s"),
+    [
+        ("digits", [], 0),
+        ("digits", ["output_dir=s3://bucket/{due:%Y}"], UPLOADED_WITHIN_S),
+        ("command", ["~task.checkpoints", "~task.options", "task.grace_s=3600"], 3600),
+    ],
+)
+def test_a_sweep_whose_time_is_up_may_end_as_long_as_its_trials_and_uploads_take(
+    my_conf: Path, capsys: pytest.CaptureFixture[str], conf: str, overrides: list[str], trials_end_within_s: float
 ) -> None:
-    change(my_conf, window={"hours": 2})
+    change(my_conf, window={"hours": 2}, conf=conf, overrides=overrides)
     out, _ = exported(capsys, "cron")
     killed_after = re.search(r"--kill-after=(\d+) ", out)
     stopped_within = re.search(r"TimeoutStopSec=(\d+)\n", exported(capsys, "systemd")[0])
     for found in (killed_after, stopped_within):
         assert found is not None
-        assert int(found[1]) > UPLOADED_WITHIN_S + CLOSED_WITHIN_S + STOP_WITHIN_S
+        assert CLOSED_WITHIN_S + STOP_WITHIN_S < int(found[1]) - trials_end_within_s < 100
 
 
 LINES = ["30 20 * * mon-fri", "*/15 2-4 1,15 * *", "0 0 13 * 5", "@weekly", "5/20 * * jan,jul 0", "0 6 * 2-4 7"]

@@ -24,6 +24,7 @@ from test_serve import LONG, Service
 from waiting import wait_until
 
 from sweeps.cli import run_command
+from sweeps.folders.sweep_folder import SWEEP_FILE
 from sweeps.service import backup as backups
 from sweeps.service.database import tables
 from sweeps.service.database.engine import open_database, writing
@@ -156,12 +157,41 @@ def test_sweeps_that_were_moved_to_another_disk_behind_a_link_are_in_the_backup(
     for name in ("here", "../large_disk/moved"):
         (Path("outputs") / name / "trials").mkdir(parents=True)
         (Path("outputs") / name / "trials" / "weights").write_text(name)
+        (Path("outputs") / name / SWEEP_FILE).write_text("{}")
     Path("outputs/moved").symlink_to(tmp_path / "large_disk" / "moved")
     Path("outputs/latest").symlink_to("here")
     assert run_command(["backup", "all.tar.gz", "--sweeps"]) == (0, None)
     with tarfile.open("all.tar.gz") as archive:
         names = sorted(archive.getnames())
-    assert names == ["backup.json", "outputs/here/trials/weights", "outputs/moved/trials/weights", "service.db"]
+    sweeps = [f"outputs/{name}/{file}" for name in ("here", "moved") for file in (SWEEP_FILE, "trials/weights")]
+    assert names == ["backup.json", *sweeps, "service.db"]
+
+
+def test_other_links_are_not_followed_and_databases_behind_links_are_taken_whole_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Links to data and to earlier backups; the folders of schedules and artifacts may be links, too."""
+    monkeypatch.chdir(tmp_path)
+    Path("outputs").mkdir()
+    for name in ("backups", "data", "schedules", "moved"):
+        (tmp_path / "disk" / name).mkdir(parents=True)
+        (tmp_path / "disk" / name / "file").write_text(name)
+        Path("outputs", name).symlink_to(tmp_path / "disk" / name)
+    for file in ("disk/moved", "disk/mlruns/run"):
+        Path(file).mkdir(parents=True, exist_ok=True)
+        (Path(file) / SWEEP_FILE).write_text("{}")
+    Path("disk/mlruns/latest").symlink_to("run")
+    Path("mlruns").symlink_to("disk/mlruns")
+    make_store(Path("disk/runs.db"))
+    for link in ("runs.db", "outputs/runs.db"):
+        Path(link).symlink_to(tmp_path / "disk" / "runs.db")
+    tokens = ["database=sqlite:///outputs/moved/team.db", "tracking_uri=sqlite:///runs.db"]
+    open_database("sqlite:///outputs/moved/team.db").dispose()
+    assert run_command(["backup", "outputs/backups/all.tar.gz", "--sweeps", *tokens]) == (0, None)
+    with tarfile.open("outputs/backups/all.tar.gz") as archive:
+        names = sorted(archive.getnames())
+    behind = [f"mlruns/run/{SWEEP_FILE}", "outputs/moved/file", f"outputs/moved/{SWEEP_FILE}", "outputs/schedules/file"]
+    assert names == ["backup.json", "mlflow.db", *behind, "service.db"]
 
 
 def test_mistakes_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres: Postgres) -> None:

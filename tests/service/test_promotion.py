@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -300,14 +301,23 @@ def test_a_champion_that_somebody_makes_while_a_challenger_is_trained_again_stay
     assert alias_of(nightly.uri) == version
 
 
-def test_a_report_is_made_again_once_mlflow_answers_again(nightly: Nightly, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_is_made_again_once_mlflow_answers_again(
+    nightly: Nightly, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     made: list[str] = []
     monkeypatch.setattr(CommandLines, "report", lambda _, sweep: made.append(sweep))
     nightly.run(1, Nights(champion=None), [(at(0.001), 0.9)])
-    with monkeypatch.context() as patch:
-        patch.setattr("sweeps.service.nights.promotion_worker.load_sweep", no_answer)
-        nightly.judge.step()
+    for read in ("find_sweep", "load_sweep"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"sweeps.service.nights.promotion_worker.{read}", no_answer)
+            nightly.judge.step()
+            nightly.judge.step()
     assert (nightly.night(1).verdict, nightly.night(1).reported, made) == ("measured", None, [])
+    warnings = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert [(each.getMessage(), each.exc_info) for each in warnings] == [
+        (f"the {waiting} of night-1 waits: no answer; trying again in 30 s", None)
+        for waiting in ("verdict", "verdict", "report", "report")
+    ]
     nightly.judge.step()
     nightly.judge.step()
     assert (nightly.night(1).reported is None, made) == (False, ["night-1"])

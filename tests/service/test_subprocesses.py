@@ -404,8 +404,9 @@ def test_a_job_that_hangs_is_ended_by_its_limit_of_time_and_says_so(
     assert "its time limit was reached, 2 h after its start (queue.max_hours, max_hours" in str(job.error)
 
 
-def test_a_sweep_that_is_stopped_has_the_time_that_its_config_gives_its_programs(
-    running: Running, uri: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_sweep_that_is_stopped_has_the_time_that_its_config_gives_its_programs_also_while_mlflow_is_away(
+    running: Running, uri: str, monkeypatch: pytest.MonkeyPatch, *, answers: bool
 ) -> None:
     monkeypatch.setattr(runner, "TERMINATE_AFTER_S", 0.2)
     monkeypatch.setattr(runner, "KILL_AFTER_S", 0.5)
@@ -415,8 +416,11 @@ def test_a_sweep_that_is_stopped_has_the_time_that_its_config_gives_its_programs
     recorder = open_recorder(uri, "mine", folder=plan.folder)
     save(plan)
     running.ask_to_stop(number)
-    running.runner.poll()
-    running.settle()
+    with monkeypatch.context() as patch:
+        if not answers:
+            patch.setattr("sweeps.tracking.reader.load_sweep", away)
+        running.runner.poll()
+        running.settle()
     signals: list[signal.Signals] = []
     with monkeypatch.context() as patch:
         patch.setattr(subprocesses, "send", lambda _, sent: signals.append(sent))

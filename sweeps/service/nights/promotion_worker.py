@@ -83,9 +83,11 @@ class PromotionWorker(Poller):
             return night.verdict in OPEN
         try:
             held = self._next_state(held)
+        except TrackingUnreachable as error:
+            logger.warning("the verdict of %s waits: %s; trying again in %.0f s", held.sweep, error, POLL_EVERY_S)
         except Exception:
             # Any error, not only SweepsError: one night must not block other schedules.
-            logger.exception("the verdict of %s failed; trying again in %.0f s", held.sweep, POLL_EVERY_S)
+            logger.exception("a step of the night %s failed; trying again in %.0f s", held.sweep, POLL_EVERY_S)
         finally:
             release(self._engine, held, self._heartbeat.service)
         return held.verdict in OPEN
@@ -242,19 +244,17 @@ class PromotionWorker(Poller):
         return night
 
     def _report(self, night: Night) -> None:
-        """Add the figure of the nights to the report; a failure does not affect the verdict.
-
-        Raises:
-            TrackingUnreachable: The tracking store does not answer; the next step tries again.
-        """
+        """Add the figure of the nights to the report; a failure does not affect the verdict. While the tracking store
+        does not answer, each step tries again."""
         with self._engine.connect() as connection:
             nights = nights_of(connection, night.schedule, until=night.due)
         try:
             record = load_sweep(self._uri, night.sweep)
             connect(self._uri).log_text(record.mlflow.run_id, nights.as_text(), NIGHTS_ARTIFACT)
             self._command_lines.report(night.sweep)
-        except TrackingUnreachable:
-            raise
+        except TrackingUnreachable as error:
+            logger.warning("the report of %s waits: %s; trying again in %.0f s", night.sweep, error, POLL_EVERY_S)
+            return
         except SweepsError as error:
             logger.warning("the report of %s lacks the figure of its nights: %s", night.sweep, error)
         with writing(self._engine) as connection:

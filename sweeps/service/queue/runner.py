@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from sweeps.constants import TAG_FOLDER
 from sweeps.errors import AlreadyDone, SweepsError, TrackingUnreachable
 from sweeps.folders.driver_lock import last_heartbeat
 from sweeps.folders.sweep_folder import LOG_FILE
@@ -383,17 +384,22 @@ class JobRunner(Poller):
 
     def _tell_to_stop(self, job: Job) -> None:
         from sweeps.driver.stop import request_stop
-        from sweeps.plan.saved_sweep import saved_config
         from sweeps.tracking.reader import load_sweep
 
+        self._read_ends_within_s(job, str(self._output_dir / job.sweep))  # first: MLflow may not answer
         try:
             record = load_sweep(self._uri, job.sweep)
-            with contextlib.suppress(SweepsError):  # its file is unreadable
-                self._state(job).ends_within_s = saved_config(record).ends_within_s
+            self._read_ends_within_s(job, record.tags.get(TAG_FOLDER, ""))
             request_stop(record)
         except SweepsError as error:
             logger.warning("job %d (%s): %s; sending SIGTERM", job.id, job.sweep, error)
             subprocesses.send(self.control_folder(job), signal.SIGTERM)
+
+    def _read_ends_within_s(self, job: Job, location: str) -> None:
+        from sweeps.plan.saved_sweep import saved_config
+
+        with contextlib.suppress(SweepsError):  # the sweep is not there, or its file is unreadable
+            self._state(job).ends_within_s = saved_config(job.sweep, location).ends_within_s
 
     def _end(self, job: Job, state: str, error: str | None = None, *, has_sweep: bool = True) -> None:
         now, service = self._time.now(), self._heartbeat.service
