@@ -30,7 +30,7 @@ MAX_CONFIG_MAP = 2**20
 LONGEST_JOB, LONGEST_SCHEDULE, LONGEST_CRON_JOB = 47, 36, 52
 """Maximum characters of the names of a RayJob, a RayCronJob and a CronJob, to which the names of their parts are
 appended."""
-ENDS_WITHIN_S = 90.0
+ENDS_WITHIN_S = 120.0
 """Seconds in which a driver ends that was told to, besides those that its trials may take to end."""
 UNPACK = f'cd "$(mktemp -d)" && python -m zipfile -e {FOLDER}/{ARCHIVE} .\n'
 """Line of a script that unpacks the archive and enters it as the working folder; for a RayJob, Ray does this."""

@@ -96,7 +96,7 @@ def test_a_sweep_whose_time_is_up_may_end_as_long_as_its_trials_and_uploads_take
     stopped_within = re.search(r"TimeoutStopSec=(\d+)\n", exported(capsys, "systemd")[0])
     for found in (killed_after, stopped_within):
         assert found is not None
-        assert CLOSED_WITHIN_S + STOP_WITHIN_S < int(found[1]) - trials_end_within_s < 100
+        assert CLOSED_WITHIN_S + STOP_WITHIN_S < int(found[1]) - trials_end_within_s < 150
 
 
 LINES = ["30 20 * * mon-fri", "*/15 2-4 1,15 * *", "0 0 13 * 5", "@weekly", "5/20 * * jan,jul 0", "0 6 * 2-4 7"]
@@ -182,7 +182,7 @@ def test_a_program_in_a_pod_has_its_own_time_to_end(my_conf: Path, capsys: pytes
     change(my_conf, conf="command", overrides=overrides)
     _, job = yaml.safe_load_all(exported(capsys, "kubernetes")[0])
     pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
-    assert 300 + STOP_WITHIN_S < pod["terminationGracePeriodSeconds"] < 400
+    assert 300 + STOP_WITHIN_S < pod["terminationGracePeriodSeconds"] < 450
 
 
 def test_kuberay_gets_a_ray_cron_job(
