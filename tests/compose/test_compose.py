@@ -264,6 +264,7 @@ def test_the_composed_yaml_holds_every_value_and_can_be_read_back() -> None:
         ("digits", [" train.lr=3"], ConfigError, ["without blanks around =: train.lr=3"]),
         ("digits", ["search.limits.eval/loss.max=3"], ConfigError, ["'search.limits={eval/loss: {max: 3}}'"]),
         ("digits", ["search/sampler.kind=tpe"], ConfigError, ["write search.sampler.kind=tpe"]),
+        ("digits", ["train/note.a=b c; d"], ConfigError, ["write 'train.note.a=b c; d'"]),
         ("digits", ["space.train.lr.when.model=conv_net"], ConfigError, ["'space.train.lr.when={model: conv_net}'"]),
         ("digits", ["space.train.lr.prior.value=0.01"], ConfigError, ["'space.train.lr.prior={value: 0.01}'"]),
         ("digits", ["train.lr=tag(lgo, interval(1, 2))"], ConfigError, ["lgo", "log"]),
