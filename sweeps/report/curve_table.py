@@ -25,8 +25,8 @@ def curve_table(record: SweepRecord) -> pd.DataFrame:
         A row for each report of a trial, with the columns ``config_id`` (the trial), ``step``, ``elapsed_s`` (seconds
         that it had held its workers), one for each searched path and one for each metric. Failed trials and evaluations
         at step 0 are left out. Parameters that a trial lacks and metrics that a report lacks are missing values; lists
-        and mappings among choices are JSON, as are all choices of a parameter that has numbers and texts, or a text such
-        as ``3`` or ``null``.
+        and mappings among choices are JSON, as are all choices of a parameter that has numbers and texts, or a text
+        such as ``3`` or ``null``.
 
     Raises:
         UserError: No trial has reported the first objective.

@@ -30,7 +30,7 @@ def read_text(uri: str, run_id: str, path: str) -> str | None:
                 download_file(repository, path, str(file))
         except TrackingUnreachable:
             raise
-        except Exception as error:  # of MLflow, the file system or boto
+        except Exception as error:  # noqa: BLE001 - of MLflow, the file system or boto
             logger.debug("%s of run %s cannot be read: %s", path, run_id, error)
             return None
         return file.read_bytes().decode()  # keeps "\r"

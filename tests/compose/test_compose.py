@@ -690,6 +690,20 @@ def test_what_is_derived_from_a_changed_value_follows_it_in_the_sweep_as_in_its_
     assert changed.config.tracking == composition.config.tracking
 
 
+def test_a_changed_sweep_keeps_what_its_config_took_from_the_environment_and_the_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else extend would look for the sweep's folder at today's time, and record into another experiment."""
+    monkeypatch.delenv("EXPERIMENT", raising=False)
+    taken = ["tracking.experiment='${oc.env:EXPERIMENT,one}'", "output_dir='outputs/${now:%H-%M-%S.%f}'"]
+    composition = composed("digits", "search.num_trials=9", *taken)
+    monkeypatch.setenv("EXPERIMENT", "two")
+    changed = composition.changed({"search.num_trials": 99}).config
+    assert changed.tracking.experiment == "one"
+    assert changed.output_dir == composition.config.output_dir
+    assert composition.changed({"search.num_trials": 9}).config == composition.config
+
+
 @pytest.mark.parametrize("text", ["${name}: {question}", "at \\${name}", "${unknown}"])
 def test_a_searched_text_that_only_looks_like_an_interpolation_is_trained_as_it_was_suggested(text: str) -> None:
     choices = [text, [text], {"prompt": text}]
