@@ -86,6 +86,18 @@ def artifact_repository(uri: str, tracking_uri: str) -> Any:
     return get_artifact_repository(uri, tracking_uri=tracking_uri)
 
 
+def download_file(repository: Any, path: str, target: str) -> None:
+    """Download one artifact in this thread, with its limits of requests. Unlike MLflow's public functions, it raises
+    the error of the artifact store itself.
+
+    Args:
+        repository: As ``artifact_repository`` returns it.
+        path: Path of the artifact.
+        target: File to write.
+    """
+    repository._download_file(path, target)
+
+
 def artifact_files(repository: Any, folder: str) -> Iterator[Any]:
     """Yield all files in a folder of a run's artifacts and in the folders below, each with ``path`` and ``file_size``.
 

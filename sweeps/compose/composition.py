@@ -92,10 +92,14 @@ class Composition:
             return self
         variants = {key: _changed(OmegaConf.create(raw), document, values) for key, raw in self.variants.items()}
         raw = {key: cast("dict[str, Any]", OmegaConf.to_container(each)) for key, each in variants.items()}
-        own = resolve(raw[self.variant({})])
+        own = self.variant({})
+        # Only what follows from a changed value is derived again: the environment and the clock have changed, too.
+        # What differs between `before` and `again` differs in any case, such as the time.
+        before, after, again = (resolve(each[own]) for each in (self.variants, raw, self.variants))
         for path in leaves(document, without=("space",)):
-            if self.derives({}, path) and (derived := find(own, path)) is not MISSING:
-                replace_at(document, path, derived)  # it may be computed from a changed value
+            old, derived = find(before, path), find(after, path)
+            if self.derives({}, path) and derived is not MISSING and old == find(again, path) != derived:
+                replace_at(document, path, derived)
         config = OmegaConf.create(literal({**document, "space": document["space"] if space is None else dict(space)}))
         config.tracking.uri = self.config.tracking.uri  # the JSON form has no password
         return replace(self, config=read_config(resolve(_changed(config, document, values))), variants=raw)

@@ -118,7 +118,7 @@ def _without_slash(key: str, value: str) -> str:
     sections = key.split(".")
     first = next(index for index, each in enumerate(sections) if "/" in each)
     if first == 0:
-        return f"{key.replace('/', '.')}={value}"
+        return shlex.quote(f"{key.replace('/', '.')}={value}")
     for name in reversed(sections[first:]):
         value = f"{{{name}: {value}}}"
     return shlex.quote(f"{'.'.join(sections[:first])}={value}")

@@ -6,7 +6,7 @@ import os
 import re
 from functools import cache
 
-from sweeps.texts.uri_passwords import DATABASE_PASSWORD
+from sweeps.texts.uri_passwords import DATABASE_PASSWORD_IN_TEXT
 
 HIDDEN = "***"
 
@@ -55,6 +55,6 @@ def redacted_source(text: str) -> str:
     text = KEY_BLOCK.sub(HIDDEN, without_variables(text))
     text = _KNOWN.sub(HIDDEN, text)
     text = _JSON_WEB_TOKEN.sub(rf"\1{HIDDEN}", text)
-    text = DATABASE_PASSWORD.sub(rf"\1:{HIDDEN}@", text)
+    text = DATABASE_PASSWORD_IN_TEXT.sub(rf"\1:{HIDDEN}@", text)
     text = _ADDRESS.sub(rf"\1:{HIDDEN}@", text)
     return _NAMED_LITERAL.sub(rf"\1\2{HIDDEN}\2", text)

@@ -25,7 +25,8 @@ def curve_table(record: SweepRecord) -> pd.DataFrame:
         A row for each report of a trial, with the columns ``config_id`` (the trial), ``step``, ``elapsed_s`` (seconds
         that it had held its workers), one for each searched path and one for each metric. Failed trials and evaluations
         at step 0 are left out. Parameters that a trial lacks and metrics that a report lacks are missing values; lists
-        and mappings among choices are JSON, as are all choices of a parameter that has numbers and texts.
+        and mappings among choices are JSON, as are all choices of a parameter that has numbers and texts, or a text
+        such as ``3`` or ``null``.
 
     Raises:
         UserError: No trial has reported the first objective.
@@ -80,14 +81,18 @@ def trained_s(record: SweepRecord, trial: TrialRecord, moment: float) -> float:
 
 
 def _of_several_types(trials: Iterable[TrialRecord]) -> set[str]:
-    """Parameters with choices of several types, such as 3 and ``auto``, which no column of a Parquet file can hold."""
+    """Parameters with choices of several types, such as 3 and ``auto``, which no column of a Parquet file can hold, or
+    with a text such as ``3``, which could be read as a choice of another type."""
     types: dict[str, set[type]] = {}
+    ambiguous = set[str]()
     for trial in trials:
         for path, value in trial.params.items():
             if value is not None:
                 known = float if type(value) is int else type(encode(value))
                 types.setdefault(path, set()).add(known)
-    return {path for path, each in types.items() if len(each) > 1}
+            if isinstance(value, str) and to_text(value) != value:
+                ambiguous.add(path)
+    return {path for path, each in types.items() if len(each) > 1} | ambiguous
 
 
 def _written(value: Any, is_mixed: bool) -> Any:

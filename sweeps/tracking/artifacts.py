@@ -3,32 +3,37 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from sweeps.compat.mlflow import artifact_repository, download_file
 from sweeps.errors import TrackingUnreachable
-from sweeps.texts.uri_passwords import redact_uri
-from sweeps.tracking.client import connect, first_cause, reading_from
+from sweeps.tracking.client import connect, reading_from
+from sweeps.tracking.uris import absolute
+
+logger = logging.getLogger(__name__)
 
 
 def read_text(uri: str, run_id: str, path: str) -> str | None:
-    """Return a text artifact of a run; None if the run has no artifact of this name."""
+    """Return a text artifact of a run; None if the run has no artifact of this name, or it
+    can't be read for a reason other than the server's failure."""
     folder, _, name = path.rpartition("/")
     if name not in list_names(uri, run_id, folder):  # a server may answer alike while it cannot reach an artifact
         return None
     client = connect(uri)
-    from mlflow.exceptions import MlflowException
-
     with TemporaryDirectory() as target:
+        file = Path(target, name)
         try:
             with reading_from(uri):
-                return Path(client.download_artifacts(run_id, path, target)).read_bytes().decode()  # keeps "\r"
-        except MlflowException as error:
-            raise TrackingUnreachable(
-                f"tracking.uri={redact_uri(uri)} does not give {path} of run {run_id}: {first_cause(error)}; try again"
-            ) from error
-        except OSError:  # it may not be read
+                repository = artifact_repository(client.get_run(run_id).info.artifact_uri, absolute(uri))
+                download_file(repository, path, str(file))
+        except TrackingUnreachable:
+            raise
+        except Exception as error:  # noqa: BLE001 - of MLflow, the file system or boto
+            logger.debug("%s of run %s cannot be read: %s", path, run_id, error)
             return None
+        return file.read_bytes().decode()  # keeps "\r"
 
 
 def list_names(uri: str, run_id: str, folder: str) -> list[str]:

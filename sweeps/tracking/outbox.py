@@ -10,7 +10,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from sweeps.tracking.client import CALLS_AT_ONCE
 from sweeps.tracking.journal import PARENT, Entry, Journal, NewRun, Points, Status, Tags
 from sweeps.tracking.mlflow_characters import fit_parameters, storable, to_name
 from sweeps.tracking.record import MlflowIds
-from sweeps.tracking.retry import GaveUp, Refused, Retrier
+from sweeps.tracking.retry import REFUSALS, REFUSALS_OF_ALL_CALLS, GaveUp, Refused, Retrier
 from sweeps.tracking.store import tag_filter
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ WRITE_AT_POINTS = 5000
 BATCH_BYTES = 4 << 20
 """Maximum bytes of the journal in memory, some ten thousand metric values."""
 POINTS_PER_CALL = 1000
+REFUSED_VALUES = 3
+"""Number of refused values after which a metric is not searched for others, if none was written."""
 PARENT_RUN = "mlflow.parentRunId"
 """MLflow's own tag of a nested run."""
 PAIRS_PER_CALL = 100
@@ -58,6 +60,21 @@ class _Batch:
     def has_more(self) -> bool:
         """Whether the batch contains more than metric values."""
         return self.new is not None or bool(self.tags) or self.status is not None
+
+
+@dataclass
+class _Outcome:
+    """Outcome of the calls for one content."""
+
+    is_written: bool = False
+    """Whether a part of it was written."""
+    num_refused: int = 0
+    """Number of single values that were refused."""
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether all of it seems to be refused, so that a search for values that are not would take too many calls."""
+        return not self.is_written and self.num_refused >= REFUSED_VALUES
 
 
 class Outbox:
@@ -240,19 +257,38 @@ class Outbox:
             except Refused as error:
                 self._warn_refused(key, error)
 
-    def _log(self, key: str, **kinds: Any) -> None:
+    def _log(self, key: str, outcomes: Sequence[_Outcome] = (), **kinds: Any) -> None:
         """Write points, params and tags in one call; if MLflow refuses it, in smaller calls, so that as little as
-        possible is lost."""
+        possible is lost.
+
+        Args:
+            key: The run.
+            outcomes: Outcomes of the larger contents that this call is a part of.
+            kinds: Content by kind.
+        """
         if not any(kinds.values()):
             return
+        outcomes = outcomes or [_Outcome()]
         try:
             self._retrier.call(lambda: log_batch(self._client, self._run_ids[key], **kinds))
         except Refused as error:
-            parts = _parts({kind: items for kind, items in kinds.items() if items})
-            if not parts or key in self._refused:
+            content = {kind: items for kind, items in kinds.items() if items}
+            parts = _parts(content)
+            for outcome in () if parts else outcomes:
+                outcome.num_refused += 1
+            if not parts or self._refuses_run(key, error) or any(outcome.is_hopeless for outcome in outcomes):
                 self._warn_refused(key, error)
-            for part in parts if key not in self._refused else ():
-                self._log(key, **part)
+                return
+            for part in parts:
+                self._log(key, outcomes if _is_one_metric(content) else [*outcomes, _Outcome()], **part)
+        else:
+            for outcome in outcomes:
+                outcome.is_written = True
+
+    def _refuses_run(self, key: str, error: Refused) -> bool:
+        """Whether smaller calls for a run would be refused, too, or each would take minutes again."""
+        code = getattr(error.__cause__, "error_code", None)
+        return code in REFUSALS_OF_ALL_CALLS or (code not in REFUSALS and key in self._refused)
 
     def _set_status(self, run_id: str, status: Status) -> None:
         if status.ended_ms is None:
@@ -295,15 +331,23 @@ def _by_run(entries: Iterable[Entry], known: Mapping[str, str]) -> tuple[Mapping
 
 
 def _parts(kinds: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Split the content of a call by kind, or that of one kind into halves; empty if it cannot be split."""
+    """Split the content of a call by kind, metric values of several names by name, or others into halves; empty if it
+    cannot be split."""
     if len(kinds) > 1:
         return [{kind: items} for kind, items in kinds.items()]
+    if len(names := sorted({point.name for point in kinds.get("points", ())})) > 1:
+        halves = (set(half) for half in _chunks(names, math.ceil(len(names) / 2)))
+        return [{"points": [point for point in kinds["points"] if point.name in half]} for half in halves]
     return [
         {kind: dict(half) if isinstance(items, dict) else half}
         for kind, items in kinds.items()
         if len(items) > 1
         for half in _chunks(list(items.items() if isinstance(items, dict) else items), math.ceil(len(items) / 2))
     ]
+
+
+def _is_one_metric(kinds: Mapping[str, Any]) -> bool:
+    return [*kinds] == ["points"] and len({point.name for point in kinds["points"]}) == 1
 
 
 def _chunks(items: list[T], size: int) -> list[list[T]]:

@@ -116,6 +116,8 @@ def test_files_of_a_run_are_written_listed_and_deleted(tmp_path: Path, uri: str)
     repository.log_artifacts(str(tmp_path / "source"), "folder")
     (found,) = repository.list_artifacts("folder")
     assert (found.path, found.is_dir, found.file_size) == ("folder/file", False, 4)
+    private.download_file(repository, "folder/file", str(tmp_path / "copy"))
+    assert (tmp_path / "copy").read_text() == "text"
     repository.delete_artifacts("folder/file")
     assert not (tmp_path / "artifacts" / "folder" / "file").exists()
 

@@ -264,6 +264,7 @@ def test_the_composed_yaml_holds_every_value_and_can_be_read_back() -> None:
         ("digits", [" train.lr=3"], ConfigError, ["without blanks around =: train.lr=3"]),
         ("digits", ["search.limits.eval/loss.max=3"], ConfigError, ["'search.limits={eval/loss: {max: 3}}'"]),
         ("digits", ["search/sampler.kind=tpe"], ConfigError, ["write search.sampler.kind=tpe"]),
+        ("digits", ["train/note.a=b c; d"], ConfigError, ["write 'train.note.a=b c; d'"]),
         ("digits", ["space.train.lr.when.model=conv_net"], ConfigError, ["'space.train.lr.when={model: conv_net}'"]),
         ("digits", ["space.train.lr.prior.value=0.01"], ConfigError, ["'space.train.lr.prior={value: 0.01}'"]),
         ("digits", ["train.lr=tag(lgo, interval(1, 2))"], ConfigError, ["lgo", "log"]),
@@ -687,6 +688,20 @@ def test_what_is_derived_from_a_changed_value_follows_it_in_the_sweep_as_in_its_
     changed = composition.changed({"train.max_steps": 200})
     assert (changed.config.train.eval_every, changed.trial({}).train.eval_every) == (20, 20)  # type: ignore[union-attr]
     assert changed.config.tracking == composition.config.tracking
+
+
+def test_a_changed_sweep_keeps_what_its_config_took_from_the_environment_and_the_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else extend would look for the sweep's folder at today's time, and record into another experiment."""
+    monkeypatch.delenv("EXPERIMENT", raising=False)
+    taken = ["tracking.experiment='${oc.env:EXPERIMENT,one}'", "output_dir='outputs/${now:%H-%M-%S.%f}'"]
+    composition = composed("digits", "search.num_trials=9", *taken)
+    monkeypatch.setenv("EXPERIMENT", "two")
+    changed = composition.changed({"search.num_trials": 99}).config
+    assert changed.tracking.experiment == "one"
+    assert changed.output_dir == composition.config.output_dir
+    assert composition.changed({"search.num_trials": 9}).config == composition.config
 
 
 @pytest.mark.parametrize("text", ["${name}: {question}", "at \\${name}", "${unknown}"])

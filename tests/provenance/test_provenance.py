@@ -106,6 +106,8 @@ def test_outside_of_a_checkout_there_is_no_commit(working_folder: Path) -> None:
         ("https://ada:hunter2@example.org", "https://ada:***@example.org"),
         ("to postgresql+psycopg://me:a/b==@host/db", "to postgresql+psycopg://me:***@host/db"),
         ("at https://host:80/a, then me@host", "at https://host:80/a, then me@host"),
+        ('{"db":"postgresql://h:5432/db","mail":"a@b"}', '{"db":"postgresql://h:5432/db","mail":"a@b"}'),
+        ("{'db':'mysql://me:a/b@h/db','mail':'a@b'}", "{'db':'mysql://me:***@h/db','mail':'a@b'}"),
         ("token = tokenizer(text)", "token = tokenizer(text)"),
     ],
 )

@@ -311,20 +311,28 @@ def test_the_command_prints_regret_or_the_document_of_a_sweep(
     assert "need --simulate TABLE" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("choices", "features"),
+    [
+        ([3, 0.5, "auto", "3", True, None, [1, 2]], [3, 0.5, "auto", "3", True, None, [1, 2]]),
+        ([3, "3"], ["3", "3"]),
+        ([None, "null", "auto"], ["null", "auto"]),
+    ],
+    ids=["all", "texts-like-numbers", "texts-like-null"],
+)
 def test_choices_of_several_types_are_read_back_from_the_curves_of_a_sweep(
-    uri: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    choices: list[Any], features: list[Any], uri: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    features = [3, 0.5, "auto", "3", True, None, [1, 2]]
     recorder = open_recorder(uri, "first")
     for number, choice in enumerate(features):
         recorder.trials.start(f"{number:04}", {"features": choice}, "", 1)
         recorder.trials.log(f"{number:04}", 1, {"eval/loss": number / 8}, 4_000_000_000_000)
         recorder.trials.end(f"{number:04}", "finished", 1, 1, None)
-    recorder.update({"finished": len(features)}, [("0000", (0.0,), {"features": 3})], {"wall_s": 7.0})
+    recorder.update({"finished": len(features)}, [("0000", (0.0,), {"features": features[0]})], {"wall_s": 7.0})
     assert not recorder.close("finished")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     assert typed(monkeypatch, "show", "first", "--curves", str(tmp_path / "curves.parquet")) == 0
-    space = Space({"features": CategoricalDistribution(type="categorical", choices=features)})
+    space = Space({"features": CategoricalDistribution(type="categorical", choices=choices)})
     table = read_table(tmp_path / "curves.parquet", space, lambda path: None, ["eval/loss"])
     assert [repr(trial.point["features"]) for trial in table.trials] == [*map(repr, features)]
 

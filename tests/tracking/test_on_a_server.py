@@ -96,11 +96,22 @@ def test_a_newer_checkpoint_replaces_the_older_whole(
     }
 
 
+def test_an_artifact_that_can_never_be_read_counts_as_missing(uri: str, tmp_path: Path) -> None:
+    """As one of another user, or a link that leads out of the folder: a night would wait for it for ever."""
+    record_small_sweep(uri, "digits-unreadable")
+    run = load_sweep(uri, "digits-unreadable").mlflow.run_id
+    (config,) = tmp_path.rglob(f"{run}/artifacts/{CONFIG_ARTIFACT}")
+    config.rename(tmp_path / "elsewhere")
+    config.symlink_to(tmp_path / "elsewhere")
+    assert CONFIG_ARTIFACT in list_names(uri, run, "")
+    assert read_text(uri, run, CONFIG_ARTIFACT) is None
+
+
 def test_artifacts_that_the_server_cannot_reach_at_the_moment_are_not_taken_for_missing_ones(
     server_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a night would go without its warm start, and a page would keep its figures without the search space."""
-    from mlflow.server import handlers
+    from mlflow.server import artifact_router, handlers
 
     record_small_sweep(server_uri, "digits-away")
     run = load_sweep(server_uri, "digits-away").mlflow.run_id
@@ -110,6 +121,10 @@ def test_artifacts_that_the_server_cannot_reach_at_the_moment_are_not_taken_for_
     def away() -> None:
         raise OSError("no route to the bucket")
 
+    with monkeypatch.context() as lists_only:
+        lists_only.setattr(artifact_router, "_get_artifact_repo", away)
+        with pytest.raises(TrackingUnreachable, match="does not answer"):
+            read_text(server_uri, run, CONFIG_ARTIFACT)
     monkeypatch.setattr(handlers, "_get_artifact_repo_mlflow_artifacts", away)
     with pytest.raises(TrackingUnreachable, match="does not answer"):
         read_text(server_uri, run, CONFIG_ARTIFACT)

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -362,21 +363,35 @@ def test_of_several_objectives_the_front_is_recorded_and_marked(uri: str) -> Non
     assert listed["best"] == 1.0
 
 
-def test_a_metric_value_that_mlflow_refuses_leaves_the_others(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "is_refused", [{20}.__contains__, {20, 380, 550}.__contains__, lambda step: True], ids=["one", "several", "all"]
+)
+def test_a_metric_value_that_mlflow_refuses_leaves_the_others(
+    uri: str, monkeypatch: pytest.MonkeyPatch, is_refused: Callable[[int], bool]
+) -> None:
     log_batch = MlflowClient.log_batch
 
+    refusals = list[str]()
+
     def refuse_odd(client: MlflowClient, run_id: str, metrics: Any = (), **others: Any) -> None:
-        if any(each.key == "odd" for each in metrics):
+        if any(each.key == "odd" and each.value > 1 for each in metrics):
+            refusals.append(run_id)
             raise MlflowException("Invalid metric", INVALID_PARAMETER_VALUE)
         log_batch(client, run_id, metrics, **others)
 
     monkeypatch.setattr(MlflowClient, "log_batch", refuse_odd)
     with one_trial(uri) as recorder:
-        for step in range(50):
-            recorder.trials.log("0", step, {"eval/loss": 1.0, **({"odd": 1.0} if step == 20 else {})})
-        recorder.trials.end("0", "finished", 50, 1)
+        for step in range(600):
+            recorder.trials.log("0", step, {"eval/loss": 1.0, "odd": float(1 + is_refused(step))})
+            if step in (400, 500):
+                assert recorder._delivery.flush()
+        recorder.trials.end("0", "finished", 600, 1)
     (trial,) = load_sweep(uri, "digits-1").trials
-    assert [step for step, _ in history(uri, trial.run_id, "eval/loss")] == [*range(50)]
+    assert [step for step, _ in history(uri, trial.run_id, "eval/loss")] == [*range(600)]
+    if sum(map(is_refused, range(600))) < 600:
+        written = [step for step, _ in history(uri, trial.run_id, "odd")]
+        assert written == [step for step in range(600) if not is_refused(step)]
+    assert len(refusals) <= 100
 
 
 def test_a_deleted_run_is_said_once_and_the_others_go_on(uri: str, caplog: pytest.LogCaptureFixture) -> None:

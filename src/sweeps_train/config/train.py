@@ -179,8 +179,8 @@ class Checkpoint:
     keep: list[Kept] = Field(default_factory=lambda: list[Kept](("best", "last")))
     """Checkpoints of a trial that are kept: the best by the search's metric, the newest, or both."""
     trials: PositiveInt | None = None
-    """Number of trials, the best ones, whose checkpoints and program files are kept after the end of the sweep; null:
-    all."""
+    """Number of trials, the best ones, whose checkpoints and program files are kept after the end of the sweep, and
+    those of trials that a spent budget has stopped; null: all."""
     background: Flag | Literal["auto"] = "auto"
     """Copy the state into shared memory and write it to the storage while the training continues; false: all workers
     wait until it is written. It needs memory and ``/dev/shm`` of a checkpoint's size on the first worker's machine;
