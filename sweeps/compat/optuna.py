@@ -57,17 +57,20 @@ def copy_system_attributes(study: optuna.Study, to: optuna.Study) -> None:
         to._storage.set_study_system_attr(to._study_id, key, value)
 
 
-def sampled_at(logs: Sequence[Mapping[str, Any]]) -> dict[int, int]:
-    """Return the position in a study's journal of the first value that was sampled for each trial, by the trial's
-    number.
+def sampled_at(logs: Sequence[Mapping[str, Any]]) -> dict[int, range]:
+    """Return the positions in a study's journal at which a trial's values may have been sampled, by its number: from
+    its creation to its first value. Other trials may have reported meanwhile.
 
     Args:
         logs: The journal's entries; it holds one study, whose trials are numbered in the order of their creation.
     """
-    found: dict[int, int] = {}
+    created: list[int] = []
+    found: dict[int, range] = {}
     for position, entry in enumerate(logs):
+        if entry["op_code"] == JournalOperation.CREATE_TRIAL:
+            created.append(position)
         if entry["op_code"] == JournalOperation.SET_TRIAL_PARAM:
-            found.setdefault(entry["trial_id"], position)
+            found.setdefault(entry["trial_id"], range(created[entry["trial_id"]] + 1, position + 1))
     return found
 
 

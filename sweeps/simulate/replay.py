@@ -91,7 +91,8 @@ def _loaded(plan: Plan, journal: PlayedJournal, sampler: Any = None) -> optuna.S
 def replay(plan: Plan) -> Replay:
     """Repeat all suggestions and decisions of a sweep.
 
-    Each point is sampled again from the study as it was when the point was sampled. A new scheduler gets the reports
+    Each point is sampled again from the study as it was when the point was sampled; if trials reported meanwhile, from
+    the states that the sampler may have seen, until the point is the same. A new scheduler gets the reports
     that the recorded one decided on, in their order.
 
     Raises:
@@ -108,18 +109,22 @@ def replay(plan: Plan) -> Replay:
 def _suggestions(plan: Plan, entries: Sequence[dict[str, Any]], study: optuna.Study) -> tuple[int, list[str]]:
     sampler, journal = searcher_options(plan)["sampler"], PlayedJournal(entries)
     trials, count, different = study.get_trials(deepcopy=False), 0, []
-    for number, position in sampled_at(entries).items():
+    for number, positions in sampled_at(entries).items():
         trial = trials[number]
         known = enqueued_values(trial)
         if known is not None and known.keys() >= trial.params.keys():
             continue
-        journal.play(position)
-        then = _loaded(plan, journal, sampler)
-        again = running_trial(then, then.get_trials(deepcopy=False)[number])
-        point, recorded = (plan.space.sample(each, plan.points.lookup) for each in (again, trial))
-        count += 1
-        if point != recorded:
+        recorded, point = plan.space.sample(trial, plan.points.lookup), None
+        for position in positions:
+            journal.play(position)
+            then = _loaded(plan, journal, sampler)
+            again = running_trial(then, then.get_trials(deepcopy=False)[number])
+            point = plan.space.sample(again, plan.points.lookup)
+            if point == recorded:
+                break
+        else:
             different.append(f"{named(trial)} was suggested {recorded}, and is now {point}")
+        count += 1
     return count, different
 
 

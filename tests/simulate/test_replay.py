@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from optuna.storages.journal._storage import JournalStorageReplayResult
+from optuna.storages.journal._storage import JournalOperation, JournalStorageReplayResult
 
 from sweeps.constants import COST_MODEL
 from sweeps.errors import UserError
@@ -75,6 +75,19 @@ def test_a_search_on_parallel_workers_makes_the_same_decisions_again(scheduler: 
     assert result.given == 1
     assert (result.decisions > 10) == (scheduler != "none")
     assert result.unknown == 0
+
+
+def test_reports_that_are_recorded_while_a_point_is_sampled_make_no_difference() -> None:
+    plan = searched("search/scheduler=freeze_thaw", "search.sampler.startup_trials=4")
+    file = plan.folder / STUDY_FILE
+    lines = without_checksums(file).splitlines(keepends=True)
+    entries = [json.loads(line) for line in lines]
+    created = [at for at, each in enumerate(entries) if each["op_code"] == JournalOperation.CREATE_TRIAL]
+    later = [(entries[at].get("trial_id"), lines[at]) for at in range(created[12] + 1, len(lines))]
+    others = [line for trial, line in later if trial is not None and trial < 12]
+    own = [line for trial, line in later if trial == 12]
+    file.write_text("".join([*lines[: created[12] + 1], *others, *own]))
+    assert replay(plan).differences == []
 
 
 def test_a_search_that_knows_what_trials_cost_makes_the_same_decisions_again() -> None:
