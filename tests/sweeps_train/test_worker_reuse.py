@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import weakref
 from pathlib import Path
@@ -75,6 +76,20 @@ def test_the_next_trial_does_not_train_a_base_model_that_stays_compiled(
 def size_of_base() -> int:
     size: int = worker_cache._cache["base model"][1].size
     return size
+
+
+def test_a_relative_path_in_another_folder_is_another_object(tmp_path: Path) -> None:
+    def read() -> str:
+        return worker_cache.cached("text", "data.txt", Path("data.txt").read_text)
+
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "data.txt").write_text(name)
+    with contextlib.chdir(tmp_path / "a"):
+        first = read()
+        assert read() is first
+    with contextlib.chdir(tmp_path / "b"):
+        assert (first, read()) == ("a", "b")
 
 
 def reads_of_two_trials() -> tuple[list[int], list[float]]:

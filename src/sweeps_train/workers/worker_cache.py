@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
+from sweeps_train.workers.own_folder import start_folder
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import torch
 
 T = TypeVar("T")
@@ -32,13 +37,15 @@ def cached(kind: str, key: Any, make: Callable[[], T]) -> T:
 
     Args:
         kind: Kind of object, such as ``base model``.
-        key: Everything that the object depends on; compared by equality.
+        key: Everything that the object depends on; compared by equality. Relative paths in it are those of the folder
+            in which the sweep was started.
         make: Loads or computes the object. It must not be changed later in a way that another trial could see.
 
     Example:
         >>> cached("primes", 5, lambda: [2, 3, 5]) is cached("primes", 5, lambda: [2, 3, 5])
         True
     """
+    key = (_folder_of_paths(), key)
     entry = _cache.get(kind)
     if entry is not None and entry[0] == key:
         value: T = entry[1]
@@ -48,6 +55,12 @@ def cached(kind: str, key: Any, make: Callable[[], T]) -> T:
     made = make()
     _cache[kind] = (key, made)
     return made
+
+
+def _folder_of_paths() -> Path | None:
+    with suppress(FileNotFoundError):  # it has been removed; absolute paths need none
+        return start_folder()
+    return None
 
 
 def evict(kind: str) -> None:
