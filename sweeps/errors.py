@@ -165,8 +165,8 @@ class Undelivered(SweepsError):
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a full disk and of an exhausted quota."""
-_OF_LINUX = [getattr(errno, name) for name in ("EUCLEAN", "EKEYEXPIRED") if hasattr(errno, name)]
-_LOST = (errno.EROFS, errno.EIO, errno.ENODEV, errno.ESTALE, errno.ENOTCONN, *_OF_LINUX)
+_NAMES = ["EROFS", "EIO", "ENODEV", "EUCLEAN", "ESTALE", "ENOTCONN", "EKEYEXPIRED"]
+_LOST = [getattr(errno, name) for name in _NAMES if hasattr(errno, name)]  # EUCLEAN, EKEYEXPIRED are of Linux alone
 """Error numbers of a file system that has become read-only, a failing disk, a missing disk, a damaged file system, a
 missing network drive, a mount whose program has ended, and a user whose ticket has expired."""
 

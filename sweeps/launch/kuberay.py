@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 import re
 import subprocess
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from typing import Any
 
 from sweeps.config.launch import KubeRay, Pod
 from sweeps.errors import UserError
-from sweeps.launch.submission import JOIN, Submission, check_reachable
+from sweeps.launch.submission import JOIN, Submission, check_reachable, killed_after_s
 from sweeps.texts.uri_passwords import holds_password
 
 API = "ray.io/v1"
@@ -30,8 +29,6 @@ MAX_CONFIG_MAP = 2**20
 LONGEST_JOB, LONGEST_SCHEDULE, LONGEST_CRON_JOB = 47, 36, 52
 """Maximum characters of the names of a RayJob, a RayCronJob and a CronJob, to which the names of their parts are
 appended."""
-ENDS_WITHIN_S = 120.0
-"""Seconds in which a driver ends that was told to, besides those that its trials may take to end."""
 UNPACK = f'cd "$(mktemp -d)" && python -m zipfile -e {FOLDER}/{ARCHIVE} .\n'
 """Line of a script that unpacks the archive and enters it as the working folder; for a RayJob, Ray does this."""
 NAME_OF_FIRING = "${RAY_CLUSTER_NAME%-*}"
@@ -92,7 +89,7 @@ def cron_job(
     config_map["data"][SCRIPT] = script if "binaryData" in config_map else script.removeprefix(UNPACK)
     pod = _template(kuberay, kuberay.workers, name, "sweep")
     pod["spec"]["restartPolicy"] = "Never"
-    pod["spec"]["terminationGracePeriodSeconds"] = math.ceil(ENDS_WITHIN_S + submission.config.ends_within_s)
+    pod["spec"]["terminationGracePeriodSeconds"] = killed_after_s(submission.config)
     (container,) = pod["spec"]["containers"]
     # Kubernetes gives 64 MiB, which Ray, data loaders and NCCL exceed; KubeRay does this for its own pods.
     pod["spec"]["volumes"].append({"name": "shared-memory", "emptyDir": {"medium": "Memory"}})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,13 @@ from sweeps.tracking.uris import sqlite_path
 Target = Literal["ray", "slurm", "kuberay"]
 JOIN = "cluster.address=auto"
 """Override with which a driver joins the cluster in which it is started."""
+ENDS_WITHIN_S = 120.0
+"""Seconds in which a driver that was told to end does so, besides those that its trials may take."""
+
+
+def killed_after_s(config: SweepConfig) -> int:
+    """Return the seconds after which a scheduler may kill a sweep that it has told to end; it ends by itself before."""
+    return math.ceil(ENDS_WITHIN_S + config.ends_within_s)
 
 
 @dataclass(frozen=True)

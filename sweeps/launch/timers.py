@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 import sys
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 from sweeps.config import SweepConfig
 from sweeps.config.schedule import Schedule
 from sweeps.launch.calendar import calendar_events, plain_fields
-from sweeps.launch.kuberay import ENDS_WITHIN_S
+from sweeps.launch.submission import killed_after_s
 
 SERVICE = """\
 [Unit]
@@ -26,7 +25,7 @@ ExecStart={command}
 # Ctrl-C: the trials save their state, and `resume` continues the sweep.
 KillSignal=SIGINT
 KillMode=mixed
-TimeoutStopSec={ends_within}
+TimeoutStopSec={killed_after}
 SuccessExitStatus=130
 {limit}"""
 TIMER = """\
@@ -55,7 +54,7 @@ def cron_lines(schedule: Schedule, config: SweepConfig, config_dirs: Sequence[Pa
     fields = " ".join(plain_fields(schedule.cron))
     folder = Path.cwd()
     wait = "" if schedule.overlap == "queue" else "--nonblock "
-    kill = f"--kill-after={_ends_within_s(config)}"
+    kill = f"--kill-after={killed_after_s(config)}"
     limit = "" if (seconds := _limit(schedule)) is None else f"timeout --signal=INT {kill} {seconds:g} "
     lock = shlex.quote(f".{schedule.name}.lock")
     command = f"cd {shlex.quote(str(folder))} && flock {wait}{lock} {limit}{shlex.join(_words(schedule, config_dirs))}"
@@ -78,7 +77,7 @@ def systemd_units(schedule: Schedule, config: SweepConfig, config_dirs: Sequence
         name=schedule.name,
         folder=str(Path.cwd()).replace("%", "%%"),
         command=_systemd_command(_words(schedule, config_dirs)),
-        ends_within=_ends_within_s(config),
+        killed_after=killed_after_s(config),
         limit="" if seconds is None else f"RuntimeMaxSec={seconds:g}\n",
     )
     timer = TIMER.format(
@@ -118,12 +117,6 @@ def _limit(schedule: Schedule) -> float | None:
     """Return the seconds after which a sweep is ended."""
     hours = schedule.window.hours if schedule.window is not None else None
     return None if hours is None else hours * 3600
-
-
-def _ends_within_s(config: SweepConfig) -> int:
-    """Return the seconds until a sweep that was told to end is killed: those that its trials may take to end, and those
-    that its driver needs besides. It ends by itself before."""
-    return math.ceil(ENDS_WITHIN_S + config.ends_within_s)
 
 
 def _words(schedule: Schedule, config_dirs: Sequence[Path]) -> list[str]:

@@ -14,7 +14,7 @@ import queue
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,9 +103,9 @@ class StoredTrial:
         from ray.train import get_context
         from ray.train.collective import barrier, broadcast_from_rank_zero
 
-        if self._rank == 0:
-            self._bring_back_replaced()
         found = self._store.names() if self._rank == 0 else {}
+        if self._bring_back_replaced(committed(found)):
+            found = self._store.names()
         names = broadcast_from_rank_zero([name for name in committed(found) if "/" not in name])
         self._cut_off = {name.partition("/")[0] for name in found if name.startswith("step-")} - {*names}
         self._is_first_on_node = get_context().get_local_rank() == 0
@@ -128,14 +128,15 @@ class StoredTrial:
         self.steps = set(names)
         barrier()
 
-    def _bring_back_replaced(self) -> None:
-        """Give a checkpoint that was to be replaced its place again if the attempt was killed before the other one was
-        committed."""
-        names = committed(self._store.names())
-        for copied in [name for name in names if name.endswith(REPLACED) and "/" not in name]:
+    def _bring_back_replaced(self, names: Collection[str]) -> bool:
+        """Give checkpoints that were to be replaced their places again if the attempt was killed before the others were
+        committed; return whether there was one among the committed ``names``."""
+        copies = [name for name in names if name.endswith(REPLACED) and "/" not in name]
+        for copied in copies:
             if (step := copied.removesuffix(REPLACED)) not in names:
                 copy(self._store / copied, self._store / step)
             withdraw(self._store / copied)
+        return bool(copies)
 
     def save(self, checkpoint: Path, saved: Callable[[str], None]) -> None:
         """Start uploading a complete checkpoint; only the main worker calls this.
@@ -238,12 +239,12 @@ class StoredTrial:
 
     def _commit(self, step: str, source: Path) -> None:
         """Commit a checkpoint. One of its step that it replaces stays in the store until it is there."""
-        replaced = None
-        with contextlib.suppress(FileNotFoundError):  # there is none, or an interrupted upload has removed its seal
-            copy(self._store / step, self._store / f"{step}{REPLACED}")
-            replaced = self._store / f"{step}{REPLACED}"
+        is_replaced, replaced = step in self.steps, self._store / f"{step}{REPLACED}"
+        if is_replaced:
+            with contextlib.suppress(FileNotFoundError):  # an interrupted upload has removed its seal
+                copy(self._store / step, replaced)
         commit(self._store / step, source)
-        if replaced is not None:
+        if is_replaced:
             with contextlib.suppress(OSError):  # the next attempt removes it
                 withdraw(replaced)
 

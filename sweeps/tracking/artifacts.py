@@ -16,10 +16,14 @@ logger = logging.getLogger(__name__)
 
 
 def read_text(uri: str, run_id: str, path: str) -> str | None:
-    """Return a text artifact of a run; None if the run has no artifact of this name, or it
-    can't be read for a reason other than the server's failure."""
+    """Return a text artifact of a run; None if the run has none of this name, or if it cannot be read although the
+    server answers.
+
+    Raises:
+        TrackingUnreachable: The server does not answer.
+    """
     folder, _, name = path.rpartition("/")
-    if name not in list_names(uri, run_id, folder):  # a server may answer alike while it cannot reach an artifact
+    if name not in list_names(uri, run_id, folder):  # a server may answer 500 for one that does not exist, too
         return None
     client = connect(uri)
     with TemporaryDirectory() as target:

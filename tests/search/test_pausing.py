@@ -124,6 +124,7 @@ def test_our_own_search_runs_two_trials_at_once_and_finishes_the_best(search: st
     assert any(event.get("pauses") for event in events)
     chosen = [event["reason"] for event in events if event["event"] == "chosen"]
     assert len(chosen) == (search == "auto")
+    assert any(event.get("start_cost", -1) >= 0 for event in events)
     assert all(f"search.scheduler.kind=auto: {reason}" in done.err for reason in chosen)
     for number, trial in enumerate(trials):
         assert set(history(done, number, "eval/loss")) == set(range(3, trial["steps"] + 1, 3))

@@ -20,11 +20,20 @@ REPLACED = f"-replaced{UNFINISHED}"
 """Suffix of a checkpoint's folder while another one takes its place."""
 DAMAGED = ".damaged"
 """Suffix of a damaged checkpoint's folder."""
-FOR_A_MOMENT = (
-    *(errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH),
-    *(errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
-    *([errno.EKEYEXPIRED] if hasattr(errno, "EKEYEXPIRED") else []),  # of Linux
-)
+_NAMES = [
+    "ESTALE",
+    "ETIMEDOUT",
+    "ENOTCONN",
+    "EHOSTDOWN",
+    "EHOSTUNREACH",
+    "EACCES",
+    "EPERM",
+    "EKEYEXPIRED",
+    "EMFILE",
+    "ENFILE",
+    "ENOMEM",
+]
+FOR_A_MOMENT = [getattr(errno, name) for name in _NAMES if hasattr(errno, name)]  # EKEYEXPIRED is of Linux alone
 """Errors of the operating system after which a file that could not be read may be intact: its server or mount is away,
 the user's access has expired, or this machine lacks open files or memory."""
 BLOCK = 2**20

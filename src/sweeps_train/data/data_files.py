@@ -321,12 +321,22 @@ def _table(opened: Any) -> Iterator[Document]:
             f"its first line is {header!r}, whose cells are separated by {found!r}; write it with commas, as pandas' "
             "to_csv does, or as JSONL or Parquet"
         )
-    for row in rows:
+    while (row := _next_row(rows)) is not None:
         if None in row:
             raise csv.Error(
                 f"line {rows.line_num} has more cells than the header has columns; quote cells that contain commas"
             )
         yield row
+
+
+def _next_row(rows: csv.DictReader[str]) -> Document | None:
+    try:
+        return next(rows, None)
+    except csv.Error as error:
+        raise csv.Error(
+            f"the row after line {rows.line_num}: {error}; a quoted cell ends with a quote before the comma or the end of the line, "
+            "and a quote within it is written twice"
+        ) from error
 
 
 def _rows(opened: Any, piece: Piece) -> Iterator[Document]:

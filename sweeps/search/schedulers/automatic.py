@@ -11,7 +11,8 @@ from sweeps.search.schedulers.scheduler import Result
 
 CHOSEN = "chosen"
 """Event in the decision log: whether trials are paused (``pauses_trials``), and the ``reason``."""
-STOPPED = "trials that fall behind are stopped, and not paused"
+NOT_PAUSED = "trials that fall behind are stopped, and not paused"
+"""Beginning of the reason for that choice."""
 MOST = 0.05
 """Maximum part of a training that saving at each evaluation and one restart may take."""
 
@@ -46,10 +47,10 @@ class Automatic(FreezeThaw):
             return
         overhead = self._overhead.of_training(self._model.longest) if self._overhead.is_reliable else None
         if result.get(SAVED) is False:
-            self._choose(f"{STOPPED}: the trials report without checkpoints", pauses=False)
+            self._choose(f"{NOT_PAUSED}: the trials report without checkpoints", pauses=False)
         elif overhead is not None and (share := sum(overhead)) > MOST:
             reason = f"saving and restarting would take {share:.0%} of a training, more than {MOST:.0%}"
-            self._choose(f"{STOPPED}: {reason}", pauses=False)
+            self._choose(f"{NOT_PAUSED}: {reason}", pauses=False)
         elif overhead is not None:
             self._choose(f"the less promising trials are paused, which costs {share:.1%} of a training", pauses=True)
 
