@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from composing import checked, composed, refusal
+from composing import checked, composed
 
 from sweeps.cli.output import print_json
 from sweeps.compose import Composition
@@ -19,15 +19,20 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.folders.conf_folders import MAX_FOLDERS, conf_folder
 from sweeps.space.distributions import grid_values
-from sweeps.validate.config_checks import check_sweep
 
 CONFS = sorted(path.stem for path in conf_folder().glob("*.yaml"))
+
+
 OF_THE_SERVICE = {"schedule", "service"}
+
+
 OPTIONS = sorted(
     path.relative_to(conf_folder())
     for path in conf_folder().rglob("*/*.yaml")
     if path.parent.name not in OF_THE_SERVICE
 )
+
+
 MUST_BE_GIVEN = {
     "task.command": "train",
     "task._target_": "collections.OrderedDict",
@@ -200,120 +205,6 @@ def test_the_composed_yaml_holds_every_value_and_can_be_read_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("conf", "tokens", "error", "words"),
-    [
-        ("digit", [], UnknownName, ["conf=digit", "digits"]),
-        ("digits", ["model=conv_ne"], UnknownName, ["model=conv_ne", "conv_net"]),
-        ("digits", ["~model", "space=none"], ConfigError, ["model", "required", "image_classification"]),
-        (
-            "digits",
-            ["task=function", "task._target_=os.getcwd"],
-            ConfigError,
-            [
-                "model, data, train, strategy",
-                "task.kind=function ignores these sections",
-                "~model ~data",
-                "use task=image",
-            ],
-        ),
-        ("ray_train_function", ["train.lr=3"], ConfigError, ["train: task.kind=function ignores this section"]),
-        ("ray_train_function", ["+model=conv_net"], ConfigError, ["model", "task.arguments"]),
-        ("ray_train_function", ["checkpoint.every=3"], ConfigError, ["checkpoint.every=3", "remove it"]),
-        ("ray_train_function", ["task.argument.lr=3"], ConfigError, ["task.argument", "task.arguments"]),
-        (
-            "digits",
-            ["my_rate=3"],
-            ConfigError,
-            ["my_rate=3: there is no such key; a value of your own belongs below vars"],
-        ),
-        ("digits", ["train.max_steps=null"], ConfigError, ["train: give max_steps, as in max_steps: 200, or epochs"]),
-        (
-            "digits",
-            ["~checkpoint"],
-            ConfigError,
-            ["checkpoint: is required and has no default; choose an option, as `checkpoint: OPTION`"],
-        ),
-        ("digits", ["modle=conv_net"], ConfigError, ["modle", "did you mean model"]),
-        ("digits", ["train.lrr=3"], ConfigError, ["train.lrr=3", "did you mean train.lr"]),
-        ("digits", ["search.mode=maximize"], ConfigError, ["search.mode='maximize'", "did you mean max?"]),
-        ("digits", ["train.lr=abc"], ConfigError, ["train.lr='abc'", "number"]),
-        ("llm_lora", ["data=text", "data.path=2026"], ConfigError, ["data.path=2026", """'data.path="2026"'"""]),
-        ("digits", ["train.lr=-1"], ConfigError, ["train.lr=-1", "greater than 0"]),
-        ("digits", ["space.train.lr.low=3", "space.train.lr.high=1"], ConfigError, ["train.lr", "low=3", "high=1"]),
-        ("digits", ["space.train.lr.low=0"], ConfigError, ["space.train.lr", "low=0", "logarithm"]),
-        ("digits", ["~space.train.l"], UnknownName, ["train.l", "train.lr"]),
-        (
-            "digits",
-            ["space.train.lrr={type: float, low: 0, high: 1}"],
-            ConfigError,
-            ["space.train.lrr: the config has no such value; did you mean train.lr"],
-        ),
-        ("digits", ["search.sampler=tpe"], ConfigError, ["write {kind: tpe}, or search/sampler=tpe on the command"]),
-        ("digits", ["search.scheduler=asha"], ConfigError, ["write {kind: asha}, or search/scheduler=asha on the"]),
-        ("digits", ["space.search.num_trials={type: int, low: 1, high: 2}"], ConfigError, ["num_trials", "sweep"]),
-        ("digits", ["model.channels=choice(4, 8)"], ConfigError, ["model.channels", "when: {model: conv_net}"]),
-        ("digits", ["space.model.depth.when={modl: 1}"], ConfigError, ["modl", "model"]),
-        ("digits", ["space.train.lr.low=-1", "space.train.lr.log=false"], ConfigError, ["train.lr", "-1"]),
-        ("digits", ["search.metric=eval/los"], ConfigError, ["search.metric=eval/los", "eval/loss"]),
-        ("digits", ["train.global_batch_size=33"], ConfigError, ["global_batch_size=33", "32 or 34"]),
-        ("llm_lora", ["model=conv_net"], ConfigError, ["model.kind=conv_net", "causal_lm"]),
-        ("llm_lora", ["model=huggingface"], ConfigError, ["model.path", "must be given"]),
-        ("digits", ["train.lr=${nope}"], ConfigError, ["train.lr", "does not set nope"]),
-        ("digits", ["a b"], ConfigError, ["a b", "key=value"]),
-        ("digits", ["=3"], ConfigError, ["=3", "key"]),
-        ("digits", [" train.lr=3"], ConfigError, ["without blanks around =: train.lr=3"]),
-        ("digits", ["search.limits.eval/loss.max=3"], ConfigError, ["'search.limits={eval/loss: {max: 3}}'"]),
-        ("digits", ["search/sampler.kind=tpe"], ConfigError, ["write search.sampler.kind=tpe"]),
-        ("digits", ["train/note.a=b c; d"], ConfigError, ["write 'train.note.a=b c; d'"]),
-        ("digits", ["space.train.lr.when.model=conv_net"], ConfigError, ["'space.train.lr.when={model: conv_net}'"]),
-        ("digits", ["space.train.lr.prior.value=0.01"], ConfigError, ["'space.train.lr.prior={value: 0.01}'"]),
-        ("digits", ["train.lr=tag(lgo, interval(1, 2))"], ConfigError, ["lgo", "log"]),
-        ("digits", ["train.lr=range(0.1, 1, 0)"], ConfigError, ["range(0.1, 1, 0)", "positive step"]),
-        ("digits", ["train.lr=range(0.1, inf)"], ConfigError, ["range(0.1, inf)", "must be finite"]),
-        ("digits", ["train.max_steps=sort(range(80, 10, -20))"], ConfigError, ["sort(range", "remove sort"]),
-        ("digits", ["train=null"], ConfigError, ["train=null", "is a group"]),
-        ("digits", ["space=null"], ConfigError, ["space=null", "write space=none"]),
-        ("digits", ["space=None"], UnknownName, ["space=None", "did you mean none?"]),
-        ("digits", ["space.model.choices=[conv_net, 5]"], ConfigError, ["space.model.choices.1=5", "option"]),
-        ("digits", ["space.train.lr.low=nan"], ConfigError, ["space.train.lr.low=nan", "finite"]),
-        ("digits", ["train.lr=choice(0.1, nan)"], ConfigError, ["choices has nan", "null or text"]),
-        (
-            "digits",
-            ["space.train.lr={type: float, low: -1e308, high: 1e308, log: false}"],
-            ConfigError,
-            ["space.train.lr: low=-1e+308 and high=1e+308 are further apart than"],
-        ),
-        ("digits", ["space.train.lr.high=1e400"], ConfigError, ["space.train.lr.high=inf", "finite"]),
-        ("digits", [f"cluster.num_cpus=1{'0' * 400}"], ConfigError, ["cluster.num_cpus", "less than"]),
-        ("digits", ["seed=5000000000"], ConfigError, ["seed=5000000000", "less than"]),
-        ("digits", ["tracking.uri="], ConfigError, ["tracking.uri=''", "at least 1 character"]),
-        ("digits", ["space.train.momentum.when={train.optimizer: sdg}"], ConfigError, ["momentum.when", "sdg", "sgd"]),
-        ("digits", ["space.train.momentum.when={train.optimizer: []}"], ConfigError, ["when.train.optimizer=[]"]),
-        ("digits", ["space.model.depth.when={model: vit}"], UnknownName, ["when.model='vit'", "vision_transformer"]),
-        (
-            "digits",
-            ["search=grid", "space=none", "train.lr=range(0.1, 1, 1e-9)"],
-            ConfigError,
-            ["train.lr", "step=1e-09", "larger"],
-        ),
-        (
-            "digits",
-            ["search=grid", "space=none", "train.max_steps=range(1, 2000)", "train.log_every=range(1, 2000)"],
-            ConfigError,
-            ["more than 100,000 points"],
-        ),
-    ],
-)
-def test_a_mistake_is_answered_with_the_key_the_value_and_the_fix(
-    conf: str, tokens: list[str], error: type[Exception], words: list[str]
-) -> None:
-    with pytest.raises(error) as raised:
-        checked(conf, *tokens)
-    for word in words:
-        assert word in str(raised.value)
-
-
-@pytest.mark.parametrize(
     ("written", "values"),
     [
         ("range(0.7, 0.9, 0.1)", [0.7, 0.8]),  # as floats, 0.7 + 0.1 is less than 0.8
@@ -324,21 +215,6 @@ def test_a_mistake_is_answered_with_the_key_the_value_and_the_fix(
 def test_a_range_has_every_step_before_its_end(written: str, values: list[float]) -> None:
     found = checked("digits", f"train.lr={written}").config.space["train.lr"]
     assert list(grid_values("train.lr", found)) == values
-
-
-def test_all_mistakes_are_told_at_once() -> None:
-    with pytest.raises(ConfigError) as raised:
-        checked("digits", "train.lr=abc", "train.max_steps=-1", "seeed=3")
-    assert [line.split("=")[0] for line in sorted(str(raised.value).splitlines())] == [
-        "seeed",
-        "train.lr",
-        "train.max_steps",
-    ]
-
-
-def test_a_folder_of_configs_that_does_not_exist_is_named() -> None:
-    with pytest.raises(UnknownName, match="config-dir"):
-        ConfSearchPath([Path("no/such/folder")])
 
 
 def test_options_that_would_multiply_to_millions_are_counted_and_not_made(tmp_path: Path) -> None:
@@ -358,36 +234,6 @@ def test_options_that_would_multiply_to_millions_are_counted_and_not_made(tmp_pa
 def test_a_written_override_is_read_back_as_it_was(value: Any) -> None:
     document = [{"a.b": value, "c": [value]}]
     assert parse_values([written_override("search.points", document)]) == {"search.points": document}
-
-
-STAGE = "search.stages=[{overrides: ['train.max_steps=40'], num_trials: 4, rescale: {train.lr: RULE}}]"
-RESCALED = "search.stages.0.rescale.train.lr"
-
-
-@pytest.mark.parametrize(
-    ("token", "message"),
-    [
-        (STAGE.replace("RULE", "{train.max_steps: abc}"), f"{RESCALED}.train.max_steps='abc': must be a valid number"),
-        (
-            STAGE.replace("RULE", "{train.max_steps: 9}"),
-            f"{RESCALED}.train.max_steps=9: must be less than or equal to 4",
-        ),
-        ("checkpoint.every=never", "checkpoint.every='never': must be a valid integer or 'auto'"),
-        ("search.metric=[]", "search.metric=[]: must have at least 1 item"),
-        ("search.metric={a: 1}", "search.metric={'a': 1}: must be a valid string"),
-        ("search.mode=[min, mix]", "search.mode.1='mix': must be 'min' or 'max'"),
-        ("scaling.use_gpu=3", "scaling.use_gpu=3: must be a valid boolean or 'auto'"),
-        (
-            "search/sampler=nosuch",
-            "search/sampler=nosuch: there is no such option; use one of bohb, brute_force, cmaes",
-        ),
-    ],
-)
-def test_a_value_of_no_form_that_its_key_may_have_is_told_in_one_line(token: str, message: str) -> None:
-    with pytest.raises((ConfigError, UnknownName)) as caught:
-        composed("digits", token)
-    assert str(caught.value).startswith(message)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_trials_config_has_the_environment_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -420,50 +266,6 @@ def test_an_argument_whose_name_has_dots_is_set_and_searched_as_it_is_written(tm
 
 
 @pytest.mark.parametrize(
-    ("choices", "words"),
-    [
-        ("[auto, off, sdpa]", ["line 4", "off", "is false to YAML", "'off'"]),
-        ("\n    - yes\n    - maybe", ["line 5", "yes", "is true to YAML"]),
-    ],
-)
-def test_words_that_yaml_reads_as_booleans_are_refused_among_others(
-    choices: str, words: list[str], tmp_path: Path
-) -> None:
-    space = f"space:\n  task.arguments.x:\n    choices: {choices}\n    type: categorical\n"
-    (tmp_path / "words.yaml").write_text(f"defaults: [ray_train_function, _self_]\n{space}")
-    message = refusal("words", folders=(tmp_path,))
-    for word in words:
-        assert word in message
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("train: {max_steps: 1:30}", "line 2, column 20: 1:30 is 90 to YAML, which counts in sixties"),
-        ("vars: {ratios: [16:9]}", "16:9 is 969 to YAML, which counts in sixties; for the text write '16:9' in quotes"),
-        ("vars: {time: 1:30.5}", "1:30.5 is 90.5 to YAML"),
-        ("train: {max_steps: 010}", "line 2, column 20: 010 is 8 to YAML, which takes a number that begins with 0"),
-        ("vars: {ids: [008, 012]}", "012 is 10 to YAML, which takes a number that begins with 0 as octal"),
-    ],
-)
-def test_a_text_that_yaml_reads_as_a_number_in_base_60_or_8_is_refused(line: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "base.yaml").write_text(f"defaults: [digits, _self_]\n{line}\n")
-    assert message in refusal("base", folders=(tmp_path,))
-
-
-def test_a_text_with_colons_is_a_text_and_a_time_of_a_schedule_may_be_unquoted(tmp_path: Path) -> None:
-    (tmp_path / "base.yaml").write_text("defaults: [digits, _self_]\nvars: {a: '16:9', b: 1:80, c: a:1:2, d: '010'}\n")
-    assert checked("base", folders=(tmp_path,)).config.vars == {"a": "16:9", "b": "1:80", "c": "a:1:2", "d": "010"}
-
-
-@pytest.mark.parametrize("text", ["train:\n \u00a0lr: 0.1\n", "train:\n\u3000lr: 0.1\n", "seed:\u00a03\n"])
-def test_a_blank_that_is_none_to_yaml_is_named_with_its_line(text: str, tmp_path: Path) -> None:
-    (tmp_path / "blanks.yaml").write_text(f"defaults: [digits, _self_]\n{text}")
-    with pytest.raises(ConfigError, match=r"blanks.yaml: line [23], column \d+: .* replace it with a normal space"):
-        checked("blanks", folders=(tmp_path,))
-
-
-@pytest.mark.parametrize(
     ("space", "kind", "expected"),
     [
         ("train.lr: {type: ordinal, choices: [0.1, 0.2]}", "ordinal", [0.1, 0.2]),
@@ -489,26 +291,6 @@ def test_the_kind_of_a_distribution_can_be_changed_on_the_command_line() -> None
         checked("digits", "space.train.lr={type: ordinal, choices: [1, 2], low: 3}")
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("null: 3", "line 4, column 3: the key null is null to YAML; write 'null' in quotes"),
-        ("on: 3", "line 4, column 3: the key on is a boolean to YAML; write 'on' in quotes"),
-        ("1.5: 3", "it is the name of a key: write it in quotes, as in '1.5': VALUE"),
-        ("1: 3", "it is the name of a key: write it in quotes, as in '1': VALUE"),
-        ("x: {1: 3}", "task.arguments.x.1: is a key, which must be text; write it in quotes, as in '1': VALUE"),
-        ("x: [{y: {2.5: 3}}]", "task.arguments.x.0.y.2.5: is a key, which must be text; write it in quotes"),
-    ],
-)
-def test_a_key_that_yaml_does_not_take_for_a_text_is_named(line: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "keys.yaml").write_text(f"defaults: [ray_train_function, _self_]\ntask:\n arguments:\n  {line}\n")
-    assert message in refusal("keys", folders=(tmp_path,))
-
-
-def test_a_wrong_value_that_is_called_like_its_key_is_not_taken_for_one() -> None:
-    assert "name of a key" not in refusal("digits", "train.precision=precision")
-
-
 def test_the_space_of_an_option_is_searched_in_the_trials_that_have_the_option(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "deep.yaml").write_text(
@@ -525,78 +307,6 @@ def test_the_space_of_an_option_is_searched_in_the_trials_that_have_the_option(t
     assert changed.config.space["model.depth"].high == 5  # type: ignore[union-attr]
     alone = checked("digits", "space=none", "model=deep", folders=(tmp_path,)).config.space["model.depth"]
     assert alone.when == {}
-
-
-def test_two_options_that_search_a_path_in_different_ranges_are_named(tmp_path: Path) -> None:
-    (tmp_path / "model").mkdir()
-    for name, low in (("deep", 2), ("wide", 1)):
-        (tmp_path / "model" / f"{name}.yaml").write_text(
-            "# @package _global_\ndefaults: [vision_transformer@model, _self_]\n"
-            f"space:\n  model.depth: {{type: int, low: {low}, high: 4}}\n"
-        )
-    with pytest.raises(ConfigError, match=r"space.model.depth: model=deep and model=wide give it different"):
-        checked("digits", "space=none", "model=choice(deep, wide)", folders=(tmp_path,))
-
-
-def test_a_space_inside_of_an_options_own_section_says_how_to_write_it(tmp_path: Path) -> None:
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "deep.yaml").write_text(
-        "defaults: [vision_transformer, _self_]\nspace:\n  model.depth: {type: int, low: 2, high: 4}\n"
-    )
-    with pytest.raises(ConfigError, match=r"model.space=.*begin the option's file with `# @package _global_`"):
-        checked("digits", "space=none", "model=deep", folders=(tmp_path,))
-
-
-@pytest.mark.parametrize(
-    ("token", "words"),
-    [
-        ("hydra.run.dir=x", "hydra.run.dir=x: is a setting of Hydra's own program, .*output_dir"),
-        ("hydra/sweeper=optuna", "hydra/sweeper=optuna: is a setting of .*write search.num_trials"),
-        ("hydra.sweeper.n_trials=3", "write search.num_trials, search/sampler"),
-        ("hydra.searchpath=[file:///tmp]", "--config-dir=DIR"),
-        ("~hydra", "remove it"),
-        ("model@part=conv_net", "puts no option of model at part; write model=OPTION"),
-        ("+model=conv_net", r"chooses the group model twice; .*model=OPTION without a \+"),
-        ("~trani", "~trani: there is nothing of this name to remove; did you mean train"),
-        ("train.lr=0.1,tag(log,interval(1,2))", "choices are values, and one of these is a range"),
-        ("space.train.lr=interval(1, 2)", r"space.train.lr=interval\(1, 2\): write a range without `space.`"),
-    ],
-)
-def test_what_hydra_would_answer_for_its_own_program_says_what_to_write_here(token: str, words: str) -> None:
-    with pytest.raises(ConfigError, match=words) as raised:
-        checked("digits", token)
-    assert not any(odd in str(raised.value) for odd in ("++", "Sweep(", "None."))
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("hydra: {run: {dir: x}}\n", "conf=mine: hydra.run=.*is a setting of Hydra's own program"),
-        ("output_dir: ${hydra:runtime.output_dir}\n", "only Hydra's own program has .*write the value itself"),
-        ("train: {lr: '${double:2}'}\n", "no resolver double; .*SWEEPS_CONFIG_MODULES=MODULE"),
-    ],
-)
-def test_a_config_with_parts_of_hydras_own_program_says_what_to_write_here(
-    text: str, words: str, tmp_path: Path
-) -> None:
-    (tmp_path / "mine.yaml").write_text(f"defaults: [digits, _self_]\n{text}")
-    with pytest.raises(ConfigError, match=words):
-        checked("mine", folders=(tmp_path,))
-
-
-def test_a_sweep_that_extends_one_with_a_space_of_its_own_is_told_how_to_remove_it(tmp_path: Path) -> None:
-    groups = ["task: image_classification", "model: conv_net", "data: digits", "train: classifier", "strategy: ddp"]
-    groups += ["scaling: two_workers", "search: optuna_asha", "checkpoint: last", "tracking: mlflow", "cluster: local"]
-    (tmp_path / "base.yaml").write_text(
-        yaml.dump({"defaults": [*map(yaml.safe_load, groups), "_self_"], "name": "base", "search": {"num_trials": 2}})
-        + "  metric: eval/loss\n  mode: min\nspace:\n  train.lr: {type: float, low: 0.1, high: 1}\n"
-    )
-    (tmp_path / "child.yaml").write_text("defaults: [base, override space: none, _self_]\n")
-    message = r"conf=child: its space is written in the config itself, .* ~space on the command line removes"
-    with pytest.raises(ConfigError, match=message):
-        checked("child", folders=(tmp_path,))
-    with pytest.raises(ConfigError, match="conf=base: its space is written in the config itself"):
-        checked("base", "space=none", folders=(tmp_path,))
 
 
 def test_sections_and_resolvers_and_stored_configs_of_ones_own_can_be_used(
@@ -620,23 +330,6 @@ def test_sections_and_resolvers_and_stored_configs_of_ones_own_can_be_used(
     monkeypatch.setenv("SWEEPS_CONFIG_MODULES", "not_there")
     with pytest.raises(UserError, match="SWEEPS_CONFIG_MODULES=not_there: cannot be imported"):
         checked("mine", folders=(working_folder,))
-
-
-def test_a_boolean_is_no_number_and_each_one_is_named_with_the_other_mistakes() -> None:
-    tokens = ["train.lr=false", "train.max_steps=true", "search.num_trials=true", "train.momentum=2"]
-    with pytest.raises(ConfigError) as caught:
-        composed("digits", *tokens)
-    lines = str(caught.value).split("\n")
-    assert [line.partition(":")[0] for line in sorted(lines)] == sorted(
-        ["train.lr=false", "train.max_steps=true", "search.num_trials=true", "train.momentum=2"]
-    )
-    assert sum("not a boolean; write the number itself" in line for line in lines) == 3
-
-
-def test_a_searched_boolean_is_no_number() -> None:
-    composition = composed("digits", "space=none", "train.lr=choice(0.1,true)")
-    with pytest.raises(ConfigError, match=r"^train.lr=true: must be a valid number, not a boolean"):
-        check_sweep(composition)
 
 
 def test_a_number_in_the_environment_is_text_and_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -713,18 +406,3 @@ def test_a_searched_text_that_only_looks_like_an_interpolation_is_trained_as_it_
     for choice in choices:
         task = composition.trial({"task.arguments.prompt": choice}).task
         assert task.arguments["prompt"] == choice  # type: ignore[union-attr]
-
-
-def test_a_condition_on_what_the_options_of_a_searched_group_set_is_refused_with_the_options(tmp_path: Path) -> None:
-    def check(conditions: str) -> None:
-        (tmp_path / "own.yaml").write_text(
-            "defaults: [digits, {override space: none}, _self_]\nname: own\nspace:\n"
-            "  model: {type: categorical, choices: [conv_net, vision_transformer]}\n"
-            f"  train.lr: {{type: float, low: 1e-4, high: 1e-2, when: {conditions}}}\n"
-        )
-        checked("own", folders=(tmp_path,))
-
-    with pytest.raises(ConfigError, match=r"train\.lr\.when\.model\.kind: depends .* when: {model: conv_net}$"):
-        check("{model.kind: conv_net}")
-    for accepted in ("{model: conv_net}", "{model: conv_net, model.kind: conv_net}", "{train.optimizer: adamw}"):
-        check(accepted)

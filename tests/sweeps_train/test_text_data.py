@@ -265,7 +265,10 @@ def test_a_cell_of_a_table_may_be_long(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        ('text\n"a ""quoted"" word"\n"not closed\nb\nc\n', "the row after line 2: unexpected end of data; a quoted cell ends"),
+        (
+            'text\n"a ""quoted"" word"\n"not closed\nb\nc\n',
+            "the row after line 2: unexpected end of data; a quoted",
+        ),
         ('text,n\n"he said "no" twice",1\n', "the row after line 1: .*a quote within it is written twice"),
         ("text,text\na,b\n", "it has two columns 'text'; rename one"),
     ],
