@@ -334,8 +334,8 @@ def _next_row(rows: csv.DictReader[str]) -> Document | None:
         return next(rows, None)
     except csv.Error as error:
         raise csv.Error(
-            f"the row after line {rows.line_num}: {error}; a quoted cell ends with a quote before the comma or the end of the line, "
-            "and a quote within it is written twice"
+            f"the row after line {rows.line_num}: {error}; a quoted cell ends with a quote before the comma "
+            "or the end of the line, and a quote within it is written twice"
         ) from error
 
 
