@@ -21,7 +21,7 @@ from training_runs import IMAGES as SMALL_IMAGES
 from training_runs import TEXT, configured, on_two_workers, run, write_prompts
 from waiting import wait_until
 
-from sweeps_train.checkpoints import integrity, resumption, saver
+from sweeps_train.checkpoints import checkpoint, integrity, resumption, saver
 from sweeps_train.checkpoints.checkpoint import newest_intact
 from sweeps_train.checkpoints.integrity import find_damage
 from sweeps_train.checkpoints.training_state import TENSORS_FILE
@@ -149,25 +149,56 @@ def test_without_room_in_memory_checkpoints_are_written_at_once(
     assert not holder_folder(tmp_path).exists()
 
 
-def test_a_small_state_is_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_state_is_flushed_to_the_disk_without_a_holder_while_the_training_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(saver, "HOLDER_S", 60.0)  # a busy machine may need longer than the usual limit
     taken = count_overwritten(monkeypatch)
+    events: list[str] = []
+    finish, step = checkpoint.finish, lane.Lane.end_step
+
+    def finish_slowly(folder: Path, path: Path, sums: Any) -> None:
+        number = int(path.name.removeprefix("step-"))
+        if number == 1:
+            wait_until(lambda: "step 2" in events)
+        finish(folder, path, sums)
+        events.append(f"wrote {number}")
+
+    def end_step(self: lane.Lane, *made: Any) -> None:
+        step(self, *made)
+        events.append(f"step {self.progress.step}")
+
+    monkeypatch.setattr(checkpoint, "finish", finish_slowly)
+    monkeypatch.setattr(lane.Lane, "end_step", end_step)
     recorder = run(configured(SMALL_IMAGES, train=EVERY_STEP), tmp_path)
-    assert [Path(str(path)).name for *_, path, _ in recorder.reports] == [f"step-0000000{step}" for step in range(1, 5)]
+    assert events.index("step 2") < events.index("wrote 1") < events.index("wrote 2") < events.index("wrote 4")
+    assert [step for step, *_ in recorder.checkpoints] == [1, 2, 3]
+    assert recorder.reports[-1][2] == str(tmp_path / "step-00000004")  # the last report waits for its checkpoint
     assert taken == []
-    assert recorder.checkpoints == []
+
+
+def test_a_small_state_that_cannot_be_flushed_to_the_disk_fails_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(folder: Path, path: Path, sums: Any) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(checkpoint, "finish", fail)
+    with pytest.raises(OSError, match="No space left on device"):
+        run(configured(SMALL_IMAGES, train=EVERY_STEP), tmp_path)
+    assert newest_intact(tmp_path)[0] is None
 
 
 def with_slow_saves() -> list[bool]:
     """Save at each step, each time for 0.2 seconds."""
-    save = saver.save_checkpoint
+    write = saver.write_checkpoint
 
-    def save_slowly(*arguments: Any) -> Path:
+    def write_slowly(*arguments: Any) -> Any:
         time.sleep(0.2)
-        return save(*arguments)
+        return write(*arguments)
 
     with pytest.MonkeyPatch.context() as patches:
-        patches.setattr(saver, "save_checkpoint", save_slowly)
+        patches.setattr(saver, "write_checkpoint", write_slowly)
         patches.setattr(saver, "HOLDER_S", 0.3)
         taken = count_overwritten(patches)
         run(configured(SMALL_IMAGES, train=EVERY_STEP), Path("slow"))

@@ -5,6 +5,7 @@ A checkpoint is written under a temporary name and renamed when it is complete.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -50,23 +51,39 @@ def save_checkpoint(
     The files do not depend on the strategy or the number of workers, so that a training may continue with others.
     ``metrics`` are those that are reported at this step, if any.
     """
+    complete = write_checkpoint(root, config, strategy, optimizer, progress, metrics)
+    if complete is not None:
+        complete()
+    return checkpoint_path(root, progress.step)
+
+
+def write_checkpoint(
+    root: Path,
+    config: TrainingConfig,
+    strategy: Strategy,
+    optimizer: torch.optim.Optimizer,
+    progress: Progress,
+    metrics: dict[str, float] | None,
+) -> Callable[[], None] | None:
+    """Write the files of ``save_checkpoint`` under a temporary name. Return, on rank 0, a function that flushes them to
+    the disk and gives the checkpoint its name; the training may continue before it is called."""
     workers = strategy.workers
     own, state = own_tensors(strategy, optimizer, strategy.saved_weights())
     states, weights, tensors = workers.gather(state), strategy.full_weights(), strategy.gather_full(own)
+    if workers.rank != 0:
+        return None
     path = checkpoint_path(root, progress.step)
-    if workers.rank == 0:
-        folder = unfinished(path)
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        with checksummed_safetensors(folder) as sums:
-            strategy.task.save(folder, weights)
-        write_training_config(folder, config)
-        write_json(folder / METRICS_FILE, metrics)
-        sums[TENSORS_FILE] = write(folder / TENSORS_FILE, tensors)
-        sums[STATE_FILE] = write_state(folder, progress, strategy.precision.scaler.state_dict(), states)
-        make_readable(folder)
-        finish(folder, path, sums)
-    return path
+    folder = unfinished(path)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with checksummed_safetensors(folder) as sums:
+        strategy.task.save(folder, weights)
+    write_training_config(folder, config)
+    write_json(folder / METRICS_FILE, metrics)
+    sums[TENSORS_FILE] = write(folder / TENSORS_FILE, tensors)
+    sums[STATE_FILE] = write_state(folder, progress, strategy.precision.scaler.state_dict(), states)
+    make_readable(folder)
+    return functools.partial(finish, folder, path, sums)
 
 
 def checkpoint_path(root: Path, step: int) -> Path:

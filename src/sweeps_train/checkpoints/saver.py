@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from sweeps_train.checkpoints.checkpoint import checkpoint_path, save_checkpoint
+from sweeps_train.checkpoints.checkpoint import checkpoint_path, write_checkpoint
 from sweeps_train.checkpoints.kept_checkpoints import remove_superseded
 from sweeps_train.checkpoints.save_schedule import SaveSchedule
 from sweeps_train.reports.progress import Progress
@@ -106,35 +106,38 @@ class CheckpointSaver:
         path = checkpoint_path(self._root, progress.step)
         evaluates = self._request.evaluator is None
         waits = stops or finished or self._reporter.waits_for_decision or not evaluates
-        if self._take_snapshot(progress, metrics):
-            announce: Callable[[str], None] | None = None
-            if metrics is not None and not waits:
-                reported = metrics
-                announce = lambda checkpoint: self._reporter.checkpoint(progress, reported, checkpoint)  # noqa: E731
-            self._begin_writing(path, finished, announce)
-            self._blocked_s = time.perf_counter() - began
-            if not (self._is_main and waits):
-                return None
-            self.wait()
+        takes_snapshot = self._take_snapshot(progress, metrics)
+        if takes_snapshot:
+            write: Callable[[], None] | None = functools.partial(self._write_snapshot, path)
         else:
-            save_checkpoint(self._root, self._config, self._strategy, self._optimizer, progress, metrics)
-            if self._is_main:
-                self._remove_superseded(path.parent, finished)
-            self._blocked_s = self._write_s = time.perf_counter() - began
+            write = write_checkpoint(self._root, self._config, self._strategy, self._optimizer, progress, metrics)
+            waits = waits or not self._is_direct
+        announce: Callable[[str], None] | None = None
+        if metrics is not None and not waits:
+            reported = metrics
+            announce = lambda checkpoint: self._reporter.checkpoint(progress, reported, checkpoint)  # noqa: E731
+        self._begin_writing(write, path, finished, announce)
+        self._blocked_s = time.perf_counter() - began
+        if self._is_main and waits:
+            self.wait()
+        if not takes_snapshot:
+            self._blocked_s = time.perf_counter() - began
             self._direct_s += self._blocked_s
-        return str(path) if self._is_main and path.exists() else None
+        return str(path) if self._is_main and waits and path.exists() else None
 
     def _remove_superseded(self, root: Path, finished: bool) -> None:
         if self._request.evaluator is None:  # otherwise when an evaluation has ended
             remove_superseded(root, self._config.checkpoint.keep, self._request.objectives, finished=finished)
 
-    def _begin_writing(self, path: Path, finished: bool, announce: Callable[[str], None] | None) -> None:
-        """Start writing the snapshot in the background; each worker hands over its part."""
+    def _begin_writing(
+        self, write: Callable[[], None] | None, path: Path, finished: bool, announce: Callable[[str], None] | None
+    ) -> None:
+        """Start writing a checkpoint in the background on rank 0; other workers hand over their parts of a snapshot."""
         self._handed_over.clear()
         self._reported.clear()
         if self._is_main:
-            self._writing = self._background.begin(self._write, path, finished, announce)
-        else:
+            self._writing = self._background.begin(self._write, write, path, finished, announce)
+        elif write is not None:
             self._writing = self._background.begin(self._hand_over)
 
     @property
@@ -227,19 +230,13 @@ class CheckpointSaver:
         except (OSError, subprocess.SubprocessError) as error:
             self._reporter.note(f"checkpoints are saved without a snapshot in memory: {error}")
 
-    def _write(self, path: Path, finished: bool, announce: Callable[[str], None] | None) -> None:
-        """Have a checkpoint written once all parts of the snapshot have arrived; on rank 0."""
-        assert self._snapshot is not None
-        assert self._connection is not None
+    def _write(
+        self, write: Callable[[], None], path: Path, finished: bool, announce: Callable[[str], None] | None
+    ) -> None:
+        """Write a checkpoint, remove superseded ones, and announce it once its step has been reported; on rank 0."""
         try:
             began = time.perf_counter()
-            try:
-                self._snapshot.complete()
-                self._connection.write(path, self._handed_over.set)
-            except Exception as error:
-                self._snapshot.tell_written(error)
-                raise
-            self._snapshot.tell_written(None)
+            write()
             self._write_s = time.perf_counter() - began
             self._remove_superseded(path.parent, finished)
             if announce is not None and path.exists():
@@ -247,6 +244,18 @@ class CheckpointSaver:
                 announce(str(path))
         finally:
             self._handed_over.set()
+
+    def _write_snapshot(self, path: Path) -> None:
+        """Have a checkpoint written once all parts of the snapshot have arrived; on rank 0."""
+        assert self._snapshot is not None
+        assert self._connection is not None
+        try:
+            self._snapshot.complete()
+            self._connection.write(path, self._handed_over.set)
+        except Exception as error:
+            self._snapshot.tell_written(error)
+            raise
+        self._snapshot.tell_written(None)
 
     def _hand_over(self) -> None:
         """Send this worker's part of the snapshot to rank 0, and wait until it is written."""
