@@ -6,6 +6,8 @@
 Sweeps run one after another on an idle machine: for each seed all choices, in an order that changes with the seed. Each
 trial has one worker. The time begins with the sweep, after Ray has started; trials that run at its end do not count
 unless they have ended. A seed is that of the search and of the trainings. The value is that of the sweep's best trial.
+It may be the luckiest of many noisy evaluations; with ``--again 8`` the best configuration is trained again with eight
+other seeds.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ CHOICES = ("auto", "optuna_asha", "asha", "optuna", "sweeps", "bohb", "random")
 """Files of ``conf/search`` for one objective; the first four are compared without ``--choices``."""
 NO_END = 10_000
 """Trials, so that the time ends the sweep."""
+FIRST_AGAIN = 101
+"""First of the other seeds, none of which a search has."""
 
 
 class Key(NamedTuple):
@@ -43,6 +47,8 @@ class Key(NamedTuple):
     workers: int
     overrides: str
     """Further ones, the same for all sweeps, in a line."""
+    again: int = 0
+    """Number of trainings of the best configuration with other seeds."""
 
 
 @dataclass(frozen=True)
@@ -57,22 +63,38 @@ class Found:
     """Trials that trained to their end."""
     pruned: int
     """Trials that the scheduler stopped."""
+    again: float | None = None
+    """Mean metric of the best configuration with other seeds."""
 
 
 def run(key: Key) -> Found:
-    """Run a sweep in a folder of its own."""
-    command = [
-        *(sys.executable, "-m", "sweeps", "run", f"conf={key.conf}", f"search={key.choice}", f"seed={key.seed}"),
-        *(f"search.stop.wall_hours={key.seconds / 3600}", f"search.num_trials={NO_END}", "scaling=single_worker"),
+    """Run a sweep, and trainings of its best configuration with other seeds, in a folder of their own."""
+    common = [
+        *(sys.executable, "-m", "sweeps", "run", f"conf={key.conf}", "scaling=single_worker"),
         *(f"cluster.num_cpus={key.workers}", "tracking.report=false", *key.overrides.split(), "--json"),
     ]
+    search = [
+        *(f"search={key.choice}", f"seed={key.seed}", f"search.num_trials={NO_END}"),
+        f"search.stop.wall_hours={key.seconds / 3600}",
+    ]
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True, check=True)
-    document: dict[str, Any] = json.loads(done.stdout)
-    if document["best"] is None:
-        raise SystemExit(f"{key}: no trial has a value; give more --seconds")
-    counts = document["counts"]
-    return Found(document["metric"], document["mode"], document["best"]["value"], counts["finished"], counts["pruned"])
+        document = _document([*common, *search], folder)
+        if document["best"] is None:
+            raise SystemExit(f"{key}: no trial has a value; give more --seconds")
+        again = None
+        if key.again:
+            point = [f"{path}={json.dumps(value)}" for path, value in document["best"]["params"].items()]
+            seeds = [*range(FIRST_AGAIN, FIRST_AGAIN + key.again)]
+            grid = [f"+space={{seed: {{type: categorical, choices: {seeds}}}}}", "search/sampler=grid"]
+            of_seeds = ["space=none", *point, *grid, "search/scheduler=none", f"search.num_trials={key.again}"]
+            again = fmean(trial["value"] for trial in _document([*common, *of_seeds], folder)["trials"])
+    best, counts = document["best"]["value"], document["counts"]
+    return Found(document["metric"], document["mode"], best, counts["finished"], counts["pruned"], again)
+
+
+def _document(command: list[str], folder: str) -> dict[str, Any]:
+    done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True, check=True)
+    return dict(json.loads(done.stdout))
 
 
 def read(path: Path | None) -> dict[Key, Found]:
@@ -90,7 +112,8 @@ def write(path: Path, known: dict[Key, Found]) -> None:
 
 
 def table(found: dict[Key, Found], confs: Sequence[str], choices: Sequence[str]) -> str:
-    """Mean of the best values with 95 % confidence intervals, mean rank (1 is the best), and numbers of trials."""
+    """Mean of the best values with 95 % confidence intervals, mean rank (1 is the best), numbers of trials, and mean
+    of the best configurations with other seeds if they were trained again."""
     from scipy.stats import rankdata
 
     rows = []
@@ -102,11 +125,13 @@ def table(found: dict[Key, Found], confs: Sequence[str], choices: Sequence[str])
         ranks = rankdata([sign * values[choice] for choice in choices], axis=0).mean(axis=1)
         best = min(choices, key=lambda choice: sign * values[choice].mean())
         for choice, rank in zip(choices, ranks, strict=True):
+            again = [each.again for each in sweeps[choice] if each.again is not None]
             trials = [fmean(getattr(each, name) for each in sweeps[choice]) for name in ("finished", "pruned")]
             mean = with_interval(values[choice], bold=choice == best, digits=4)
             rows.append([conf, f"`search={choice}`", f"{metric} ({mode})", mean, f"{rank:.2f}"])
             rows[-1] += [f"{number:.1f}" for number in trials]
-    headers = ["sweep", "search", "metric", "best", "mean rank", "finished trials", "pruned trials"]
+            rows[-1] += [with_interval(np.array(again), bold=False, digits=4) if again else ""]
+    headers = ["sweep", "search", "metric", "best", "mean rank", "finished trials", "pruned trials", "with other seeds"]
     return markdown_table(headers, rows, left=3)
 
 
@@ -119,6 +144,7 @@ def main() -> None:
     )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2, help="number of trials at once")
+    parser.add_argument("--again", type=int, default=0, help="trainings of the best configuration with other seeds")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="overrides of all sweeps")
     parser.add_argument("--to", type=Path, help="JSON file for all values; what it has is not measured again")
     parser.add_argument("--write", type=Path, help="Markdown file whose table is replaced")
@@ -130,7 +156,7 @@ def main() -> None:
     for seed, conf in itertools.product(range(options.seeds), options.conf):
         turn = seed % len(options.choices)
         for choice in [*options.choices[turn:], *options.choices[:turn]]:
-            key = Key(conf, choice, seed, seconds[conf], options.workers, " ".join(options.set))
+            key = Key(conf, choice, seed, seconds[conf], options.workers, " ".join(options.set), options.again)
             if key not in known:
                 known[key] = run(key)
                 print(f"{key}: {known[key]}", file=sys.stderr, flush=True)

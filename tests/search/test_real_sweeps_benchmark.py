@@ -23,9 +23,11 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
     def run(command: list[str], **options: Any) -> SimpleNamespace:
         commands.append(command)
-        value = 0.9 + 0.01 * int(argument(command, "seed")) if argument(command, "search") == "sweeps" else 0.9
+        value = 0.9 + 0.01 * int(argument(command, "seed")) if "search=sweeps" in command else 0.9
         counts = {"finished": 4, "pruned": 10, "failed": 0}
-        document = {"metric": "eval/accuracy", "mode": "max", "best": {"value": value}, "counts": counts}
+        best = {"value": value, "params": {"train.lr": 0.1, "train.optimizer": "sgd"}}
+        document = {"metric": "eval/accuracy", "mode": "max", "best": best, "counts": counts}
+        document["trials"] = [{"value": value - 0.1}, {"value": value - 0.3}]
         return SimpleNamespace(stdout=json.dumps(document))
 
     monkeypatch.setattr(subprocess, "run", run)
@@ -49,12 +51,24 @@ def test_each_seed_runs_all_choices_in_the_same_time_in_another_order(
     assert order == [("sweeps", "0"), ("asha", "0"), ("asha", "1"), ("sweeps", "1"), ("sweeps", "2"), ("asha", "2")]
     for command in ran:
         assert float(argument(command, "search.stop.wall_hours")) == 0.01
-        assert command[-3:] == ["train.max_steps=40", "seed_data=1", "--json"]
+        assert {"train.max_steps=40", "seed_data=1", "--json"} <= {*command}
     rows = capsys.readouterr().out.splitlines()
-    ours = "| digits | `search=sweeps` | eval/accuracy (max) | **0.9100** ±0.0248 | 1.17 | 4.0 | 10.0 |"
+    ours = "| digits | `search=sweeps` | eval/accuracy (max) | **0.9100** ±0.0248 | 1.17 | 4.0 | 10.0 |  |"
     assert rows[2] == ours
     assert rows[3].startswith("| digits | `search=asha` | eval/accuracy (max) | 0.9000 ±0.0000 | 1.83 |")
     assert rows[-1] == "(3 seeds, 36 s, 2 trials at once)"
+
+
+def test_the_best_configuration_is_trained_again_with_other_seeds(
+    ran: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measure(monkeypatch, "--choices", "sweeps", "--seeds", "2", "--again", "2")
+    again = [command for command in ran if "space=none" in command]
+    assert len(again) == 2
+    for command in again:
+        assert {"train.lr=0.1", 'train.optimizer="sgd"', "search.num_trials=2"} <= {*command}
+        assert "+space={seed: {type: categorical, choices: [101, 102]}}" in command
+    assert capsys.readouterr().out.splitlines()[2].endswith("| 0.7000 ±0.0000 |")
 
 
 def test_sweeps_that_ran_before_do_not_run_again(
