@@ -106,5 +106,8 @@ def _copied(sweep: str, uri: str) -> Path:
         if not is_held(folder):
             refresh(checked_store(f"{sweep}: its folder", uri), folder)
     except OSError as error:
-        raise UserError(f"{sweep}: its folder {uri} does not answer ({str(error).partition(chr(10))[0]})") from None
+        reason = str(error).partition("\n")[0]
+        raise UserError(
+            f"{sweep}: the object store of its folder {uri} does not answer ({reason}); try again when it does"
+        ) from None
     return folder
