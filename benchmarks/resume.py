@@ -66,7 +66,8 @@ def _make(folder: Path, trials: int) -> None:
 def _fill(trials: int) -> None:
     """Add ended trials to the sweep in the working folder."""
     from sweeps.driver.startup import open_recorder
-    from sweeps.plan.saved_sweep import reopened, save
+    from sweeps.plan.resume import reopened
+    from sweeps.plan.saved_sweep import save
     from sweeps.plan.searcher_options import searcher_options
     from sweeps.search.study_file import open_study_storage
     from sweeps.search.study_search import StudySearch

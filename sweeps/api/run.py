@@ -107,7 +107,7 @@ def resume(
         'finished'
     """
     from sweeps.plan.complete_sweep import describe_completion, is_complete
-    from sweeps.plan.saved_sweep import reopened
+    from sweeps.plan.resume import reopened
 
     record = load(sweep, tracking_uri=tracking_uri)
     plan = reopened(record, {}, None if folder is None else Path(folder))
@@ -151,7 +151,7 @@ def extend(
     from sweeps.compose.overrides import override_tokens
     from sweeps.driver.run import resume as resume_plan
     from sweeps.plan.extend import ask_driver, read_changes
-    from sweeps.plan.saved_sweep import reopened
+    from sweeps.plan.resume import reopened
 
     changes = read_changes(override_tokens(changes))
     record = load(sweep, tracking_uri=tracking_uri)

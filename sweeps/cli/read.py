@@ -99,7 +99,7 @@ def _show_trial(sweep: str, trial: str, operations: Operations, *, why: bool, as
 
 
 def _reasons(record: SweepRecord, trial: str) -> list[str]:
-    from sweeps.plan.saved_sweep import reopened
+    from sweeps.plan.resume import reopened
     from sweeps.simulate.why import why
 
     return why(reopened(record, {}), trial)
@@ -114,7 +114,7 @@ def replay(sweep: str, as_json: bool, operations: Operations) -> None:
 
     Exits with status 1 if one of them is different now.
     """
-    from sweeps.plan.saved_sweep import reopened
+    from sweeps.plan.resume import reopened
 
     service_of(operations, replay=True)
     plan = reopened(operations.record(sweep), {})

@@ -136,7 +136,7 @@ def resume(sweep: str, as_json: bool, folder: Path | None, operations: Operation
 def _continue(record: SweepRecord, folder: Path | None, *, as_json: bool) -> NoReturn:
     """Continue a recorded sweep, print its outcome and exit."""
     from sweeps.plan.complete_sweep import describe_completion, is_complete
-    from sweeps.plan.saved_sweep import reopened
+    from sweeps.plan.resume import reopened
 
     plan = reopened(record, {}, folder)
     if is_complete(record, plan):
@@ -171,7 +171,7 @@ def extend(sweep: str, tokens: tuple[str, ...], as_json: bool, folder: Path | No
             remote.submitted(service, further["job"], detach=False, as_json=as_json)
         return
     from sweeps.plan.extend import ask_driver, read_changes
-    from sweeps.plan.saved_sweep import reopened
+    from sweeps.plan.resume import reopened
 
     changes = read_changes(tokens)
     record = operations.record(sweep)

@@ -141,7 +141,7 @@ def bring_reports(plan: Plan, earlier: SweepRecord | None) -> None:
     """
     if plan.store is None or earlier is None:
         return
-    from sweeps.search.study import exploits_of_trials
+    from sweeps.search.study_rewriting import exploits_of_trials
 
     known: dict[str, float] = {trial.trial: math.inf for trial in earlier.all_trials}
     known |= exploits_of_trials(plan.folder, plan.name)

@@ -14,7 +14,7 @@ from sweeps.plan.stage import PlannedStage, study_file
 from sweeps.search.reported_values import reported_values
 from sweeps.search.schedulers.decisions import was_stopped
 from sweeps.search.schedulers.scheduler import Exploit
-from sweeps.search.study import rebuild_trial
+from sweeps.search.study_rewriting import rebuild_trial
 from sweeps.search.study_search import STOPPED_BY_USER, StudySearch, taken_over
 from sweeps.search.trial_ids import trial_id, trial_number
 from sweeps.space.space import Lookup, Space

@@ -10,7 +10,8 @@ from sweeps.driver.signals import ShutdownSignals
 from sweeps.errors import DoesNotFit, UserError
 from sweeps.plan.extend import check_running, describe_search
 from sweeps.plan.plan import Plan
-from sweeps.plan.saved_sweep import reopened, save
+from sweeps.plan.resume import reopened
+from sweeps.plan.saved_sweep import save
 from sweeps.tracking.reader import load_sweep
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ _UNSAFE = {
 """Functions that fork a process or hold the lock of logging. Around a fork, Python swallows exceptions, so the lock of
 logging may never be released, and the next logged line would wait forever."""
 _IMPORTING = {"importlib._bootstrap", "_frozen_importlib"}
-"""Modules whose innermost frames may hold the lock of all imports: after an exception there, the next import of another
-thread would wait forever."""
+"""Modules of Python's import system. A thread that is executing them may hold the lock of all imports; after an
+exception there, the next import of another thread would wait forever."""
 _LOCKING = {"__enter__", "__exit__", "acquire", "release"}
 """Names of functions that, as the innermost frame, may hold a lock that no caller would release after an exception."""
 

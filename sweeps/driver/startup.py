@@ -184,7 +184,7 @@ def open_recorder(
 def adapt_study(plan: Plan) -> None:
     """Rewrite the study of a sweep that was extended: its trials become points of the wider space, and finished trials
     are reopened if the extended sweep trains longer. An earlier driver may have been killed while doing this."""
-    from sweeps.search.study import recorded_space, rewrite_in_space
+    from sweeps.search.study_rewriting import recorded_space, rewrite_in_space
 
     before = saved(plan)
     longer = is_longer(before, plan.composition)

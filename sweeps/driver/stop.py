@@ -15,7 +15,7 @@ from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.stored_record import local_store
 
 ENDED_WITHIN_S = 90.0
-"""Maximum seconds for a driver to record the end, over a slow network to MLflow."""
+"""Maximum seconds to wait until a driver has recorded that it has ended; MLflow may be slow."""
 
 
 def stop(record: SweepRecord, trial: str | None = None) -> SweepRecord:

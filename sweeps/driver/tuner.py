@@ -29,8 +29,8 @@ from sweeps.plan.stage import study_file
 from sweeps.runtime.trainable import Trial, TrialContext, trial_resources
 from sweeps.runtime.worker_group import CLOSED_WITHIN_S
 from sweeps.search.schedulers.decisions import DecisionLog
-from sweeps.search.study import clear_half_sampled
 from sweeps.search.study_file import open_study_storage
+from sweeps.search.study_rewriting import clear_half_sampled
 from sweeps.search.study_version import migrate_study
 from sweeps.search.trial_ids import trial_id
 

@@ -252,7 +252,7 @@ def _check_longer(before: Composition, after: Composition, record: SweepRecord) 
     for kept, now in ((old.max_steps, new.max_steps), (old.epochs, new.epochs)):
         if (kept is None) != (now is None) or (kept is not None and now is not None and now < kept):
             raise ConfigError(
-                f"{what}: extend makes trials longer, in the unit of the sweep, whose trials have {_length_of(before)}"
+                f"{what}: this sweep's trials have {_length_of(before)}; extend can only make them longer, in that unit"
             )
     if record.repeats:
         raise ConfigError(

@@ -48,7 +48,8 @@ class ElasticWorkers:
         self._shares = WorkerShares()
         self._changed = asyncio.Event()
         self._room_known = asyncio.Event()
-        """Set unless a node has died since the driver last reported for how many workers there is room."""
+        """Set while the free room for workers is known: cleared when a node dies, and set again by the driver's next
+        report of it."""
         self._claims: dict[str, object] = {}
         """The last claim of each trial: an earlier one is that of an actor that has died."""
         self._beginning: set[str] = set()

@@ -115,8 +115,8 @@ class LaneFeed:
         return request
 
     def trains_alone(self, reason: str) -> bool:
-        """Fix the number of trials at a time at 1 for the given reason, unless it is larger already; return whether it
-        was fixed."""
+        """Settle on one trial at a time for the given reason; return False if the group already trains more at a
+        time."""
         if self._number.number > 1:
             return False
         self._number.take(1)

@@ -35,9 +35,9 @@ from sweeps.runtime.events import Ended
 from sweeps.runtime.lane_loop import train_in_lanes
 from sweeps.runtime.lost_worker import dead_workers, lost_workers
 from sweeps.runtime.node_resources import avoiding
-from sweeps.runtime.process_group import ProcessGroup
 from sweeps.runtime.spare_processes import keep_spares
 from sweeps.runtime.termination import announce_sigterm
+from sweeps.runtime.torch_process_group import ProcessGroup
 from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.worker_group_spec import WorkerGroupSpec
 from sweeps.runtime.worker_loop import train_assignments

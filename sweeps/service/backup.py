@@ -259,8 +259,8 @@ def _check_empty(config: Service, contents: Contents, archive: tarfile.TarFile, 
         )
     if contents.has_store and STORE not in places:
         raise UserError(
-            f"tracking_uri={redact_uri(config.tracking_uri)}: is no SQLite file, and MLflow's records in the backup "
-            "are one, which would be left out; name a file, as in tracking_uri=sqlite:///mlflow.db"
+            f"tracking_uri={redact_uri(config.tracking_uri)}: is not an SQLite file, so MLflow's records in the "
+            "backup, which are one, would be left out; name a file, as in tracking_uri=sqlite:///mlflow.db"
         )
     if backend != "sqlite":
         _check_empty_database(config.database)

@@ -19,8 +19,8 @@ from sweeps.errors import ConfigError, UserError
 from sweeps.operations.operations import Reading
 from sweeps.plan.export import choose, config_of
 from sweeps.plan.extend import ask_driver, read_changes
+from sweeps.plan.resume import reopened
 from sweeps.plan.retrain import plan_retraining
-from sweeps.plan.saved_sweep import reopened
 from sweeps.registry.model_names import check_registration
 from sweeps.registry.model_owners import ModelRights
 from sweeps.registry.unregistered import unregistered

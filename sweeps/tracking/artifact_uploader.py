@@ -195,7 +195,7 @@ class ArtifactUploader:
         if not folder.is_dir():
             return False
         if (special := _special_file(folder)) is not None:
-            raise Refused(f"{special} is neither a file nor a folder, or a link to a file that is gone")
+            raise Refused(f"{special} is neither a file nor a folder, or is a link to a file that no longer exists")
         files = [path for path in folder.rglob("*") if path.is_file()]
         try:
             artifacts = self._client.get_run(run_id).info.artifact_uri

@@ -86,8 +86,8 @@ class _Channel:
         return found
 
     def is_running(self) -> bool:
-        """Whether the sweep has a running driver according to its record; in a store, even an outdated heartbeat
-        counts."""
+        """Whether the sweep has a running driver according to its record, or to the driver's file in an object store,
+        even if its heartbeat is old."""
         if self._store is None:
             return self._tags().get(TAG_STATE) == "running"
         return self._store.read(DRIVER_FILE) is not None

@@ -26,7 +26,7 @@ from sweeps.files.checksums import is_intact, mend, parsed
 from sweeps.files.whole_files import write_json
 from sweeps.folders.driver_lock import DRIVER_FILE, last_heartbeat, only_driver
 from sweeps.folders.sweep_folder import COPY_FILE, SWEEP_FILE
-from sweeps.plan.saved_sweep import reopened
+from sweeps.plan.resume import reopened
 from sweeps.runtime.events import Report
 from sweeps.runtime.report_log import REPORT_LOG_FILE, ReportLog, read_report_log
 from sweeps.search.samplers.earlier_sweep import EarlierSweep

@@ -20,7 +20,8 @@ from sweeps.errors import ConfigError
 from sweeps.plan.complete_sweep import ALL_STARTED, describe_completion, extension, is_complete
 from sweeps.plan.extend import ask_driver
 from sweeps.plan.plan import Plan, make_plan
-from sweeps.plan.saved_sweep import reopened, save
+from sweeps.plan.resume import reopened
+from sweeps.plan.saved_sweep import save
 from sweeps.report.comparison import compare_sweeps
 from sweeps.report.dataframes import trials_frame
 from sweeps.report.figures.best_so_far import seconds_in

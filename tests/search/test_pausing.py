@@ -231,7 +231,7 @@ def test_nothing_stays_pinned_after_the_end(pbt: Done) -> None:
 @pytest.mark.parametrize("sampler", ["bohb", "gp", "cmaes", "nsga3", "qmc", "brute_force"])
 def test_every_sampler_that_no_other_whole_sweep_has_runs_one(sampler: str, tmp_path: Path) -> None:
     """``curves`` is the usual one, ``random`` that of this module; ``tpe``, ``nsga2`` and ``grid`` run in
-    ``plan/test_saved_sweep.py``, ``driver/test_sweep.py`` and ``runtime/test_worker_group.py``."""
+    ``plan/test_resume_and_extend.py``, ``driver/test_sweep.py`` and ``runtime/test_worker_group.py``."""
     tokens = [token for token in SMALL if not token.startswith(("search/sampler", "train.lr", "train.momentum"))]
     space: dict[str, Any] = {
         "train.lr": {"type": "float", "low": 0.001, "high": 0.011, "step": 0.005},

@@ -13,7 +13,8 @@ from records import sweep_record
 from sweeps.compose import Composition
 from sweeps.folders.sweep_folder import SWEEP_FILE
 from sweeps.plan.plan import make_plan
-from sweeps.plan.saved_sweep import reopened, save
+from sweeps.plan.resume import reopened
+from sweeps.plan.saved_sweep import save
 from sweeps.report.plan_summary import plan_document
 from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.record import MlflowIds

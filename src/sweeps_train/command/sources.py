@@ -227,8 +227,8 @@ class EventFiles(Source):
         file.put_back(data)
 
     def _counts(self, tag: str, folder: Path) -> bool:
-        """Whether a tag's values in a folder are those of its metric: a tag that is written into several folders, as by
-        Keras for training and validation and by torch's ``add_scalars``, has those of the first one."""
+        """Whether this folder provides the values of a tag. Only the first one does, although Keras, for training and
+        validation, and torch's ``add_scalars`` write a tag into several."""
         first = self._folders.setdefault(tag, folder)
         if first != folder and tag in self._needed:
             raise ValueError(

@@ -165,8 +165,8 @@ def build_image_samples(config: DigitsData | CustomData) -> tuple[ImageSamples, 
 
 
 def _check_same_classes(what: str, train: Any, held_out: Any) -> None:
-    """Raise ``ValueError`` if a label means one class in the training data and another one in the held-out data, as if
-    folders of images lack one for a class."""
+    """Raise ``ValueError`` if a label means one class in the training data and another one in the held-out data, as it
+    does when one of the two has no folder for a class."""
     pairs = zip(_classes(train) or (), _classes(held_out) or (), strict=False)
     for label, (trained, other) in enumerate(pairs):
         if str(trained) != str(other):

@@ -66,7 +66,7 @@ class SharedGroup(Group):
     def build_task(self, config: TrainingConfig, state: Path | None) -> CausalLMTraining:
         if Precision(config.train.precision, self.workers.device).scaler.is_enabled():
             raise CannotShare(
-                "train.precision=auto is fp16 on this GPU, whose loss scaling is for one training at a time",
+                "train.precision=auto is fp16 on this GPU, and its loss scaling works for only one training at a time",
                 "use scaling.trials_per_group=1, or train.precision=fp32",
             )
         if (key := self._forbids_sharing) is not None:

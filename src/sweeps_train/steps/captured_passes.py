@@ -40,7 +40,7 @@ class CapturedPasses:
         receive gradients. ``note`` tells the user if passes cannot be recorded."""
         self._compute, self._parameters, self._note = compute, parameters, note
         self._steps: Counter[Any] = Counter()
-        """Steps with batches of a shape."""
+        """Number of steps so far with batches of each shape."""
         self._graphs: dict[Any, _Graph] = {}
         self._trained: set[nn.Parameter] = set()
         """Parameters that receive gradients in the passes; optimizers skip the others."""

@@ -91,7 +91,7 @@ class DistributedDataParallelStrategy(Strategy):
             if defer_grad_sync and unused:
                 raise ValueError(
                     f"strategy.compression={self._config.compression} needs a loss that uses all trained "
-                    f"parameters, but it does not use {', '.join(unused)}; set requires_grad=False there, or use "
+                    f"parameters, but it does not use {', '.join(unused)}; set requires_grad=False for them, or use "
                     "strategy.compression=none"
                 )
             self._complete_gradient_sync()

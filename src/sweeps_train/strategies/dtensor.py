@@ -12,8 +12,8 @@ from torch.distributed.tensor import DTensor
 
 from sweeps_train.compat.torch import local_place, local_shard, shard_place
 from sweeps_train.strategies.all_reduce import average_in_chunks
+from sweeps_train.strategies.gradient_clipping import clip_sharded
 from sweeps_train.strategies.layers import checkpoint_activations
-from sweeps_train.strategies.sharded_clipping import clip_sharded
 from sweeps_train.strategies.strategy import Key, Strategy, trained_parameters
 from sweeps_train.tasks.task import Task
 from sweeps_train.workers.distributed import Workers

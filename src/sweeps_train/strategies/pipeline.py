@@ -18,10 +18,10 @@ from sweeps_train.memory.probe_step import restored_state
 from sweeps_train.steps.precision import Precision
 from sweeps_train.steps.trained_types import hold_in_float32
 from sweeps_train.strategies.dtensor import average, saved_buffers
+from sweeps_train.strategies.gradient_clipping import clip_sharded
 from sweeps_train.strategies.layers import checkpoint_activations
 from sweeps_train.strategies.mesh import mesh, replicas
 from sweeps_train.strategies.pipeline_stages import Stage
-from sweeps_train.strategies.sharded_clipping import clip_sharded
 from sweeps_train.strategies.strategy import Capabilities, Key, Strategy, on_device
 from sweeps_train.tasks.task import Task
 from sweeps_train.workers.distributed import Workers

@@ -48,8 +48,8 @@ class NumberFeature:
     has_missing: bool
     """Whether training rows have missing values, so that an additional input marks missing values."""
     unit: str | None = None
-    """Unit to which times of day are converted; None for other columns, those of CSV files, and earlier versions, which
-    have the unit of the file."""
+    """Unit to which times of day are converted. None leaves the column as it is: it has no times of day, comes from a
+    CSV file, or was encoded by an earlier version, which used the file's unit."""
 
     @property
     def name(self) -> str:

@@ -41,7 +41,7 @@ class Task(Protocol):
 
     @property
     def num_scores(self) -> int:
-        """Number of scores per batch, or per sample."""
+        """Number of scores of a batch, or of each sample if ``scores_each_sample``."""
 
     @property
     def scores_each_sample(self) -> bool:

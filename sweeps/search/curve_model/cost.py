@@ -18,7 +18,7 @@ best ones, which often are expensive, come too late (Lee et al., 2020, https://a
 FEWEST = 8
 """Minimum number of trials with known costs."""
 MOST = 120
-"""Maximum number of trials for the model, evenly over the search."""
+"""Maximum number of trials for the model, spread evenly over the search."""
 
 
 class CostModel:

@@ -16,7 +16,7 @@ from sweeps.search.samplers.study_view import StudyViewSampler
 MOST_TRIALS = 300
 """Maximum number of finished trials that the sampler sees."""
 BEST = 100
-"""Number of best trials among them."""
+"""Number of the best trials among those that the sampler sees; the others are the newest."""
 
 
 class BestAndNewestSampler(StudyViewSampler):

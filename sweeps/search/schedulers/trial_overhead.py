@@ -24,7 +24,7 @@ class Position(NamedTuple):
 
 
 class Overhead(NamedTuple):
-    """Overhead of a trial, as parts of a whole training."""
+    """Overhead of a trial, as fractions of the time of a complete training."""
 
     start: float
     """Time to start a trial, or to continue it after a pause."""

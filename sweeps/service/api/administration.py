@@ -59,7 +59,7 @@ class Cleaned(Document):
     cleaning: dict[str, Any]
     """The document of ``clean --json``."""
     text: str
-    """The text of ``clean``."""
+    """Text that ``clean`` prints without ``--json``."""
 
 
 class TokenBody(Body):

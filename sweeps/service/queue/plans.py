@@ -15,8 +15,8 @@ from sweeps.driver.reproduce import document, plan_reproduction
 from sweeps.errors import UserError
 from sweeps.plan.extend import read_changes
 from sweeps.plan.plan import Plan, new_plan
+from sweeps.plan.resume import reopened
 from sweeps.plan.retrain import plan_retraining
-from sweeps.plan.saved_sweep import reopened
 from sweeps.registry.model_names import check_registration, retrained_model
 from sweeps.report.expected_cost import PastSweep, cost_in_words, expected_cost, workload_of
 from sweeps.report.plan_summary import PlanPreview, plan_document, plan_preview, plan_text

@@ -1,4 +1,5 @@
-"""State that all pages share (the list of sweeps, cached figures, links to MLflow and Ray), and a visit of a page."""
+"""State that all pages share (the list of sweeps, cached figures, links to MLflow and Ray), and a request for a page
+with its user."""
 
 from __future__ import annotations
 

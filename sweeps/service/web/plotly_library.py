@@ -24,7 +24,7 @@ CACHEABLE = "private, max-age=31536000, immutable"
 
 @router.get("/plotly.js", dependencies=[Depends(reader)])
 def plotly() -> Response:
-    """The library, compressed."""
+    """The library plotly.js, compressed."""
     headers = {"Content-Encoding": "gzip", "Cache-Control": CACHEABLE}
     return Response(_compressed(), media_type="text/javascript", headers=headers)
 

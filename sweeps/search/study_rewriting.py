@@ -1,4 +1,4 @@
-"""Repairs a study after a crash, and rewrites it for a wider space."""
+"""Rewriting of a study: lost trials are rebuilt after a crash, and all trials are recoded for a wider space."""
 
 from __future__ import annotations
 

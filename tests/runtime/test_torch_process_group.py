@@ -18,7 +18,7 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.runtime.broker_actor import BrokerActor
 from sweeps.runtime.cluster import connected
-from sweeps.runtime.process_group import ProcessGroup
+from sweeps.runtime.torch_process_group import ProcessGroup
 
 NAMED = ("ray.tune", "torch", "sklearn", "scipy", "mlflow", "optuna", "datasets", "transformers")
 

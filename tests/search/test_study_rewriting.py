@@ -23,8 +23,8 @@ from sweeps.plan.plan import Plan, make_plan
 from sweeps.plan.saved_sweep import save, saved
 from sweeps.search.point_source import POINT
 from sweeps.search.samplers.reseeded import ReseededSampler
-from sweeps.search.study import clear_half_sampled, rebuild_trial, rewrite_in_space
 from sweeps.search.study_file import open_study_storage
+from sweeps.search.study_rewriting import clear_half_sampled, rebuild_trial, rewrite_in_space
 from sweeps.search.study_search import StudySearch
 from sweeps.search.study_version import STUDY_FILE
 from sweeps.space.space import Space

@@ -62,6 +62,10 @@ def test_a_target_ends_the_search_at_the_trial_that_reaches_it(short: Done) -> N
         ("search.stop.cost.limit=5", ["search.stop.cost", "per_gpu_hour"]),
         ("search.num_trials=choice(9,10)", ["one value"]),
         ("train.max_steps=80", ["train.max_steps=80", "trial 0000", "train.schedule=", "first step"]),
+        (
+            "train.max_steps=10",
+            ["train.max_steps=10: this sweep's trials have train.max_steps=", "only make them longer"],
+        ),
         ("space.train.lr.low=0.01", ["space.train.lr", "includes the old one", "low 0.0001, high 0.1"]),
         ("space.train.lr.step=0.01", ["space.train.lr.step=0.01", "choices of space.PATH"]),
         ("space.train.rl.high=1", ["train.rl is not searched", "train.lr"]),

@@ -1,4 +1,5 @@
-"""Clipping of gradients by their norm, for strategies whose workers hold shards of them."""
+"""Clipping of gradients by their norm, where workers hold shards of them; ``Strategy.clip_grad_norm`` clips whole ones
+with torch's function."""
 
 from __future__ import annotations
 
