@@ -10,6 +10,7 @@ import click
 
 from sweeps.cli.app import stdout, verb
 from sweeps.cli.output import say
+from sweeps.report.plain_console import print_lines
 
 
 @verb("convert")
@@ -42,4 +43,4 @@ def convert(source: str, output: Path | None, name: str | None, tune_config: str
         say(f"wrote {path}")
     say("next: print the plan")
     missing = "" if conversion.missing is None else f" {conversion.missing}"
-    stdout.print(f"{command}{missing} --dry-run", markup=False, highlight=False, soft_wrap=True)
+    print_lines(stdout, f"{command}{missing} --dry-run")

@@ -12,6 +12,7 @@ import click
 from sweeps.cli.app import stdout, verb
 from sweeps.cli.output import say
 from sweeps.errors import UserError
+from sweeps.report.plain_console import print_lines
 from sweeps.scaffold.kinds import KINDS, find_kind
 from sweeps.scaffold.new_files import write_new_files
 from sweeps.scaffold.project import CONF_FOLDER, project_files, project_name
@@ -100,5 +101,4 @@ def _say_next(folder: Path, name: str, conf_folder: str, values: Sequence[str] =
     command = shlex.join(["python", "-m", "sweeps", "run", f"conf={name}", "--config-dir", conf_folder, *values])
     step_in = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
     say("next: print the plan, then run the sweep")
-    for line in (f"{step_in}{command} --dry-run", command):
-        stdout.print(line, markup=False, highlight=False, soft_wrap=True)
+    print_lines(stdout, f"{step_in}{command} --dry-run", command)

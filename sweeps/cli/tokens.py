@@ -86,7 +86,7 @@ def list_tokens(tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Path,
     with _database(tokens, config_dirs, "") as (connection, _):
         found = of.list_tokens(connection)
     if as_json:
-        print_json([each.as_json() for each in found])
+        print_json([each.model_dump() for each in found])
     else:
         _print(found)
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from click.shell_completion import CompletionItem, ShellComplete, add_completion_class, split_arg_string
 
-VARIABLE = "_SWEEPS_COMPLETE"
 PROGRAM = re.compile(r"\s*(\S+\s+-m\s+sweeps|\S+)(\s+|$)")
 """``python -m sweeps`` or ``sweeps``, with the following space."""
 OPEN_ENDS = ("=", ".", "/")

@@ -7,7 +7,6 @@ import hashlib
 import re
 import secrets
 from collections.abc import Sequence
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 from sqlalchemy import ColumnElement, Connection, RowMapping, insert, select, update
@@ -62,10 +61,6 @@ class Token(BaseModel):
     def told(self) -> dict[str, str | int]:
         """Return the token's properties for the audit log."""
         return {"token": self.id, "of": self.user, "role": self.role, "projects": ", ".join(self.projects)}
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the document for ``--json``."""
-        return {**self.__dict__, "projects": [*self.projects]}
 
 
 def digest(secret: str) -> str:
