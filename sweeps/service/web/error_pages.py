@@ -13,10 +13,9 @@ from fastapi.routing import APIRoute
 from sqlalchemy.exc import DBAPIError
 
 from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName
+from sweeps.service.auth.middleware import SIGN_IN
 from sweeps.service.database.storage_errors import RETRY_AFTER_S, first_line, is_unavailable, outage
 from sweeps.service.web.rendering import answer
-
-SIGN_IN = "/sign-in"
 
 
 class Answered(Exception):
