@@ -45,7 +45,6 @@ APPLICATION = "application"
 
 
 def is_hydra_optuna(values: Mapping[str, Any]) -> bool:
-    """Whether a YAML mapping configures Hydra's Optuna sweeper."""
     hydra = values.get("hydra")
     return isinstance(hydra, Mapping) and isinstance(hydra.get("sweeper"), Mapping)
 

@@ -28,7 +28,6 @@ class _Probe:
     """Process on one node."""
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function on the node."""
         return function(*arguments)
 
 

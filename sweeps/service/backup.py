@@ -45,8 +45,6 @@ _PROGRAMS = Path("/usr/lib/postgresql")
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """Contents of a backup."""
-
     format: int
     taken: float
     """Unix time of the backup."""

@@ -124,7 +124,6 @@ def find_valid(connection: Connection, secret: str, now: float) -> Token | None:
 
 
 def find_valid_by_id(connection: Connection, number: int, now: float) -> Token | None:
-    """Return the valid token with this id; None if there is none."""
     return _if_valid(_first(connection, tables.tokens.c.id == number), now)
 
 

@@ -54,7 +54,6 @@ class Resume(_Request):
     sweep: SweepName
 
     def arguments(self) -> list[str]:
-        """Return the arguments of ``python -m sweeps``."""
         return ["resume", self.sweep]
 
 
@@ -67,7 +66,6 @@ class Extend(_Request):
     """Changes, as on the command line: ``search.num_trials=40``."""
 
     def arguments(self) -> list[str]:
-        """Return the arguments of ``python -m sweeps``."""
         return ["extend", self.sweep, *self.changes]
 
 
@@ -92,7 +90,6 @@ class Retrain(_Request):
     """Whether to train without registering the model."""
 
     def arguments(self) -> list[str]:
-        """Return the arguments of ``python -m sweeps``."""
         options = [*_option("trial", self.trial), *_option("name", self.name)]
         if self.no_register:
             options.append("--no-register")
@@ -113,7 +110,6 @@ class Reproduce(_Request):
     """Name of the new sweep; default: derived from the old one."""
 
     def arguments(self) -> list[str]:
-        """Return the arguments of ``python -m sweeps``."""
         return ["reproduce", self.sweep, *_option("trial", self.trial), *_option("name", self.name)]
 
 

@@ -75,7 +75,6 @@ def _unavailable(request: Request, title: str, text: str) -> Response:
 
 
 def message(request: Request, status: int, title: str, text: str) -> Response:
-    """Page with one message."""
     return answer(request, "message.html", status=status, title=title, text=text)
 
 

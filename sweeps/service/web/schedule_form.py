@@ -40,8 +40,6 @@ class _WithoutAliases(yaml.SafeLoader):
 
 @dataclass(frozen=True, kw_only=True)
 class FilledSchedule:
-    """Contents of the form."""
-
     values: Mapping[str, str] = field(default_factory=dict)
     """Text of each key, and of ``description``, ``tag`` (state of the file when the form was opened) and ``then`` (the
     button)."""
@@ -86,7 +84,6 @@ def filled_from(schedule: Schedule, description: str, tag: str) -> FilledSchedul
 
 
 async def read_schedule_form(request: Request) -> FilledSchedule:
-    """Read the form's fields."""
     known = {*WORDS, *NUMBERS, *LONG, "enabled", "description", "tag", "then"}
     form = await read_texts(request, LONG)
     return FilledSchedule(values={name: value for name, value in form.items() if name in known})
