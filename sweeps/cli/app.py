@@ -12,13 +12,10 @@ from typing import Any
 import click
 
 from sweeps.cli.standard_streams import open_closed_streams
-from sweeps.report.plain_console import plain_console
+from sweeps.report.plain_console import PIPE_WIDTH, plain_console
 from sweeps.texts.suggestions import did_you_mean
 
 PROGRAM = "python -m sweeps"
-
-PIPE_WIDTH = 200
-"""Width of a table when stdout is not a terminal."""
 
 
 class _Verbs(click.Group):

@@ -112,8 +112,13 @@ def gather(record: SweepRecord) -> ReportData:
     """Read a sweep's config and learning curves from MLflow."""
     record = record.settled()
     with request_limits(ANSWER_WITHIN_S):
-        config = read_text(record.mlflow.tracking_uri, record.mlflow.run_id, CONFIG_ARTIFACT) or ""
+        config = recorded_config(record) or ""
     return ReportData(record=record, config=config, curves=fetch_curves(ReportData(record=record)))
+
+
+def recorded_config(record: SweepRecord) -> str | None:
+    """YAML config of a sweep from MLflow; None if it is missing."""
+    return read_text(record.mlflow.tracking_uri, record.mlflow.run_id, CONFIG_ARTIFACT)
 
 
 def fetch_curves(
