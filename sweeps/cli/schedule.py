@@ -13,6 +13,7 @@ from sweeps.cli.app import app, as_json, of_service, server, stdout, verb
 from sweeps.cli.output import print_json, run_and_exit, say
 from sweeps.cli.remote import submitted
 from sweeps.cli.source import service_at
+from sweeps.errors import ConfigError
 
 if TYPE_CHECKING:
     from sweeps.operations.operations import Schedules
@@ -201,7 +202,6 @@ def _exported(definition: Definition, kind: str, config_dirs: Sequence[Path]) ->
     """Return the files of an exported schedule by name."""
     from sweeps.compose.hydra_composition import compose_sweep
     from sweeps.compose.search_path import ConfSearchPath
-    from sweeps.errors import ConfigError
     from sweeps.launch import kuberay, timers
     from sweeps.launch.calendar import plain_fields
     from sweeps.launch.submission import new_submission
