@@ -65,7 +65,7 @@ def look(wanted: Look) -> NodeState:
     sees, write_error = _folder(wanted.folder, wanted.marker)
     return NodeState(
         python=platform.python_version(),
-        versions={name: _version(name) for name in wanted.packages},
+        versions={name: installed_version(name) for name in wanted.packages},
         driver=_driver_version(),
         gpus=gpus,
         nccl=nccl,
@@ -98,7 +98,8 @@ def _try_to_write(folder: Path) -> str:
         return error.strerror or str(error)
 
 
-def _version(name: str) -> str | None:
+def installed_version(name: str) -> str | None:
+    """Return the version of a distribution; None if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
