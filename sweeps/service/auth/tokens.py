@@ -111,9 +111,8 @@ def revoke(connection: Connection, number: int, now: float) -> Token:
     Raises:
         UnknownName: There is no such token.
     """
-    token = _find(connection, number)
-    if token.revoked is None:
-        connection.execute(update(tables.tokens).where(tables.tokens.c.id == number).values(revoked=now))
+    valid = (tables.tokens.c.id == number, tables.tokens.c.revoked.is_(None))
+    connection.execute(update(tables.tokens).where(*valid).values(revoked=now))
     return _find(connection, number)
 
 
