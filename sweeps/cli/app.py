@@ -16,6 +16,7 @@ from sweeps.report.plain_console import PIPE_WIDTH, plain_console
 from sweeps.texts.suggestions import did_you_mean
 
 PROGRAM = "python -m sweeps"
+PATH = click.Path(path_type=Path)
 
 
 class _Verbs(click.Group):
@@ -76,9 +77,7 @@ server = click.option(
 )
 of_service = click.argument("tokens", nargs=-1, metavar="[service=NAME] [database=URL]")
 trial = click.option("--trial", metavar="ID", help="Id of the trial; default: the best.")
-moved_to = click.option(
-    "--folder", metavar="DIR", type=click.Path(path_type=Path), help="The sweep's folder, if it was moved."
-)
+moved_to = click.option("--folder", metavar="DIR", type=PATH, help="The sweep's folder, if it was moved.")
 
 
 def verb(name: str, group: click.Group = app) -> Callable[[Callable[..., None]], click.Command]:
@@ -102,7 +101,7 @@ def verb(name: str, group: click.Group = app) -> Callable[[Callable[..., None]],
             "config_dirs",
             metavar="DIR",
             multiple=True,
-            type=click.Path(path_type=Path),
+            type=PATH,
             help="Folder of your own configs, which take precedence. Repeatable.",
         )
         debug = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from sweeps.cli.app import stdout, verb
+from sweeps.cli.app import PATH, stdout, verb
 from sweeps.cli.output import say
 from sweeps.errors import UserError
 from sweeps.report.plain_console import print_lines
@@ -29,13 +29,13 @@ LISTED_KINDS = "; ".join(f"{kind.name}, {kind.title}" for kind in KINDS.values()
 
 
 @verb("init")
-@click.argument("folder", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="[DIR]", default=".", type=PATH)
 @click.option("--kind", metavar="KIND", help=f"What is trained: {LISTED_KINDS}.")
 @click.option(
     "--from",
     "script",
     metavar="FILE.py",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Read the options of this script (argparse, dataclasses, Hydra), and propose a space for them.",
 )
 @click.option("--name", metavar="S", help="Name of the config; default: the folder's, or with --from the script's.")

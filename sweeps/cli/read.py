@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweeps.cli.app import as_json, stdout, verb
+from sweeps.cli.app import PATH, as_json, stdout, verb
 from sweeps.cli.exit_status import EXIT_STATUS, NO_SUCCESS
 from sweeps.cli.output import print_json, say
 from sweeps.cli.source import service_of, sweep_operations
@@ -132,9 +132,7 @@ def replay(sweep: str, as_json: bool, operations: Operations) -> None:
 
 @verb("compare")
 @click.argument("names", nargs=-1, metavar="SWEEP SWEEP ...", required=True)
-@click.option(
-    "--output", metavar="FILE", type=click.Path(path_type=Path), help="File for a figure: .png, .svg, .pdf or .html."
-)
+@click.option("--output", metavar="FILE", type=PATH, help="File for a figure: .png, .svg, .pdf or .html.")
 @as_json
 @sweep_operations
 def compare(names: tuple[str, ...], output: Path | None, as_json: bool, operations: Operations) -> None:

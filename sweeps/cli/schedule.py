@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweeps.cli.app import app, as_json, of_service, server, stdout, verb
+from sweeps.cli.app import PATH, app, as_json, of_service, server, stdout, verb
 from sweeps.cli.output import print_json, run_and_exit, say
 from sweeps.cli.remote import submitted
 from sweeps.cli.source import service_at
@@ -173,9 +173,7 @@ def nights(
     type=click.Choice(("cron", "systemd", "kubernetes", "kuberay")),
     help="Lines of a crontab, a systemd timer, a CronJob of Kubernetes, or a RayCronJob of KubeRay.",
 )
-@click.option(
-    "--output", metavar="DIR", type=click.Path(path_type=Path), help="Write files here; default: print to stdout."
-)
+@click.option("--output", metavar="DIR", type=PATH, help="Write files here; default: print to stdout.")
 def export(name: str, tokens: tuple[str, ...], kind: str, output: Path | None, config_dirs: tuple[Path, ...]) -> None:
     """Write a schedule for another scheduler, where no `serve` runs; settings that the other scheduler lacks are
     printed.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweeps.cli.app import app, as_json, of_service, stdout, verb
+from sweeps.cli.app import PATH, app, as_json, of_service, stdout, verb
 from sweeps.cli.output import print_json, say
 from sweeps.errors import ConfigError
 from sweeps.files.whole_files import private_opener
@@ -44,7 +44,7 @@ def token() -> None:
 @click.option("--label", metavar="TEXT", default="", help="Description of its purpose.")
 @click.option(
     "--file",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Write the token to this file, readable only by you, instead of printing it.",
 )
 def create(
