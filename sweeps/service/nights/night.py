@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -40,7 +40,7 @@ class Night:
     metric: str
     mode: Mode
     tried: str | None = None
-    point: dict[str, Any] | None = None
+    point: Mapping[str, Any] | None = None
     verdict: Verdict = "running"
     reason: str | None = None
     best: float | None = None

@@ -8,7 +8,7 @@ a model version; the verdict is written; the figure is added to the report. An i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
@@ -264,6 +264,6 @@ class PromotionWorker(Poller):
             change(connection, replace(night, reported=self._clock.now()))
 
 
-def _trial_at(record: SweepRecord, point: dict[str, Any] | None) -> TrialRecord | None:
+def _trial_at(record: SweepRecord, point: Mapping[str, Any] | None) -> TrialRecord | None:
     """The trial at a point, if it has a value."""
     return next((trial for trial in record.trials if trial.params == point and trial.value is not None), None)
