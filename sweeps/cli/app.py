@@ -12,13 +12,11 @@ from typing import Any
 import click
 
 from sweeps.cli.standard_streams import open_closed_streams
-from sweeps.report.plain_console import plain_console
+from sweeps.report.plain_console import PIPE_WIDTH, plain_console
 from sweeps.texts.suggestions import did_you_mean
 
 PROGRAM = "python -m sweeps"
-
-PIPE_WIDTH = 200
-"""Width of a table when stdout is not a terminal."""
+PATH = click.Path(path_type=Path)
 
 
 class _Verbs(click.Group):
@@ -79,9 +77,7 @@ server = click.option(
 )
 of_service = click.argument("tokens", nargs=-1, metavar="[service=NAME] [database=URL]")
 trial = click.option("--trial", metavar="ID", help="Id of the trial; default: the best.")
-moved_to = click.option(
-    "--folder", metavar="DIR", type=click.Path(path_type=Path), help="The sweep's folder, if it was moved."
-)
+moved_to = click.option("--folder", metavar="DIR", type=PATH, help="The sweep's folder, if it was moved.")
 
 
 def verb(name: str, group: click.Group = app) -> Callable[[Callable[..., None]], click.Command]:
@@ -105,7 +101,7 @@ def verb(name: str, group: click.Group = app) -> Callable[[Callable[..., None]],
             "config_dirs",
             metavar="DIR",
             multiple=True,
-            type=click.Path(path_type=Path),
+            type=PATH,
             help="Folder of your own configs, which take precedence. Repeatable.",
         )
         debug = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem, shell_complete
+from click.shell_completion import CompletionItem, add_completion_class, shell_complete
 
 from sweeps.cli.app import PROGRAM, verb
+from sweeps.completion.candidate import Candidate
 
 if TYPE_CHECKING:
-    from sweeps.completion.candidate import Candidate
     from sweeps.completion.conf_names import ConfNames
 
 VARIABLE = "_SWEEPS_COMPLETE"
@@ -20,7 +20,7 @@ VARIABLE = "_SWEEPS_COMPLETE"
 SERVICE_VERBS = ("serve", "schedule", "token")
 """Verbs whose ``key=value`` arguments belong to the service's config."""
 
-Complete = Callable[[click.Context, str], "Iterable[Candidate]"]
+Complete = Callable[[click.Context, str], Iterable[Candidate]]
 
 
 class Completed(click.ParamType):  # type: ignore[type-arg] # generic in newer releases of click
@@ -53,9 +53,10 @@ def completion(shell: str) -> None:
 def answer(group: click.Group, instruction: str) -> int:
     """Answer a shell's completion script; return the exit status. A mistake on the line must not print a message, which
     the shell would take for candidates."""
-    from sweeps.completion.shells import register_shells
+    from sweeps.completion.shells import SHELLS
 
-    register_shells()
+    for shell in SHELLS.values():
+        add_completion_class(shell)  # instead of click's own
     complete_arguments(group)
     try:
         return shell_complete(group, {}, PROGRAM, VARIABLE, instruction)
@@ -132,19 +133,14 @@ def _trials(context: click.Context, _: str) -> Iterable[Candidate]:
 
 
 def _groups(context: click.Context, _: str) -> Iterable[Candidate]:
-    from sweeps.completion.candidate import Candidate
-
     return [Candidate(group) for group in ("conf", *_names(context).groups())]
 
 
 def _schedules(context: click.Context, _: str) -> Iterable[Candidate]:
-    from sweeps.completion.candidate import Candidate
-
     return [Candidate(name, header) for name, header in _names(context).described("schedule").items()]
 
 
 def _kinds(_: click.Context, __: str) -> Iterable[Candidate]:
-    from sweeps.completion.candidate import Candidate
     from sweeps.scaffold.kinds import KINDS
 
     return [Candidate(kind.name, kind.title) for kind in KINDS.values()]

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import click
 
-from sweeps.cli.app import stdout, verb
+from sweeps.cli.app import PATH, stdout, verb
 from sweeps.cli.output import say
+from sweeps.report.plain_console import print_lines
 
 
 @verb("convert")
 @click.argument("source", metavar="FILE|MODULE:NAME")
-@click.option("--output", metavar="DIR", type=click.Path(path_type=Path), help="Write DIR/NAME.yaml instead of stdout.")
+@click.option("--output", metavar="DIR", type=PATH, help="Write DIR/NAME.yaml instead of stdout.")
 @click.option("--name", metavar="S", help="Name of the config; default: the name in the file.")
 @click.option("--tune-config", metavar="MODULE:NAME", help="With a param_space of Ray Tune: its TuneConfig.")
 def convert(source: str, output: Path | None, name: str | None, tune_config: str | None) -> None:
@@ -42,4 +43,4 @@ def convert(source: str, output: Path | None, name: str | None, tune_config: str
         say(f"wrote {path}")
     say("next: print the plan")
     missing = "" if conversion.missing is None else f" {conversion.missing}"
-    stdout.print(f"{command}{missing} --dry-run", markup=False, highlight=False, soft_wrap=True)
+    print_lines(stdout, f"{command}{missing} --dry-run")

@@ -12,6 +12,7 @@ from rich.text import Text
 from sweeps.cli.app import as_json, stdout, verb
 from sweeps.cli.exit_status import NO_SUCCESS
 from sweeps.cli.output import print_json
+from sweeps.errors import UnknownName
 
 DEFAULT_CONF = "digits"
 SYMBOLS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "failed": ("FAILED", "bold red")}
@@ -29,7 +30,6 @@ def doctor(tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Path, ...]
     """
     from sweeps.compose.hydra_composition import compose_sweep
     from sweeps.compose.search_path import ConfSearchPath
-    from sweeps.errors import UnknownName
 
     confs = [token.removeprefix("conf=") for token in tokens if token.startswith("conf=")] or [DEFAULT_CONF]
     if len(confs) > 1:

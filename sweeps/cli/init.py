@@ -9,9 +9,10 @@ from pathlib import Path
 
 import click
 
-from sweeps.cli.app import stdout, verb
+from sweeps.cli.app import PATH, stdout, verb
 from sweeps.cli.output import say
 from sweeps.errors import UserError
+from sweeps.report.plain_console import print_lines
 from sweeps.scaffold.kinds import KINDS, find_kind
 from sweeps.scaffold.new_files import write_new_files
 from sweeps.scaffold.project import CONF_FOLDER, project_files, project_name
@@ -28,13 +29,13 @@ LISTED_KINDS = "; ".join(f"{kind.name}, {kind.title}" for kind in KINDS.values()
 
 
 @verb("init")
-@click.argument("folder", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="[DIR]", default=".", type=PATH)
 @click.option("--kind", metavar="KIND", help=f"What is trained: {LISTED_KINDS}.")
 @click.option(
     "--from",
     "script",
     metavar="FILE.py",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Read the options of this script (argparse, dataclasses, Hydra), and propose a space for them.",
 )
 @click.option("--name", metavar="S", help="Name of the config; default: the folder's, or with --from the script's.")
@@ -100,5 +101,4 @@ def _say_next(folder: Path, name: str, conf_folder: str, values: Sequence[str] =
     command = shlex.join(["python", "-m", "sweeps", "run", f"conf={name}", "--config-dir", conf_folder, *values])
     step_in = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
     say("next: print the plan, then run the sweep")
-    for line in (f"{step_in}{command} --dry-run", command):
-        stdout.print(line, markup=False, highlight=False, soft_wrap=True)
+    print_lines(stdout, f"{step_in}{command} --dry-run", command)

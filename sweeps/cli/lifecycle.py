@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweeps.cli import remote
-from sweeps.cli.app import as_json, stdout, trial, verb
+from sweeps.cli.app import PATH, as_json, stdout, trial, verb
 from sweeps.cli.exit_status import NO_SUCCESS
 from sweeps.cli.output import print_dry_run, print_json, say, show_outcome, typed, watched
 from sweeps.cli.source import service_of, sweep_operations
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
 @verb("best")
 @click.argument("sweep")
-@click.option(
-    "--export", metavar="FILE", type=click.Path(path_type=Path), help="Write the trial as a config for `run`."
-)
+@click.option("--export", metavar="FILE", type=PATH, help="Write the trial as a config for `run`.")
 @trial
 @registering
 @as_json

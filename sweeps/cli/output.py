@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import shlex
 import sys
 from collections.abc import Callable
@@ -107,12 +106,5 @@ def typed() -> str:
 
 def print_json(document: Any) -> None:
     """Print one JSON document on stdout; NaN and infinity, which JSON does not have, are null."""
-    sys.stdout.write(json.dumps(_plain(document), indent=2, allow_nan=False) + "\n")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    finite = json.loads(json.dumps(document), parse_constant=lambda _: None)
+    sys.stdout.write(json.dumps(finite, indent=2) + "\n")

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweeps.cli.app import as_json, stdout, verb
+from sweeps.cli.app import PATH, as_json, stdout, verb
 from sweeps.cli.exit_status import EXIT_STATUS, NO_SUCCESS
 from sweeps.cli.output import print_json, say
 from sweeps.cli.source import service_of, sweep_operations
+from sweeps.report.plain_console import print_lines
 
 if TYPE_CHECKING:
     from sweeps.operations.operations import Operations
@@ -125,17 +126,13 @@ def replay(sweep: str, as_json: bool, operations: Operations) -> None:
     if as_json:
         print_json(result.as_json())
     else:
-        for difference in result.differences:
-            stdout.print(difference, markup=False, highlight=False, soft_wrap=True)
-        stdout.print(result.describe(), markup=False, highlight=False, soft_wrap=True)
+        print_lines(stdout, *result.differences, result.describe())
     sys.exit(NO_SUCCESS if result.differences else 0)
 
 
 @verb("compare")
 @click.argument("names", nargs=-1, metavar="SWEEP SWEEP ...", required=True)
-@click.option(
-    "--output", metavar="FILE", type=click.Path(path_type=Path), help="File for a figure: .png, .svg, .pdf or .html."
-)
+@click.option("--output", metavar="FILE", type=PATH, help="File for a figure: .png, .svg, .pdf or .html.")
 @as_json
 @sweep_operations
 def compare(names: tuple[str, ...], output: Path | None, as_json: bool, operations: Operations) -> None:
@@ -170,4 +167,4 @@ def compare(names: tuple[str, ...], output: Path | None, as_json: bool, operatio
 def report(sweep: str, output: Path | None, operations: Operations) -> None:
     """Write the report of a sweep, a web page with figures, and attach it to the sweep's run in MLflow."""
     page = operations.report(sweep, output)
-    stdout.print(str(page), markup=False, highlight=False, soft_wrap=True)
+    print_lines(stdout, str(page))

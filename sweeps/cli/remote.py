@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from sweeps.cli.app import stdout
 from sweeps.cli.exit_status import EXIT_STATUS
 from sweeps.cli.output import print_json, say, show_outcome
-from sweeps.errors import SweepsError, UnknownName, UserError
+from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName, UserError
 
 if TYPE_CHECKING:
     from sweeps.operations.remote import Remote
@@ -51,7 +51,6 @@ def submitted(service: Remote, job: Mapping[str, Any], *, detach: bool, as_json:
 
 def follow(service: Remote, job: Mapping[str, Any], *, as_json: bool) -> NoReturn:
     """Print the progress of a job until it has ended."""
-    from sweeps.errors import TrackingUnreachable
     from sweeps.report.watch import changes
 
     printed: dict[str, str] = {}

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweeps.cli.app import app, as_json, of_service, server, stdout, verb
+from sweeps.cli.app import PATH, app, as_json, of_service, server, stdout, verb
 from sweeps.cli.output import print_json, run_and_exit, say
 from sweeps.cli.remote import submitted
 from sweeps.cli.source import service_at
+from sweeps.errors import ConfigError
 
 if TYPE_CHECKING:
     from sweeps.operations.operations import Schedules
@@ -172,9 +173,7 @@ def nights(
     type=click.Choice(("cron", "systemd", "kubernetes", "kuberay")),
     help="Lines of a crontab, a systemd timer, a CronJob of Kubernetes, or a RayCronJob of KubeRay.",
 )
-@click.option(
-    "--output", metavar="DIR", type=click.Path(path_type=Path), help="Write files here; default: print to stdout."
-)
+@click.option("--output", metavar="DIR", type=PATH, help="Write files here; default: print to stdout.")
 def export(name: str, tokens: tuple[str, ...], kind: str, output: Path | None, config_dirs: tuple[Path, ...]) -> None:
     """Write a schedule for another scheduler, where no `serve` runs; settings that the other scheduler lacks are
     printed.
@@ -201,7 +200,6 @@ def _exported(definition: Definition, kind: str, config_dirs: Sequence[Path]) ->
     """Return the files of an exported schedule by name."""
     from sweeps.compose.hydra_composition import compose_sweep
     from sweeps.compose.search_path import ConfSearchPath
-    from sweeps.errors import ConfigError
     from sweeps.launch import kuberay, timers
     from sweeps.launch.calendar import plain_fields
     from sweeps.launch.submission import new_submission

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from sweeps.cli.app import stdout
+from sweeps.cli.app import PATH, stdout
 from sweeps.cli.output import exit_with_status, print_json, typed
 from sweeps.cli.source import service_at
 
@@ -77,7 +77,7 @@ def simulating(function: Callable[..., None]) -> Callable[..., None]:
             "--simulate",
             "table",
             metavar="TABLE",
-            type=click.Path(path_type=Path),
+            type=PATH,
             help="Train nothing: replay the search against a table of learning curves, as written by show --curves.",
         ),
     ):

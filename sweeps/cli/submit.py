@@ -11,6 +11,9 @@ import click
 
 from sweeps.cli.app import PROGRAM, as_json, stdout, tracking_uri, verb
 from sweeps.cli.output import print_json, say, typed
+from sweeps.constants import TAG_DASHBOARD
+from sweeps.errors import UserError
+from sweeps.texts.uri_passwords import holds_password
 
 if TYPE_CHECKING:
     from sweeps.launch.submission import Submission, Target
@@ -62,9 +65,7 @@ def submit(
 
 def _resumed(sweep: str, to: Target, uri: str | None) -> tuple[Submission, str | None]:
     """Return a recorded sweep, and the address of the dashboard of the cluster on which it ran."""
-    from sweeps.constants import TAG_DASHBOARD
     from sweeps.driver.reproduce import recorded_composition
-    from sweeps.errors import UserError
     from sweeps.launch.submission import resumed_submission
     from sweeps.tracking.reader import load_sweep
     from sweeps.tracking.uris import default_uri
@@ -145,7 +146,6 @@ def _say_what_next(sweep: str, to: Target, uri: str | None) -> None:
         to: Kind of cluster.
         uri: The sweep's tracking store; None for the default one.
     """
-    from sweeps.texts.uri_passwords import holds_password
     from sweeps.tracking.uris import default_uri
 
     is_known = uri is None or uri == default_uri() or holds_password(uri)

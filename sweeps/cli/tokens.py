@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweeps.cli.app import app, as_json, of_service, stdout, verb
+from sweeps.cli.app import PATH, app, as_json, of_service, stdout, verb
 from sweeps.cli.output import print_json, say
 from sweeps.errors import ConfigError
 from sweeps.files.whole_files import private_opener
@@ -19,6 +19,7 @@ from sweeps.files.whole_files import private_opener
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from sweeps.config.service import Service
     from sweeps.service.auth.tokens import Token
 
 
@@ -43,7 +44,7 @@ def token() -> None:
 @click.option("--label", metavar="TEXT", default="", help="Description of its purpose.")
 @click.option(
     "--file",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Write the token to this file, readable only by you, instead of printing it.",
 )
 def create(
@@ -61,16 +62,17 @@ def create(
     It is shown only once.
     """
     from sweeps.cleaning.policy import parse_age
+    from sweeps.service.audit import note_of_operator
     from sweeps.service.auth import tokens as of
 
     lasts_s = None if expires is None else parse_age(expires, "--expires")
     if file is not None and file.exists():
         raise ConfigError(f"--file={file}: already exists; choose another file")
-    with _database(tokens, config_dirs, "token made") as (connection, noted):
+    with _database(tokens, config_dirs) as (config, connection):
         made, secret = of.create(connection, user, role, time.time(), projects=projects, label=label, lasts_s=lasts_s)
-        noted.append(made)
         if file is not None:
             _write(file, secret)
+    note_of_operator(config, "token made", **made.told())
     say(f"token {made.id} of {made.user}, role {made.role}; it is shown once")
     if file is None:
         sys.stdout.write(f"{secret}\n")
@@ -83,10 +85,10 @@ def list_tokens(tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Path,
     """List all tokens, including expired and revoked ones, without their secrets."""
     from sweeps.service.auth import tokens as of
 
-    with _database(tokens, config_dirs, "") as (connection, _):
+    with _database(tokens, config_dirs) as (_, connection):
         found = of.list_tokens(connection)
     if as_json:
-        print_json([each.as_json() for each in found])
+        print_json([each.model_dump() for each in found])
     else:
         _print(found)
 
@@ -96,28 +98,24 @@ def list_tokens(tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Path,
 @of_service
 def revoke(number: int, tokens: tuple[str, ...], config_dirs: tuple[Path, ...]) -> None:
     """Revoke a token, and end the browser sessions that signed in with it: python -m sweeps token revoke 3"""
+    from sweeps.service.audit import note_of_operator
     from sweeps.service.auth import tokens as of
 
-    with _database(tokens, config_dirs, "token revoked") as (connection, noted):
+    with _database(tokens, config_dirs) as (config, connection):
         revoked = of.revoke(connection, number, time.time())
-        noted.append(revoked)
+    note_of_operator(config, "token revoked", **revoked.told())
     say(f"token {revoked.id} of {revoked.user} is revoked")
 
 
 @contextmanager
-def _database(
-    tokens: tuple[str, ...], config_dirs: tuple[Path, ...], action: str
-) -> Iterator[tuple[Connection, list[Token]]]:
-    """Open a write transaction in the service's database, with a list of the changed tokens for the audit log."""
+def _database(tokens: tuple[str, ...], config_dirs: tuple[Path, ...]) -> Iterator[tuple[Service, Connection]]:
+    """Open a write transaction in a service's database; yield the service's config and the connection."""
     from sweeps.compose.service_config import compose_service
-    from sweeps.service.audit import note_of_operator
     from sweeps.service.database.engine import opened_database, writing
 
-    config, changed = compose_service(tokens, config_dirs), list["Token"]()
+    config = compose_service(tokens, config_dirs)
     with opened_database(config.database) as engine, writing(engine) as connection:
-        yield connection, changed
-    for each in changed:
-        note_of_operator(config, action, **each.told())
+        yield config, connection
 
 
 def _write(file: Path, secret: str) -> None:

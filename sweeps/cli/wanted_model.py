@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sweeps.cli.app import PATH
 from sweeps.cli.output import say
 from sweeps.errors import UserError
 
@@ -100,7 +101,7 @@ def registering(function: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--save-model",
             metavar="DIR",
-            type=click.Path(path_type=Path),
+            type=PATH,
             help="New folder for the model, which transformers, PEFT and vLLM load.",
         ),
         click.option("--merge", "--merged", "merged", is_flag=True, help="Merge LoRA adapters into their base model."),

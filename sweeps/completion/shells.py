@@ -12,9 +12,8 @@ import re
 from importlib.resources import files
 from typing import Any
 
-from click.shell_completion import CompletionItem, ShellComplete, add_completion_class, split_arg_string
+from click.shell_completion import CompletionItem, ShellComplete, split_arg_string
 
-VARIABLE = "_SWEEPS_COMPLETE"
 PROGRAM = re.compile(r"\s*(\S+\s+-m\s+sweeps|\S+)(\s+|$)")
 """``python -m sweeps`` or ``sweeps``, with the following space."""
 OPEN_ENDS = ("=", ".", "/")
@@ -74,9 +73,3 @@ class FishCompletion(_Shell):
 
 
 SHELLS: dict[str, type[_Shell]] = {shell.name: shell for shell in (BashCompletion, ZshCompletion, FishCompletion)}
-
-
-def register_shells() -> None:
-    """Make click use these completion classes instead of its own."""
-    for shell in SHELLS.values():
-        add_completion_class(shell)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from sweeps.convert.conversion import MISSING, Conversion
-from sweeps.scaffold.conf_text import flow, nested, scalar
+from sweeps.scaffold.conf_text import flow, lines_of, nested, scalar
 
 GROUPS = (("checkpoint", "best_and_last"), ("tracking", "mlflow"), ("cluster", "local"))
 SEARCH_OPTIONS = {
@@ -80,19 +80,10 @@ def _task(conversion: Conversion) -> Iterator[str]:
         yield f"  command: {_value(MISSING)}"
     if conversion.arguments:
         yield "  arguments:"
-        yield from _mapping(nested(conversion.arguments, conversion.keys), "    ")
+        yield from lines_of(nested(conversion.arguments, conversion.keys), "    ", _value)
     else:
         yield "  arguments: {}"
     yield f"  metrics: {scalar(conversion.metrics)}"
-
-
-def _mapping(values: Mapping[str, Any], indent: str) -> Iterator[str]:
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield f"{indent}{scalar(key)}:"
-            yield from _mapping(value, f"{indent}  ")
-        else:
-            yield f"{indent}{scalar(key)}: {_value(value)}"
 
 
 def _value(value: Any) -> str:

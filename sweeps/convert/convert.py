@@ -12,10 +12,6 @@ from sweeps.convert.wandb_sweep import is_wandb_sweep, read_wandb_sweep
 from sweeps.errors import UserError
 
 IMPORT_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-FORMATS = (
-    (is_hydra_optuna, read_hydra_optuna),
-    (is_wandb_sweep, read_wandb_sweep),
-)
 
 
 def read_search(source: str, tune_config: str | None = None) -> Conversion:
@@ -37,13 +33,15 @@ def read_search(source: str, tune_config: str | None = None) -> Conversion:
         if tune_config is not None:
             raise UserError(f"--tune-config={tune_config}: is only for a param_space of Ray Tune (MODULE:NAME)")
         file = SourceFile(Path(source))
-        reader = next((read for is_format, read in FORMATS if is_format(file.values)), None)
-        if reader is None:
+        if is_hydra_optuna(file.values):
+            conversion = read_hydra_optuna(file)
+        elif is_wandb_sweep(file.values):
+            conversion = read_wandb_sweep(file)
+        else:
             raise UserError(
                 f"{source}: is neither a W&B sweep (method, parameters) nor a config of Hydra's Optuna sweeper "
                 "(hydra.sweeper)"
             )
-        conversion = reader(file)
     if not conversion.space:
         raise UserError(f"{source}: searches nothing; a sweep needs one parameter with several values")
     conversion.complete()

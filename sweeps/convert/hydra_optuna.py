@@ -13,7 +13,7 @@ from hydra.core.override_parser.types import RangeSweep
 from sweeps.compose.overrides import parse_overrides
 from sweeps.compose.ranges import distribution_of_range
 from sweeps.convert import distributions
-from sweeps.convert.conversion import MISSING, Conversion
+from sweeps.convert.conversion import DEFAULT_TRIALS, MISSING, Conversion
 from sweeps.convert.distributions import Converted
 from sweeps.convert.source_file import SourceFile, as_number
 from sweeps.errors import ConfigError
@@ -40,13 +40,11 @@ NOT_CARRIED = {
     "max_failure_rate": "a sweep ends when its trials fail with the same error",
     "optuna_config": "settings of an old version of the sweeper",
 }
-DEFAULT_TRIALS = 20
 APPLICATION = "application"
 """Argument with the application's file, if the file was not found."""
 
 
 def is_hydra_optuna(values: Mapping[str, Any]) -> bool:
-    """Whether a YAML mapping configures Hydra's Optuna sweeper."""
     hydra = values.get("hydra")
     return isinstance(hydra, Mapping) and isinstance(hydra.get("sweeper"), Mapping)
 
@@ -94,16 +92,12 @@ def _sampler(file: SourceFile, conversion: Conversion) -> str:
 
 def _read_direction(file: SourceFile, conversion: Conversion) -> None:
     direction = file.get(object, *AT, "direction")
-    if not isinstance(direction, list):
-        conversion.metrics, conversion.modes = (
-            ["objective"],
-            [file.choose(DIRECTIONS, *AT, "direction", default="minimize")],
-        )
-        return
-    conversion.modes = [file.choose(DIRECTIONS, *AT, "direction", index) for index in range(len(direction))]
-    conversion.metrics = [f"objective_{index}" for index in range(len(direction))]
-    if len(direction) == 1:
-        conversion.metrics = ["objective"]
+    if isinstance(direction, list):
+        conversion.modes = [file.choose(DIRECTIONS, *AT, "direction", index) for index in range(len(direction))]
+    else:
+        conversion.modes = [file.choose(DIRECTIONS, *AT, "direction", default="minimize")]
+    count = len(conversion.modes)
+    conversion.metrics = ["objective"] if count == 1 else [f"objective_{index}" for index in range(count)]
 
 
 def _values(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

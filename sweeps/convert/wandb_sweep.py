@@ -30,7 +30,6 @@ COMMAND = ["${env}", "${interpreter}", "${program}", "${args}"]
 
 
 def is_wandb_sweep(values: dict[str, Any]) -> bool:
-    """Whether a YAML mapping looks like a W&B sweep."""
     return "parameters" in values and ("method" in values or "program" in values)
 
 

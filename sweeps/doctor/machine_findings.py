@@ -7,13 +7,15 @@ import platform
 import tempfile
 import uuid
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, requires, version
+from functools import partial
+from importlib.metadata import requires
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
 from sweeps.config.tracking import Tracking
 from sweeps.doctor.finding import Finding
+from sweeps.doctor.node_state import installed_version
 from sweeps.errors import TrackingUnreachable
 from sweeps.storage.location import is_remote
 from sweeps.storage.object_store import checked_store
@@ -33,13 +35,8 @@ def required() -> list[Requirement]:
 
 def expected_versions() -> dict[str, str | None]:
     """Return the versions of Python and of the required packages in this process."""
-    found: dict[str, str | None] = {"python": platform.python_version(), DISTRIBUTION: version(DISTRIBUTION)}
-    for each in required():
-        try:
-            found[each.name] = version(each.name)
-        except PackageNotFoundError:
-            found[each.name] = None
-    return found
+    names = (DISTRIBUTION, *(each.name for each in required()))
+    return {"python": platform.python_version(), **{name: installed_version(name) for name in names}}
 
 
 def check_packages() -> Iterator[Finding]:
@@ -76,18 +73,16 @@ def marked(folder: str) -> Iterator[str]:
     if is_remote(folder):
         store = checked_store("output_dir", folder)
         store.write(marker, b"")
-        try:
-            yield marker
-        finally:
-            store.remove(marker)
-        return
-    file = Path(folder) / marker
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("", encoding="utf-8")
+        remove = partial(store.remove, marker)
+    else:
+        file = Path(folder) / marker
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("", encoding="utf-8")
+        remove = partial(file.unlink, missing_ok=True)
     try:
         yield marker
     finally:
-        file.unlink(missing_ok=True)
+        remove()
 
 
 def check_tracking(tracking: Tracking) -> Iterator[Finding]:

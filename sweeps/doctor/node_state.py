@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import platform
 import shutil
-import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -42,7 +40,6 @@ class Look:
 
 @dataclass(frozen=True)
 class NodeState:
-    host: str
     python: str
     versions: Mapping[str, str | None]
     """Versions of the requested distributions; None for one that is not installed."""
@@ -62,19 +59,13 @@ class NodeState:
     """Error of reaching the tracking server; empty if it can be reached."""
 
 
-def now() -> float:
-    """Return the seconds since 1970 by this node's clock."""
-    return time.time()
-
-
 def look(wanted: Look) -> NodeState:
     """Check the node on which this process runs."""
     gpus, nccl = _accelerators()
     sees, write_error = _folder(wanted.folder, wanted.marker)
     return NodeState(
-        host=socket.gethostname(),
         python=platform.python_version(),
-        versions={name: _version(name) for name in wanted.packages},
+        versions={name: installed_version(name) for name in wanted.packages},
         driver=_driver_version(),
         gpus=gpus,
         nccl=nccl,
@@ -107,7 +98,8 @@ def _try_to_write(folder: Path) -> str:
         return error.strerror or str(error)
 
 
-def _version(name: str) -> str | None:
+def installed_version(name: str) -> str | None:
+    """Return the version of a distribution; None if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,21 +27,8 @@ NO_CODE = ("ModuleNotFoundError: No module named 'sweeps", "No module named 'swe
 class _Probe:
     """Process on one node."""
 
-    def look(self, wanted: Look) -> NodeState:
-        return look(wanted)
-
-    def now(self) -> float:
-        """Return the seconds since 1970 by the node's clock."""
-        return time.time()
-
-    def matrix_product_s(self) -> list[float]:
-        return matrix_product_s()
-
-    def free_port(self) -> int:
-        return free_port()
-
-    def all_reduce_s(self, meeting: Meeting) -> float:
-        return all_reduce_s(meeting)
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return function(*arguments)
 
 
 @dataclass(frozen=True)
@@ -99,14 +86,14 @@ class Probes:
     def look(self, wanted: Look) -> dict[str, NodeState]:
         """Read the state of each node that answers."""
         shared = [name for name, node in self.nodes.items() if node.gpus or self._needs_cpus]
-        waiting = {name: self._actors[name].now.remote() for name in shared}
+        waiting = {name: self._actors[name].call.remote(time.time) for name in shared}
         if waiting:
             ready, _ = ray.wait([*waiting.values()], num_returns=len(waiting), timeout=FREE_WITHIN_S)
             for name in [name for name, answer in waiting.items() if answer not in ready]:
                 self.busy.add(name)
                 ray.kill(self._actors[name])
                 self._actors[name] = self._start(self.nodes[name], alone=False)
-        answers = {name: actor.look.remote(wanted) for name, actor in self._actors.items()}
+        answers = {name: actor.call.remote(look, wanted) for name, actor in self._actors.items()}
         return dict(self._collect(answers, STARTS_WITHIN_S))
 
     def clock_offsets(self) -> dict[str, tuple[float, float]]:
@@ -115,7 +102,7 @@ class Probes:
         offsets = {}
         for name in self._answering():
             began = time.time()
-            for _, there in self._collect({name: self._actors[name].now.remote()}, STARTS_WITHIN_S):
+            for _, there in self._collect({name: self._actors[name].call.remote(time.time)}, STARTS_WITHIN_S):
                 took = time.time() - began
                 offsets[name] = (there - began - took / 2, took / 2)
         return offsets
@@ -127,7 +114,7 @@ class Probes:
             only: Names of the nodes to measure; default: all that answer.
         """
         measured = [name for name in self._answering() if only is None or name in only]
-        answers = {name: self._actors[name].matrix_product_s.remote() for name in measured}
+        answers = {name: self._actors[name].call.remote(matrix_product_s) for name in measured}
         return {name: max(seconds) for name, seconds in self._collect(answers, MEASURED_WITHIN_S)}
 
     def measurable(self) -> list[str]:
@@ -168,8 +155,8 @@ class Probes:
                 continue
             asked.append(
                 [
-                    self._actors[name].all_reduce_s.remote(
-                        Meeting(self.nodes[group[0]].address, port, rank, len(group))
+                    self._actors[name].call.remote(
+                        all_reduce_s, Meeting(self.nodes[group[0]].address, port, rank, len(group))
                     )
                     for rank, name in enumerate(group)
                 ]
@@ -185,7 +172,7 @@ class Probes:
         a process when an all-reduce fails."""
         for within_s in (MEETS_WITHIN_S, STARTS_WITHIN_S):
             try:
-                port: int = ray.get(self._actors[name].free_port.remote(), timeout=within_s)
+                port: int = ray.get(self._actors[name].call.remote(free_port), timeout=within_s)
             except RayError:
                 ray.kill(self._actors[name])
                 self._actors[name] = self._start(self.nodes[name], alone=True)

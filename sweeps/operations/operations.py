@@ -48,7 +48,7 @@ class Reading(ABC):
 
     def config_text(self, record: SweepRecord) -> str | None:
         """Return a sweep's config as YAML; None if it is not recorded."""
-        from sweeps.report.comparison import recorded_config
+        from sweeps.report.report_data import recorded_config
 
         return recorded_config(record)
 

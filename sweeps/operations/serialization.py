@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from functools import cache
-from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -20,7 +18,9 @@ def write_record(record: SweepRecord) -> bytes:
     document = dataclasses.asdict(record)
     document["mlflow"]["tracking_uri"] = redact_uri(record.mlflow.tracking_uri)
     document["front"] = [trial.trial for trial in record.front]
-    return json.dumps(_plain(document), allow_nan=False).encode()
+    # pydantic reads these strings as numbers again.
+    finite = json.loads(json.dumps(document), parse_constant=lambda name: str(float(name)))
+    return json.dumps(finite).encode()
 
 
 def read_record(text: bytes) -> SweepRecord:
@@ -34,13 +34,3 @@ def read_record(text: bytes) -> SweepRecord:
 @cache
 def _adapter() -> TypeAdapter[SweepRecord]:
     return TypeAdapter(SweepRecord)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)  # pydantic reads the string as a number
-    return value

@@ -13,14 +13,12 @@ from rich.console import Console
 from rich.text import Text
 
 from sweeps.config.objectives import as_loss
-from sweeps.constants import CONFIG_ARTIFACT
 from sweeps.errors import UserError
 from sweeps.report.formatting import duration
 from sweeps.report.held_workers import worker_hours
 from sweeps.report.plain_console import plain_table
-from sweeps.report.report_data import best_values
+from sweeps.report.report_data import best_values, recorded_config
 from sweeps.texts.wording import counted
-from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.values import finite, short
 
@@ -228,11 +226,6 @@ def _described(point: BestSoFar | None, unit: str) -> str:
         return ""
     hours = "" if point.hours is None else f", {point.hours:.3g} {unit}"
     return f"{counted(point.trials, 'trial')}, {duration(point.seconds)}{hours}"
-
-
-def recorded_config(record: SweepRecord) -> str | None:
-    """YAML config of a sweep from MLflow; None if it is missing."""
-    return read_text(record.mlflow.tracking_uri, record.mlflow.run_id, CONFIG_ARTIFACT)
 
 
 def _config(text: str | None) -> dict[str, str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from sweeps.texts.printable import without_controls
+
+PIPE_WIDTH = 200
+"""Width of a table when the output is not a terminal."""
 
 
 class _PlainConsole(Console):
@@ -46,6 +50,14 @@ def plain_console(**options: Any) -> Console:
     """
     # In a notebook rich would show HTML instead of printing to the file that it was given.
     return _PlainConsole(markup=False, emoji=False, force_jupyter=False, **options)
+
+
+def printed_text(show: Callable[[Console], object]) -> str:
+    """Return what a function prints to a console that is not a terminal, for a client of the service."""
+    console = plain_console(file=io.StringIO(), width=PIPE_WIDTH)
+    with console.capture() as printed:
+        show(console)
+    return printed.get()
 
 
 class _PlainTable(Table):

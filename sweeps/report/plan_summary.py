@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,15 +12,13 @@ from sweeps.config import SWEEP_CONFIG
 from sweeps.plan.plan import Plan
 from sweeps.plan.planned_memory import MemoryReport
 from sweeps.report.expected_cost import ExpectedCost, Workload, workload_of
-from sweeps.report.plain_console import plain_console, plain_table
+from sweeps.report.plain_console import plain_table, printed_text
 from sweeps.runtime.trials_at_once import describe_unknown
 from sweeps.search.confirmation_race import MAX_RUNS, MIN_RUNS
 from sweeps.space.descriptions import describe_conditions, describe_distribution
 from sweeps.texts.uri_passwords import redact_uri
 from sweeps.texts.wording import counted, value_text
 from sweeps.validate.scaling_checks import why_alone
-
-WIDTH = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,10 +116,7 @@ def plan_document(
 
 def plan_text(plan: Plan, cost: str | None = None) -> str:
     """Text that ``print_plan`` prints, for a client of the service."""
-    console = plain_console(file=io.StringIO(), width=WIDTH)
-    with console.capture() as printed:
-        print_plan(plan, console, cost=cost)
-    return printed.get()
+    return printed_text(lambda console: print_plan(plan, console, cost=cost))
 
 
 def print_plan(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -85,12 +85,7 @@ class ReportData:
 
     def thinned(self, most: int) -> list[TrialRecord]:
         """Select up to ``most`` trials with values, in their order: a tenth are the best, the others evenly spaced."""
-        if len(self.valued) <= most:
-            return self.valued
-        best = {trial.trial for trial in self.ranked[: most // 10]}
-        others = evenly([trial for trial in self.valued if trial.trial not in best], most - len(best))
-        chosen = best | {trial.trial for trial in others}
-        return [trial for trial in self.valued if trial.trial in chosen]
+        return _selected(self.valued, {trial.trial for trial in self.ranked[: most // 10]}, most)
 
     @cached_property
     def paths(self) -> list[str]:
@@ -112,8 +107,13 @@ def gather(record: SweepRecord) -> ReportData:
     """Read a sweep's config and learning curves from MLflow."""
     record = record.settled()
     with request_limits(ANSWER_WITHIN_S):
-        config = read_text(record.mlflow.tracking_uri, record.mlflow.run_id, CONFIG_ARTIFACT) or ""
+        config = recorded_config(record) or ""
     return ReportData(record=record, config=config, curves=fetch_curves(ReportData(record=record)))
+
+
+def recorded_config(record: SweepRecord) -> str | None:
+    """YAML config of a sweep from MLflow; None if it is missing."""
+    return read_text(record.mlflow.tracking_uri, record.mlflow.run_id, CONFIG_ARTIFACT)
 
 
 def fetch_curves(
@@ -149,13 +149,15 @@ def best_values(trials: Iterable[TrialRecord], mode: str, objective: int = 0) ->
 
 def chosen_for_curves(data: ReportData, most: int = MOST_CURVES) -> list[TrialRecord]:
     """All trials; if there are more than ``most``, the best, the running ones, and evenly spaced others."""
-    trials = data.record.trials
-    if len(trials) <= most:
-        return trials
     first = {trial.trial for trial in data.ranked[: round(most * BEST_CURVES)]}
-    first |= {trial.trial for trial in trials if trial.state == "running"}
+    first |= {trial.trial for trial in data.record.trials if trial.state == "running"}
+    return _selected(data.record.trials, first, most)
+
+
+def _selected(trials: Sequence[TrialRecord], first: Set[str], most: int) -> list[TrialRecord]:
+    """Select up to ``most`` trials, in their order: those named in ``first``, and evenly spaced others."""
     others = [trial for trial in trials if trial.trial not in first]
-    chosen = {trial.trial for trial in evenly(others, max(0, most - len(first)))} | first
+    chosen = first | {trial.trial for trial in evenly(others, max(0, most - len(first)))}
     return [trial for trial in trials if trial.trial in chosen][:most]
 
 

@@ -52,7 +52,6 @@ class Repeated:
         return cls(document["trial"], document["metric"], document["steps"], first, counts=False)
 
     def describe(self) -> str:
-        """Describe the result."""
         if not self.steps:
             return "no step that both have"
         if self.first_difference is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import termios
 from collections.abc import Iterator
 
 
@@ -24,10 +25,6 @@ def without_control_echo() -> Iterator[None]:
 
 def _set_echo(*, on: bool) -> bool:
     """Turn the echo of control characters on or off; return whether that changed the setting."""
-    try:
-        import termios
-    except ImportError:  # Windows
-        return False
     try:
         terminal = sys.stdin.fileno()
         if os.tcgetpgrp(terminal) != os.getpgrp():  # in the background: a change would stop this process

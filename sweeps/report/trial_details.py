@@ -76,7 +76,9 @@ def _checkpoints(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def print_trial(document: Mapping[str, Any], console: Console, *, debug: bool = False) -> None:
     """Print the document of ``trial_document``; with ``debug``, the whole traceback."""
     print_facts(_facts(document), console)
-    _print_reasons(document, console)
+    if document.get("why"):
+        _section(console, "why")
+        print_lines(console, *document["why"])
     _print_failures(document, console)
     if document["traceback"] and debug:
         _section(console, "traceback of the last attempt that failed")
@@ -87,13 +89,6 @@ def print_trial(document: Mapping[str, Any], console: Console, *, debug: bool = 
     console.print()
     also = "" if debug or not document["traceback"] else "; --debug shows the whole traceback"
     print_lines(console, f"whole log  python -m sweeps logs {document['sweep']} --trial {document['trial']}{also}")
-
-
-def _print_reasons(document: Mapping[str, Any], console: Console) -> None:
-    """Print the reasons of ``--why``."""
-    if document.get("why"):
-        _section(console, "why")
-        print_lines(console, *document["why"])
 
 
 def _facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ import json
 import math
 import numbers
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sweeps.errors import UserError
@@ -36,6 +36,16 @@ def scalar(value: Any) -> str:
 def flow(values: Mapping[str, Any]) -> str:
     """Return a mapping in one line: ``{type: float, low: 0.0}``."""
     return "{" + ", ".join(f"{scalar(key)}: {scalar(value)}" for key, value in values.items()) + "}"
+
+
+def lines_of(values: Mapping[str, Any], indent: str, written: Callable[[Any], str]) -> Iterator[str]:
+    """Yield the lines of a mapping, with one for each value, as ``written`` returns it."""
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield f"{indent}{scalar(key)}:"
+            yield from lines_of(value, f"{indent}  ", written)
+        else:
+            yield f"{indent}{scalar(key)}: {written(value)}"
 
 
 def nested(values: Mapping[str, Any], keys: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from sweeps.scaffold.option import A_FLAG, MISSING, Option
 from sweeps.scaffold.syntax import constants_of, literal, name_of
 
-DATACLASS_PARSERS = {"HfArgumentParser", "TrlParser", "cli", "parse", "wrap", "ArgumentParser"}
+DATACLASS_PARSERS = {"HfArgumentParser", "TrlParser", "cli", "parse", "wrap"}
 """Calls that derive options from a dataclass: transformers, trl, tyro, simple_parsing, draccus, pyrallis."""
 
 HUGGINGFACE = (
@@ -56,8 +56,6 @@ def _parsed(tree: ast.Module) -> Iterator[tuple[str, bool]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and name_of(node.func) in DATACLASS_PARSERS:
             is_tyro = name_of(node.func) not in ("HfArgumentParser", "TrlParser")
-            if name_of(node.func) == "ArgumentParser":
-                continue
             given = [*node.args[:1], *(each.value for each in node.keywords if each.arg in ("dataclass_types", "f"))]
             for each in given:
                 for name in each.elts if isinstance(each, ast.Tuple | ast.List) else [each]:

@@ -5,15 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-
-class _Missing:
-    """Type of the marker for an option without a default, or with one that cannot be read from the source."""
-
-    def __repr__(self) -> str:
-        return "MISSING"
-
-
-MISSING = _Missing()
+MISSING = object()
+"""Default of an option that has none, or one that cannot be read from the source."""
 A_FLAG = "a flag, which takes no value"
 """Reason why a search cannot set an option that is given without a value."""
 

@@ -65,6 +65,5 @@ def _examples() -> str:
 
 
 def template(*parts: str) -> str:
-    """Return the text of a template."""
     path = files("sweeps.scaffold").joinpath("templates", *parts[:-1], f"{parts[-1]}.template")
     return path.read_text(encoding="utf-8")

@@ -76,15 +76,15 @@ def _decay(option: Option) -> Distribution | None:
     return _between(0.0, 0.1)(option) if _number(option, 0.0) <= 0 else _decades(1e-4)(option)
 
 
-def _doublings(otherwise: int, down: int = 1, up: int = 1) -> Callable[[Option], Distribution | None]:
-    """Return a rule that proposes the default, halved and doubled several times."""
+def _doublings(otherwise: int) -> Callable[[Option], Distribution | None]:
+    """Return a rule that proposes the default, its half if that is whole, and its double."""
 
     def propose_doublings(option: Option) -> Distribution | None:
         value = round(_number(option, otherwise))
         if option.kind != "int" or value < 1:
             return None
-        choices = [value // 2**power for power in range(down, 0, -1) if value % 2**power == 0]
-        return {"type": "ordinal", "choices": [*choices, *(value * 2**power for power in range(up + 1))]}
+        half = [] if value % 2 else [value // 2]
+        return {"type": "ordinal", "choices": [*half, value, 2 * value]}
 
     return propose_doublings
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Set
 from pathlib import Path
 from string import Template
 from typing import Any
 
-from sweeps.scaffold.conf_text import flow, nested, scalar
+from sweeps.scaffold.conf_text import flow, lines_of, nested, scalar
 from sweeps.scaffold.hydra_options import HYDRA_FOLDER_OF_TRIAL
 from sweeps.scaffold.option import A_FLAG, MISSING, Option
 from sweeps.scaffold.project import TEST_FILE, own_test, template
@@ -108,7 +108,7 @@ def _conf(target: str, read: ScriptOptions, folder: Path, name: str, conf_folder
         name=name,
         conf_folder=conf_folder,
         target=target,
-        arguments=_block(nested(arguments), 4) if arguments else " {}",
+        arguments="".join(f"\n{line}" for line in lines_of(nested(arguments), "    ", _argument)) or " {}",
         metrics=f"[{metric}]",
         others="".join(f"\n  # {line}" for line in others),
         space="".join(f"\n  task.arguments.{path}: {flow(each)}" for path, each in space.items()) or " {}",
@@ -162,16 +162,10 @@ def _other_lines(options: Iterable[Option], given: Set[str]) -> list[str]:
     return ["kept as the script has them:", *lines] if lines else []
 
 
-def _block(values: Mapping[str, Any], indent: int) -> str:
-    lines: list[str] = []
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            lines.append(f"{' ' * indent}{scalar(key)}:{_block(value, indent + 2)}")
-        else:
-            given = json.dumps(value) if isinstance(value, _Interpolation) else scalar(value)
-            demanded = "??? # the script demands it: replace ???, or give it on the command line"
-            lines.append(f"{' ' * indent}{scalar(key)}: {demanded if value == '???' else given}")
-    return "\n" + "\n".join(lines)
+def _argument(value: Any) -> str:
+    if value == "???":
+        return "??? # the script demands it: replace ???, or give it on the command line"
+    return json.dumps(value) if isinstance(value, _Interpolation) else scalar(value)
 
 
 def _plan_test(name: str, conf_folder: str, required: Iterable[Option]) -> str:

@@ -132,7 +132,6 @@ class AppContext(ServiceContext):
         return f"{(base or f'http://{host_in_url(host)}:{port}').rstrip('/')}/sweeps/{sweep}"
 
     def start(self) -> None:
-        """Start all background parts."""
         process_waits_at_most(SERVICE_S)
         for part in self.parts:
             part.start()

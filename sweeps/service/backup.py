@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from sqlalchemy import URL, func, inspect, make_url, select, update
+from sqlalchemy import URL, create_engine, func, inspect, make_url, select, update
 
 from sweeps.config.service import Service
 from sweeps.errors import ConfigError, SweepsError, UserError
@@ -45,8 +45,6 @@ _PROGRAMS = Path("/usr/lib/postgresql")
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """Contents of a backup."""
-
     format: int
     taken: float
     """Unix time of the backup."""
@@ -271,8 +269,6 @@ def _check_empty(config: Service, contents: Contents, archive: tarfile.TarFile, 
 
 
 def _check_empty_database(url: str) -> None:
-    from sqlalchemy import create_engine
-
     engine = create_engine(url)
     try:
         if names := inspect(engine).get_table_names():

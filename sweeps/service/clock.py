@@ -15,8 +15,6 @@ logger = logging.getLogger(__name__)
 
 
 class Clock:
-    """The machine's clock."""
-
     def now(self) -> float:
         """Return the time in seconds since 1970 (UTC), as in the service's database."""
         return time.time()

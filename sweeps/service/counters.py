@@ -27,7 +27,5 @@ GCCollector(registry=PROCESS)
 
 
 class CountingHandler(logging.Handler):
-    """Counts warnings and errors."""
-
     def emit(self, record: logging.LogRecord) -> None:
         LOGGED.labels(record.levelname).inc()

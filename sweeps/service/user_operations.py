@@ -79,7 +79,6 @@ class UserOperations(Reading):
     # --- new sweeps --------------------------------------------------------------------------------------------
 
     def plan(self, request: Run) -> Planned:
-        """Plan a ``run`` without starting it."""
         return self._plan(self._plans.run, request, self.records.past_sweeps(self.principal, request.conf))
 
     def run(self, request: Run, *, project: str | None = None, priority: int = 0) -> Job:
@@ -89,7 +88,6 @@ class UserOperations(Reading):
         return self._submit(placed, plan.name, project, priority)
 
     def plan_retraining(self, request: Retrain) -> Planned:
-        """Plan a ``retrain`` without starting it."""
         record = self._record(request.sweep)
         past = self.records.past_sweeps(self.principal, record.conf)
         plan = self._plan(self._plans.retrain, record, request, past)
@@ -107,7 +105,6 @@ class UserOperations(Reading):
         return self._submit(placed, plan.name, project, priority)
 
     def plan_reproduction(self, request: Reproduce) -> Planned:
-        """Plan a ``reproduce`` without starting it."""
         self.record(request.sweep)
         return self._plan(self._plans.reproduce, request)
 
@@ -199,7 +196,6 @@ class UserOperations(Reading):
         return job
 
     def set_priority(self, number: int, priority: int) -> Job:
-        """Change the priority of a queued job."""
         with writing(self.service.database) as connection:
             jobs.find_visible(connection, self.principal, number)
             check_priority(self.principal, priority, self.service.config.access)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,7 +88,7 @@ def test_a_sweep_that_was_recorded_is_judged_as_it_is_recorded(uri: str) -> None
 def test_schedules_and_their_nights_are_the_operators_own(uri: str) -> None:
     api = service(uri)
     night = Night(schedule="nightly", due=1.0, sweep="night", settings=Nights(), metric="loss", mode="min")
-    begin(api.service.database, night.with_(repeats="night-repeats"))
+    begin(api.service.database, replace(night, repeats="night-repeats"))
     with writing(api.service.database) as connection:
         both = [
             jobs.submit(connection, Run(conf="digits", overrides=OWN), sweep, user="s", project="s", now=1.0, **options)

@@ -287,7 +287,7 @@ def test_a_night_is_told_when_its_verdict_is_there_and_its_repeats_are_not(
     told.step()
     assert box.received == []
     with writing(engine) as connection:
-        change(connection, night.with_(verdict="regression", reason="It is worse by 3 than usual.", best=0.2))
+        change(connection, replace(night, verdict="regression", reason="It is worse by 3 than usual.", best=0.2))
     told.step()
     assert len(box.received) == 1
     assert box.received[0]["text"].startswith("*digits-1 is worse than earlier nights*\nBest: eval/loss 0.2")

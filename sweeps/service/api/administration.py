@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query
@@ -11,7 +10,7 @@ from pydantic import Field
 from sweeps.config.sweep_name import SweepName
 from sweeps.operations.local import Local
 from sweeps.report.choices import choices_document
-from sweeps.report.plain_console import plain_console
+from sweeps.report.plain_console import printed_text
 from sweeps.service.api.depends import Limit, Serving
 from sweeps.service.api.schema import Body, Document
 from sweeps.service.audit import Entry
@@ -21,8 +20,6 @@ from sweeps.service.auth.permissions import Principal, Role
 from sweeps.service.auth.request_validation import OPERATORS
 from sweeps.service.auth.tokens import Token
 from sweeps.service.database.engine import writing
-
-WIDTH = 200
 
 router = APIRouter(tags=["operations"])
 
@@ -107,10 +104,7 @@ def clean(service: Serving, principal: Admin, body: CleanBody) -> Cleaned:
     document, show = Local(service.config.tracking_uri).clean(**body.model_dump())
     if not body.dry_run:
         service.audit.note(principal, "cleaned", sweeps=", ".join(body.sweeps) or "all")
-    console = plain_console(file=io.StringIO(), width=WIDTH)
-    with console.capture() as printed:
-        show(console)
-    return Cleaned(cleaning=document, text=printed.get())
+    return Cleaned(cleaning=document, text=printed_text(show))
 
 
 @router.get("/tokens", dependencies=[Depends(admin)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from fastapi.responses import PlainTextResponse
@@ -39,10 +39,7 @@ class Order(Body):
 @router.get("/jobs")
 def listed(
     operations: Reads,
-    state: Annotated[
-        list[Literal["queued", "running", "finished", "stopped", "failed", "cancelled"]] | None,
-        Query(description="Only jobs in these states."),
-    ] = None,
+    state: Annotated[list[jobs.State] | None, Query(description="Only jobs in these states.")] = None,
     user: User = None,
     project: InProject = None,
     schedule: OfSchedule = None,

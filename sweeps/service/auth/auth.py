@@ -136,7 +136,6 @@ class Authenticator:
             return sessions.begin(connection, token, now, self.access.session_hours * 3600) if token else None
 
     def end_session(self, cookie: str) -> None:
-        """End a browser's session."""
         with writing(self._database) as connection:
             sessions.end(connection, cookie)
 
@@ -202,7 +201,6 @@ def form_token(request: Request) -> str:
 
 
 def authenticator_of(request: Request) -> Authenticator:
-    """Return the application's authenticator."""
     authenticator: Authenticator = request.app.state.authenticator
     return authenticator
 

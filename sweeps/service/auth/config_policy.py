@@ -16,8 +16,9 @@ from sweeps.config import SWEEP_CONFIG, Reach
 from sweeps.config.access import Access
 from sweeps.errors import SweepsError, raise_mistakes
 from sweeps.provenance.redaction import redacted
+from sweeps.scaffold.conf_text import nested
 from sweeps.service.auth.command_policy import CommandPolicy
-from sweeps.service.auth.field_policy import ReachingValue, at_path, reaching_values
+from sweeps.service.auth.field_policy import ReachingValue, reaching_values
 from sweeps.service.auth.path_policy import PathPolicy
 from sweeps.service.auth.request_validation import check_conf, check_overrides
 from sweeps.texts.uri_passwords import redact_uri
@@ -257,7 +258,7 @@ def _all_configs(composition: Composition) -> Iterator[Mapping[str, Any]]:
     for path, value in _sampled(document):
         if path in composition.searched_groups:
             continue  # its values are names of options
-        yield at_path(path, value)
+        yield nested({path: value})
         for each in options:
             try:
                 yield composition.container({**each, path: value})

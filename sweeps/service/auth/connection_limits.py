@@ -43,7 +43,6 @@ class OpenConnections:
             order.move_to_end(connection)
 
     def remove(self, connection: LimitedProtocol) -> None:
-        """Remove a connection, if it is present."""
         self._all.pop(connection, None)
         mine = self._by_host[connection.host]
         mine.pop(connection, None)
@@ -85,7 +84,6 @@ class LimitedProtocol(H11Protocol):
             self._stop_timeout()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Unregister a closed connection."""
         self.open_connections.remove(self)
         self._stop_timeout()
         super().connection_lost(exc)

@@ -32,12 +32,6 @@ def reaching_values(config: Mapping[str, Any]) -> Iterator[ReachingValue]:
     return _within(SweepConfig, config, "")
 
 
-def at_path(path: str, value: Any) -> dict[str, Any]:
-    """Return a config that holds a single value at a dotted path."""
-    first, _, rest = path.partition(".")
-    return {first: at_path(rest, value) if rest else value}
-
-
 def undeclared_fields(annotation: Any = SweepConfig) -> set[str]:
     """Return the fields of a class and its sections that lack a declared reach and need one, as ``Class.field``."""
     found: set[str] = set()

@@ -41,14 +41,10 @@ class Owned(Protocol):
     """A job, or anything else that belongs to a user and a project."""
 
     @property
-    def user(self) -> str:
-        """User who submitted the job."""
-        ...
+    def user(self) -> str: ...
 
     @property
-    def project(self) -> str:
-        """Project of the job."""
-        ...
+    def project(self) -> str: ...
 
 
 def visible(principal: Principal, job: Owned | None) -> bool:

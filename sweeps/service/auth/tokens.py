@@ -7,7 +7,6 @@ import hashlib
 import re
 import secrets
 from collections.abc import Sequence
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 from sqlalchemy import ColumnElement, Connection, RowMapping, insert, select, update
@@ -63,10 +62,6 @@ class Token(BaseModel):
         """Return the token's properties for the audit log."""
         return {"token": self.id, "of": self.user, "role": self.role, "projects": ", ".join(self.projects)}
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the document for ``--json``."""
-        return {**self.__dict__, "projects": [*self.projects]}
-
 
 def digest(secret: str) -> str:
     """Return the hash of a token or cookie, as stored in the database."""
@@ -116,9 +111,8 @@ def revoke(connection: Connection, number: int, now: float) -> Token:
     Raises:
         UnknownName: There is no such token.
     """
-    token = _find(connection, number)
-    if token.revoked is None:
-        connection.execute(update(tables.tokens).where(tables.tokens.c.id == number).values(revoked=now))
+    valid = (tables.tokens.c.id == number, tables.tokens.c.revoked.is_(None))
+    connection.execute(update(tables.tokens).where(*valid).values(revoked=now))
     return _find(connection, number)
 
 
@@ -129,7 +123,6 @@ def find_valid(connection: Connection, secret: str, now: float) -> Token | None:
 
 
 def find_valid_by_id(connection: Connection, number: int, now: float) -> Token | None:
-    """Return the valid token with this id; None if there is none."""
     return _if_valid(_first(connection, tables.tokens.c.id == number), now)
 
 

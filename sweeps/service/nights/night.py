@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import TypeAdapter
@@ -40,7 +40,7 @@ class Night:
     metric: str
     mode: Mode
     tried: str | None = None
-    point: dict[str, Any] | None = None
+    point: Mapping[str, Any] | None = None
     verdict: Verdict = "running"
     reason: str | None = None
     best: float | None = None
@@ -67,10 +67,6 @@ class Night:
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         settings = SETTINGS.dump_python(self.settings, mode="json")
         return values | {"settings": settings, "champions": [*self.champions], "challengers": [*self.challengers]}
-
-    def with_(self, **changes: Any) -> Night:
-        """Return a copy with changed fields."""
-        return replace(self, **changes)
 
     def as_json(self) -> dict[str, Any]:
         """Return the document for ``schedule nights --json`` and the API."""

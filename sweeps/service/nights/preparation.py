@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from sqlalchemy import Engine
@@ -65,7 +66,7 @@ def prepare(engine: Engine, job: Job, settings: Nights, tracking_uri: str, confi
     champion = None if settings.champion is None else champion_of(tracking_uri, settings.champion)
     if champion is not None:
         point, reason = _point(plan, tracking_uri, champion)
-        night = night.with_(tried=champion.version, version=champion.version, point=point, reason=reason)
+        night = replace(night, tried=champion.version, version=champion.version, point=point, reason=reason)
         if point is not None and point not in search.points:
             overrides.append(written_override("search.points", [point, *search.points]))
     if _default_was_tried(plan, tracking_uri, candidates):

@@ -8,7 +8,8 @@ a model version; the verdict is written; the figure is added to the report. An i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -127,7 +128,8 @@ class PromotionWorker(Poller):
         if settings is not None:
             night = self._with_current_champion(night, settings, job)
         champion = _trial_at(record, night.point)
-        night = night.with_(
+        night = replace(
+            night,
             best=None if best is None else best.value,
             champion=None if champion is None else champion.value,
             wall_s=record.time.wall_s,
@@ -139,10 +141,10 @@ class PromotionWorker(Poller):
         if found is not None:
             return self._decide(night, *found)
         assert best is not None and settings is not None
-        night = night.with_(challenger=best.trial)
+        night = replace(night, challenger=best.trial)
         if settings.repeats == 0:
             with writing(self._engine) as connection:
-                return change(connection, night.with_(verdict="repeating"))
+                return change(connection, replace(night, verdict="repeating"))
         return self._repeat(night, settings, best, job)
 
     def _with_current_champion(self, night: Night, settings: Champion, job: Job) -> Night:
@@ -151,15 +153,15 @@ class PromotionWorker(Poller):
         if (None if current is None else current.version) == night.tried:
             return night
         if current is None:
-            return night.with_(tried=None, version=None, point=None)
-        night = night.with_(tried=current.version, version=current.version)
+            return replace(night, tried=None, version=None, point=None)
+        night = replace(night, tried=current.version, version=current.version)
         try:
             point = champion_point(plan_of(job, self._config_dirs), self._uri, current)
-            return night.with_(point=point, reason=None)
+            return replace(night, point=point, reason=None)
         except TrackingUnreachable:
             raise  # no verdict without MLflow
         except UserError as error:
-            return night.with_(point=None, reason=str(error))
+            return replace(night, point=None, reason=str(error))
 
     def _repeat(self, night: Night, settings: Champion, best: TrialRecord, job: Job) -> Night:
         contenders = [best.params] if night.point is None else [night.point, best.params]
@@ -179,7 +181,7 @@ class PromotionWorker(Poller):
                     priority=job.priority,
                     end_by=job.end_by,
                 )
-                return change(connection, night.with_(verdict="repeating", repeats=name))
+                return change(connection, replace(night, verdict="repeating", repeats=name))
         except UserError as error:
             return self._decide(night, "kept", f"The champion stays: the repeats cannot be queued: {error}")
 
@@ -203,9 +205,10 @@ class PromotionWorker(Poller):
             record, time = repeats, repeats.time
             champions = [] if night.point is None else of_contender(record, night.point)
             challengers = of_contender(record, challenger.params)
-            night = night.with_(wall_s=(night.wall_s or 0.0) + time.wall_s, cost=(night.cost or 0.0) + time.cost)
-        night = night.with_(champions=values_of(champions), challengers=values_of(challengers))
-        night = night.with_(
+            night = replace(night, wall_s=(night.wall_s or 0.0) + time.wall_s, cost=(night.cost or 0.0) + time.cost)
+        night = replace(night, champions=values_of(champions), challengers=values_of(challengers))
+        night = replace(
+            night,
             noise=noise_of(night, earlier_nights(self._engine, night)),
             champion=fmean(night.champions) if night.champion is None and night.champions else night.champion,
         )
@@ -225,17 +228,17 @@ class PromotionWorker(Poller):
         current = champion_of(self._uri, settings)
         if current is not None and current.version not in (night.tried, version):
             reason = f"The champion stays: version {current.version} became it meanwhile, and was not compared."
-            return self._decide(night.with_(version=current.version), "kept", reason)
+            return self._decide(replace(night, version=current.version), "kept", reason)
         if version is None:
             version = self._command_lines.register(record.sweep, trial.trial, settings.model, settings.alias)
         elif current is None or current.version != version:
             connect(self._uri).set_registered_model_alias(settings.model, settings.alias, version)
-        return self._decide(night.with_(version=version), *found)
+        return self._decide(replace(night, version=version), *found)
 
     # --- shared by both -------------------------------------------------------------------------------------------
 
     def _decide(self, night: Night, verdict: Any, reason: str) -> Night:
-        night = night.with_(verdict=verdict, reason=reason, decided=self._clock.now())
+        night = replace(night, verdict=verdict, reason=reason, decided=self._clock.now())
         with writing(self._engine) as connection:
             change(connection, night)
         logger.info("%s: %s. %s", night.sweep, verdict, reason)
@@ -258,9 +261,9 @@ class PromotionWorker(Poller):
         except SweepsError as error:
             logger.warning("the report of %s lacks the figure of its nights: %s", night.sweep, error)
         with writing(self._engine) as connection:
-            change(connection, night.with_(reported=self._clock.now()))
+            change(connection, replace(night, reported=self._clock.now()))
 
 
-def _trial_at(record: SweepRecord, point: dict[str, Any] | None) -> TrialRecord | None:
+def _trial_at(record: SweepRecord, point: Mapping[str, Any] | None) -> TrialRecord | None:
     """The trial at a point, if it has a value."""
     return next((trial for trial in record.trials if trial.params == point and trial.value is not None), None)

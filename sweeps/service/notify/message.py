@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sweeps.config.notifications import Event
 from sweeps.constants import TAG_ENDED
-from sweeps.report.formatting import duration
+from sweeps.report.formatting import duration, shorten
 from sweeps.texts.uri_passwords import without_credentials
 from sweeps.texts.wording import counted_states
 from sweeps.tracking.mlflow_texts import describe, describe_no_best
@@ -61,12 +61,12 @@ def of_sweep(
     lines = [_best(record), night.reason if night is not None else _comparison(record, earlier), _trials(record)]
     ended = record.tags.get(TAG_ENDED, "")
     if (reason := error or limit) is not None:
-        lines.append(_shorten(reason))
+        lines.append(shorten(reason, MAX_LINE))
     if record.status not in ("finished", "failed"):
         lines.append(f"It was {record.status}.")
     elif ended.startswith("search.") or "(search." in ended:
         lines.append(f"It started no further trial: {ended}.")
-    lines += [_shorten(f"Trial {trial.trial}: {trial.error}") for trial in record.trials if trial.error][:2]
+    lines += [shorten(f"Trial {trial.trial}: {trial.error}", MAX_LINE) for trial in record.trials if trial.error][:2]
     return Message(
         event, record.sweep, _title(record.sweep, event), [each for each in lines if each], _links(record, page, mlflow)
     )
@@ -74,7 +74,7 @@ def of_sweep(
 
 def of_failure(sweep: str, error: str | None, page: str | None = None) -> Message:
     """Return the message about a sweep without a record: it could not start, or its driver died."""
-    lines = [_shorten(error or "Its driver gave no reason.")]
+    lines = [shorten(error or "Its driver gave no reason.", MAX_LINE)]
     return Message("failed", sweep, _title(sweep, "failed"), lines, [("sweep", page)] if page else [])
 
 
@@ -97,7 +97,7 @@ def _best(record: SweepRecord) -> str:
         return describe_no_best(record)
     values = record.best.values or (record.best.value or 0.0,)
     reached = ", ".join(f"{metric} {value:.5g}" for metric, value in zip(record.metrics, values, strict=True))
-    return _shorten(f"Best: {reached}, trial {record.best.trial} ({describe(record.best.params)})")
+    return shorten(f"Best: {reached}, trial {record.best.trial} ({describe(record.best.params)})", MAX_LINE)
 
 
 def _comparison(record: SweepRecord, earlier: Iterable[SweepSummary]) -> str:
@@ -131,7 +131,3 @@ def _links(record: SweepRecord, page: str | None, mlflow: str | None) -> list[tu
         ids = record.mlflow
         links.append(("MLflow", f"{base.rstrip('/')}/#/experiments/{ids.experiment_id}/runs/{ids.run_id}"))
     return links
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= MAX_LINE else f"{text[: MAX_LINE - 1]}…"

@@ -96,14 +96,12 @@ class Notifier(Poller):
             return of_sweep(record, earlier, night=night, error=error, limit=limit, page=page, mlflow=self._mlflow_url)
         except UnknownName:
             return of_failure(job.sweep, job.error, page)
-        except TrackingUnreachable:
-            if self._clock.now() - job.ended < MAX_WAIT_S:
-                return "later"
-            return of_failure(job.sweep, job.error or f"MLflow at {redact_uri(self._uri)} does not answer.", page)
-        except Exception:
+        except Exception as error:
             # Any error, such as a tag that somebody has edited: one record must not hold up the other messages.
             if self._clock.now() - job.ended < MAX_WAIT_S:
                 return "later"
+            if isinstance(error, TrackingUnreachable):
+                return of_failure(job.sweep, job.error or f"MLflow at {redact_uri(self._uri)} does not answer.", page)
             logger.exception("the record of sweep %s cannot be read; its message has no results", job.sweep)
             return of_failure(job.sweep, job.error or "Its record cannot be read.", page)
 

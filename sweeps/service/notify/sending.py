@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import IO, Any
 from urllib.error import HTTPError
 from urllib.request import HTTPRedirectHandler, Request, build_opener
+from xml.sax.saxutils import escape
 
 from sweeps.service.notify.address import WEBHOOK, without_secrets
 
@@ -89,8 +90,8 @@ def _deliver(address: str, message: Document) -> None:
 
 
 def _post(address: str, message: Document) -> None:
-    lines = [f"*{_slack(message['title'])}*", *map(_slack, message["lines"])]
-    lines += [f"<{_slack(link)}|{_slack(what)}>" for what, link in message["links"]]
+    lines = [f"*{escape(message['title'])}*", *map(escape, message["lines"])]
+    lines += [f"<{escape(link)}|{escape(what)}>" for what, link in message["links"]]
     body = json.dumps({"text": "\n".join(lines)}).encode()
     headers = {"Content-Type": "application/json", "User-Agent": "Sweeps"}
     request = Request(address, body, headers)  # noqa: S310 - the scheme is known here
@@ -112,10 +113,6 @@ class _SendingAgain(HTTPRedirectHandler):
         if code in (301, 307, 308) or asks_for_https:
             return Request(newurl, req.data, req.headers)  # noqa: S310 - urllib has checked the scheme
         return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def _slack(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _send_by_apprise(address: str, message: Document) -> None:

@@ -1,7 +1,8 @@
 """Requests that are run as jobs: a document for each verb, and its command line.
 
 A driver is the command line itself, in a process of its own, so that a sweep from the service is the same as one from a
-terminal. No part of a request can become an option of that line: no word may begin with a dash.
+terminal. No part of a request can become an option of that line: no word may begin with a dash. The fields are those
+of the bodies in ``sweeps.service.api.sweeps``, which describe them.
 """
 
 from __future__ import annotations
@@ -25,10 +26,9 @@ ConfName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$", max_len
 
 
 class _Request(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     max_hours: Hours | None = None
-    """Hours from the start of the job until the service ends it; ``queue.max_hours`` may allow fewer."""
 
 
 class Run(_Request):
@@ -36,11 +36,8 @@ class Run(_Request):
 
     verb: Literal["run"] = "run"
     conf: ConfName
-    """Name of a config, as in ``conf=NAME``."""
     overrides: list[Word] = Field(default_factory=list)
-    """Hydra overrides, as on the command line."""
     name: SweepName | None = None
-    """Name of the sweep; default: the config's and the time."""
 
     def arguments(self) -> list[str]:
         """Return the arguments of ``python -m sweeps``."""
@@ -54,7 +51,6 @@ class Resume(_Request):
     sweep: SweepName
 
     def arguments(self) -> list[str]:
-        """Return the arguments of ``python -m sweeps``."""
         return ["resume", self.sweep]
 
 
@@ -64,10 +60,8 @@ class Extend(_Request):
     verb: Literal["extend"] = "extend"
     sweep: SweepName
     changes: Annotated[list[Word], Field(min_length=1)]
-    """Changes, as on the command line: ``search.num_trials=40``."""
 
     def arguments(self) -> list[str]:
-        """Return the arguments of ``python -m sweeps``."""
         return ["extend", self.sweep, *self.changes]
 
 
@@ -77,22 +71,14 @@ class Retrain(_Request):
     verb: Literal["retrain"] = "retrain"
     sweep: SweepName
     trial: TrialId | None = None
-    """Id of the trial; default: the best."""
     overrides: list[Word] = Field(default_factory=list)
-    """Overrides of the trial's config."""
     name: SweepName | None = None
-    """Name of the new sweep; default: derived from the old one."""
     register_as: ModelName | None = Field(default=None, alias="register")
-    """Name of the model in MLflow's registry; default: the config's name."""
     alias: Alias = "champion"
-    """Alias to set on the new version."""
     merged: bool = False
-    """Whether to merge LoRA adapters into their base model."""
     no_register: bool = False
-    """Whether to train without registering the model."""
 
     def arguments(self) -> list[str]:
-        """Return the arguments of ``python -m sweeps``."""
         options = [*_option("trial", self.trial), *_option("name", self.name)]
         if self.no_register:
             options.append("--no-register")
@@ -108,12 +94,9 @@ class Reproduce(_Request):
     verb: Literal["reproduce"] = "reproduce"
     sweep: SweepName
     trial: TrialId | None = None
-    """Id of the trial; default: the whole sweep."""
     name: SweepName | None = None
-    """Name of the new sweep; default: derived from the old one."""
 
     def arguments(self) -> list[str]:
-        """Return the arguments of ``python -m sweeps``."""
         return ["reproduce", self.sweep, *_option("trial", self.trial), *_option("name", self.name)]
 
 

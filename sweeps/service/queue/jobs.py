@@ -104,7 +104,6 @@ class Job(JobFields):
 
     @property
     def parsed_request(self) -> Request:
-        """The request as an object."""
         return read_request(self.request)
 
     def as_json(self) -> dict[str, Any]:
@@ -312,7 +311,6 @@ def _insert(connection: Connection, values: Mapping[str, Any]) -> Job:
 
 
 def set_values(connection: Connection, number: int, **values: Any) -> Job:
-    """Set columns of a job."""
     connection.execute(update(_jobs).where(_jobs.c.id == number).values(**values))
     return find(connection, number)
 

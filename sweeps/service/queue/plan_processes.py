@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 from fastapi import HTTPException
 
 from sweeps.errors import SweepsError, TimeLimitExceeded
+from sweeps.service.auth.config_policy import SweepExists
 
 PRELOADED = [
     "sweeps.service.queue.plans",
@@ -39,8 +40,6 @@ BUSY_RETRY_S = 5
 NICENESS = 5
 """Niceness of the children, which lets the service use the CPU first."""
 
-SweepExists = Callable[[str], bool]
-"""Function that returns whether a sweep of this name exists for the user."""
 T = TypeVar("T")
 _EXISTS, _DONE, _FAILED = "exists", "done", "failed"
 

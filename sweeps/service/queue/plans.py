@@ -53,7 +53,6 @@ class Plans:
 
     @property
     def policy(self) -> ConfigPolicy:
-        """The operator's policy for configs."""
         access, uri, output_dir = self.config.access, self.config.tracking_uri, self.config.output_dir
         return ConfigPolicy(access, tracking_uri=uri, output_dir=output_dir, config_dirs=self.config_dirs)
 

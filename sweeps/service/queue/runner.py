@@ -144,7 +144,6 @@ class JobRunner(Poller):
         return subprocesses.control_folder(self._output_dir, f"job-{job.id}-{1000 * job.submitted:.0f}")
 
     def log(self, job: Job) -> Path:
-        """Return the path of the log of a job's process."""
         return self.control_folder(job) / LOG_FILE
 
     def poll(self) -> None:

@@ -70,7 +70,6 @@ class ScheduleEditor:
         return find_definition(self._scheduler.visible_to(principal), name)
 
     def may_change(self, principal: Principal, definition: Definition) -> bool:
-        """Whether a principal may change a schedule."""
         is_own = definition.is_saved and definition.schedule.user == principal.user
         return principal.may("admin") or (principal.may("run") and is_own)
 

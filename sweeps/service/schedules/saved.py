@@ -64,8 +64,6 @@ class Version:
 
 
 class Owner(NamedTuple):
-    """Owner and project of a schedule."""
-
     user: str
     project: str
 

@@ -33,13 +33,11 @@ Line = Annotated[str, Form(max_length=500)]
 
 @router.post("/sweeps/{name}/stop")
 def stop(visit: RunnerVisit, name: str) -> Response:
-    """Stop a running sweep."""
     return _act_on_sweep(visit, name, "?done=stop", lambda: visit.operations.stop(name))
 
 
 @router.post("/sweeps/{name}/resume")
 def resume(visit: RunnerVisit, name: str) -> Response:
-    """Resume an interrupted or stopped sweep."""
     return _act_on_sweep(visit, name, "?done=resume", lambda: visit.operations.resume(Resume(sweep=name)))
 
 
@@ -55,8 +53,6 @@ def extend(visit: RunnerVisit, name: str, changes: Text) -> Response:
 
 @router.post("/sweeps/{name}/trials/stop")
 def stop_trial(visit: RunnerVisit, name: str, trial: Line = "") -> Response:
-    """Stop one trial of a sweep."""
-
     def act() -> None:
         if not trial.strip():
             raise ConfigError("enter the number of the trial to stop")
@@ -90,19 +86,16 @@ def register(visit: RunnerVisit, name: str, model: Line = "", trial: Line = "", 
 
 @router.post("/sweeps/{name}/report", dependencies=[Depends(expensive)])
 def report(visit: RunnerVisit, name: str) -> Response:
-    """Make a sweep's report."""
     return _act_on_sweep(visit, name, "/report", lambda: visit.operations.make_report(name))
 
 
 @router.post("/jobs/{number}/cancel")
 def cancel(visit: RunnerVisit, number: int) -> Response:
-    """Cancel a queued job."""
     return _act_on_queue(visit, "cancel", lambda: visit.operations.cancel(number))
 
 
 @router.post("/jobs/{number}/priority")
 def priority(visit: RunnerVisit, number: int, priority: Annotated[str, Form(max_length=20)]) -> Response:
-    """Change a job's priority."""
     return _act_on_queue(visit, "priority", lambda: visit.operations.set_priority(number, read_priority(priority)))
 
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 def add_pages(app: FastAPI, service: AppContext) -> None:
-    """Add the pages and their static files."""
     app.state.pages = Pages(service)
     app.mount("/static/swagger", api_documentation.swagger_files(), name="swagger")
     app.mount("/static", _KeptFiles(directory=STATIC), name="static")

@@ -13,10 +13,9 @@ from fastapi.routing import APIRoute
 from sqlalchemy.exc import DBAPIError
 
 from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName
+from sweeps.service.auth.middleware import SIGN_IN
 from sweeps.service.database.storage_errors import RETRY_AFTER_S, first_line, is_unavailable, outage
 from sweeps.service.web.rendering import answer
-
-SIGN_IN = "/sign-in"
 
 
 class Answered(Exception):
@@ -76,7 +75,6 @@ def _unavailable(request: Request, title: str, text: str) -> Response:
 
 
 def message(request: Request, status: int, title: str, text: str) -> Response:
-    """Page with one message."""
     return answer(request, "message.html", status=status, title=title, text=text)
 
 

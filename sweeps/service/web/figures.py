@@ -16,19 +16,17 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
-from sweeps.constants import CONFIG_ARTIFACT
 from sweeps.errors import TrackingUnreachable
 from sweeps.report.figures.learning_curves import ValueAxis, learning_curves
 from sweeps.report.figures.nights import nights_section
 from sweeps.report.figures.style import DARK
-from sweeps.report.report_data import ReportData, evenly, fetch_curves
+from sweeps.report.report_data import ReportData, evenly, fetch_curves, recorded_config
 from sweeps.service.nights.night import nights_of
 from sweeps.service.web.error_pages import Answered, PageRoute
 from sweeps.service.web.figure_cache import FigureCache
 from sweeps.service.web.pages import ReaderVisit, Visit
 from sweeps.service.web.rendering import conditional
 from sweeps.service.web.sweep_rows import Row
-from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.client import connect
 from sweeps.tracking.metric_history import fetch_metric_names
 from sweeps.tracking.record import SweepRecord
@@ -143,8 +141,7 @@ def metric_names(figures: FigureCache, record: SweepRecord) -> list[str]:
 
 def report_data(figures: FigureCache, record: SweepRecord) -> ReportData:
     """Data of the figures without learning curves."""
-    ids = record.mlflow
-    config = figures.get(record, "config", lambda: read_text(ids.tracking_uri, ids.run_id, CONFIG_ARTIFACT) or "")
+    config = figures.get(record, "config", lambda: recorded_config(record) or "")
     return ReportData(record=record, config=config)
 
 

@@ -14,8 +14,6 @@ ROWS = 50
 
 @dataclass(frozen=True)
 class Page(Generic[T]):
-    """One page of a table."""
-
     rows: Sequence[T]
     page: int
     """Number of this page, from 1."""

@@ -64,7 +64,6 @@ def sweeps(visit: ReaderVisit, state: Words = "", q: Words = "", page: PageNumbe
 
 @router.get("/sweeps/{name}")
 def sweep(visit: ReaderVisit, name: str, chosen: Annotated[SweepChoices, Query()]) -> Response:
-    """Page of one sweep."""
     row = visit.row(name)
     try:
         seen = visit.service.records.snapshot(visit.principal, name) if row.recorded else None

@@ -73,7 +73,6 @@ def pause(visit: RunnerVisit, name: str) -> Response:
 
 @router.post("/schedules/{name}/resume")
 def resume(visit: RunnerVisit, name: str) -> Response:
-    """Let a paused schedule fire again."""
     editor = visit.service.schedule_editor
     return _act(visit, name, "resume", lambda: editor.pause(visit.principal, name, is_paused=False))
 

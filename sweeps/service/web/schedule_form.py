@@ -18,6 +18,7 @@ from sweeps.compose.dotted import MISSING, find
 from sweeps.compose.schema_errors import read_as
 from sweeps.config.schedule import Schedule
 from sweeps.errors import ConfigError
+from sweeps.scaffold.conf_text import nested
 from sweeps.service.web.submit_form import read_texts
 
 LONG = ("overrides", "nights")
@@ -40,8 +41,6 @@ class _WithoutAliases(yaml.SafeLoader):
 
 @dataclass(frozen=True, kw_only=True)
 class FilledSchedule:
-    """Contents of the form."""
-
     values: Mapping[str, str] = field(default_factory=dict)
     """Text of each key, and of ``description``, ``tag`` (state of the file when the form was opened) and ``then`` (the
     button)."""
@@ -59,13 +58,11 @@ class FilledSchedule:
         Raises:
             ConfigError: Names every mistake, one per line.
         """
-        document: dict[str, Any] = {}
-        for key in (*WORDS, *NUMBERS):  # the schema reads numbers from their texts
-            _set(document, key, self[key].strip())
-        _set(document, "overrides", [line.strip() for line in self["overrides"].split("\n") if line.strip()])
-        _set(document, "nights", self._nights())
-        document["enabled"] = self["enabled"] == "true"
-        return read_as(Schedule, document)
+        values: dict[str, Any] = {key: self[key].strip() for key in (*WORDS, *NUMBERS)}  # the schema reads the numbers
+        values["overrides"] = [line.strip() for line in self["overrides"].split("\n") if line.strip()]
+        values["nights"] = self._nights()
+        given = {key: value for key, value in values.items() if value not in ("", None, [])}
+        return read_as(Schedule, nested({**given, "enabled": self["enabled"] == "true"}))
 
     def _nights(self) -> Any:
         try:
@@ -86,7 +83,6 @@ def filled_from(schedule: Schedule, description: str, tag: str) -> FilledSchedul
 
 
 async def read_schedule_form(request: Request) -> FilledSchedule:
-    """Read the form's fields."""
     known = {*WORDS, *NUMBERS, *LONG, "enabled", "description", "tag", "then"}
     form = await read_texts(request, LONG)
     return FilledSchedule(values={name: value for name, value in form.items() if name in known})
@@ -110,16 +106,6 @@ def _key_of(mistake: str) -> str | None:
             return key
     sections = {"window": "window.start", "budget": "budget.gpu_hours"}
     return next((key for section, key in sections.items() if mistake.startswith(section)), None)
-
-
-def _set(document: dict[str, Any], key: str, value: Any) -> None:
-    """Set a value at a dotted key; an empty one leaves the key at its default."""
-    if value in ("", None, []):
-        return
-    *sections, name = key.split(".")
-    for section in sections:
-        document = document.setdefault(section, {})
-    document[name] = value
 
 
 def _text(value: Any) -> str:

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Form, HTTPException, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
 from sweeps.service.auth.auth import Reader, authenticator_of, sign_in, sign_out
-from sweeps.service.web.error_pages import SIGN_IN, PageRoute
+from sweeps.service.auth.middleware import SIGN_IN
+from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.rendering import answer
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)

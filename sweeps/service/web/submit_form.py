@@ -28,8 +28,6 @@ _KEY = re.compile(r"[+~]*([\w./@-]+)")
 
 @dataclass(frozen=True, kw_only=True)
 class Filled:
-    """Contents of the form."""
-
     conf: str = ""
     groups: Mapping[str, str] = field(default_factory=dict)
     """Option of each group that differs from the config."""
