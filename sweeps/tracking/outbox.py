@@ -183,7 +183,8 @@ class Outbox:
         # with nothing but metric values wait for no other call.
         chunks = {key: _chunks(batch.points, POINTS_PER_CALL) for key, batch in batches.items()}
         last = {key: several.pop() for key, several in chunks.items() if batches[key].has_more}
-        self._each(self._log_chunk, [(key, chunk) for key, several in chunks.items() for chunk in several])
+        whole = [(key, chunk) for key, several in chunks.items() for chunk in several]
+        self._each(lambda key, chunk: self._log(key, points=chunk), whole)
         self._each(self._finish, [(key, (batches[key], points)) for key, points in last.items()])
         self._journal.advance(end)
         with self._condition:
@@ -191,7 +192,7 @@ class Outbox:
             self._condition.notify_all()
         return True
 
-    def _each(self, call: Callable[[str, T], None], items: Iterable[tuple[str, T]]) -> None:
+    def _each(self, call: Callable[[str, T], object], items: Iterable[tuple[str, T]]) -> None:
         keys_and_values = list(items)
         if self._pool is None or len(keys_and_values) < 2:
             for key, value in keys_and_values:
@@ -217,9 +218,6 @@ class Outbox:
             self._run_ids[key] = str(run.info.run_id)
             self._condition.notify_all()
 
-    def _log_chunk(self, key: str, points: list[MetricValue]) -> None:
-        self._log(key, points=points)
-
     def _finish(self, key: str, last: tuple[_Batch, list[MetricValue]]) -> None:
         """Write the last metric values of a batch and everything else in it."""
         batch, points = last
@@ -230,7 +228,7 @@ class Outbox:
         else:
             for params_chunk in _chunks(list(params.items()), PAIRS_PER_CALL):
                 self._log(key, params=dict(params_chunk))
-            self._log_chunk(key, points)
+            self._log(key, points=points)
             for tags_chunk in _chunks(list(tags.items()), PAIRS_PER_CALL):
                 self._log(key, tags=dict(tags_chunk))
         run_id = self._run_ids[key]

@@ -90,6 +90,19 @@ def session_with_a_trial() -> tuple[_Told, Session]:
     return told, session
 
 
+def test_a_trial_is_said_to_start_after_the_end_of_the_one_before() -> None:
+    told, session = session_with_a_trial()
+    session.lifecycle.ended({TRIAL: "0000"}, {COMPLETED: True})
+    session.lifecycle.started({TRIAL: "0001", PARAMETERS: {"train.lr": 0.1}}, 1)
+    session.lifecycle.process(session.lifecycle.queued())
+    said = [arguments[1] for name, arguments in told.calls if name == "event"]
+    assert [line.split(" at ")[0].split(":")[0] for line in said] == [
+        "trial 0000 started",
+        "trial 0000 finished",
+        "trial 0001 started",
+    ]
+
+
 def test_a_trial_that_fails_before_its_start_and_after_the_clusters_end_is_recorded() -> None:
     told, session = new_session(_DeadBroker())
     session.start()
