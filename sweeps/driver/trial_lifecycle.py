@@ -228,11 +228,8 @@ class TrialLifecycle:
         state = self._state
         with state.lock:
             status = state.trials[trial]
-            lost_after = status.lost_after
-            if lost_after is None and (end == "failed" or for_good):  # its workers may not have sent all
-                lost_after = status.step
-            if lost_after is not None:
-                self._worker_events.take_report_log(trial, last_step, after=lost_after)
+            if status.has_lost_events or end == "failed" or for_good:  # its workers may not have sent all
+                self._worker_events.take_report_log(trial, last_step, after=status.step)
             status.state, status.error = end, error
             is_best = state.is_in_front(status)
             spent = state.ledger.of(trial).account(time.time())

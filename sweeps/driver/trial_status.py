@@ -81,8 +81,8 @@ class TrialStatus:
     """Hourly cost of the resources that the trial reserves."""
     workers_attempt: int = 0
     """Number of the last attempt that trained in this session, as its workers count."""
-    lost_after: int | None = None
-    """Step after which the trial's events are lost unless its workers post them again; None if none are lost."""
+    has_lost_events: bool = False
+    """Whether events after the last recorded step are lost unless the trial's workers post them again."""
     is_unwanted: bool = False
     """Whether a person has asked to stop the trial for good."""
     ending: bool = False
