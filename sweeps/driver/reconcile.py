@@ -3,9 +3,7 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 from sweeps.constants import NUMBER, REASON, STEP
 from sweeps.driver.session import Session
@@ -17,7 +15,7 @@ from sweeps.search.schedulers.scheduler import Exploit
 from sweeps.search.study import rebuild_trial
 from sweeps.search.study_search import STOPPED_BY_USER, StudySearch, taken_over
 from sweeps.search.trial_ids import trial_id, trial_number
-from sweeps.space.space import Lookup, Space
+from sweeps.space.space import Lookup
 
 STATES: dict[TrialState, State] = {
     TrialState.COMPLETE: "finished",
@@ -38,8 +36,9 @@ def reconcile(searcher: StudySearch, lookup: Lookup, session: Session, stage: Pl
             session.lifecycle.stop(trial)
     searcher.prune_unfinished(was_stopped)
     for known in searcher.study.get_trials(deepcopy=False):
-        for exploit in _exploits(known, searcher.space, lookup):
-            session.worker_events.exploited(exploit)
+        for parameters, origin in taken_over(known):
+            trial = trial_id(known.user_attrs[NUMBER], of_stage)
+            session.worker_events.exploited(Exploit(trial, origin, parameters))
     for ended in searcher.study.get_trials(deepcopy=False, states=tuple(STATES)):
         if NUMBER in ended.user_attrs:
             reason = ended.user_attrs.get(REASON)
@@ -52,16 +51,6 @@ def reconcile(searcher: StudySearch, lookup: Lookup, session: Session, stage: Pl
                 max(reported_values(ended), default=0) if ended.state == TrialState.PRUNED else None,
                 of_stage,
             )
-
-
-def _exploits(trial: FrozenTrial, space: Space, lookup: Lookup) -> Iterator[Exploit]:
-    """Yield the exploits of a trial in order: the other trials' states from which it continued, with the changed
-    values."""
-    before = space.sample(trial, lookup) if (exploits := taken_over(trial)) else {}
-    for parameters, origin in exploits:
-        changed = {path: value for path, value in parameters.items() if before.get(path) != value}
-        yield Exploit(f"{trial.user_attrs[NUMBER]:04}", origin, parameters, changed)
-        before = dict(parameters)
 
 
 def _restore(searcher: StudySearch, lookup: Lookup, session: Session, stage: PlannedStage | None) -> None:

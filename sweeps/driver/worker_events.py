@@ -44,7 +44,8 @@ class WorkerEvents:
         self._early: dict[str, list[Event]] = {}
         """Events of trials that Tune has not announced yet."""
         self._exploits: dict[tuple[str, int], Exploit] = {}
-        """Pending exploits; each is recorded when the trial's workers begin to train from the other trial's state."""
+        """All exploits, by trial and number; each is recorded when the trial's workers begin to train from the other
+        trial's state."""
 
     def take(self, events: Iterable[Event]) -> None:
         """Apply a batch of events.
@@ -306,11 +307,14 @@ class WorkerEvents:
         exploit = self._exploits.get((trial, num_exploits))
         if exploit is None:
             return False
-        origin = exploit.origin
-        self._state.trials[trial].saved_step = origin.step
-        is_new = self._recorder.trials.record_exploit(trial, num_exploits, origin.step, exploit.changed)
+        origin, status = exploit.origin, self._state.trials[trial]
+        status.saved_step = origin.step
+        last = self._exploits.get((trial, num_exploits - 1))
+        before = status.parameters if last is None else last.parameters
+        changed = {path: value for path, value in exploit.parameters.items() if before.get(path) != value}
+        is_new = self._recorder.trials.record_exploit(trial, num_exploits, origin.step, changed)
         if is_new:
-            values = f" with {describe(exploit.changed)}" if exploit.changed else ""
+            values = f" with {describe(changed)}" if changed else ""
             self._state.announce(f"trial {trial} continues from trial {origin.trial}'s step {origin.step}{values}")
         return is_new
 

@@ -126,7 +126,7 @@ def test_a_report_is_in_the_study_before_it_is_decided_on(verdict: Verdict, expe
 
 
 def test_a_trial_that_takes_over_a_state_is_paused_with_its_new_values_and_told_to_the_driver() -> None:
-    exploit = Exploit("0000", Origin("0001", 20, 1), {"lr": 2.0}, {"lr": 2.0})
+    exploit = Exploit("0000", Origin("0001", 20, 1), {"lr": 2.0})
     scene = Scene(exploit)
     assert scene.decide() is exploit
     assert (scene.controller.paused, scene.exploits) == (0, [exploit])

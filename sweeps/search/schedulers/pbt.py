@@ -208,12 +208,11 @@ class PopulationBasedTraining(PausingScheduler):
         return self._exploit(member, donor, origin) if self._states.take_over(trial.id, origin) else None
 
     def _exploit(self, member: Member, donor: Member, origin: Origin) -> Exploit:
-        trial, before = member.trial, member.trial.parameters
+        trial = member.trial
         parameters = self.new_values(trial, donor.trial)
         member.reached = donor.reached
-        changed = {path: value for path, value in parameters.items() if before.get(path) != value}
         decision = self._decisions.with_order(self.event(trial, paused=True))
-        return Exploit(trial.id, origin, parameters, changed, decision)
+        return Exploit(trial.id, origin, parameters, decision)
 
     def occasion(self, trial: ScheduledTrial) -> str:
         """Return a name for a trial's next exploit that seeds random choices; it is the same after a restart."""
