@@ -19,9 +19,10 @@ from enum import Enum, IntEnum
 from typing import Any
 
 from sweeps.runtime.answers import Answer, Outcome
-from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started, Waiting, now_ms
+from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started, Waiting
 from sweeps.runtime.hang import Silence, allowed_silence_s
 from sweeps.runtime.native_stacks import explained
+from sweeps.tracking.values import now_ms
 from sweeps.worker_error import FROM_OUTSIDE, LONGEST_MESSAGE, WorkerError, root_cause
 
 
