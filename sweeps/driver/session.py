@@ -130,9 +130,8 @@ class Session:
         try:
             events = self.broker.drain(timeout_s)
             if events is None and self.state.shutdown.has_cluster:
-                self.state.announce(
-                    f"{BROKER_DIED}: trials begin again from their newest checkpoints, which does not count as a failure"
-                )
+                again = "trials begin again from their newest checkpoints, which does not count as a failure"
+                self.state.announce(f"{BROKER_DIED}: {again}")
                 self.broker.attach(self.worker_events.broker_died())
             else:
                 self.worker_events.take(events or ())
