@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias, overload
+from typing import TypeAlias, TypeVar
 
 from sweeps.errors import TrialFailed
 from sweeps.files.whole_files import replacing
@@ -29,6 +29,7 @@ from sweeps_train.config.command import PROGRAM_FOLDER
 
 Folder: TypeAlias = Path | ObjectStore
 """A folder that all nodes share, or one in an object store."""
+AnyFolder = TypeVar("AnyFolder", Path, ObjectStore)
 
 PINNED = "pinned"
 PROGRAM = PROGRAM_FOLDER
@@ -47,15 +48,7 @@ class Origin:
     """Number of times that the trial has continued from another trial's state, including this one."""
 
 
-@overload
-def checkpoint_folder(trials: Path, trial: str, num_exploits: int) -> Path: ...
-
-
-@overload
-def checkpoint_folder(trials: ObjectStore, trial: str, num_exploits: int) -> ObjectStore: ...
-
-
-def checkpoint_folder(trials: Folder, trial: str, num_exploits: int) -> Folder:
+def checkpoint_folder(trials: AnyFolder, trial: str, num_exploits: int) -> AnyFolder:
     """Return the folder in which a trial saves its checkpoints.
 
     Args:
