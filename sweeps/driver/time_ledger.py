@@ -16,10 +16,6 @@ class TimeLedger:
     """Counts all worker-seconds of a sweep, in all its sessions, by activity."""
 
     def __init__(self, earlier: SweepRecord | None):
-        """
-        Args:
-            earlier: Record of the previous sessions.
-        """
         self._paid = self._idle_tail = 0.0
         self._trials: dict[str, TrialTime] = {}
         if earlier is None:

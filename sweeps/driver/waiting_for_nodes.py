@@ -20,11 +20,6 @@ class WaitingForNodes:
     """Reports which trials wait for nodes, and when nodes have joined."""
 
     def __init__(self, state: SweepState, needs: str) -> None:
-        """
-        Args:
-            state: State of the sweep.
-            needs: Resources of one trial in words.
-        """
         self._state, self._needs = state, needs
         self._looked = 0.0
         self._waiting: set[str] = set()

@@ -184,14 +184,7 @@ class Attempt:
             self._publish(Waiting(self.trial, self.number))
 
     def worker_finished(self, rank: int, num_workers: int, memory_mib: float, saved_step: int | None = None) -> None:
-        """Count a worker that has finished with the trial; the attempt ends with the last one.
-
-        Args:
-            rank: Rank of the worker.
-            num_workers: Number of all workers.
-            memory_mib: Memory that it uses after the trial.
-            saved_step: See ``Ended``; of rank 0.
-        """
+        """Count a worker that has finished with the trial; the attempt ends with the last one."""
         self._memory_mib[rank] = memory_mib
         self._saved_step = saved_step if rank == 0 else self._saved_step
         if len(self._memory_mib) == num_workers:

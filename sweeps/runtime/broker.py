@@ -327,10 +327,6 @@ class Broker(SharedSlots):
     async def attach(self, trials: Mapping[str, TrialSoFar], told: Collection[Told] = ()) -> list[Event]:
         """Restore the state of the previous broker, and let trials begin.
 
-        Args:
-            trials: The driver's knowledge of the trials that have not ended.
-            told: The driver's messages about the whole sweep.
-
         Returns:
             All events so far, as ``drain`` does.
         """

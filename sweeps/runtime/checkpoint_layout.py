@@ -49,13 +49,7 @@ class Origin:
 
 
 def checkpoint_folder(trials: AnyFolder, trial: str, num_exploits: int) -> AnyFolder:
-    """Return the folder in which a trial saves its checkpoints.
-
-    Args:
-        trials: Folder of all trials.
-        trial: Number of the trial.
-        num_exploits: Number of times that it has continued from another trial's state.
-    """
+    """Return the folder in which a trial saves its checkpoints."""
     return trials / trial / f"{LINEAGE}{num_exploits}" if num_exploits else trials / trial
 
 

@@ -103,14 +103,7 @@ class TrialContext:
         return f"/tmp/sweeps-ray-train-{os.getuid()}"  # noqa: S108 - exists on every node, unlike the driver's folders
 
     def workers(self, sweep: SweepConfig, fit: Fit, pool: str | None, avoid: tuple[str, ...]) -> WorkerGroupSpec:
-        """Return the workers that a trial needs.
-
-        Args:
-            sweep: Config of the trial.
-            fit: Resources of the trial, in its pool.
-            pool: Name of its pool; None without pools.
-            avoid: Ids of the nodes on which no worker may be placed.
-        """
+        """Return the workers that a trial needs."""
         scaling = sweep.scaling.placed
         reserved = reserved_per_worker(scaling, use_gpu=fit.use_gpu, cpus_per_gpu=fit.cpus_per_gpu)
         resources = {"CPU": reserved["CPU"], **scaling.resources_per_worker}

@@ -56,12 +56,6 @@ class PointSource:
     """Chooses the next point of a study to train."""
 
     def __init__(self, study: optuna.Study, space: Space, options: PointOptions):
-        """
-        Args:
-            study: Asked for trials, and told of points that are rejected.
-            space: Space of the points.
-            options: Options of the choice.
-        """
         self._study, self._space, self._options = study, space, options
         self._known = KnownPoints(space, options.lookup, options.grid)
         running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))

@@ -89,11 +89,9 @@ class PopulationBasedTraining(PausingScheduler):
             interval: Resource between two comparisons of a trial.
             quantile: Size of the worst part, which is replaced, and of the best part, which is copied; at most 0.5.
             mutation: Makes the new values.
-            objectives: As in ``Scheduler``.
             population: Planned number of trials, which may be raised.
             states: The saved states of all trials.
             seed: Seed of the choice among the best.
-            decisions: As in ``Scheduler``.
         """
         super().__init__(objectives, decisions)
         self._resource, self._interval, self._quantile = resource, interval, quantile
