@@ -19,7 +19,7 @@ from sweeps.runtime.attachment import Begun, NotAttached, NotCurrent, Told, Tria
 from sweeps.runtime.attempt import Attempt, Phase, StopRequest, may_be_the_nodes, with_errors
 from sweeps.runtime.elastic import ElasticWorkers
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started
-from sweeps.runtime.hang_end import hang_end
+from sweeps.runtime.hang import hang_end
 from sweeps.runtime.lane_assignment import LEAVES_WITHIN_S, SharedSlots, StartGroup
 from sweeps.runtime.spare_processes import Place, ProcessOrigin, SpareProcesses
 from sweeps.runtime.suspected_nodes import SuspectedNodes
