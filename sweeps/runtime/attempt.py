@@ -24,7 +24,6 @@ from sweeps.runtime.native_stacks import explained
 from sweeps.tracking.values import now_ms
 from sweeps.worker_error import FROM_OUTSIDE, LONGEST_MESSAGE, WorkerError, root_cause
 
-
 START_WITHIN_S = 600.0
 """Maximum seconds for workers to begin a trial, since a machine may be busy."""
 
