@@ -30,7 +30,6 @@ def is_over(plan: Plan, stage: PlannedStage) -> bool:
 
 
 def begin_stage(plan: Plan, session: Session, stage: PlannedStage) -> None:
-    """Begin or continue a stage."""
     session.wait_for_ends()  # the ends of the previous stage's trials
     with session.state.lock:
         session.state.stage = stage

@@ -27,7 +27,6 @@ class TimeLedger:
             self._paid, self._idle_tail = account.total, account.idle_tail
 
     def of(self, trial: str) -> TrialTime:
-        """Return the time account of a trial."""
         return self._trials.setdefault(trial, TrialTime())
 
     def pay(self, seconds: float, workers: int, idle_workers: int) -> None:

@@ -169,16 +169,7 @@ class TrialLifecycle:
         last_step: int | None,
         stage: int | None = None,
     ) -> None:
-        """Record the end of a trial whose driver died before recording it.
-
-        Args:
-            trial: Id of the trial.
-            parameters: Point of the trial.
-            state: Final state of the trial.
-            error: Reason for its failure.
-            last_step: Last step that counts; default: all count.
-            stage: Number of the stage that the trial belongs to.
-        """
+        """Record the end of a trial whose driver died before recording it; see ``_finish``."""
         status = self._state.trials.setdefault(trial, TrialStatus(trial, parameters, stage=stage))
         if status.state != "waiting":
             return
@@ -195,7 +186,6 @@ class TrialLifecycle:
             self._queue.append(change)
 
     def queued(self) -> list[Change]:
-        """Take all changes from the queue."""
         with self._state.lock:
             changes, self._queue = self._queue, []
         return changes

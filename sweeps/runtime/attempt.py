@@ -337,11 +337,7 @@ class Attempt:
         return waited_s, max(hang_timeout_s, START_WITHIN_S, start_timeout_s)
 
     async def wait_for_stop(self, above: StopRequest = StopRequest.NONE) -> StopRequest:
-        """Wait until the workers should stop; may never return.
-
-        Args:
-            above: Request that the workers know already.
-        """
+        """Wait until the workers should stop by a higher request than ``above``, which they know; may never return."""
         await self._stop_requested[StopRequest(above + 1)].wait()
         return self.stop
 
@@ -357,7 +353,6 @@ class Attempt:
 
 
 def causes(end: Ended) -> list[WorkerError]:
-    """Return all errors of workers in an attempt's end."""
     return [each for each in (end.failure, *end.others) if each is not None]
 
 

@@ -74,7 +74,6 @@ class Broker(SharedSlots):
         """Begin a new attempt at a trial.
 
         Args:
-            trial: Id of the trial.
             saves_when_asked: See ``Attempt``.
             lost: End of the previous attempt, if the broker's process died during it.
         """
@@ -312,13 +311,7 @@ class Broker(SharedSlots):
         return bool(errors) and all(each.kind == "peer" for each in errors)
 
     async def wait_for_stop(self, trial: str, attempt: int, above: StopRequest = StopRequest.NONE) -> StopRequest:
-        """Return when and how the trial should stop; may never return.
-
-        Args:
-            trial: Id of the trial.
-            attempt: Number of the attempt.
-            above: Request that the trial's workers already know.
-        """
+        """Return when and how the trial should stop, once that is more than its workers know; may never return."""
         current = self._current(trial, attempt)
         return StopRequest.DISCARD if current is None else await current.wait_for_stop(above)
 
@@ -406,11 +399,7 @@ class Broker(SharedSlots):
         self._suspects.checked(checked)
 
     async def nodes_leave(self, nodes: Mapping[str, str]) -> None:
-        """Move the trials on the given nodes to other nodes, after a checkpoint.
-
-        Args:
-            nodes: Announcement for each node, by its id.
-        """
+        """Move the trials on nodes, given by id with an announcement for each, to others after a checkpoint."""
         self._leaving.update(nodes)
         self._move_from(nodes)
 

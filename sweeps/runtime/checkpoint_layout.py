@@ -49,7 +49,6 @@ class Origin:
 
 
 def checkpoint_folder(trials: AnyFolder, trial: str, num_exploits: int) -> AnyFolder:
-    """Return the folder in which a trial saves its checkpoints."""
     return trials / trial / f"{LINEAGE}{num_exploits}" if num_exploits else trials / trial
 
 
@@ -109,10 +108,7 @@ def take_over(trials: Folder, trial: str, origin: Origin, objectives: Sequence[O
     The copy has no metrics, because they would be the other trial's. No worker may save into the folder meanwhile.
 
     Args:
-        trials: Folder of all trials.
-        trial: Number of the trial that continues.
         origin: The other trial's checkpoint, which must be pinned.
-        objectives: Objectives that decide which checkpoint is best.
 
     Raises:
         OSError: The storage does not answer; the trial's own checkpoints are complete or removed.
@@ -144,7 +140,6 @@ def release(trials: Folder, trial: str) -> None:
 
 
 def newest_step(folder: Path) -> int | None:
-    """Return the step of the newest checkpoint in a folder; None if there is none."""
     steps = (each.name.removeprefix("step-") for each in folder.glob("step-*"))
     return max((int(step) for step in steps if step.isdigit()), default=None)  # without folders being written
 

@@ -72,7 +72,6 @@ class WorkerShares:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether a trial waits for workers."""
         return bool(self._waiting)
 
     @property

@@ -41,14 +41,7 @@ async def hang_end(attempt: Attempt, slot: SlotQueue, silent_s: float) -> Ended:
 async def diagnose_hang(
     message: str, processes: Sequence[tuple[str, int]], locations: Sequence[str], log_folder: str
 ) -> WorkerError:
-    """Build the error for hanging workers, with the line of code at which each one is, if known.
-
-    Args:
-        message: Description of the hang.
-        processes: Node and process id of each worker, by rank.
-        locations: ``host`` or ``host/gpu`` of each worker, by rank.
-        log_folder: Folder of the trial's logs.
-    """
+    """Build the error for hanging workers, with the line of code at which each one is, if known."""
     with contextlib.suppress(ray.exceptions.RayError, TimeoutError):
         await asyncio.wait_for(asyncio.gather(*ask_for_stacks(processes)), STACKS_WITHIN_S)
         await asyncio.sleep(STACKS_WRITTEN_S)

@@ -129,8 +129,6 @@ class SharedSlots(ABC):
         group's other trials continue elsewhere.
 
         Args:
-            trial: The trial.
-            number: Number of its attempt.
             within_s: Maximum seconds to wait while the group is silent; three times the workers' longest silence if
                 that is longer.
         """
@@ -213,9 +211,7 @@ class SharedSlots(ABC):
         to another slot, unless these workers have never trained: then new workers might not train, either.
 
         Args:
-            slot: The slot.
             error: Error of the workers; None if they ended as requested.
-            lost: Errors of lost workers.
         """
         queue, spec = self._lanes_of(slot), self._specs.get(slot)
         self._forget_group(slot)  # so that it is given no further trials

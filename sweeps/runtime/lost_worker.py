@@ -23,7 +23,6 @@ def lost_workers(exception: BaseException, locations: Sequence[str], nodes: Sequ
     """Return the lost workers that an error of Ray Train names.
 
     Args:
-        exception: Error of the trainer's ``fit``.
         locations: ``host`` or ``host/gpu`` of each worker, by rank.
         nodes: Ray's id of each worker's node, by rank.
     """

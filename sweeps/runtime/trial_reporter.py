@@ -209,7 +209,6 @@ def undelivered(assignment: Assignment, stored: Collection[str] = ()) -> list[Lo
     """Return events of earlier attempts that the driver may not have received; for each step, the first measurement.
 
     Args:
-        assignment: The trial.
         stored: Names of the checkpoints that are in the trial's object store, if it is in one.
     """
     known, has_all_reports = assignment.last_delivered, assignment.waits_for_decision

@@ -56,7 +56,6 @@ class Fit:
     """Resources of an evaluation in the pool for evaluations; empty if a trial's workers evaluate."""
 
     def of(self, pool: str | None) -> Fit:
-        """Return the fit of trials in a pool, or of all trials if the pool is None."""
         return self if pool is None else self.pools[pool]
 
     def leaving_out(self, nodes: Collection[str]) -> Fit:
@@ -297,7 +296,6 @@ def memory_per_worker(trials: Fit, nodes: Sequence[Resources]) -> dict[str, floa
     metric that reports the use of memory. Workers report the memory of their GPUs themselves.
 
     Args:
-        trials: Fit of the trials, which gives the number of workers at a time.
         nodes: Resources of each node, among them Ray's ``memory`` in bytes.
     """
     holding = [(node["memory"], fits_on(trials.per_worker, node)) for node in nodes if "memory" in node]
