@@ -314,6 +314,7 @@ class WorkerEvents:
         changed = {path: value for path, value in exploit.parameters.items() if before.get(path) != value}
         is_new = self._recorder.trials.record_exploit(trial, num_exploits, origin.step, changed)
         if is_new:
+            status.step = origin.step
             values = f" with {describe(changed)}" if changed else ""
             self._state.announce(f"trial {trial} continues from trial {origin.trial}'s step {origin.step}{values}")
         return is_new
