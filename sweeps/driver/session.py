@@ -46,9 +46,10 @@ class Session:
         self.decisions = Decisions(state.objectives, self.retries, broker)
         self.worker_events = WorkerEvents(state, recorder, self.decisions)
         self.lifecycle = TrialLifecycle(state, recorder, self.worker_events, self.decisions, broker)
-        self._waiting_for_nodes = WaitingForNodes(state, state.awaits) if state.awaits else None
         self.looks: list[Callable[[], None]] = [Forecaster(state, recorder).look]
         """Functions that the event loop calls repeatedly; each checks itself whether it has something to do."""
+        if state.awaits:
+            self.looks.append(WaitingForNodes(state).look)
         self._publish_at = 0.0
         self._closed = threading.Event()
         self._answers_by = math.inf
@@ -174,8 +175,6 @@ class Session:
         state.count_usage()
         front = [(each.trial, each.values, each.parameters) for each in state.front() if each.values is not None]
         self.recorder.update(state.counts(), front, state.time())
-        if self._waiting_for_nodes is not None:
-            self._waiting_for_nodes.look()
         state.view.changed(state)
         now = time.monotonic()
         self._publish_at = now + 9 * (now - began)
