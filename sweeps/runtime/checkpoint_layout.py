@@ -29,7 +29,7 @@ from sweeps_train.config.command import PROGRAM_FOLDER
 
 Folder: TypeAlias = Path | ObjectStore
 """A folder that all nodes share, or one in an object store."""
-AnyFolder = TypeVar("AnyFolder", Path, ObjectStore)
+AnyFolder = TypeVar("AnyFolder", Path, ObjectStore, Folder)
 
 PINNED = "pinned"
 PROGRAM = PROGRAM_FOLDER
