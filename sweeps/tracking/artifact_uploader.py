@@ -209,6 +209,7 @@ class ArtifactUploader:
         except OSError:
             if all(path.exists() for path in files):
                 raise
+            return False
         return all(path.exists() for path in files)
 
     def _write_logs(self, run_id: str, folder: str) -> None:
