@@ -16,7 +16,6 @@ from sweeps.driver.not_pickled import NotPickled
 from sweeps.driver.retries import failure_reason
 from sweeps.driver.session import Session
 from sweeps.driver.sweep_searcher import SweepSearcher
-from sweeps.driver.trial_lifecycle import Retried
 
 
 class LifecycleCallback(NotPickled, tune.Callback):
@@ -56,7 +55,7 @@ class LifecycleCallback(NotPickled, tune.Callback):
         self._session.lifecycle.ended(trial.config, trial.last_result, error=trial.last_result.get(FAILED))
 
     def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-        self._session.lifecycle.queue(Retried(trial.config[TRIAL], failure_reason(trial)))
+        self._session.lifecycle.retried(trial.config[TRIAL], failure_reason(trial))
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         if self._session.state.fit.lanes > 1:

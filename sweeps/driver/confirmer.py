@@ -188,5 +188,4 @@ def end_confirmation(session: Session, confirmer: Confirmer) -> None:
 
 
 def record(session: Session, result: Confirmation) -> None:
-    """Record the result or the progress of a confirmation."""
     session.recorder.attach({}, {TAG_CONFIRMATION: to_text(result)})

@@ -132,10 +132,6 @@ def bring_reports(plan: Plan, earlier: SweepRecord | None) -> None:
     Trials that began or took over another trial's state after the sweep's state was last copied are removed: the search
     suggests new trials with the same numbers, and makes its decisions again.
 
-    Args:
-        plan: A sweep that continues.
-        earlier: The sweep's record, with everything that earlier sessions had in their journal.
-
     Raises:
         SweepsError: The store does not answer.
     """

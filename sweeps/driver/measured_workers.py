@@ -42,11 +42,6 @@ def with_measured_workers(plan: Plan, trials: Fit, view: View) -> tuple[Plan, Fi
     """Choose a sweep's workers by measurement, if its config asks for that. If nothing can be measured, the workers of
     the config are used, and the first trial will show the error.
 
-    Args:
-        plan: The sweep.
-        trials: Fit of the sweep's trials.
-        view: Shows which arrangement is measured, and the results.
-
     Returns:
         The plan with the chosen workers, its fit, and a description of the measurements; None if there are no
         measurements.
@@ -110,13 +105,7 @@ def describe(measured: Mapping[Arrangement, Mapping[int, float]]) -> str:
 
 def arrangements(plan: Plan, trials: Fit, fit_of: Callable[[Plan], Fit]) -> Iterator[Arrangement]:
     """Yield the arrangements that the nodes allow, the config's own first: groups of 1, 2, 4, ... workers; on GPUs also
-    groups of one worker with a part of a GPU, unless the config sets the GPUs of a worker.
-
-    Args:
-        plan: The sweep.
-        trials: Fit of the sweep's trials.
-        fit_of: Computes the fit of the sweep with other workers.
-    """
+    groups of one worker with a part of a GPU, unless the config sets the GPUs of a worker."""
     own, number, yielded = plan.config.scaling, 1, set()
     choices: list[dict[str, Any]] = [{"scaling.num_workers": own.min_workers}]
     while number <= trials.places:

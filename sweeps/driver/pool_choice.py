@@ -23,11 +23,6 @@ class PoolChoice:
     """Gives each trial the cheapest pool in which it fits and that has room, and counts the trials of each pool."""
 
     def __init__(self, pools: Mapping[str, Fit], memory: MemoryEstimate | None = None):
-        """
-        Args:
-            pools: Settings and capacity of each pool, in the config's order.
-            memory: Estimates the memory of a trial.
-        """
         self._pools, self._memory = dict(pools), memory
         self._empty: Collection[str] = ()
         self._running: dict[str, str] = {}
@@ -48,11 +43,6 @@ class PoolChoice:
 
     def choose(self, trial_id: str, config: SweepConfig, point: Mapping[str, Any]) -> str | None:
         """Choose a trial's pool.
-
-        Args:
-            trial_id: Tune's id of the trial.
-            config: The trial's config.
-            point: Sampled values of the trial.
 
         Returns:
             The pool, in which the trial counts until ``release``; None if all suitable pools are full.

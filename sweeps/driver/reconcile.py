@@ -3,27 +3,18 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 from sweeps.constants import NUMBER, REASON, STEP
 from sweeps.driver.session import Session
-from sweeps.driver.trial_status import State
 from sweeps.plan.stage import PlannedStage, study_file
 from sweeps.search.reported_values import reported_values
 from sweeps.search.schedulers.decisions import was_stopped
 from sweeps.search.schedulers.scheduler import Exploit
 from sweeps.search.study_rewriting import rebuild_trial
-from sweeps.search.study_search import STOPPED_BY_USER, StudySearch, taken_over
+from sweeps.search.study_search import ENDED, STOPPED_BY_USER, StudySearch, taken_over
 from sweeps.search.trial_ids import trial_id, trial_number
-from sweeps.space.space import Lookup, Space
-
-STATES: dict[TrialState, State] = {
-    TrialState.COMPLETE: "finished",
-    TrialState.PRUNED: "pruned",
-    TrialState.FAIL: "failed",
-}
+from sweeps.space.space import Lookup
 
 
 def reconcile(searcher: StudySearch, lookup: Lookup, session: Session, stage: PlannedStage | None = None) -> None:
@@ -38,37 +29,28 @@ def reconcile(searcher: StudySearch, lookup: Lookup, session: Session, stage: Pl
             session.lifecycle.stop(trial)
     searcher.prune_unfinished(was_stopped)
     for known in searcher.study.get_trials(deepcopy=False):
-        for exploit in _exploits(known, searcher.space, lookup):
-            session.worker_events.exploited(exploit)
-    for ended in searcher.study.get_trials(deepcopy=False, states=tuple(STATES)):
+        for parameters, origin in taken_over(known):
+            trial = trial_id(known.user_attrs[NUMBER], of_stage)
+            session.worker_events.exploited(Exploit(trial, origin, parameters))
+    for ended in searcher.study.get_trials(deepcopy=False, states=tuple(ENDED)):
         if NUMBER in ended.user_attrs:
             reason = ended.user_attrs.get(REASON)
             point = searcher.space.sample(ended, lookup)
             session.lifecycle.catch_up(
                 trial_id(ended.user_attrs[NUMBER], of_stage),
                 point if stage is None else stage.parameters(point),
-                "stopped" if reason == STOPPED_BY_USER else STATES[ended.state],
+                "stopped" if reason == STOPPED_BY_USER else ENDED[ended.state],
                 reason,
                 max(reported_values(ended), default=0) if ended.state == TrialState.PRUNED else None,
                 of_stage,
             )
 
 
-def _exploits(trial: FrozenTrial, space: Space, lookup: Lookup) -> Iterator[Exploit]:
-    """Yield the exploits of a trial in order: the other trials' states from which it continued, with the changed
-    values."""
-    before = space.sample(trial, lookup) if (exploits := taken_over(trial)) else {}
-    for parameters, origin in exploits:
-        changed = {path: value for path, value in parameters.items() if before.get(path) != value}
-        yield Exploit(f"{trial.user_attrs[NUMBER]:04}", origin, parameters, changed)
-        before = dict(parameters)
-
-
 def _restore(searcher: StudySearch, lookup: Lookup, session: Session, stage: PlannedStage | None) -> None:
     """Add recorded trials back to a study whose damaged file has lost them. Stopped trials are added as unfinished,
     because the record does not say who stopped them."""
     known = {trial.user_attrs.get(NUMBER) for trial in searcher.study.get_trials(deepcopy=False)}
-    states: dict[str, TrialState] = {name: state for state, name in STATES.items()}
+    states: dict[str, TrialState] = {name: state for state, name in ENDED.items()}
     of_stage = None if stage is None else stage.number
     recorded = [
         trial for trial in session.state.recorded_trials() if trial.repeat_of is None and trial.stage == of_stage

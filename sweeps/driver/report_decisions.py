@@ -131,8 +131,6 @@ def result_of(report: Report, status: TrialStatus, before: float) -> dict[str, A
     """Convert a report to the form of schedulers and Tune.
 
     Args:
-        report: The report.
-        status: Status of its trial.
         before: Unix time of the trial's previous report; 0 if there was none.
     """
     now = report.timestamp_ms / 1000

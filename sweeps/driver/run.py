@@ -288,10 +288,6 @@ def _confirm(plan: Plan, session: Session, signals: ShutdownSignals, context: Tr
 def _status(session: Session, ended_because: str | None) -> str:
     """Return the status of a sweep whose search has ended.
 
-    Args:
-        session: The sweep.
-        ended_because: Reason why no further trial was started, if there is one.
-
     Raises:
         StorageFailed: The sweep's folder cannot be written.
         ClusterLost: Ray is gone.

@@ -46,11 +46,14 @@ class Session:
         self.decisions = Decisions(state.objectives, self.retries, broker)
         self.worker_events = WorkerEvents(state, recorder, self.decisions)
         self.lifecycle = TrialLifecycle(state, recorder, self.worker_events, self.decisions, broker)
-        self._waiting_for_nodes = WaitingForNodes(state, state.awaits) if state.awaits else None
         self.looks: list[Callable[[], None]] = [Forecaster(state, recorder).look]
         """Functions that the event loop calls repeatedly; each checks itself whether it has something to do."""
+        if state.awaits:
+            self.looks.append(WaitingForNodes(state).look)
         self._publish_at = 0.0
         self._closed = threading.Event()
+        self._answers_by = math.inf
+        """Monotonic time until which the broker's last answer is waited for."""
         self._changes: list[Change] = []
         """Changes that the event loop has taken from the queue, including an end whose recording has failed and is
         retried."""
@@ -68,6 +71,7 @@ class Session:
         Raises:
             Exception: The error that has already ended the event loop.
         """
+        self._answers_by = time.monotonic() + ANSWERS_WITHIN_S
         self._closed.set()
         self._thread.join()
         if self._error is not None:
@@ -96,28 +100,17 @@ class Session:
             self.broker.stop_waiting_for_answers()
 
     def _take_events(self) -> None:
-        import ray
-
-        until = math.inf
         while True:
             closing = self._closed.is_set()
-            until = min(until, time.monotonic() + ANSWERS_WITHIN_S) if closing else math.inf
-            if not self._waits(until):
+            if not self._waits():
                 # A trial's workers post everything before Tune hears of its end: draining after taking the queue of
                 # ends cannot miss an event.
                 self._changes += self.lifecycle.queued()
             disk_is_fine = self.state.shutdown.storage_failure is None
             timeout = 0.01 if closing or (self._changes and disk_is_fine) else DRAIN_TIMEOUT_S
             with self._ended_by_failed_storage():  # the events are in the trials' report logs, too
-                try:
-                    self._take_posted(timeout)
-                except ray.exceptions.RayError as error:  # what was posted before has been taken
-                    if not closing:
-                        self._closed.wait(SIGNAL_FIRST_S)
-                        first_line = str(error).partition("\n")[0]
-                        self.state.shutdown.cluster_is_lost(ClusterLost(self.state.sweep, first_line))
-                    self._closed.set()
-            if self._waits(until):
+                self._take_posted(timeout)
+            if self._waits():
                 continue
             with self._ended_by_failed_storage():
                 self.lifecycle.process(self._changes)
@@ -126,20 +119,29 @@ class Session:
             if closing and self.lifecycle.is_idle:
                 return
 
-    def _waits(self, until: float) -> bool:
+    def _waits(self) -> bool:
         """Whether to wait for a pending answer of the broker: its events must be recorded before the ends that Tune
         reports."""
-        return not self.broker.is_answering and self.state.shutdown.has_cluster and time.monotonic() < until
+        is_late = time.monotonic() >= self._answers_by
+        return not (self.broker.is_answering or is_late) and self.state.shutdown.has_cluster
 
     def _take_posted(self, timeout_s: float) -> None:
-        events = self.broker.drain(timeout_s)
-        if events is None and self.state.shutdown.has_cluster:
-            self.state.announce(
-                f"{BROKER_DIED}: trials begin again from their newest checkpoints, which does not count as a failure"
-            )
-            self.broker.attach(self.worker_events.broker_died())
-        else:
-            self.worker_events.take(events or ())
+        import ray
+
+        try:
+            events = self.broker.drain(timeout_s)
+            if events is None and self.state.shutdown.has_cluster:
+                again = "trials begin again from their newest checkpoints, which does not count as a failure"
+                self.state.announce(f"{BROKER_DIED}: {again}")
+                self.broker.attach(self.worker_events.broker_died())
+            else:
+                self.worker_events.take(events or ())
+        except ray.exceptions.RayError as error:  # what was posted before has been taken
+            if not self._closed.is_set():
+                self._closed.wait(SIGNAL_FIRST_S)
+                first_line = str(error).partition("\n")[0]
+                self.state.shutdown.cluster_is_lost(ClusterLost(self.state.sweep, first_line))
+            self._closed.set()
 
     def _show(self, *, now: bool) -> None:
         """Publish the sweep's state if it is due or ``now``; an error in the view must not end the recording."""
@@ -173,8 +175,6 @@ class Session:
         state.count_usage()
         front = [(each.trial, each.values, each.parameters) for each in state.front() if each.values is not None]
         self.recorder.update(state.counts(), front, state.time())
-        if self._waiting_for_nodes is not None:
-            self._waiting_for_nodes.look()
         state.view.changed(state)
         now = time.monotonic()
         self._publish_at = now + 9 * (now - began)

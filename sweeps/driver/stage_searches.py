@@ -30,13 +30,6 @@ def is_over(plan: Plan, stage: PlannedStage) -> bool:
 
 
 def begin_stage(plan: Plan, session: Session, stage: PlannedStage) -> None:
-    """Begin or continue a stage.
-
-    Args:
-        plan: Plan of the sweep.
-        session: The driver's session.
-        stage: The stage.
-    """
     session.wait_for_ends()  # the ends of the previous stage's trials
     with session.state.lock:
         session.state.stage = stage
@@ -46,12 +39,6 @@ def begin_stage(plan: Plan, session: Session, stage: PlannedStage) -> None:
 
 def end_stage(plan: Plan, session: Session, stage: PlannedStage, ended_because: str | None) -> str | None:
     """Record the results of a finished stage, from which the next one starts.
-
-    Args:
-        plan: Plan of the sweep.
-        session: The driver's session.
-        stage: The stage.
-        ended_because: Reason for which no further trial of the stage was started.
 
     Returns:
         Reason why the search cannot continue; None if it can.

@@ -200,14 +200,7 @@ def adapt_study(plan: Plan) -> None:
 def estimate_memory(
     plan: Plan, trials: Fit, nodes: Sequence[Mapping[str, float]], recorder: Recorder | None = None
 ) -> MemoryEstimate:
-    """Estimate the memory of trials from the recorded trials of this sweep and of the sweeps that it learns from.
-
-    Args:
-        plan: The sweep.
-        trials: Fit of the trials.
-        nodes: Resources of the cluster's nodes.
-        recorder: The record of a sweep that is resumed.
-    """
+    """Estimate the memory of trials from the recorded trials of this sweep and of the sweeps that it learns from."""
     from sweeps.search.advisors.memory import MemoryEstimate
 
     config = plan.config

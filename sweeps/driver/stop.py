@@ -72,10 +72,7 @@ def wait_for_end(
     """Wait until a sweep, or one of its trials, has ended.
 
     Args:
-        load: Reads the sweep's record.
         trial: Number of the trial, as ``0003``; None: the whole sweep.
-        within_s: Maximum seconds to wait.
-        every_s: Seconds between two reads.
 
     Returns:
         The sweep's record afterwards.

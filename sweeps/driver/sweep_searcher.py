@@ -6,7 +6,7 @@ from typing import Any
 
 from ray.tune.experiment import Trial as TuneTrial
 
-from sweeps.constants import FAILED, LAST_DELIVERED, NUMBER, ORIGIN, PARAMETERS, POOL, STAGE, TRIAL
+from sweeps.constants import FAILED, LAST_DELIVERED, ORIGIN, PARAMETERS, POOL, STAGE, TRIAL
 from sweeps.driver.not_pickled import NotPickled
 from sweeps.driver.optuna_searcher import OptunaSearcher
 from sweeps.driver.pool_choice import PoolChoice
@@ -92,17 +92,13 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         if error and not self.interrupted:
             self._end_if_all_fail_alike(trial_id)
 
-    def _has_reports(self) -> bool:
-        """Whether any trial has made a report."""
-        return any(reported_values(trial) for trial in self.study.get_trials(deepcopy=False))
-
     def _end_if_all_fail_alike(self, trial_id: str) -> None:
         stage = None if self._stage is None else self._stage.number
         failed = name_of(self._numbers[trial_id], stage)
         reason = self._session.retries.failed(failed, self.why_failed(trial_id))
-        trials = self.study.get_trials(deepcopy=False)
-        left = self.num_trials is None or sum(NUMBER in trial.user_attrs for trial in trials) < self.num_trials
-        if reason is not None and left and not self._has_reports():
+        if reason is None or not self._has_left:
+            return
+        if not any(reported_values(trial) for trial in self.study.get_trials(deepcopy=False)):
             self.ended_because = (
                 f"{reason}. No trial has made a report, so no further one is started; fix the error, and "
                 f"`python -m sweeps resume {self._session.state.sweep}` continues it"

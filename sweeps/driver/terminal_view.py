@@ -105,13 +105,7 @@ class _Starting:
 
 
 def progress_table(state: SweepState, events: list[str], width: int) -> Group:
-    """Draw the live table.
-
-    Args:
-        state: State of the sweep.
-        events: The last events.
-        width: Width of the terminal, in cells.
-    """
+    """Draw the live table."""
     front = state.front()
     trials = shown_trials(state)
     columns = ["trial", "state", *state.objectives.metrics, "step", "speed"]

@@ -16,10 +16,6 @@ class TimeLedger:
     """Counts all worker-seconds of a sweep, in all its sessions, by activity."""
 
     def __init__(self, earlier: SweepRecord | None):
-        """
-        Args:
-            earlier: Record of the previous sessions.
-        """
         self._paid = self._idle_tail = 0.0
         self._trials: dict[str, TrialTime] = {}
         if earlier is None:
@@ -31,7 +27,6 @@ class TimeLedger:
             self._paid, self._idle_tail = account.total, account.idle_tail
 
     def of(self, trial: str) -> TrialTime:
-        """Return the time account of a trial."""
         return self._trials.setdefault(trial, TrialTime())
 
     def pay(self, seconds: float, workers: int, idle_workers: int) -> None:

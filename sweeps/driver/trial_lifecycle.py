@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sweeps.compose.composition import config_as_yaml
@@ -33,36 +34,8 @@ if TYPE_CHECKING:
     from sweeps.tracking.recorder import Recorder
 
 
-@dataclass(frozen=True)
-class Line:
-    """A line of text for the view."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Retried:
-    """A trial that is started again after its actor died."""
-
-    trial: str
-    reason: str
-    """Tune's reason, used only if the workers have given none."""
-
-
-@dataclass(frozen=True)
-class Finished:
-    """The end of a trial."""
-
-    trial: str
-    state: State
-    error: str | None
-    last_step: int | None = None
-    """Last step that counts; None: all steps count."""
-    for_good: bool = False
-    """Whether a person has stopped the trial for good, so that ``resume`` does not continue it."""
-
-
-Change = Line | Retried | Finished
+Change = Callable[[], None]
+"""Function that shows or records what Tune has told about a trial."""
 
 
 class TrialLifecycle:
@@ -126,7 +99,17 @@ class TrialLifecycle:
         where = f" in pool {pool}" if pool is not None else ""
         memory = state.memory.describe(parameters) if state.memory is not None and stage is None else ""
         details = "; ".join(part for part in (describe(parameters), memory) if part)
-        self.queue(Line(f"trial {trial} started{again}{where}{f': {details}' if details else ''}"))
+        self._put(partial(state.announce, f"trial {trial} started{again}{where}{f': {details}' if details else ''}"))
+
+    def retried(self, trial: str, reason: str) -> None:
+        """Handle the start of a trial's next actor after the last one has died; the reason is Tune's, which is shown
+        only if the workers have given none."""
+
+        def announce() -> None:
+            failure = self._state.trials[trial].failure or f"trial {trial}: {reason}"
+            self._state.announce(f"{failure}; it is tried again, from its newest checkpoint if it has one")
+
+        self._put(announce)
 
     def ended(self, config: dict[str, Any], result: dict[str, Any], error: str | None = None) -> None:
         """Handle a trial's end."""
@@ -143,7 +126,7 @@ class TrialLifecycle:
             self._decisions.done(trial)
         last_step = result.get(STEP, 0) if state == "pruned" else None
         for_good = state == "stopped" and not self._state.shutdown.interrupts_trials()
-        self.queue(Finished(trial, state, error, last_step, for_good))
+        self._put(partial(self._finish, trial, state, error, last_step, for_good=for_good))
 
     def all_ended(self) -> None:
         """End the trials that Tune stopped together, without a callback for each."""
@@ -186,16 +169,7 @@ class TrialLifecycle:
         last_step: int | None,
         stage: int | None = None,
     ) -> None:
-        """Record the end of a trial whose driver died before recording it.
-
-        Args:
-            trial: Id of the trial.
-            parameters: Point of the trial.
-            state: Final state of the trial.
-            error: Reason for its failure.
-            last_step: Last step that counts; default: all count.
-            stage: Number of the stage that the trial belongs to.
-        """
+        """Record the end of a trial whose driver died before recording it; see ``_finish``."""
         status = self._state.trials.setdefault(trial, TrialStatus(trial, parameters, stage=stage))
         if status.state != "waiting":
             return
@@ -203,17 +177,15 @@ class TrialLifecycle:
         own_config = self._state.composition.as_yaml(parameters)
         self._recorder.trials.start(trial, parameters, own_config, status.earlier_attempts, stage=stage)
         self._worker_events.take_report_log(trial, last_step)
-        self._finish(Finished(trial, state, error, last_step, for_good=state == "stopped"))
+        self._finish(trial, state, error, last_step, for_good=state == "stopped")
 
     # --- the queue --------------------------------------------------------------------------------------------
 
-    def queue(self, change: Change) -> None:
-        """Queue a change for the event loop."""
+    def _put(self, change: Change) -> None:
         with self._state.lock:
             self._queue.append(change)
 
     def queued(self) -> list[Change]:
-        """Take all changes from the queue."""
         with self._state.lock:
             changes, self._queue = self._queue, []
         return changes
@@ -230,42 +202,41 @@ class TrialLifecycle:
             StorageFailed: An end cannot be recorded; it is then the first change that remains in the list.
         """
         while changes:
-            match changes[0]:
-                case Finished() as end:
-                    self._finish(end)
-                case Retried(trial, reason):
-                    failure = self._state.trials[trial].failure or f"trial {trial}: {reason}"
-                    self._state.announce(f"{failure}; it is tried again, from its newest checkpoint if it has one")
-                case Line(text):
-                    self._state.announce(text)
+            changes[0]()
             del changes[0]
 
-    def _finish(self, end: Finished) -> None:
+    def _finish(self, trial: str, end: State, error: str | None, last_step: int | None, *, for_good: bool) -> None:
+        """Record and show the end of a trial.
+
+        Args:
+            trial: Id of the trial.
+            end: Final state of the trial.
+            error: Reason for its failure.
+            last_step: Last step that counts; None: all steps count.
+            for_good: Whether a person has stopped the trial for good, so that ``resume`` does not continue it.
+        """
         state = self._state
         with state.lock:
-            status = state.trials[end.trial]
-            lost_after = status.lost_after
-            if lost_after is None and (end.state == "failed" or end.for_good):  # its workers may not have sent all
-                lost_after = status.step
-            if lost_after is not None:
-                self._worker_events.take_report_log(end.trial, end.last_step, after=lost_after)
-            status.state, status.error = end.state, end.error
+            status = state.trials[trial]
+            if status.has_lost_events or end == "failed" or for_good:  # its workers may not have sent all
+                self._worker_events.take_report_log(trial, last_step, after=status.step)
+            status.state, status.error = end, error
             is_best = state.is_in_front(status)
-            spent = state.ledger.of(end.trial).account(time.time())
+            spent = state.ledger.of(trial).account(time.time())
         attempts = status.attempt + status.earlier_attempts
         if spent.total or status.step:
-            self._recorder.trials.log_account(end.trial, status.step, spent)
-        self._recorder.trials.attach_logs(end.trial)
-        self._recorder.trials.end(end.trial, end.state, status.step, attempts, end.error, for_good=end.for_good)
-        ends_with_sweep = end.state == "stopped" and not end.for_good and state.shutdown.status is not None
-        shown = INTERRUPTED if ends_with_sweep else end.state
-        text = f"trial {end.trial} {shown} at step {status.step}"
+            self._recorder.trials.log_account(trial, status.step, spent)
+        self._recorder.trials.attach_logs(trial)
+        self._recorder.trials.end(trial, end, status.step, attempts, error, for_good=for_good)
+        ends_with_sweep = end == "stopped" and not for_good and state.shutdown.status is not None
+        shown = INTERRUPTED if ends_with_sweep else end
+        text = f"trial {trial} {shown} at step {status.step}"
         if status.values is not None:
             text += f", {state.describe_values(status.values)}"
         if status.violation is not None:
             text += f"; {status.violation}"
-        if end.error is not None:
-            text += f": {end.error}"
+        if error is not None:
+            text += f": {error}"
         if is_best:
             text += " (best so far)" if len(state.objectives.metrics) == 1 else " (on the Pareto front)"
         state.announce(text)

@@ -81,8 +81,8 @@ class TrialStatus:
     """Hourly cost of the resources that the trial reserves."""
     workers_attempt: int = 0
     """Number of the last attempt that trained in this session, as its workers count."""
-    lost_after: int | None = None
-    """Step after which the trial's events are lost unless its workers post them again; None if none are lost."""
+    has_lost_events: bool = False
+    """Whether events after the last recorded step are lost unless the trial's workers post them again."""
     is_unwanted: bool = False
     """Whether a person has asked to stop the trial for good."""
     ending: bool = False
@@ -117,22 +117,13 @@ class TrialStatus:
         return "saved its state"
 
     def held_until(self, moment: float) -> float:
-        """Return the seconds for which the trial had held workers until a time.
-
-        Args:
-            moment: Unix time.
-        """
+        """Return the seconds for which the trial had held workers until a time."""
         ended = [span for span in self.spans if span.ended is not None]
         now = [self.spans[-1]] if self.has_workers and self.state == "running" else []
         return sum(max(0.0, (span.ended or moment) - span.held) for span in [*ended, *now])
 
     def take_step(self, step: int, moment: float) -> None:
-        """Record a step and its metrics.
-
-        Args:
-            step: Number of optimizer steps done.
-            moment: Unix time.
-        """
+        """Record a step and its metrics."""
         self.step = step
         self.reported = (float(step), self.held_until(moment))
         if self.first_reported is None or self.first_reported[0] > step:

@@ -160,11 +160,7 @@ class TrialTime:
         self._attempt = None
 
     def account(self, now: float) -> TimeAccount:
-        """Return the worker-seconds of all attempts until now.
-
-        Args:
-            now: Unix time.
-        """
+        """Return the worker-seconds of all attempts until now."""
         account = replace(self._ended)
         if self._attempt is not None:
             account.add(self._attempt.account(now, "training"))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
@@ -13,8 +12,12 @@ from sweeps.compat import ray_tune
 from sweeps.constants import COMPLETED, FAILED, LAST_DELIVERED, MAY_PAUSE, ORIGIN, PARAMETERS, STEP, STOPPED, TRIAL
 from sweeps.driver.not_pickled import NotPickled
 from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
+from sweeps.driver.session import Session
 from sweeps.search.schedulers.pausing import PausingScheduler
 from sweeps.search.schedulers.scheduler import Exploit, Scheduler, Verdict
+
+if TYPE_CHECKING:
+    from sweeps.driver.optuna_searcher import OptunaSearcher
 
 STATUSES: dict[str, Literal["waiting", "running", "paused", "ended"]] = {
     Trial.PENDING: "waiting",
@@ -65,31 +68,12 @@ class TuneScheduler(NotPickled, FIFOScheduler):
     their state until the search is resumed.
     """
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        limiter: PauseAwareLimiter,
-        *,
-        exploited: Callable[[Exploit], None],
-        done: Callable[[str], None],
-        interrupted: Callable[[], bool],
-        is_unwanted: Callable[[str], bool],
-        lock: AbstractContextManager[Any],
-    ):
-        """
-        Args:
-            scheduler: The sweep's scheduler, which decides.
-            limiter: Gives Tune new trials.
-            exploited: Called with every trial that continues from another trial's state.
-            done: Called with a trial when Tune executes the decision about it.
-            interrupted: Whether the search was interrupted, to be resumed later.
-            is_unwanted: Whether a person has asked to stop a trial for good.
-            lock: Held during each call of the scheduler, since several threads of the driver call it.
-        """
+    def __init__(self, scheduler: Scheduler, limiter: PauseAwareLimiter, session: Session):
         super().__init__()  # type: ignore[no-untyped-call]
         self._scheduler, self._limiter, self._places = scheduler, limiter, limiter.places
-        self._exploited, self._done, self._interrupted, self._lock = exploited, done, interrupted, lock
-        self._is_unwanted = is_unwanted
+        self._decisions, self._state = session.decisions, session.state
+        self._lock = session.state.lock
+        """Held during each call of the scheduler, since several threads of the driver call it."""
         self._trials: dict[str, TuneTrial] = {}
 
     def decide(self, number: str, result: Mapping[str, Any]) -> Verdict | Exploit:
@@ -108,7 +92,7 @@ class TuneScheduler(NotPickled, FIFOScheduler):
                 return Verdict.CONTINUE
             trial.decided = self._scheduler.report(trial, result, self._places)
             if isinstance(trial.decided, Exploit):
-                self._exploited(trial.decided)
+                cast("OptunaSearcher", self._limiter.searcher).exploited(trial.decided)
             return trial.decided
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
@@ -126,7 +110,7 @@ class TuneScheduler(NotPickled, FIFOScheduler):
         with self._lock:
             seen = self._seen(trial)
             decided, seen.decided = seen.decided, Verdict.CONTINUE
-            self._done(seen.id)
+            self._decisions.done(seen.id)
         if isinstance(decided, Verdict):
             return TUNES[decided]
         tune_controller.pause_trial(trial, should_checkpoint=False)
@@ -160,12 +144,12 @@ class TuneScheduler(NotPickled, FIFOScheduler):
             # Tune keeps one idle actor. Here as many trials as run at once may be paused together and resumed at once.
             ray_tune.keep_idle_actors(tune_controller, trials[0], self._places.max_concurrent)
         live = [self._seen(trial) for trial in tune_controller.get_live_trials()]
-        if self._interrupted():  # paused trials stay paused until the sweep is resumed
-            for paused in live:
-                if paused.trial.status == Trial.PAUSED:
-                    tune_controller.stop_trial(paused.trial)
+        paused = [each for each in live if each.trial.status == Trial.PAUSED]
+        if self._state.shutdown.interrupts_trials():  # paused trials stay paused until the sweep is resumed
+            for each in paused:
+                tune_controller.stop_trial(each.trial)
             return None
-        for unwanted in [each for each in live if each.trial.status == Trial.PAUSED and self._is_unwanted(each.id)]:
+        for unwanted in [each for each in paused if self._state.is_unwanted(each.id)]:
             self._stop_unwanted(tune_controller, unwanted)
             live.remove(unwanted)
         with self._lock:
@@ -201,4 +185,4 @@ class TuneScheduler(NotPickled, FIFOScheduler):
             trial.config[MAY_PAUSE] = self._scheduler.may_pause
 
     def _leaves_all_as_it_is(self) -> bool:
-        return isinstance(self._scheduler, PausingScheduler) and self._interrupted()
+        return isinstance(self._scheduler, PausingScheduler) and self._state.shutdown.interrupts_trials()

@@ -51,15 +51,7 @@ def build_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter, contex
         states=PinnedStates(context.trials, session.state.objectives),
         explore=explore_by_pb2,
     )
-    in_tune = TuneScheduler(
-        scheduler,
-        limiter,
-        exploited=searcher.exploited,
-        done=session.decisions.done,
-        interrupted=session.state.shutdown.interrupts_trials,
-        is_unwanted=session.state.is_unwanted,
-        lock=session.state.lock,
-    )
+    in_tune = TuneScheduler(scheduler, limiter, session)
     session.decisions.begin(in_tune.decide)
     return _tuner(plan, session, limiter, context, in_tune, LifecycleCallback(session, searcher))
 

@@ -55,10 +55,6 @@ class UsageMeter:
 
         ``train_s`` is summed over trials; ``account`` has worker-seconds by activity; ``goodput`` is the share that
         trained.
-
-        Args:
-            trials: All trials of the sweep.
-            session_began: Unix time at which this session began.
         """
         wall = self.used.wall_s
         train = self._train_s_before + sum(status.train_s for status in trials)

@@ -19,19 +19,14 @@ PATIENCE_S = 10.0
 class WaitingForNodes:
     """Reports which trials wait for nodes, and when nodes have joined."""
 
-    def __init__(self, state: SweepState, needs: str) -> None:
-        """
-        Args:
-            state: State of the sweep.
-            needs: Resources of one trial in words.
-        """
-        self._state, self._needs = state, needs
+    def __init__(self, state: SweepState) -> None:
+        self._state = state
         self._looked = 0.0
         self._waiting: set[str] = set()
         self._nodes = 0
 
     def look(self) -> None:
-        """Announce which trials now wait for nodes; must be called with the sweep's lock held."""
+        """Announce which trials now wait for nodes."""
         if time.monotonic() - self._looked < EVERY_S:
             return
         self._looked = time.monotonic()
@@ -46,7 +41,7 @@ class WaitingForNodes:
             trials, wait = ("trial", "waits") if len(self._waiting) == 1 else ("trials", "wait")
             self._state.announce(
                 f"{trials} {', '.join(sorted(self._waiting))} {wait} until the cluster's autoscaler has added nodes: "
-                f"each needs {self._needs}; the cluster has {describe_resources(nodes)}"
+                f"each needs {self._state.awaits}; the cluster has {describe_resources(nodes)}"
             )
 
     def _waiting_trials(self) -> set[str]:

@@ -44,7 +44,8 @@ class WorkerEvents:
         self._early: dict[str, list[Event]] = {}
         """Events of trials that Tune has not announced yet."""
         self._exploits: dict[tuple[str, int], Exploit] = {}
-        """Pending exploits; each is recorded when the trial's workers begin to train from the other trial's state."""
+        """All exploits, by trial and number; each is recorded when the trial's workers begin to train from the other
+        trial's state."""
 
     def take(self, events: Iterable[Event]) -> None:
         """Apply a batch of events.
@@ -105,11 +106,11 @@ class WorkerEvents:
         with self._state.lock:
             for status in self._state.all_trials:
                 if status.state == "running":
+                    status.has_lost_events = True
                     exploits = self._recorder.trials.exploits(status.trial)
                     taken_over = (status.trial, exploits + 1) in self._exploits  # the other trial's step may be earlier
-                    status.lost_after = 0 if taken_over else status.step
                     failures = sum(not each.moved for each in status.failures)
-                    found[status.trial] = TrialSoFar(status.workers_attempt, failures, status.lost_after)
+                    found[status.trial] = TrialSoFar(status.workers_attempt, failures, 0 if taken_over else status.step)
         return found
 
     def take_report_log(self, trial: str, up_to: int | None = None, after: int = -1) -> None:
@@ -119,12 +120,14 @@ class WorkerEvents:
         Args:
             trial: Id of the trial.
             up_to: Last step to apply; default: all.
-            after: Last step whose events were applied before, possibly except its checkpoint.
+            after: Last step whose events were applied before, possibly except its checkpoint. After an unrecorded
+                exploit, no event was.
         """
         for num_exploits, folder in self._unrecorded_logs(trial):
             self._mend_report_log(folder)
             with self._state.lock:
-                self._record_exploit(trial, num_exploits)
+                if self._record_exploit(trial, num_exploits):
+                    after = -1
                 for event in read_report_log(str(folder), up_to):
                     if isinstance(event, Saved) and event.step >= after:
                         self._record_checkpoint(self._state.trials[trial], event, event.checkpoint, event.held)
@@ -249,7 +252,7 @@ class WorkerEvents:
             if isinstance(event, Report) and event.checkpoint is not None:  # it may have replaced earlier ones
                 self._record_checkpoint(status, event, event.checkpoint, event.held)
             return
-        status.lost_after = None  # workers post first what was lost
+        status.has_lost_events = False  # workers post first what was lost
         competes = isinstance(event, Report) and event.competes
         values = self._take_log(status, event, competes=competes)
         if isinstance(event, Report) and competes:
@@ -299,15 +302,22 @@ class WorkerEvents:
         weights = Weights(event.step, values or ())
         self._recorder.trials.record_checkpoint(status.trial, checkpoint, *wanted, held=held, weights=weights)
 
-    def _record_exploit(self, trial: str, num_exploits: int) -> None:
+    def _record_exploit(self, trial: str, num_exploits: int) -> bool:
+        """Record a trial's exploit of this number, if there is one; return whether it was not recorded before."""
         exploit = self._exploits.get((trial, num_exploits))
         if exploit is None:
-            return
-        origin = exploit.origin
-        self._state.trials[trial].saved_step = origin.step
-        if self._recorder.trials.record_exploit(trial, num_exploits, origin.step, exploit.changed):
-            values = f" with {describe(exploit.changed)}" if exploit.changed else ""
+            return False
+        origin, status = exploit.origin, self._state.trials[trial]
+        status.saved_step = origin.step
+        last = self._exploits.get((trial, num_exploits - 1))
+        before = status.parameters if last is None else last.parameters
+        changed = {path: value for path, value in exploit.parameters.items() if before.get(path) != value}
+        is_new = self._recorder.trials.record_exploit(trial, num_exploits, origin.step, changed)
+        if is_new:
+            status.step = origin.step
+            values = f" with {describe(changed)}" if changed else ""
             self._state.announce(f"trial {trial} continues from trial {origin.trial}'s step {origin.step}{values}")
+        return is_new
 
 
 def _speed(metrics: dict[str, float]) -> str:

@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sweeps.runtime.events import Ended, now_ms
+from sweeps.runtime.events import Ended
+from sweeps.tracking.values import now_ms
 
 BROKER_DIED = "the process of the sweep's broker has died"
 """Error message of attempts that were lost with the broker's process."""

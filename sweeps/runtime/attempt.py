@@ -19,10 +19,13 @@ from enum import Enum, IntEnum
 from typing import Any
 
 from sweeps.runtime.answers import Answer, Outcome
-from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started, Waiting, now_ms
-from sweeps.runtime.hang import Silence, allowed_silence_s
+from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started, Waiting
 from sweeps.runtime.native_stacks import explained
+from sweeps.tracking.values import now_ms
 from sweeps.worker_error import FROM_OUTSIDE, LONGEST_MESSAGE, WorkerError, root_cause
+
+START_WITHIN_S = 600.0
+"""Maximum seconds for workers to begin a trial, since a machine may be busy."""
 
 
 class Phase(Enum):
@@ -46,6 +49,24 @@ class StopRequest(IntEnum):
     """Save a checkpoint at the next report and return."""
     DISCARD = 3
     """Return immediately: the trial is over, or another attempt replaces this one."""
+
+
+class Silence:
+    """Time since a trial's workers last posted something or last received a decision for which they waited."""
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+        self._began = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def end(self, *, counts: bool) -> None:
+        """End this silence and begin to time the next one. Unless it ``counts``, it cannot become the longest."""
+        if counts:
+            self.longest_s = max(self.longest_s, self.seconds)
+        self._began = time.monotonic()
 
 
 class Attempt:
@@ -183,14 +204,7 @@ class Attempt:
             self._publish(Waiting(self.trial, self.number))
 
     def worker_finished(self, rank: int, num_workers: int, memory_mib: float, saved_step: int | None = None) -> None:
-        """Count a worker that has finished with the trial; the attempt ends with the last one.
-
-        Args:
-            rank: Rank of the worker.
-            num_workers: Number of all workers.
-            memory_mib: Memory that it uses after the trial.
-            saved_step: See ``Ended``; of rank 0.
-        """
+        """Count a worker that has finished with the trial; the attempt ends with the last one."""
         self._memory_mib[rank] = memory_mib
         self._saved_step = saved_step if rank == 0 else self._saved_step
         if len(self._memory_mib) == num_workers:
@@ -317,16 +331,13 @@ class Attempt:
         report waits for the driver."""
         if self._unanswered or self._returns or self.phase is Phase.ENDED:
             return 0.0, math.inf
-        is_starting = self.phase is Phase.STARTING
-        waited_s = time.monotonic() - self._began if is_starting and start_timeout_s else self._silence.seconds
-        return waited_s, allowed_silence_s(hang_timeout_s, start_timeout_s, is_starting=is_starting)
+        if self.phase is Phase.TRAINING:
+            return self._silence.seconds, hang_timeout_s
+        waited_s = time.monotonic() - self._began if start_timeout_s else self._silence.seconds
+        return waited_s, max(hang_timeout_s, START_WITHIN_S, start_timeout_s)
 
     async def wait_for_stop(self, above: StopRequest = StopRequest.NONE) -> StopRequest:
-        """Wait until the workers should stop; may never return.
-
-        Args:
-            above: Request that the workers know already.
-        """
+        """Wait until the workers should stop by a higher request than ``above``, which they know; may never return."""
         await self._stop_requested[StopRequest(above + 1)].wait()
         return self.stop
 
@@ -342,7 +353,6 @@ class Attempt:
 
 
 def causes(end: Ended) -> list[WorkerError]:
-    """Return all errors of workers in an attempt's end."""
     return [each for each in (end.failure, *end.others) if each is not None]
 
 

@@ -19,7 +19,7 @@ from sweeps.runtime.attachment import Begun, NotAttached, NotCurrent, Told, Tria
 from sweeps.runtime.attempt import Attempt, Phase, StopRequest, may_be_the_nodes, with_errors
 from sweeps.runtime.elastic import ElasticWorkers
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started
-from sweeps.runtime.hang_end import hang_end
+from sweeps.runtime.hang import hang_end
 from sweeps.runtime.lane_assignment import LEAVES_WITHIN_S, SharedSlots, StartGroup
 from sweeps.runtime.spare_processes import Place, ProcessOrigin, SpareProcesses
 from sweeps.runtime.suspected_nodes import SuspectedNodes
@@ -74,7 +74,6 @@ class Broker(SharedSlots):
         """Begin a new attempt at a trial.
 
         Args:
-            trial: Id of the trial.
             saves_when_asked: See ``Attempt``.
             lost: End of the previous attempt, if the broker's process died during it.
         """
@@ -312,13 +311,7 @@ class Broker(SharedSlots):
         return bool(errors) and all(each.kind == "peer" for each in errors)
 
     async def wait_for_stop(self, trial: str, attempt: int, above: StopRequest = StopRequest.NONE) -> StopRequest:
-        """Return when and how the trial should stop; may never return.
-
-        Args:
-            trial: Id of the trial.
-            attempt: Number of the attempt.
-            above: Request that the trial's workers already know.
-        """
+        """Return when and how the trial should stop, once that is more than its workers know; may never return."""
         current = self._current(trial, attempt)
         return StopRequest.DISCARD if current is None else await current.wait_for_stop(above)
 
@@ -326,10 +319,6 @@ class Broker(SharedSlots):
 
     async def attach(self, trials: Mapping[str, TrialSoFar], told: Collection[Told] = ()) -> list[Event]:
         """Restore the state of the previous broker, and let trials begin.
-
-        Args:
-            trials: The driver's knowledge of the trials that have not ended.
-            told: The driver's messages about the whole sweep.
 
         Returns:
             All events so far, as ``drain`` does.
@@ -410,11 +399,7 @@ class Broker(SharedSlots):
         self._suspects.checked(checked)
 
     async def nodes_leave(self, nodes: Mapping[str, str]) -> None:
-        """Move the trials on the given nodes to other nodes, after a checkpoint.
-
-        Args:
-            nodes: Announcement for each node, by its id.
-        """
+        """Move the trials on nodes, given by id with an announcement for each, to others after a checkpoint."""
         self._leaving.update(nodes)
         self._move_from(nodes)
 

@@ -52,10 +52,6 @@ class Side:
     """Base class of the interfaces to the broker."""
 
     def __init__(self, actor: Any) -> None:
-        """
-        Args:
-            actor: Handle of the broker.
-        """
         self.broker: Broker = actor
 
     end = asks(Broker.end)

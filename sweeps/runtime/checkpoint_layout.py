@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias, overload
+from typing import TypeAlias, TypeVar
 
 from sweeps.errors import TrialFailed
 from sweeps.files.whole_files import replacing
@@ -29,6 +29,7 @@ from sweeps_train.config.command import PROGRAM_FOLDER
 
 Folder: TypeAlias = Path | ObjectStore
 """A folder that all nodes share, or one in an object store."""
+AnyFolder = TypeVar("AnyFolder", Path, ObjectStore, Folder)
 
 PINNED = "pinned"
 PROGRAM = PROGRAM_FOLDER
@@ -47,22 +48,7 @@ class Origin:
     """Number of times that the trial has continued from another trial's state, including this one."""
 
 
-@overload
-def checkpoint_folder(trials: Path, trial: str, num_exploits: int) -> Path: ...
-
-
-@overload
-def checkpoint_folder(trials: ObjectStore, trial: str, num_exploits: int) -> ObjectStore: ...
-
-
-def checkpoint_folder(trials: Folder, trial: str, num_exploits: int) -> Folder:
-    """Return the folder in which a trial saves its checkpoints.
-
-    Args:
-        trials: Folder of all trials.
-        trial: Number of the trial.
-        num_exploits: Number of times that it has continued from another trial's state.
-    """
+def checkpoint_folder(trials: AnyFolder, trial: str, num_exploits: int) -> AnyFolder:
     return trials / trial / f"{LINEAGE}{num_exploits}" if num_exploits else trials / trial
 
 
@@ -122,10 +108,7 @@ def take_over(trials: Folder, trial: str, origin: Origin, objectives: Sequence[O
     The copy has no metrics, because they would be the other trial's. No worker may save into the folder meanwhile.
 
     Args:
-        trials: Folder of all trials.
-        trial: Number of the trial that continues.
         origin: The other trial's checkpoint, which must be pinned.
-        objectives: Objectives that decide which checkpoint is best.
 
     Raises:
         OSError: The storage does not answer; the trial's own checkpoints are complete or removed.
@@ -157,7 +140,6 @@ def release(trials: Folder, trial: str) -> None:
 
 
 def newest_step(folder: Path) -> int | None:
-    """Return the step of the newest checkpoint in a folder; None if there is none."""
     steps = (each.name.removeprefix("step-") for each in folder.glob("step-*"))
     return max((int(step) for step in steps if step.isdigit()), default=None)  # without folders being written
 

@@ -49,7 +49,6 @@ class OwnCluster:
         return None if removed is None else f"{removed} was removed, without which no worker can start"
 
     def kill(self) -> None:
-        """Kill the remaining processes."""
         for process in self._processes.values():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.suspend()  # so that it starts no further ones

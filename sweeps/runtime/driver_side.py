@@ -152,9 +152,5 @@ class DriverSide:
         self._answered = call(self._broker.answer, answers)
 
     def attach(self, trials: Mapping[str, TrialSoFar]) -> None:
-        """Send a restarted broker the state of the previous one, and let the trials begin again.
-
-        Args:
-            trials: The driver's knowledge of the trials that have not ended.
-        """
+        """Send a restarted broker the state of the previous one, and let the trials begin again."""
         self._awaited = call(self._broker.attach, trials, [*self._told.values()])

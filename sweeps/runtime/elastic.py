@@ -38,12 +38,6 @@ class ElasticWorkers:
     """Part of the broker that gives a sweep's elastic trials the numbers of workers that ``WorkerShares`` decides."""
 
     def __init__(self, attempts: Mapping[str, Attempt], slots: Mapping[str, SlotQueue], spares: SpareProcesses) -> None:
-        """
-        Args:
-            attempts: The broker's current attempt of each trial.
-            slots: The broker's slots, by name.
-            spares: Counts the spare processes.
-        """
         self._attempts, self._slots, self._spares = attempts, slots, spares
         self._shares = WorkerShares()
         self._changed = asyncio.Event()
@@ -116,11 +110,7 @@ class ElasticWorkers:
 
     def lose_node(self, end: Ended) -> str | None:
         """Return a message for the user if a node has died and an elastic trial continues on other workers, which is no
-        failure; otherwise None.
-
-        Args:
-            end: End of the trial's attempt.
-        """
+        failure; otherwise None."""
         lost = [each.node for each in (end.failure, *end.others) if each is not None and NODE_DIED in each.message]
         if end.trial not in self._shares.trials or not lost:
             return None

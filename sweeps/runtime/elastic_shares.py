@@ -72,7 +72,6 @@ class WorkerShares:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether a trial waits for workers."""
         return bool(self._waiting)
 
     @property
@@ -140,9 +139,6 @@ class WorkerShares:
     def decide(self, may_change: Callable[[str], bool]) -> Mapping[str, int]:
         """Decide which trials change their number of workers now.
 
-        Args:
-            may_change: Whether a trial can be asked to change.
-
         Returns:
             The new number of workers of each of these trials.
         """
@@ -158,11 +154,7 @@ class WorkerShares:
 
     def next_growth(self, may_change: Callable[[str], bool]) -> tuple[str, int] | None:
         """Find the trial that will grow when another one ends, and its new number of workers; None while trials will
-        start or change, or if growing does not pay.
-
-        Args:
-            may_change: Whether a trial can be asked to change.
-        """
+        start or change, or if growing does not pay."""
         shares = self._shares
         if self._to_come or self._waiting or len(shares) < max(2, self._expected):
             return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 
 from sweeps.runtime.checkpoint_layout import Origin
@@ -124,8 +123,3 @@ class Waiting:
 
 
 Event = Log | Report | Saved | Ended | Started | Note | Waiting
-
-
-def now_ms() -> int:
-    """Return the Unix time in milliseconds, as in the events' timestamps."""
-    return time.time_ns() // 1_000_000

@@ -148,7 +148,6 @@ class Request:
         """Whether the worker's environment equals this process's, in which the modules were imported.
 
         Args:
-            environment: The environment of this process.
             may_differ: Prefixes of the variables that may have another value.
         """
         names = (name for name in {*environment, *self.environment} if not name.startswith(may_differ))

@@ -55,11 +55,7 @@ def local_gpu_memory() -> int | None:
 
 def cluster_gpu_memory(nodes: Sequence[dict[str, float]]) -> int | None:
     """Return the memory in bytes of the smallest GPU of a connected cluster, reading one GPU per node; None if none
-    answers in time, such as when all are in use.
-
-    Args:
-        nodes: Resources of each node.
-    """
+    answers in time, such as when all are in use."""
     import ray
 
     own = [name for node in nodes if node.get("GPU") for name in node if name.startswith("node:") and "__" not in name]

@@ -1,21 +1,22 @@
-"""Detection of hanging workers by their silence, and diagnosis by the stacks of their threads."""
+"""Diagnosis of hanging workers by the stacks of their threads and by their last collective operations."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import ray
 
 from sweeps.compat.ray_train_workers import execute
+from sweeps.runtime.attempt import Attempt, Phase
+from sweeps.runtime.events import Ended
 from sweeps.runtime.native_stacks import ask_for_stacks, hang_error
+from sweeps.runtime.slot_queue import SlotQueue
 from sweeps.worker_error import WorkerError
 
-START_WITHIN_S = 600.0
-"""Maximum seconds for workers to begin a trial."""
 STACKS_WITHIN_S = 15.0
 """Maximum seconds to wait for the signals that ask hanging workers for their stacks."""
 STACKS_WRITTEN_S = 0.5
@@ -24,41 +25,23 @@ RECORDS_WITHIN_S = 10.0
 """Maximum seconds to wait for the flight records of hanging workers."""
 
 
-class Silence:
-    """Time since a trial's workers last posted something or last received a decision for which they waited."""
-
-    def __init__(self) -> None:
-        self.longest_s = 0.0
-        self._began = time.monotonic()
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._began
-
-    def end(self, *, counts: bool) -> None:
-        """End this silence and begin to time the next one. Unless it ``counts``, it cannot become the longest."""
-        if counts:
-            self.longest_s = max(self.longest_s, self.seconds)
-        self._began = time.monotonic()
-
-
-def allowed_silence_s(hang_timeout_s: float, start_timeout_s: float, *, is_starting: bool) -> float:
-    """Return the seconds of silence after which workers count as hanging. Workers that have not begun the trial get
-    longer, because a machine may be busy."""
-    return max(hang_timeout_s, START_WITHIN_S, start_timeout_s) if is_starting else hang_timeout_s
+async def hang_end(attempt: Attempt, slot: SlotQueue, silent_s: float) -> Ended:
+    """Return the end of an attempt whose workers hang, with a diagnosis of each worker."""
+    starting = attempt.phase is Phase.STARTING
+    reason = "its workers do not start; other programs may use their resources" if starting else "its workers hang"
+    message = f"no report for {silent_s:.0f} s: {reason}"
+    end = Ended(attempt.trial, attempt.number, message)
+    if processes := slot.handles.get("processes"):
+        error = await diagnose_hang(message, processes, slot.locations, attempt.log_folder)
+        records = await flight_records(slot.handles["workers"])
+        end = replace(end, error=error.described, failure=error, flight_records=records)
+    return end
 
 
 async def diagnose_hang(
     message: str, processes: Sequence[tuple[str, int]], locations: Sequence[str], log_folder: str
 ) -> WorkerError:
-    """Build the error for hanging workers, with the line of code at which each one is, if known.
-
-    Args:
-        message: Description of the hang.
-        processes: Node and process id of each worker, by rank.
-        locations: ``host`` or ``host/gpu`` of each worker, by rank.
-        log_folder: Folder of the trial's logs.
-    """
+    """Build the error for hanging workers, with the line of code at which each one is, if known."""
     with contextlib.suppress(ray.exceptions.RayError, TimeoutError):
         await asyncio.wait_for(asyncio.gather(*ask_for_stacks(processes)), STACKS_WITHIN_S)
         await asyncio.sleep(STACKS_WRITTEN_S)

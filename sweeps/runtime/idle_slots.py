@@ -16,10 +16,6 @@ class IdleSlots:
     """The slots of a sweep that currently have no trial."""
 
     def __init__(self, slots: Mapping[str, SlotQueue]) -> None:
-        """
-        Args:
-            slots: The broker's slots, by name.
-        """
         self._slots = slots
         self._looks: asyncio.Task[None] | None = None
 

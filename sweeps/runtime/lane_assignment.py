@@ -37,10 +37,6 @@ class SharedSlots(ABC):
     """Part of the broker that manages slots with lanes. Public methods are called through a Ray actor handle."""
 
     def __init__(self, start_group: StartGroup | None) -> None:
-        """
-        Args:
-            start_group: Starts the worker group of a slot with lanes; None: there are no lanes.
-        """
         self._attempts: dict[str, Attempt] = {}
         """The current attempt of each trial."""
         self._slots: dict[str, SlotQueue] = defaultdict(SlotQueue)
@@ -83,12 +79,7 @@ class SharedSlots(ABC):
         await asyncio.gather(*(self._end_group(slot, "the sweep has ended") for slot in [*self._owners]))
 
     async def assign_lane(self, assignment: Assignment, spec: WorkerGroupSpec) -> None:
-        """Give a trial to the slot with the fewest trials, or to a new one while there is room.
-
-        Args:
-            assignment: The trial.
-            spec: Workers of the trial.
-        """
+        """Give a trial to the slot with the fewest trials, or to a new one while there is room."""
         attempt = self._attempts[assignment.trial]
         for name, its_spec in [*self._specs.items()]:
             if its_spec != spec or set(self._slots[name].nodes) & set(spec.avoid):
@@ -138,8 +129,6 @@ class SharedSlots(ABC):
         group's other trials continue elsewhere.
 
         Args:
-            trial: The trial.
-            number: Number of its attempt.
             within_s: Maximum seconds to wait while the group is silent; three times the workers' longest silence if
                 that is longer.
         """
@@ -222,9 +211,7 @@ class SharedSlots(ABC):
         to another slot, unless these workers have never trained: then new workers might not train, either.
 
         Args:
-            slot: The slot.
             error: Error of the workers; None if they ended as requested.
-            lost: Errors of lost workers.
         """
         queue, spec = self._lanes_of(slot), self._specs.get(slot)
         self._forget_group(slot)  # so that it is given no further trials

@@ -44,14 +44,6 @@ class LaneFeed:
     """Feed of trials for one slot; see ``sweeps_train.lanes.feed.Feed``."""
 
     def __init__(self, slot: str, broker: WorkersSide, num_workers: int, log_folder: str, number: LaneNumber) -> None:
-        """
-        Args:
-            slot: Name of the slot.
-            broker: The broker.
-            num_workers: Number of workers of the slot.
-            log_folder: Folder of the logs of its workers.
-            number: Finds the number of trials to train at a time.
-        """
         self._number = number
         self._slot, self._broker, self._num_workers, self._log_folder = slot, broker, num_workers, log_folder
         self._lanes: dict[int, _Lane] = {}

@@ -32,10 +32,6 @@ class GroupOwner:
 def start_group(slot: str, spec: WorkerGroupSpec) -> Any:
     """Start the owner of a new worker group on this node; called in the broker's process.
 
-    Args:
-        slot: Name of the slot.
-        spec: Workers of the group.
-
     Returns:
         The only handle of the owner, which ends when the handle is dropped.
     """

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 
 from sweeps.runtime.slot_queue import SlotQueue
 from sweeps.runtime.trial_assignment import Assignment
 
 
 class LaneQueue(SlotQueue):
-    """Queue of a slot whose workers train several trials at a time. Only the main worker takes trials from it."""
+    """Queue of a slot whose workers train several trials at a time. Only the main worker takes trials from it, and its
+    assignments are those that wait for a lane."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -18,11 +18,6 @@ class LaneQueue(SlotQueue):
         """Trial and attempt in each occupied lane."""
         self.has_trained = False
         """Whether the slot's workers have taken a trial."""
-        self._waiting: deque[Assignment] = deque()
-
-    @property
-    def is_starting(self) -> bool:
-        return bool(self._waiting) and "workers" not in self.handles and not self.is_closed
 
     @property
     def is_open(self) -> bool:
@@ -32,14 +27,7 @@ class LaneQueue(SlotQueue):
     @property
     def num_trials(self) -> int:
         """Number of trials that are in a lane or wait for one."""
-        return len(self.occupied) + len(self._waiting)
-
-    async def add(self, assignment: Assignment) -> None:
-        self.reserve()
-        async with self._changed:
-            self._waiting.append(assignment)
-            self._is_reserved = False
-            self._changed.notify_all()
+        return len(self.occupied) + len(self._assignments)
 
     async def wait_for_trial(self, search_over: asyncio.Event, *, is_idle: bool) -> bool:
         """Wait until a trial is queued for a lane.
@@ -51,30 +39,29 @@ class LaneQueue(SlotQueue):
         Returns:
             False if no trial will come because the slot is closed.
         """
-        if is_idle and self.has_trained and not self._waiting:
+        if is_idle and self.has_trained and not self._assignments:
             self._release_when(search_over)
         async with self._changed:
-            await self._changed.wait_for(lambda: self.is_closed or self._waiting)
-        return bool(self._waiting)
+            await self._changed.wait_for(lambda: self.is_closed or self._assignments)
+        return bool(self._assignments)
 
     def take_up_to(self, number: int) -> list[Assignment]:
         """Move up to ``number`` waiting trials into lanes."""
-        taken = [self._waiting.popleft() for _ in range(min(number, len(self._waiting)))]
+        taken, self._assignments = self._assignments[:number], self._assignments[number:]
         self.occupied |= {(each.trial, each.attempt) for each in taken}
         self.has_trained = self.has_trained or bool(taken)
         return taken
 
     def is_waiting(self, trial: str, attempt: int) -> bool:
-        return any((each.trial, each.attempt) == (trial, attempt) for each in self._waiting)
+        return any((each.trial, each.attempt) == (trial, attempt) for each in self._assignments)
 
     def withdraw(self, trial: str, attempt: int) -> bool:
         """Remove a waiting trial; return whether it was waiting."""
-        left = [each for each in self._waiting if (each.trial, each.attempt) != (trial, attempt)]
-        found = len(left) < len(self._waiting)
-        self._waiting = deque(left)
-        return found
+        was_waiting = self.is_waiting(trial, attempt)
+        self._assignments = [each for each in self._assignments if (each.trial, each.attempt) != (trial, attempt)]
+        return was_waiting
 
     def withdraw_all(self) -> list[Assignment]:
         """Remove and return all waiting trials."""
-        waiting, self._waiting = [*self._waiting], deque()
+        waiting, self._assignments = self._assignments, []
         return waiting

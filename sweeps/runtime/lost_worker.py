@@ -23,7 +23,6 @@ def lost_workers(exception: BaseException, locations: Sequence[str], nodes: Sequ
     """Return the lost workers that an error of Ray Train names.
 
     Args:
-        exception: Error of the trainer's ``fit``.
         locations: ``host`` or ``host/gpu`` of each worker, by rank.
         nodes: Ray's id of each worker's node, by rank.
     """
@@ -38,11 +37,7 @@ def lost_workers(exception: BaseException, locations: Sequence[str], nodes: Sequ
 
 
 def dead_workers(workers: Sequence[WorkerProcess]) -> Iterator[WorkerError]:
-    """Yield the dead workers of a group; a worker that does not answer in time counts as alive.
-
-    Args:
-        workers: All workers of the group, by rank.
-    """
+    """Yield the dead workers of a group, given by rank; a worker that does not answer in time counts as alive."""
     answers = [ping(worker.actor) for worker in workers]
     ready, _ = ray.wait(answers, num_returns=len(answers), timeout=ANSWER_WITHIN_S)
     locations, nodes = [worker.location for worker in workers], [worker.node_id for worker in workers]
@@ -80,11 +75,7 @@ def _lost_worker(
 
 
 def is_reachable(node: str) -> bool:
-    """Whether Ray on a node accepts connections.
-
-    Args:
-        node: Ray's id of the node.
-    """
+    """Whether Ray on the node with this id accepts connections."""
     known: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     found = next((each for each in known if each["NodeID"] == node and each["Alive"]), None)
     if found is None:

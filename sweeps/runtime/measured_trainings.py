@@ -37,9 +37,6 @@ def joint_rate(logs: Sequence[Sequence[Log]]) -> float | None:
     """Compute the steps per second of all trainings together. Groups may begin at different times, so only the time in
     which all of them train counts.
 
-    Args:
-        logs: Logs of each training, in order.
-
     Returns:
         Steps per second; None if a training has too few logs.
     """

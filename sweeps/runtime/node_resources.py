@@ -41,11 +41,7 @@ def without_nodes(nodes: Sequence[NodeResources], excluded: Collection[str]) -> 
 
 
 def avoiding(nodes: Sequence[str]) -> dict[str, str]:
-    """Return a Ray label selector for all nodes except the given ones; empty if none are given.
-
-    Args:
-        nodes: Ids of nodes.
-    """
+    """Return a Ray label selector for all nodes except the given ones; empty if none are given."""
     return {NODE_ID_LABEL: f"!in({','.join(nodes)})"} if nodes else {}
 
 

@@ -15,7 +15,6 @@ def write_open_files_at_exit() -> None:
 
 
 def write_open_files() -> None:
-    """Flush open files."""
     gc.unfreeze()  # `MemoryCleanup` has hidden some
     for each in gc.get_objects():
         if issubclass(type(each), io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom):

@@ -23,9 +23,6 @@ def cpus_beside_a_gpu(nodes: Sequence[Resources]) -> float:
     """Return the CPUs to reserve for each GPU of the cluster, from 1 to ``MOST_CPUS_PER_GPU``, so that all GPUs can be
     used and one CPU per node stays free, for instance for a job's driver.
 
-    Args:
-        nodes: Resources of each node.
-
     Example:
         >>> cpus_beside_a_gpu([{"CPU": 96.0, "GPU": 8.0}, {"CPU": 16.0, "GPU": 4.0}, {"CPU": 2.0}])
         3.75

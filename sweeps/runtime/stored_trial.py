@@ -47,7 +47,6 @@ def in_store(assignment: Assignment, rank: int) -> Iterator[tuple[Assignment, St
 
     Args:
         assignment: The trial; its folders may be URIs.
-        rank: Rank of this worker.
 
     Yields:
         The assignment with folders of this node, and the stored trial; for a trial in a plain folder, the unchanged

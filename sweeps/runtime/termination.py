@@ -18,11 +18,6 @@ def announce_sigterm(broker: WorkersSide, slot: str, rank: int) -> None:
 
     Runs in the main thread of a worker's process. The training is in another thread, and continues until the broker
     asks it to stop.
-
-    Args:
-        broker: Broker to tell.
-        slot: Name of the worker's slot.
-        rank: The worker's rank.
     """
     before, process, received = signal.getsignal(signal.SIGTERM), os.getpid(), threading.Event()
 

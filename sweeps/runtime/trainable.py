@@ -103,14 +103,6 @@ class TrialContext:
         return f"/tmp/sweeps-ray-train-{os.getuid()}"  # noqa: S108 - exists on every node, unlike the driver's folders
 
     def workers(self, sweep: SweepConfig, fit: Fit, pool: str | None, avoid: tuple[str, ...]) -> WorkerGroupSpec:
-        """Return the workers that a trial needs.
-
-        Args:
-            sweep: Config of the trial.
-            fit: Resources of the trial, in its pool.
-            pool: Name of its pool; None without pools.
-            avoid: Ids of the nodes on which no worker may be placed.
-        """
         scaling = sweep.scaling.placed
         reserved = reserved_per_worker(scaling, use_gpu=fit.use_gpu, cpus_per_gpu=fit.cpus_per_gpu)
         resources = {"CPU": reserved["CPU"], **scaling.resources_per_worker}
@@ -346,8 +338,6 @@ def _last_delivered(begun: Begun, config: dict[str, Any], *, pauses: bool) -> in
     """Return the step of the last report of earlier attempts that the driver has received.
 
     Args:
-        begun: The attempt.
-        config: Tune's config of the trial.
         pauses: Whether the scheduler pauses trials; a trial that continues then repeats the report at which it paused.
     """
     known = [step for step in (begun.delivered, config.get(LAST_DELIVERED)) if step is not None]

@@ -24,12 +24,7 @@ class CostMeter:
                     self._before = {name: event.metrics.get(name, 0.0) for name in self._rates}
 
     def charge(self, hourly: Mapping[str, float], seconds: float) -> None:
-        """Add the cost of an evaluation in another pool.
-
-        Args:
-            hourly: Cost per hour, by metric.
-            seconds: Duration of the evaluation.
-        """
+        """Add the cost of an evaluation in another pool, given its cost per hour by metric."""
         for name in self._evaluations:
             self._evaluations[name] += hourly.get(name, 0.0) * seconds / 3600
 

@@ -14,13 +14,14 @@ import ray
 from sweeps.runtime.attempt import StopRequest
 from sweeps.runtime.broker_sides import WorkersSide
 from sweeps.runtime.checkpoint_layout import newest_step
-from sweeps.runtime.events import Log, Note, Report, Saved, Started, now_ms
+from sweeps.runtime.events import Log, Note, Report, Saved, Started
 from sweeps.runtime.report_log import ReportLog, read_report_log
 from sweeps.runtime.stored_trial import StoredTrial
 from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.trial_cost import CostMeter
 from sweeps.storage.location import is_remote, plain
 from sweeps.tracking.held_checkpoints import hold
+from sweeps.tracking.values import now_ms
 from sweeps_train.checkpoints.checkpoint_metrics import read_metrics
 from sweeps_train.reports.progress import Progress
 from sweeps_train.reports.reporter import Stop
@@ -208,7 +209,6 @@ def undelivered(assignment: Assignment, stored: Collection[str] = ()) -> list[Lo
     """Return events of earlier attempts that the driver may not have received; for each step, the first measurement.
 
     Args:
-        assignment: The trial.
         stored: Names of the checkpoints that are in the trial's object store, if it is in one.
     """
     known, has_all_reports = assignment.last_delivered, assignment.waits_for_decision

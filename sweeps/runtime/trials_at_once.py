@@ -56,15 +56,10 @@ class Fit:
     """Resources of an evaluation in the pool for evaluations; empty if a trial's workers evaluate."""
 
     def of(self, pool: str | None) -> Fit:
-        """Return the fit of trials in a pool, or of all trials if the pool is None."""
         return self if pool is None else self.pools[pool]
 
     def leaving_out(self, nodes: Collection[str]) -> Fit:
-        """Return a copy that avoids further nodes in each pool.
-
-        Args:
-            nodes: Ids of nodes.
-        """
+        """Return a copy that avoids further nodes, given by their ids, in each pool."""
         pools, evaluation = (
             {name: each.leaving_out(nodes) for name, each in own.items()} for own in (self.pools, self.evaluation)
         )
@@ -118,11 +113,7 @@ class Workers:
     """Name of the workers' pool; None without pools."""
 
     def fit_on(self, nodes: Sequence[Resources]) -> bool:
-        """Whether all of the workers fit on the nodes at the same time.
-
-        Args:
-            nodes: Free resources of each node.
-        """
+        """Whether all of the workers fit on nodes with these free resources at the same time."""
         try:
             suitable = _labelled(self.scaling, nodes)
             return _concurrent(self.scaling, [fits_on(self.reserved, node) for node in suitable]) > 0
@@ -246,12 +237,7 @@ def _of_pool(name: str, error: DoesNotFit) -> DoesNotFit:
 
 
 def nodes_of_pools(scaling: Scaling, nodes: Sequence[NodeResources]) -> dict[str, list[NodeResources]]:
-    """Return the nodes of each pool: a node belongs to the first pool whose labels and GPUs it has.
-
-    Args:
-        scaling: Provides the pools.
-        nodes: Resources of each node.
-    """
+    """Return the nodes of each pool: a node belongs to the first pool whose labels and GPUs it has."""
     members: dict[str, list[NodeResources]] = {name: [] for name in scaling.pools}
     for node in nodes:
         suitable = (name for name in members if _belongs(node, scaling.in_pool(name)))
@@ -310,7 +296,6 @@ def memory_per_worker(trials: Fit, nodes: Sequence[Resources]) -> dict[str, floa
     metric that reports the use of memory. Workers report the memory of their GPUs themselves.
 
     Args:
-        trials: Fit of the trials, which gives the number of workers at a time.
         nodes: Resources of each node, among them Ray's ``memory`` in bytes.
     """
     holding = [(node["memory"], fits_on(trials.per_worker, node)) for node in nodes if "memory" in node]

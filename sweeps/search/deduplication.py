@@ -34,12 +34,7 @@ class KnownPoints:
         self._is_infinite = False
 
     def add(self, point: Point, why: str) -> None:
-        """Add a point.
-
-        Args:
-            point: Point that is not to be trained again.
-            why: Reason, such as the trial that had it.
-        """
+        """Add a point that is not to be trained again, with the reason."""
         key = self._key(point)
         self._known.setdefault(key, why)
         if self._left is not None:

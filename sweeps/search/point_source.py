@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import optuna
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 from sweeps.compat.optuna import enqueued_values, running_trial
-from sweeps.constants import REASON
+from sweeps.constants import NUMBER, REASON
 from sweeps.errors import ConfigError
 from sweeps.search.advisors.advisor import Advisor
 from sweeps.search.deduplication import KnownPoints
@@ -56,15 +56,11 @@ class PointSource:
     """Chooses the next point of a study to train."""
 
     def __init__(self, study: optuna.Study, space: Space, options: PointOptions):
-        """
-        Args:
-            study: Asked for trials, and told of points that are rejected.
-            space: Space of the points.
-            options: Options of the choice.
-        """
         self._study, self._space, self._options = study, space, options
         self._known = KnownPoints(space, options.lookup, options.grid)
-        self._half_sampled: list[FrozenTrial] = []
+        running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        self._half_sampled = [trial for trial in running if NUMBER not in trial.user_attrs]
+        """Trials whose driver died while their values were being sampled."""
         self._last_mistake: str | None = None
         self._enqueue(options.points)
 
@@ -81,17 +77,13 @@ class PointSource:
         if not self._options.duplicates or self._options.grid is not None:
             self._known.add(point, f"trial {number:04} had it")
 
-    def add_half_sampled(self, trial: FrozenTrial) -> None:
-        """Record a trial whose driver died while the trial's values were being sampled."""
-        self._half_sampled.append(trial)
-
     def next(self, number: int) -> tuple[optuna.Trial, dict[str, Any]] | str:
         """Return a running trial and its point, or the reason why there is none.
 
         Args:
             number: Number that the trial will have within its sweep.
         """
-        while self._half_sampled:  # sampled again, it gets the same values as if its driver had not died
+        while self._half_sampled:  # sampled again, they get the same values as if their driver had not died
             half_sampled = self._half_sampled.pop(0)
             trial = running_trial(self._study, half_sampled)
             point = self._space.sample(trial, self._options.lookup)

@@ -18,8 +18,6 @@ class ReportedValues:
     def __init__(self, trial: optuna.Trial, objectives: Objectives, earlier: optuna.trial.FrozenTrial | None = None):
         """
         Args:
-            trial: The running trial.
-            objectives: Metrics to read from its reports.
             earlier: The same trial, as an earlier driver left it.
         """
         self.trial = trial

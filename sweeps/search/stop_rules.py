@@ -19,8 +19,6 @@ def stop_reason(stop: Stop, mode: Mode, study: optuna.Study, *, last_counts: boo
     """Return a message about the target or the plateau that was reached; None if neither was. For one objective.
 
     Args:
-        stop: The rules.
-        mode: Whether a smaller or a larger value is better.
         study: The searcher's study; running trials have their intermediate values.
         last_counts: Whether a trial's value is that of its last report, so that a running trial has none yet.
     """

@@ -34,10 +34,6 @@ class StudyFile(BaseJournalBackend):
     """
 
     def __init__(self, path: Path):
-        """
-        Args:
-            path: The file; it is created if it does not exist.
-        """
         self._path = path
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         finalize(self, os.close, self._file)

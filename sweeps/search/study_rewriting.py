@@ -44,15 +44,9 @@ def rebuild_trial(
     """Rebuild a trial that a study has lost, as the searcher would have recorded it.
 
     Args:
-        space: Space of the search.
-        lookup: Returns the config's own value at a path.
-        objectives: Metrics to read from its results.
-        number: Number of the trial within its sweep.
-        point: Parameters of the trial.
         results: Reports of the trial, in order.
         state: State of the trial: ``RUNNING`` if it has not ended.
         values: Final values of the trial; default: those of the best result.
-        reason: Reason for its failure.
     """
     study = optuna.create_study(directions=["minimize" if mode == "min" else "maximize" for mode in objectives.modes])
     study.enqueue_trial(space.encode(point))
@@ -79,13 +73,9 @@ def rewrite_in_space(
     Samplers only learn from trials that were sampled from the same ranges. The study records its space.
 
     Args:
-        folder: The sweep's folder.
-        name: The study's name.
         before: Space that the trials were sampled from.
         after: The wider space.
-        lookup: Returns the config's own value at a path.
         reopen: Mark complete trials as running, since trials have become longer.
-        file: Name of the study's file in the folder.
     """
     attributes = {SPACE: DISTRIBUTIONS.dump_json(after.distributions).decode()}
     _rewrite(folder / file, name, lambda trial: _in_space(trial, before, after, lookup, reopen=reopen), attributes)

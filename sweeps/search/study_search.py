@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import optuna
 from optuna.samplers import BaseSampler
@@ -31,6 +31,12 @@ from sweeps.texts.wording import counted
 
 STOPPED_BY_USER = "stopped by a person"
 """Reason in the study for the failure of a trial that a person stopped."""
+ENDED: Mapping[TrialState, Literal["finished", "pruned", "failed"]] = {
+    TrialState.COMPLETE: "finished",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "failed",
+}
+"""Names of the states of ended trials."""
 
 
 class Suggested(NamedTuple):
@@ -95,17 +101,11 @@ class StudySearch:
         self._num_started = 0
         self._unfinished: list[Suggested] = []
         self._source = PointSource(self.study, self.space, options)
-        self._open()
-
-    # --- an earlier driver's study ------------------------------------------------------------------------------
-
-    def _open(self) -> None:
-        """Read the trials that an earlier driver left in the study."""
         for trial in self.study.get_trials(deepcopy=False):
             if NUMBER in trial.user_attrs:
                 self._add_started(trial)
-            elif trial.state == TrialState.RUNNING:
-                self._source.add_half_sampled(trial)
+
+    # --- an earlier driver's study ------------------------------------------------------------------------------
 
     def _add_started(self, trial: FrozenTrial) -> None:
         number, point = trial.user_attrs[NUMBER], self.space.sample(trial, self._lookup)
@@ -156,6 +156,11 @@ class StudySearch:
         """Whether a suggested trial has not ended."""
         return bool(self._running)
 
+    @property
+    def _has_left(self) -> bool:
+        """Whether fewer trials were started than are to start."""
+        return self._num_trials is None or self._num_started < self._num_trials
+
     def next_trial(self) -> Suggested | None:
         """Return the next trial; None if no further one is to start (``num_trials`` may still be raised).
 
@@ -177,7 +182,7 @@ class StudySearch:
 
     def _end(self) -> str | None:
         """Return a reason to start no further trial; None if there is none."""
-        if self._num_trials is not None and self._num_started >= self._num_trials:
+        if self._num_trials is not None and not self._has_left:
             return f"{counted(self._num_trials, 'trial')} {'was' if self._num_trials == 1 else 'were'} started"
         return None if self._enough is None else self._enough(self.study)
 

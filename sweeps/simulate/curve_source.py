@@ -25,8 +25,4 @@ class CurveSource(Protocol):
     """Source of the learning curve of a trial, at any point of a space."""
 
     def curve(self, point: Point) -> list[Report]:
-        """Return all reports of a trial that trains to its end, in order; at least one.
-
-        Args:
-            point: Values by path.
-        """
+        """Return all reports of a trial that trains to its end, in order; at least one."""

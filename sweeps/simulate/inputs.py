@@ -27,10 +27,6 @@ class Inputs:
 def read_inputs(plan: Plan, table: Path) -> Inputs:
     """Read the table against which a plan is simulated.
 
-    Args:
-        plan: The sweep.
-        table: Parquet file with the curves; see ``read_table``.
-
     Raises:
         UserError: The table cannot be used for this sweep, its scheduler changes trials while they train, it has
             stages, or its winner is to be confirmed.

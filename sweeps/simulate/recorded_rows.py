@@ -40,12 +40,6 @@ def check_is_file(path: Path) -> None:
 def read_rows(path: Path, space: Space, lookup: Lookup, metrics: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
     """Read the rows of a file of learning curves, each once, by configuration and in the order of their steps.
 
-    Args:
-        path: The file; see ``read_table``.
-        space: Space of the search.
-        lookup: Returns the config's own value at a path.
-        metrics: Metrics that the search needs.
-
     Returns:
         The rows, and the names of the columns that hold metrics.
 

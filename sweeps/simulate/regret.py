@@ -56,10 +56,6 @@ class Scale:
 def scale_of(table: CurveTable, objectives: Objectives) -> Scale:
     """Return the scale of a table.
 
-    Args:
-        table: Recorded curves.
-        objectives: Objectives of the search.
-
     Raises:
         UserError: No configuration that was trained to the end has a value and keeps all limits.
     """

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import optuna
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from sweeps.config.objectives import Objectives, Values
 from sweeps.config.schedulers import AutomaticScheduler, FreezeThawScheduler, HyperbandScheduler
@@ -20,7 +20,7 @@ from sweeps.search.budget import Usage, exhausted_budget, remaining_s
 from sweeps.search.reported_values import reported_values
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.trial_length import longest_trial
-from sweeps.search.study_search import StudySearch
+from sweeps.search.study_search import ENDED, StudySearch
 from sweeps.search.trial_ids import trial_id
 from sweeps.simulate.inputs import Inputs
 from sweeps.simulate.lane_rates import LaneRates
@@ -34,8 +34,6 @@ Between = Literal["forest", "nearest"]
 """Source of the curve for a point that the table lacks: a forest's prediction, or the nearest configuration's curve."""
 WORKERS = 4
 """Simulated worker groups, unless the command or ``search.max_concurrent`` sets their number."""
-STATE_OF = {TrialState.COMPLETE: "finished", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
-"""State of a trial in the record by its state in the study; other trials were stopped by a budget."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +155,7 @@ def _search(
 def _course(outcome: Outcome, record: SweepRecord, objectives: Objectives) -> list[tuple[float, float]]:
     """Return the times and values of the first objective in the reports of eligible trials; only in the last report of
     each, if that is the one that counts."""
-    valid = {trial.trial for trial in record.trials if _may_be_best(trial)}
+    valid = {trial.trial for trial in record.trials if trial.may_be_best}
     found = [
         (report.trial, (report.time_s, values[0]))
         for report in outcome.reports
@@ -166,17 +164,12 @@ def _course(outcome: Outcome, record: SweepRecord, objectives: Objectives) -> li
     return sorted(dict(found).values()) if objectives.last_counts else [each for _, each in found]
 
 
-def _may_be_best(trial: TrialRecord) -> bool:
-    """Whether a trial has values, did not fail and violated no limit."""
-    return bool(trial.all_values()) and trial.violation is None and trial.state != "failed"
-
-
 def _record(plan: Plan, study: optuna.Study, outcome: Outcome, objectives: Objectives, workers: int) -> SweepRecord:
     """Return the sweep in the form of its record in MLflow."""
     started = [trial for trial in study.get_trials(deepcopy=False) if NUMBER in trial.user_attrs]
     trials = [_trial(plan, trial, outcome, objectives) for trial in started]
     counts = {state: sum(trial.state == state for trial in trials) for state in STATES}
-    valid = {each.trial: each.all_values() for each in trials if _may_be_best(each)}
+    valid = {each.trial: each.all_values() for each in trials if each.all_values() and each.may_be_best}
     by_id = {each.trial: each for each in trials}
     return SweepRecord(
         sweep=plan.name,
@@ -210,7 +203,7 @@ def _trial(plan: Plan, trial: FrozenTrial, outcome: Outcome, objectives: Objecti
     broken = [name for name, excess in trial.constraints.items() if excess > 0]
     return TrialRecord(
         trial=trial_id(number),
-        state=STATE_OF.get(trial.state, "stopped"),
+        state=ENDED.get(trial.state, "stopped"),  # by a budget
         value=None if best is None else best[1][0],
         values=best[1] if best and len(best[1]) > 1 else (),
         best_step=None if best is None else best[0],

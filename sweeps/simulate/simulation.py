@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -109,8 +108,6 @@ class Simulation:
     """Amounts of CPUs and GPUs that a trial holds, and its ``cost`` per hour."""
     usage: Usage = field(default_factory=Usage)
     """Time and resources used so far."""
-    max_train_s: float = math.inf
-    """Seconds of training, summed over all trials, after which the search ends."""
     groups: int | None = None
     """Number of worker groups over which the trials are spread; None: each trial has one."""
     speed: Callable[[int], float] = lambda trials: 1.0
@@ -138,8 +135,6 @@ class Simulation:
                 continue  # its speed has changed since
             self._use(now)
             ended = self.exhausted(self.usage)
-            if ended is None and self._train_s + trial.step_s() > self.max_train_s:
-                ended = f"trials have trained for {self._train_s:.6g} s"
             if ended is None:
                 self._report(trial)
                 self._fill()

@@ -62,18 +62,15 @@ class ForestCurve:
     recorded curve that was stopped early continues with the prediction, shifted so that both meet.
     """
 
-    def __init__(self, table: CurveTable, space: Space, metrics: Sequence[str], seed: int = 0):
+    def __init__(self, table: CurveTable, space: Space, metrics: Sequence[str]):
         """
         Args:
-            table: The recorded curves.
-            space: Space of the points.
             metrics: Metrics to predict; ``error`` is that of the first.
-            seed: Seed of the trees.
 
         Raises:
             UserError: There is nothing to fit the forest to.
         """
-        self._table, self._cube, self._seed = table, UnitCube(space), seed
+        self._table, self._cube = table, UnitCube(space)
         longest = max(table.trials, key=lambda trial: trial.reports[-1].step)
         self._steps = [report.step for report in longest.reports]
         self._names = list(metrics)
@@ -119,7 +116,7 @@ class ForestCurve:
         features, targets = np.concatenate([each for each, _ in rows]), np.concatenate([each for _, each in rows])
         # Scale each target, since a tree's splits minimise the sum of their variances.
         center, scale = targets.mean(axis=0), np.maximum(targets.std(axis=0), 1e-12)
-        forest = ExtraTreesRegressor(trees, random_state=self._seed).fit(features, (targets - center) / scale)
+        forest = ExtraTreesRegressor(trees, random_state=0).fit(features, (targets - center) / scale)
         return forest, center, scale
 
     def _targets(self, forest: Any, features: Array) -> Array:
@@ -147,7 +144,7 @@ class ForestCurve:
         whole = [index for index, (features, _) in enumerate(rows) if len(features) and features[-1, -1] == last]
         if len(whole) < 2 * FOLDS:
             return None
-        fold_of = np.random.default_rng(self._seed).permutation(len(rows)) % FOLDS
+        fold_of = np.random.default_rng(0).permutation(len(rows)) % FOLDS
         predicted, recorded = [], []
         for fold in range(FOLDS):
             left = [index for index in whole if fold_of[index] == fold]

@@ -12,10 +12,9 @@ from sweeps.plan.build_scheduler import build_scheduler
 from sweeps.plan.plan import Plan
 from sweeps.search.point_source import POINT
 from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog
+from sweeps.search.study_search import ENDED
 from sweeps.search.trial_ids import trial_id, trial_stage
 from sweeps.simulate.replay import read_journal, study_of
-
-ENDED_STATES = {TrialState.COMPLETE: "finished", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
 
 
 def why(plan: Plan, trial: str) -> list[str]:
@@ -55,7 +54,7 @@ def _suggested(plan: Plan, study: optuna.Study, trial: FrozenTrial) -> str:
     start = trial.datetime_start
     ended = [each for each in others if start and each.datetime_complete and each.datetime_complete <= start]
     before = [each for each in others if start and each.datetime_start and each.datetime_start < start]
-    counts = {name: sum(each.state is state for each in ended) for state, name in ENDED_STATES.items()}
+    counts = {name: sum(each.state is state for each in ended) for state, name in ENDED.items()}
     counts["running"] = sum(each not in ended for each in before)
     known = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     return f"{_origin(plan, trial)}; then known: {known or 'no other trial'}{_best(plan, ended)}"

@@ -191,7 +191,10 @@ class ArtifactUploader:
         if artifact.name == LOGS:
             self._write_logs(run_id, artifact.folder)
             return True
-        folder = Path(artifact.folder)
+        return self._replace_checkpoint(run_id, artifact.name, Path(artifact.folder))
+
+    def _replace_checkpoint(self, run_id: str, name: str, folder: Path) -> bool:
+        """Upload a checkpoint; return whether all of its files were there until the end."""
         if not folder.is_dir():
             return False
         if (special := _special_file(folder)) is not None:
@@ -200,13 +203,13 @@ class ArtifactUploader:
         try:
             artifacts = self._client.get_run(run_id).info.artifact_uri
             if (root := local_path(artifacts)) is not None:
-                self._replace_folder(folder, root / artifact.name)
+                self._replace_folder(folder, root / name)
             else:
-                self._replace_remote(run_id, artifacts, artifact.name, folder)
+                self._replace_remote(run_id, artifacts, name, folder)
         except OSError:
-            if not all(path.exists() for path in files):
-                return False
-            raise
+            if all(path.exists() for path in files):
+                raise
+            return False
         return all(path.exists() for path in files)
 
     def _write_logs(self, run_id: str, folder: str) -> None:

@@ -36,7 +36,6 @@ def run_page(ids: MlflowIds, artifact: str = "") -> str:
     """Return the page of a sweep's run.
 
     Args:
-        ids: The sweep's ids.
         artifact: Path of an artifact that the page shows; default: the run's overview.
     """
     tab = f"/artifacts/{artifact}" if artifact else ""

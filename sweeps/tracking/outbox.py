@@ -10,7 +10,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -39,8 +39,9 @@ WRITE_AT_POINTS = 5000
 BATCH_BYTES = 4 << 20
 """Maximum bytes of the journal in memory, some ten thousand metric values."""
 POINTS_PER_CALL = 1000
-REFUSED_VALUES = 3
-"""Number of refused values after which a metric is not searched for others, if none was written."""
+ALWAYS_SEARCHED = 4
+"""Number of refused values among which acceptable ones are searched in any case. Of more values, the second half is
+searched only if a part of the first was written: where all are refused, a full search would take a call for each."""
 PARENT_RUN = "mlflow.parentRunId"
 """MLflow's own tag of a nested run."""
 PAIRS_PER_CALL = 100
@@ -60,21 +61,6 @@ class _Batch:
     def has_more(self) -> bool:
         """Whether the batch contains more than metric values."""
         return self.new is not None or bool(self.tags) or self.status is not None
-
-
-@dataclass
-class _Outcome:
-    """Outcome of the calls for one content."""
-
-    is_written: bool = False
-    """Whether a part of it was written."""
-    num_refused: int = 0
-    """Number of single values that were refused."""
-
-    @property
-    def is_hopeless(self) -> bool:
-        """Whether all of it seems to be refused, so that a search for values that are not would take too many calls."""
-        return not self.is_written and self.num_refused >= REFUSED_VALUES
 
 
 class Outbox:
@@ -197,7 +183,8 @@ class Outbox:
         # with nothing but metric values wait for no other call.
         chunks = {key: _chunks(batch.points, POINTS_PER_CALL) for key, batch in batches.items()}
         last = {key: several.pop() for key, several in chunks.items() if batches[key].has_more}
-        self._each(self._log_chunk, [(key, chunk) for key, several in chunks.items() for chunk in several])
+        whole = [(key, chunk) for key, several in chunks.items() for chunk in several]
+        self._each(lambda key, chunk: self._log(key, points=chunk), whole)
         self._each(self._finish, [(key, (batches[key], points)) for key, points in last.items()])
         self._journal.advance(end)
         with self._condition:
@@ -205,7 +192,7 @@ class Outbox:
             self._condition.notify_all()
         return True
 
-    def _each(self, call: Callable[[str, T], None], items: Iterable[tuple[str, T]]) -> None:
+    def _each(self, call: Callable[[str, T], object], items: Iterable[tuple[str, T]]) -> None:
         keys_and_values = list(items)
         if self._pool is None or len(keys_and_values) < 2:
             for key, value in keys_and_values:
@@ -231,9 +218,6 @@ class Outbox:
             self._run_ids[key] = str(run.info.run_id)
             self._condition.notify_all()
 
-    def _log_chunk(self, key: str, points: list[MetricValue]) -> None:
-        self._log(key, points=points)
-
     def _finish(self, key: str, last: tuple[_Batch, list[MetricValue]]) -> None:
         """Write the last metric values of a batch and everything else in it."""
         batch, points = last
@@ -244,7 +228,7 @@ class Outbox:
         else:
             for params_chunk in _chunks(list(params.items()), PAIRS_PER_CALL):
                 self._log(key, params=dict(params_chunk))
-            self._log_chunk(key, points)
+            self._log(key, points=points)
             for tags_chunk in _chunks(list(tags.items()), PAIRS_PER_CALL):
                 self._log(key, tags=dict(tags_chunk))
         run_id = self._run_ids[key]
@@ -257,33 +241,34 @@ class Outbox:
             except Refused as error:
                 self._warn_refused(key, error)
 
-    def _log(self, key: str, outcomes: Sequence[_Outcome] = (), **kinds: Any) -> None:
+    def _log(self, key: str, *, is_searched: bool = True, **kinds: Any) -> bool:
         """Write points, params and tags in one call; if MLflow refuses it, in smaller calls, so that as little as
         possible is lost.
 
         Args:
             key: The run.
-            outcomes: Outcomes of the larger contents that this call is a part of.
+            is_searched: Whether a refused call is repeated in parts.
             kinds: Content by kind.
+
+        Returns:
+            Whether a part of the content was written.
         """
-        if not any(kinds.values()):
-            return
-        outcomes = outcomes or [_Outcome()]
+        content = {kind: items for kind, items in kinds.items() if items}
+        if not content:
+            return False
         try:
-            self._retrier.call(lambda: log_batch(self._client, self._run_ids[key], **kinds))
+            self._retrier.call(lambda: log_batch(self._client, self._run_ids[key], **content))
         except Refused as error:
-            content = {kind: items for kind, items in kinds.items() if items}
-            parts = _parts(content)
-            for outcome in () if parts else outcomes:
-                outcome.num_refused += 1
-            if not parts or self._refuses_run(key, error) or any(outcome.is_hopeless for outcome in outcomes):
+            parts = _parts(content) if is_searched and not self._refuses_run(key, error) else []
+            if not parts:
                 self._warn_refused(key, error)
-                return
-            for part in parts:
-                self._log(key, outcomes if _is_one_metric(content) else [*outcomes, _Outcome()], **part)
         else:
-            for outcome in outcomes:
-                outcome.is_written = True
+            return True
+        is_written = False
+        for index, part in enumerate(parts):
+            is_promising = is_written or index == 0 or len(content) > 1 or _size(part) <= ALWAYS_SEARCHED
+            is_written |= self._log(key, is_searched=is_promising, **part)
+        return is_written
 
     def _refuses_run(self, key: str, error: Refused) -> bool:
         """Whether smaller calls for a run would be refused, too, or each would take minutes again."""
@@ -346,8 +331,8 @@ def _parts(kinds: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _is_one_metric(kinds: Mapping[str, Any]) -> bool:
-    return [*kinds] == ["points"] and len({point.name for point in kinds["points"]}) == 1
+def _size(kinds: Mapping[str, Any]) -> int:
+    return sum(map(len, kinds.values()))
 
 
 def _chunks(items: list[T], size: int) -> list[list[T]]:

@@ -147,8 +147,6 @@ class TrialRecorder:
         """Record metrics of a trial at a step, except those that were already logged at this step.
 
         Args:
-            trial_id: A started trial.
-            step: Number of optimizer steps done.
             metrics: Values by name; MLflow shows infinite ones as ±1.8e308.
             timestamp_ms: Unix time of the measurement in milliseconds; default: now.
             competes: Whether the search judges these metrics, so that they may be the trial's result or violate a

@@ -97,7 +97,7 @@ def short(value: Any) -> str:
 
 
 def now_ms() -> int:
-    """Return the Unix time in milliseconds, MLflow's unit."""
+    """Return the Unix time in milliseconds, the unit of MLflow and of workers' events."""
     return int(time.time() * 1000)
 
 

@@ -79,7 +79,8 @@ def test_the_trials_that_have_no_place_are_named_once(monkeypatch: pytest.Monkey
     nodes = [{"CPU": 4.0}]
     monkeypatch.setattr(waiting_for_nodes, "alive_nodes", lambda: nodes)
     monkeypatch.setattr(waiting_for_nodes, "groups_without_nodes", lambda: 2)
-    watch = WaitingForNodes(state, "1 worker of 1 CPU, 1 GPU")
+    state.awaits = "1 worker of 1 CPU, 1 GPU"
+    watch = WaitingForNodes(state)
     watch.look()
     watch.look()
     assert view.lines == ["trials 0001, 0002" + WAIT]

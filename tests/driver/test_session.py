@@ -28,10 +28,10 @@ from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.errors import StorageFailed
 from sweeps.runtime.attachment import TrialSoFar
-from sweeps.runtime.checkpoint_layout import checkpoint_folder
+from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder
 from sweeps.runtime.events import Ended, Log, Report, Saved, Started
 from sweeps.runtime.report_log import ReportLog
-from sweeps.search.schedulers.scheduler import Verdict
+from sweeps.search.schedulers.scheduler import Exploit, Verdict
 from sweeps.search.study_search import StudySearch
 from sweeps.space.space import Space
 from sweeps.tracking import artifact_uploader
@@ -88,6 +88,19 @@ def session_with_a_trial() -> tuple[_Told, Session]:
     told, session = new_session()
     session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
     return told, session
+
+
+def test_a_trial_is_said_to_start_after_the_end_of_the_one_before() -> None:
+    told, session = session_with_a_trial()
+    session.lifecycle.ended({TRIAL: "0000"}, {COMPLETED: True})
+    session.lifecycle.started({TRIAL: "0001", PARAMETERS: {"train.lr": 0.1}}, 1)
+    session.lifecycle.process(session.lifecycle.queued())
+    said = [arguments[1] for name, arguments in told.calls if name == "event"]
+    assert [line.split(" at ")[0].split(":")[0] for line in said] == [
+        "trial 0000 started",
+        "trial 0000 finished",
+        "trial 0001 started",
+    ]
 
 
 def test_a_trial_that_fails_before_its_start_and_after_the_clusters_end_is_recorded() -> None:
@@ -301,6 +314,27 @@ def test_what_the_workers_of_a_failed_trial_had_not_sent_when_they_died_is_taken
     session.lifecycle.ended({TRIAL: "0000"}, {}, error="its worker was killed")
     session.lifecycle.process(session.lifecycle.queued())
     assert [arguments[1] for name, arguments in told.calls if name == "log"] == [1, 2, 3, 4, 5]
+
+
+def test_what_a_trial_measured_since_it_continued_from_an_earlier_step_of_another_is_taken_from_the_report_log(
+    tmp_path: Path,
+) -> None:
+    told, session = session_with_a_trial()
+    session.state.folder = tmp_path
+    told.exploits = lambda trial: 1  # type: ignore[attr-defined]
+    told.record_exploit = lambda *_: True  # type: ignore[attr-defined]
+    checkpoint_folder(tmp_path / "trials", "0000", 0).mkdir(parents=True)
+    log = ReportLog(str(checkpoint_folder(tmp_path / "trials", "0000", 1)))
+    for step in (11, 20):
+        log.write(Log("0000", 2, step, {"train/loss": 1.0}, 1000))
+    log.close()
+    origin = Origin("0001", 10, 1)
+    session.worker_events.take([Started("0000", 1, 0), Report("0000", 1, 20, {"eval/accuracy": 0.5}, 10)])
+    session.worker_events.exploited(Exploit("0000", origin, {"train.lr": 0.02}))
+    session.worker_events.take([Started("0000", 2, 0, origin), Ended("0000", 2, "its worker was killed")])
+    session.lifecycle.ended({TRIAL: "0000"}, {}, error="its worker was killed")
+    session.lifecycle.process(session.lifecycle.queued())
+    assert [arguments[1] for name, arguments in told.calls if name == "log"] == [20, 11, 20]
 
 
 def test_a_broker_that_is_late_with_its_answer_does_not_let_trials_end_before_their_events() -> None:

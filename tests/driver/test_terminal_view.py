@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 from records import sweep_record
@@ -18,13 +17,10 @@ from rich.console import Console
 
 from sweeps.cli.output import run_and_exit, show_outcome
 from sweeps.config.search import Stop
-from sweeps.constants import COMPLETED, TRIAL
 from sweeps.driver.early_end import Shutdown
-from sweeps.driver.session import Session
 from sweeps.driver.startup import announce_start
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.terminal_view import LiveView, PlainView, progress_table
-from sweeps.driver.trial_lifecycle import Line
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.plan.plan import make_plan
 from sweeps.report.formatting import duration
@@ -101,17 +97,6 @@ def test_no_time_is_left_when_all_trials_have_ended() -> None:
     assert "writing the last results to MLflow" in headline
     made.num_trials = 16
     assert "about" in drawn(made, 140)[0]
-
-
-def test_a_trial_is_said_to_start_after_the_end_of_the_one_before() -> None:
-    said: list[str] = []
-    view: Any = SimpleNamespace(event=lambda _, text: said.append(text), changed=lambda _: None)
-    made = sweep_state(view=view)
-    lifecycle = Session(made, MagicMock(), None).lifecycle
-    lifecycle.ended({TRIAL: "0002"}, {COMPLETED: True})
-    lifecycle.queue(Line("trial 0003 started: lr=1"))
-    lifecycle.process(lifecycle.queued())
-    assert [line.split(" at ")[0].split(":")[0] for line in said] == ["trial 0002 finished", "trial 0003 started"]
 
 
 def test_what_is_being_started_is_said_at_once_with_its_time() -> None:

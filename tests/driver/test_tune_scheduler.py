@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +28,10 @@ class Told(Searcher):
     def __init__(self, order: list[str]) -> None:
         super().__init__("loss", "min")
         self._order = order
+        self.exploits: list[Exploit] = []
+
+    def exploited(self, exploit: Exploit) -> None:
+        self.exploits.append(exploit)
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         return None
@@ -83,21 +88,21 @@ class Controller:
 class Scene:
     def __init__(self, decision: Verdict | Exploit = Verdict.CONTINUE, *, interrupted: bool = False) -> None:
         self.order: list[str] = []
-        self.exploits: list[Exploit] = []
         self.done: list[str] = []
         self.is_unwanted = False
         self.trial = Trial("trainable", config={TRIAL: "0000", PARAMETERS: {"lr": 1.0}}, stub=True)
         self.controller = Controller(self.trial)
-        limiter = PauseAwareLimiter(Told(self.order), 2)
-        self.scheduler = TuneScheduler(
-            Fixed(self.order, decision),
-            limiter,
-            exploited=self.exploits.append,
-            done=self.done.append,
-            interrupted=lambda: interrupted,
-            is_unwanted=lambda trial: self.is_unwanted,
-            lock=threading.RLock(),
+        told = Told(self.order)
+        self.exploits = told.exploits
+        session: Any = SimpleNamespace(
+            decisions=SimpleNamespace(done=self.done.append),
+            state=SimpleNamespace(
+                lock=threading.RLock(),
+                is_unwanted=lambda trial: self.is_unwanted,
+                shutdown=SimpleNamespace(interrupts_trials=lambda: interrupted),
+            ),
         )
+        self.scheduler = TuneScheduler(Fixed(self.order, decision), PauseAwareLimiter(told, 2), session)
         self.scheduler.on_trial_add(self.controller, self.trial)
 
     def decide(self) -> Verdict | Exploit:
@@ -126,7 +131,7 @@ def test_a_report_is_in_the_study_before_it_is_decided_on(verdict: Verdict, expe
 
 
 def test_a_trial_that_takes_over_a_state_is_paused_with_its_new_values_and_told_to_the_driver() -> None:
-    exploit = Exploit("0000", Origin("0001", 20, 1), {"lr": 2.0}, {"lr": 2.0})
+    exploit = Exploit("0000", Origin("0001", 20, 1), {"lr": 2.0})
     scene = Scene(exploit)
     assert scene.decide() is exploit
     assert (scene.controller.paused, scene.exploits) == (0, [exploit])

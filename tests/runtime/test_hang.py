@@ -19,7 +19,7 @@ from test_lane_assignment import assignment
 from training_runs import IMAGES, configured
 
 from sweeps.folders.trial_files import log_name
-from sweeps.runtime import hang, hang_end, worker_loop
+from sweeps.runtime import attempt, hang, worker_loop
 from sweeps.runtime.answers import Answer
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Log, Note, Report, Started
@@ -51,7 +51,7 @@ async def test_workers_that_prepare_for_longer_than_a_hang_are_none_while_they_g
 
 
 async def test_workers_that_wait_for_nodes_may_start_later_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hang, "START_WITHIN_S", 0.1)
+    monkeypatch.setattr(attempt, "START_WITHIN_S", 0.1)
 
     broker = Broker()
     await broker.stop_waiting_for_answers()
@@ -92,7 +92,7 @@ async def heard_while_it_ends(
         await meanwhile(broker)
         return WorkerError("hang", "Hang", message, rank=0, num_workers=len(workers), node="a", traceback="stacks")
 
-    monkeypatch.setattr(hang_end, "diagnose_hang", diagnosed)
+    monkeypatch.setattr(hang, "diagnose_hang", diagnosed)
     await broker.stop_waiting_for_answers()
     await broker.begin("0000")
     processes, locations = [("node", 1)] * len(workers), ("a",) * len(workers)

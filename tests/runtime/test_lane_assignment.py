@@ -12,7 +12,7 @@ import ray
 
 from sweeps.constants import TRIAL
 from sweeps.driver.callbacks import LifecycleCallback
-from sweeps.runtime import hang, slot_queue
+from sweeps.runtime import attempt, slot_queue
 from sweeps.runtime.attempt import StopRequest
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Log, Report
@@ -214,7 +214,7 @@ async def test_a_trial_that_waits_for_a_lane_of_workers_that_will_end_moves_at_o
 
 
 async def test_a_trial_that_waits_for_a_lane_while_others_train_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hang, "START_WITHIN_S", 0.1)
+    monkeypatch.setattr(attempt, "START_WITHIN_S", 0.1)
 
     groups, slot = await training("0", "1", "2")
     report = asyncio.create_task(groups.broker.next_outcome("2", 0.1))
@@ -259,7 +259,7 @@ async def test_a_lane_has_time_to_stop_while_its_workers_evaluate_others() -> No
 
 
 async def test_a_lane_does_not_hang_while_its_workers_evaluate_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hang, "START_WITHIN_S", 0.2)
+    monkeypatch.setattr(attempt, "START_WITHIN_S", 0.2)
     groups, _ = await training("0", "1")
     await log(groups, "0", times=1, every_s=0.0)
     waits = asyncio.create_task(groups.broker.next_outcome("0", 0.2))
@@ -307,7 +307,7 @@ async def test_a_trial_whose_actor_has_died_leaves_its_lane_before_it_begins_aga
 async def test_a_trial_that_waited_for_a_lane_of_a_lost_group_has_neither_its_errors_nor_its_silence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hang, "START_WITHIN_S", 0.5)
+    monkeypatch.setattr(attempt, "START_WITHIN_S", 0.5)
 
     groups, slot = await training("0", "1", "2")
     waits = asyncio.create_task(groups.broker.next_outcome("2", 0.1, start_timeout_s=0.5))

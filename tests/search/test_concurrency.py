@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 from ray import cloudpickle
@@ -75,13 +76,6 @@ def test_all_unfinished_trials_of_an_earlier_session_start_together() -> None:
 
 
 def test_tune_may_pickle_a_scheduler_that_asks_the_driver() -> None:
-    lock = threading.RLock()
-
-    def interrupted() -> bool:
-        with lock:
-            return True
-
-    limiter = PauseAwareLimiter(Names("a"), 1)
+    session: Any = SimpleNamespace(decisions=None, state=SimpleNamespace(lock=threading.RLock()))
     scheduler = Scheduler(Objectives(("loss",), ("min",)))
-    told = {"exploited": lambda exploit: None, "done": lambda trial: None, "interrupted": interrupted}
-    cloudpickle.dumps(TuneScheduler(scheduler, limiter, **told, is_unwanted=lambda trial: False, lock=lock))
+    cloudpickle.dumps(TuneScheduler(scheduler, PauseAwareLimiter(Names("a"), 1), session))

@@ -85,11 +85,6 @@ class RemainingWork:
 def remaining_work(search: SearchSoFar, draws: int, random: np.random.Generator) -> RemainingWork | None:
     """Simulate the rest of a search.
 
-    Args:
-        search: The search so far.
-        draws: Number of simulations.
-        random: Random numbers.
-
     Returns:
         The simulations; None if no trial has ended, or none has reported.
     """

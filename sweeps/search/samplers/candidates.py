@@ -41,10 +41,6 @@ class CandidateSource:
     def __init__(self, space: Space, cube: UnitCube, lookup: Lookup, seed: int, allows: Allows):
         """
         Args:
-            space: The space.
-            cube: Encodes its points.
-            lookup: Returns the config's own value at a path.
-            seed: Seed of the random points.
             allows: Whether the constraints hold at a point; other points are left out.
         """
         self._space, self._cube, self._lookup, self._seed, self._allows = space, cube, lookup, seed, allows
@@ -64,10 +60,7 @@ class CandidateSource:
         """Return points near given ones, which are used in turn.
 
         Args:
-            given: The points.
             widths: Standard deviations of the changes, as parts of a range; used in turn as well.
-            number: Number of points.
-            seed: Seed of the changes.
         """
         draws = [NearDraws(seed + each, given[each % len(given)], widths[each % len(widths)]) for each in range(number)]
         return self._sampled(draws, self._allows)

@@ -96,7 +96,6 @@ def rank(trial: FrozenTrial, sign: float) -> Rank:
     pruned ones by last step and value, then those that violate a constraint.
 
     Args:
-        trial: The trial.
         sign: 1 to minimise, -1 to maximise.
     """
     if any(excess > 0 for excess in trial.constraints.values()):

@@ -80,11 +80,6 @@ def completed(trial: FrozenTrial, value: float) -> FrozenTrial:
 
 
 def told_steps(trial: FrozenTrial, reported: Iterable[int]) -> set[int]:
-    """Return the steps at which a trial ended, waits or was judged.
-
-    Args:
-        trial: The trial.
-        reported: The steps that it has reported.
-    """
+    """Return the steps at which a trial ended, waits or was judged, given those that it has reported."""
     ended = () if is_running(trial) else (max(reported, default=None),)
     return {step for step in (*ended, *judged_steps(trial)) if step is not None}

@@ -92,8 +92,6 @@ class Asha(Scheduler):
             eta: One in ``eta`` trials continues.
             brackets: Number of brackets: each leaves out one more rung at the beginning.
             seed: Seed of the choice of a trial's bracket.
-            objectives: As in ``Scheduler``.
-            decisions: As in ``Scheduler``.
         """
         super().__init__(objectives, decisions)
         self._resource, self._grace = resource, grace

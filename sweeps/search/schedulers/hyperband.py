@@ -97,8 +97,6 @@ class Hyperband(PausingScheduler):
             grace: Approximate first rung of the bracket with the most rungs.
             longest: Resource of a trial that trains to its end.
             eta: One in ``eta`` trials continues.
-            objectives: As in ``Scheduler``.
-            decisions: As in ``Scheduler``.
         """
         super().__init__(objectives, decisions)
         self._resource, self._longest, self._eta = resource, longest, eta

@@ -45,8 +45,6 @@ class PausingScheduler(Scheduler, ABC):
         """Return the next paused trial to resume, if another trial may run, and those to stop.
 
         Args:
-            live: All trials that have not ended.
-            places: Places of trials that run at once.
             is_over: Whether the search has a reason to begin no further trial.
         """
         paused = [trial for trial in live if trial.status == "paused"]
@@ -79,7 +77,5 @@ class PausingScheduler(Scheduler, ABC):
         """Return the paused trials that may be resumed, in this order, and those to stop.
 
         Args:
-            paused: All paused trials.
-            places: Places of trials that run at once.
             complete: Whether no further trial will be added.
         """

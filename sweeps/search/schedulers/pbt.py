@@ -89,11 +89,9 @@ class PopulationBasedTraining(PausingScheduler):
             interval: Resource between two comparisons of a trial.
             quantile: Size of the worst part, which is replaced, and of the best part, which is copied; at most 0.5.
             mutation: Makes the new values.
-            objectives: As in ``Scheduler``.
             population: Planned number of trials, which may be raised.
             states: The saved states of all trials.
             seed: Seed of the choice among the best.
-            decisions: As in ``Scheduler``.
         """
         super().__init__(objectives, decisions)
         self._resource, self._interval, self._quantile = resource, interval, quantile
@@ -208,12 +206,11 @@ class PopulationBasedTraining(PausingScheduler):
         return self._exploit(member, donor, origin) if self._states.take_over(trial.id, origin) else None
 
     def _exploit(self, member: Member, donor: Member, origin: Origin) -> Exploit:
-        trial, before = member.trial, member.trial.parameters
+        trial = member.trial
         parameters = self.new_values(trial, donor.trial)
         member.reached = donor.reached
-        changed = {path: value for path, value in parameters.items() if before.get(path) != value}
         decision = self._decisions.with_order(self.event(trial, paused=True))
-        return Exploit(trial.id, origin, parameters, changed, decision)
+        return Exploit(trial.id, origin, parameters, decision)
 
     def occasion(self, trial: ScheduledTrial) -> str:
         """Return a name for a trial's next exploit that seeds random choices; it is the same after a restart."""

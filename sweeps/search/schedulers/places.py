@@ -41,5 +41,4 @@ class Places:
         self._paused.discard(trial)
 
     def set_paused(self, trials: Collection[str]) -> None:
-        """Set which trials are paused."""
         self._paused = set(trials)

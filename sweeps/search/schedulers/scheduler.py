@@ -52,8 +52,6 @@ class Exploit:
     origin: Origin
     parameters: Mapping[str, Any]
     """New values of the trial, by path."""
-    changed: Mapping[str, Any]
-    """Values that differ from the previous ones."""
     decision: Mapping[str, Any] = field(default_factory=dict)
     """The scheduler's decision, which is recorded together with the rest, completely or not at all."""
 
