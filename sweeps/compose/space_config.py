@@ -109,19 +109,18 @@ def options_of(config: SweepConfig, group: str) -> list[str]:
     distribution = config.space[group]
     match distribution:
         case CategoricalDistribution(choices=choices) | OrdinalDistribution(choices=choices):
-            key = "choices."
+            named = {f"choices.{index}": choice for index, choice in enumerate(choices)}
         case ConstantDistribution(value=value):
-            choices, key = [value], "value"
+            named = {"value": value}
         case _:
             raise ConfigError(
                 f"space.{group}.type={distribution.type}: {group} is a config group; search it with a categorical or "
                 "ordinal of its options"
             )
-    for index, choice in enumerate(choices):
-        if not isinstance(choice, str):
-            where = f"{key}{index}" if key == "choices." else key
-            raise ConfigError(f"space.{group}.{where}={choice!r}: must be the name of an option of {group}")
-    return list(choices)
+    for key, option in named.items():
+        if not isinstance(option, str):
+            raise ConfigError(f"space.{group}.{key}={option!r}: must be the name of an option of {group}")
+    return list(named.values())
 
 
 def check_group_conditions(config: SweepConfig, folders: ConfFolders) -> None:
