@@ -168,21 +168,24 @@ def _parsed(source: bytes) -> ast.Module:
 
 def _bindings(tree: ast.Module, name: str) -> Iterator[ast.stmt]:
     """Yield the statements outside functions and classes that bind a name."""
-    nodes: list[ast.AST] = list(tree.body)
-    while nodes:
-        node = nodes.pop()
+    for node in at_module_level(tree):
         match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                if node.name == name:
-                    yield node
-                continue
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() if node.name == name:
+                yield node
             case ast.Import() | ast.ImportFrom() if any((each.asname or each.name) == name for each in node.names):
                 yield node
             case ast.Assign() | ast.AnnAssign() | ast.AugAssign():
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 if any(isinstance(each, ast.Name) and each.id == name for each in targets):
                     yield node
-        nodes += ast.iter_child_nodes(node)
+
+
+def at_module_level(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a module outside functions and classes."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            yield from at_module_level(child)
 
 
 def is_plain_value(tree: ast.Module, name: str) -> bool:

@@ -11,7 +11,7 @@ from sweeps.compose.dotted import MISSING
 from sweeps.config.space import CategoricalDistribution, ConstantDistribution, Distribution, OrdinalDistribution
 from sweeps.errors import UserError
 from sweeps.search.samplers.earlier_sweep import EarlierSweep, as_point
-from sweeps.space.distributions import describe, encode, index_of
+from sweeps.space.distributions import boundary_values, describe, encode, index_of
 from sweeps.space.space import Lookup, Point, Space
 from sweeps.warm_start.other_trial import OtherSearch
 from sweeps.warm_start.parameter_names import MatchedNames, match_names
@@ -117,7 +117,7 @@ def typed(distribution: Distribution | None, value: Any, own: Any = None) -> Any
         return own if _reads_as(own, value) else _number(value)
     if not _is_choice(distribution):
         return _number(value)
-    choices = [distribution.value] if isinstance(distribution, ConstantDistribution) else list(_choices(distribution))
+    choices = boundary_values(distribution)
     index = index_of(choices, value)
     if index is not None:
         return choices[index]
@@ -135,11 +135,6 @@ def _reads_as(choice: Any, value: Any) -> bool:
     if _is_number(number):
         return _is_number(given) and math.isclose(given, number, rel_tol=READING_ERROR)
     return bool(value == encode(choice)) or str(value) == str(choice)
-
-
-def _choices(distribution: Distribution) -> list[Any]:
-    assert isinstance(distribution, CategoricalDistribution | OrdinalDistribution)
-    return distribution.choices
 
 
 def _is_choice(distribution: Distribution) -> bool:
