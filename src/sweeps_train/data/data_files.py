@@ -57,13 +57,8 @@ class Piece:
 
 
 def find_files(key: str, path: str, types: tuple[str, ...] = FILE_TYPES) -> list[File] | None:
-    """Find the files of a path, URI, folder or glob. Files whose name or folder begins with a dot are left out, unless
-    the path itself names them.
-
-    Args:
-        key: Config key that has the path, for messages.
-        path: The path.
-        types: File name endings to look for.
+    """Find the files of a path, URI, folder or glob whose names have one of these endings. Files whose name or folder
+    begins with a dot are left out, unless the path itself names them.
 
     Returns:
         Files sorted by name; None if the path can only be a name on the hub.

@@ -170,15 +170,8 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         shards: Mapping[str, Any] = MappingProxyType({}),
         needed: Sequence[str] = (),
     ):
-        """
-        Args:
-            kept: Rule by which checkpoints are kept.
-            reporter: Receives metrics and checkpoints; used on rank 0 only.
-            root: Folder of the trial's checkpoints.
-            objectives: Objectives by which the best checkpoint is chosen.
-            shards: This worker's part of each Ray Data set, by name.
-            needed: Further metrics that the search reads; the first report must have them.
-        """
+        """The reporter is used on rank 0 only. ``shards`` are this worker's parts of Ray Data sets, by name; ``needed``
+        are further metrics that the search reads, which the first report must have."""
         self._kept, self._root, self._objectives, self._shards = kept, root, objectives, shards
         self._metric = objectives[0].metric
         self._needed, self._has_noted = needed, False

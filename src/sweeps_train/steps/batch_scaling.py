@@ -34,14 +34,8 @@ _WIRE_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 def scale_global_batch(
     config: TrainingConfig, strategy: Strategy, order: SampleOrder, micro_batch_size: int, previous: int | None
 ) -> tuple[int, str | None]:
-    """Choose the multiple of ``train.global_batch_size`` for each step. Every worker must call it.
-
-    Args:
-        config: The training; without ``train.max_global_batch_size`` the factor is 1.
-        strategy: Holds the model and its data.
-        order: Order of the training samples.
-        micro_batch_size: Samples per forward pass of a worker.
-        previous: Factor of a resumed training, which is kept if the data allows it.
+    """Choose the multiple of ``train.global_batch_size`` for each step: 1 without ``train.max_global_batch_size``, and
+    in a resumed training the ``previous`` one if the data allows it. Every worker must call it.
 
     Returns:
         The factor, and the reason for it if it was measured now.

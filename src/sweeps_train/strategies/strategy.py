@@ -176,10 +176,6 @@ class Strategy:
     def evaluate(self, samples: Samples, batch_size: int) -> torch.Tensor:
         """Compute the task's scores over this worker's share of the held-out samples, each of which is counted once.
 
-        Args:
-            samples: All held-out samples.
-            batch_size: Samples per forward pass.
-
         Returns:
             Sums, as a float64 tensor of shape (``task.num_scores``,); or of shape (samples, ``task.num_scores``) if the
             task scores each sample, with zeros for those of other workers.
