@@ -73,10 +73,8 @@ class Expression:
         """Paths of the config that the expression names."""
 
     def evaluate(self, values: Callable[[str], Any]) -> Any:
-        """Compute the expression.
-
-        Args:
-            values: Returns the config's value at a path, or raises ``Absent``; called only for values that are needed.
+        """Compute the expression. ``values`` returns the config's value at a path, or raises ``Absent``; it is called
+        only for values that are needed.
 
         Raises:
             Absent: The config lacks a value.

@@ -160,11 +160,8 @@ def is_integer(base: Mapping[str, Any], path: str) -> bool:
 
 
 def joined_space(spaces: Mapping[Variant, FlatSpace], searched: Mapping[str, Sequence[str]]) -> FlatSpace:
-    """Return the space of a sweep over groups. A path that only some options search gets a condition on those options.
-
-    Args:
-        spaces: Space of each combination of options.
-        searched: Searched options by group.
+    """Return the space of a sweep over groups, from that of each combination of options. A path that only some options
+    search gets a condition on those options.
 
     Raises:
         ConfigError: Options give the same path different ranges, or only in some combinations of groups.

@@ -199,12 +199,7 @@ def is_plain_value(tree: ast.Module, name: str) -> bool:
 
 
 def _signature(arguments: ast.arguments, bound: int = 0) -> inspect.Signature:
-    """Return the signature of a function from its syntax.
-
-    Args:
-        arguments: Arguments in the source.
-        bound: Number of first arguments that the caller does not pass (``self``).
-    """
+    """Return the signature of a function from its syntax, without the first arguments that are ``bound`` (``self``)."""
     of_kind = inspect.Parameter
     given = [*arguments.posonlyargs, *arguments.args]
     first_default = len(given) - len(arguments.defaults)
