@@ -100,11 +100,7 @@ class Preflight:
         return list(dict.fromkeys([*mistakes, *warnings, *([f"{ended}; the sweep continues"] if ended else [])]))
 
     def memory(self, room: float | None) -> MemoryReport:
-        """Return the memory that was computed for the requested configs so far; call ``result`` first.
-
-        Args:
-            room: Bytes that a worker has for tensors, if that is known now.
-        """
+        """Return the memory that was computed for the requested configs so far; call ``result`` first."""
         lines = self._lines()[len(self._configs) :] if self._process is not None else []
         return memory_report(self._asked, [json.loads(line) for line in lines], room)
 
