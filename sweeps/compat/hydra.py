@@ -35,13 +35,8 @@ class FileSource(FileConfigSource):
 
 
 def open_config_loader(source: type[FileSource], folders: Sequence[Path]) -> ConfigLoader:
-    """Start a composition in this process, one at a time. Registers the source each time, as another user of Hydra may
-    have cleared its registry.
-
-    Args:
-        source: Class that reads the files.
-        folders: Folders of configs; the first that has a file wins.
-    """
+    """Start a composition in this process, one at a time; the first folder that has a file wins. Registers the source,
+    the class that reads the files, each time, as another user of Hydra may have cleared its registry."""
     SourcesRegistry.instance().register(source)
     search_path = create_config_search_path(f"{source.scheme()}://{folders[-1]}")
     for index, folder in enumerate(folders[:-1]):

@@ -32,11 +32,8 @@ class Bundle:
 
     @classmethod
     def of_folder(cls, folder: Path, leave_out: Path) -> Bundle:
-        """Return the files of a folder, except those that git ignores, environments, databases and hidden folders.
-
-        Args:
-            folder: Working folder of the submission.
-            leave_out: The sweeps' own folder.
+        """Return the files of a folder, except the sweeps' own folder, those that git ignores, environments, databases
+        and hidden folders.
 
         Raises:
             UserError: The folder holds too many files to be a project.
