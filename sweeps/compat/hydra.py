@@ -108,11 +108,8 @@ def override_parser() -> OverridesParser:
 
 def compose_options(conf: str, overrides: Sequence[str]) -> tuple[DictConfig, Mapping[str, Any], list[Override]]:
     """Compose a config with options of its groups as ``hydra.compose`` does, but without Hydra's own config, which
-    would take half of the time. The result is cached as long as its files do not change.
-
-    Returns:
-        The config, the option that was chosen for each group, and the overrides of values, for ``set_values``.
-    """
+    would take half of the time. Return also the option that was chosen for each group, and the overrides of values, for
+    ``set_values``. The result is cached as long as its files do not change."""
     loader: Any = GlobalHydra.instance().config_loader()
     parsed, repository = override_parser().parse_overrides(list(overrides)), _Files(loader.repository)
     values = Overrides(repository, parsed).config_overrides

@@ -85,15 +85,10 @@ class Bundle:
         self.add_folder(conf_folder(), "sweeps/conf", "*.yaml")
 
     def write(self, archive: Path, limit: int, advice: str) -> Path:
-        """Write the files as a zip archive; the same contents give the same bytes.
-
-        Args:
-            archive: File to write.
-            limit: Maximum bytes of the archive.
-            advice: End of the message if it is larger.
+        """Write the files as a zip archive of at most ``limit`` bytes; the same contents give the same bytes.
 
         Raises:
-            UserError: The archive is larger than the limit; the message names the largest files.
+            UserError: The archive is larger; the message names the largest files, and ends with the advice.
         """
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
             packed.writestr(zipfile.ZipInfo(TOP_FILE), "Files of a sweep, packed by `python -m sweeps submit`.\n")

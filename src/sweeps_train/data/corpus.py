@@ -55,9 +55,6 @@ def mapped_corpus(
             ends in ``ends`` hold positions in the piece's array ``tokens``.
         enough: Whether the pieces so far suffice, given the lengths of their arrays.
 
-    Returns:
-        Arrays by name.
-
     Raises:
         ValueError: A piece cannot be made, or the cache cannot be written.
     """

@@ -219,11 +219,8 @@ class Lane:
         return learning_rate(self.config.train, step, self.total_steps)
 
     def _update_weights(self) -> bool:
-        """Clip gradients and step the optimizer. With fp16, a step whose gradients overflow is skipped.
-
-        Returns:
-            Whether the step was taken; false if its gradients are not finite and the config says to skip such steps.
-        """
+        """Clip gradients and step the optimizer. With fp16, a step whose gradients overflow is skipped. Return whether
+        the step was taken, which is false if gradients are not finite and the config says to skip such steps."""
         scaler, max_grad_norm = self.precision.scaler, self.config.train.max_grad_norm
         if max_grad_norm is not None:
             scaler.unscale_(self.optimizer)

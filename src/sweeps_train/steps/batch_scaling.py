@@ -35,11 +35,8 @@ def scale_global_batch(
     config: TrainingConfig, strategy: Strategy, order: SampleOrder, micro_batch_size: int, previous: int | None
 ) -> tuple[int, str | None]:
     """Choose the multiple of ``train.global_batch_size`` for each step: 1 without ``train.max_global_batch_size``, and
-    in a resumed training the ``previous`` one if the data allows it. Every worker must call it.
-
-    Returns:
-        The factor, and the reason for it if it was measured now.
-    """
+    in a resumed training the ``previous`` one if the data allows it. Return it, and the reason for it if it was
+    measured now. Every worker must call it."""
     train, samples = config.train, strategy.task.train_samples
     if train.max_global_batch_size is None:
         return 1, None

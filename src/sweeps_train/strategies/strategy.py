@@ -237,11 +237,8 @@ class Strategy:
         return () if self.workers.rank == 0 else None
 
     def full_weights(self) -> dict[str, torch.Tensor] | None:
-        """Gather trained parameters and saved buffers on rank 0; every worker must call it.
-
-        Returns:
-            Tensors by name on rank 0. None if every worker's model is complete, so that it can be saved as it is.
-        """
+        """Gather trained parameters and saved buffers by name on rank 0; every worker must call it. None if every
+        worker's model is complete, so that it can be saved as it is."""
         return None
 
     def gather_full(self, shards: Mapping[Key, torch.Tensor]) -> dict[Key, torch.Tensor]:
