@@ -377,15 +377,12 @@ def _json(piece: Piece, text: str) -> Iterator[Document]:
 
 
 def _objects(piece: Piece, lines: Iterator[str]) -> Iterator[Document]:
-    number = 0
-    for line in lines:
-        if line.strip():
-            number += 1
-            try:
-                document = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{piece} is not JSON, document {number}: {error}") from error
-            yield _checked(piece, document)
+    for number, line in enumerate(filter(str.strip, lines), start=1):
+        try:
+            document = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{piece} is not JSON, document {number}: {error}") from error
+        yield _checked(piece, document)
 
 
 def _checked(piece: Piece, document: Any) -> Document:
