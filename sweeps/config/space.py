@@ -30,18 +30,18 @@ class Prior:
 
 
 @dataclass(config=STRICT, kw_only=True)
-class _Range:
-    """Numbers between ``low`` and ``high``, both included."""
+class FloatDistribution:
+    """Real number between ``low`` and ``high``, both included."""
 
-    type: str
+    type: Literal["float"]
     """Name of this kind of distribution."""
-    low: float
+    low: Finite
     """Smallest value."""
-    high: float
+    high: Finite
     """Largest value."""
     log: bool = False
     """Whether to sample the logarithm uniformly, for values that vary over orders of magnitude."""
-    step: float | None = None
+    step: PositiveFloat | None = None
     """Step between values: low, low + step, low + 2 step, ..."""
     when: Condition = Field(default_factory=dict)
     """Conditions under which the parameter is active."""
@@ -49,42 +49,37 @@ class _Range:
     """Prior belief about the best value."""
 
     def __post_init__(self) -> None:
-        low, high, step = self.low, self.high, self.step
-        if low > high:
-            raise ValueError(f"low={low} is above high={high}; swap them")
-        if not math.isfinite(high - low):
-            raise ValueError(f"low={low} and high={high} are further apart than the largest number; narrow the range")
-        if self.log and low <= 0:
-            raise ValueError(f"low={low} has no logarithm; use a positive low, or log: false")
-        if self.log and step not in (None, 1):
-            raise ValueError(f"log and step={step} exclude each other; remove one")
+        _check_bounds(self)
 
 
 @dataclass(config=STRICT, kw_only=True)
-class FloatDistribution(_Range):
-    """Real number between ``low`` and ``high``, both included."""
-
-    type: Literal["float"]
-    low: Finite
-    high: Finite
-    step: PositiveFloat | None = None
-
-
-@dataclass(config=STRICT, kw_only=True)
-class IntDistribution(_Range):
+class IntDistribution:
     """Integer between ``low`` and ``high``, both included."""
 
     type: Literal["int"]
+    """Name of this kind of distribution."""
     low: Whole
+    """Smallest value."""
     high: Whole
+    """Largest value."""
+    log: bool = False
+    """Whether to sample the logarithm uniformly."""
     step: PositiveInt = 1
+    """Step between values: low, low + step, low + 2 step, ..."""
+    when: Condition = Field(default_factory=dict)
+    """Conditions under which the parameter is active."""
+    prior: Prior | None = None
+    """Prior belief about the best value."""
+
+    def __post_init__(self) -> None:
+        _check_bounds(self)
 
 
 @dataclass(config=STRICT, kw_only=True)
-class _Choice:
-    """One of ``choices``."""
+class CategoricalDistribution:
+    """One of ``choices``, which may be lists or mappings, or names of a group's options."""
 
-    type: str
+    type: Literal["categorical"]
     """Name of this kind of distribution."""
     choices: Annotated[list[Any], Field(min_length=1)]
     """Values to choose from."""
@@ -94,30 +89,24 @@ class _Choice:
     """Prior belief about the best value."""
 
     def __post_init__(self) -> None:
-        if _has_nan(self.choices):
-            raise ValueError(f"choices has {_NAN}")
-        for index, choice in enumerate(self.choices):
-            for other in self.choices[:index]:
-                if choice == other and type(choice) is not type(other):  # True == 1 == 1.0, to Optuna as well
-                    raise ValueError(
-                        f"choices has {other!r} and {choice!r}, which are equal; keep one, or make one a string"
-                    )
-                if choice == other:
-                    raise ValueError(f"choices has {choice!r} twice; name each choice once")
+        _check_choices(self.choices)
 
 
 @dataclass(config=STRICT, kw_only=True)
-class CategoricalDistribution(_Choice):
-    """One of ``choices``, which may be lists or mappings, or names of a group's options."""
-
-    type: Literal["categorical"]
-
-
-@dataclass(config=STRICT, kw_only=True)
-class OrdinalDistribution(_Choice):
+class OrdinalDistribution:
     """One of ``choices`` with a meaningful order (small, medium, large); neighbours are assumed to be similar."""
 
     type: Literal["ordinal"]
+    """Name of this kind of distribution."""
+    choices: Annotated[list[Any], Field(min_length=1)]
+    """Values to choose from."""
+    when: Condition = Field(default_factory=dict)
+    """Conditions under which the parameter is active."""
+    prior: Prior | None = None
+    """Prior belief about the best value."""
+
+    def __post_init__(self) -> None:
+        _check_choices(self.choices)
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -155,3 +144,28 @@ def _has_nan(value: Any) -> bool:
         case dict():
             return any(map(_has_nan, value.values()))
     return isinstance(value, float) and math.isnan(value)
+
+
+def _check_bounds(distribution: FloatDistribution | IntDistribution) -> None:
+    low, high, step = distribution.low, distribution.high, distribution.step
+    if low > high:
+        raise ValueError(f"low={low} is above high={high}; swap them")
+    if not math.isfinite(high - low):
+        raise ValueError(f"low={low} and high={high} are further apart than the largest number; narrow the range")
+    if distribution.log and low <= 0:
+        raise ValueError(f"low={low} has no logarithm; use a positive low, or log: false")
+    if distribution.log and step not in (None, 1):
+        raise ValueError(f"log and step={step} exclude each other; remove one")
+
+
+def _check_choices(choices: list[Any]) -> None:
+    if _has_nan(choices):
+        raise ValueError(f"choices has {_NAN}")
+    for index, choice in enumerate(choices):
+        for other in choices[:index]:
+            if choice == other and type(choice) is not type(other):  # True == 1 == 1.0, to Optuna as well
+                raise ValueError(
+                    f"choices has {other!r} and {choice!r}, which are equal; keep one, or make one a string"
+                )
+            if choice == other:
+                raise ValueError(f"choices has {choice!r} twice; name each choice once")

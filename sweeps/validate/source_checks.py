@@ -155,13 +155,13 @@ def parsed_module(spec: ModuleSpec | None) -> ast.Module | None:
 def parsed_file(path: Path) -> ast.Module | None:
     """Return the syntax tree of a file; None if it cannot be read."""
     try:
-        return _parsed(path.read_bytes())
+        return parsed(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return None
 
 
 @lru_cache(maxsize=64)
-def _parsed(source: bytes) -> ast.Module:
+def parsed(source: bytes) -> ast.Module:
     """Parse a source; cached, since the checks look up many names in the same file."""
     return ast.parse(source)
 

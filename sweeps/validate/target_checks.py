@@ -15,7 +15,7 @@ from sweeps.errors import ConfigError, mistakes_of, raise_mistakes
 from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.validate.estimator_checks import check_installed
-from sweeps.validate.source_checks import at_module_level, find_module, is_plain_value
+from sweeps.validate.source_checks import at_module_level, find_module, is_plain_value, parsed
 from sweeps_train.config import CausalLM, CustomData, CustomModel, CustomOptimizer, EstimatorTask, FunctionTask
 
 SEARCHED = ("_target_", "model.path")
@@ -78,7 +78,7 @@ def check_target(key: str, target: str) -> None:
     if spec.origin is None or not spec.origin.endswith(".py"):
         return  # a compiled module shows its names only when it is imported
     try:
-        tree = ast.parse(Path(spec.origin).read_bytes())
+        tree = parsed(Path(spec.origin).read_bytes())
     except SyntaxError as error:
         raise ConfigError(f"{key}={target}: {spec.origin}, line {error.lineno}: {error.msg}; fix it") from error
     defined, assigned = _names(tree)
