@@ -185,7 +185,11 @@ class Plan:
             _ = self.warm_start
 
     def in_stage(self, number: int) -> Plan:
-        """Return the plan of the search of a stage, counted from 1: the same sweep with cheaper trials."""
+        """Return the plan of a stage's search: the same sweep with cheaper trials.
+
+        Args:
+            number: Number of the stage, from 1.
+        """
         composition = self.composition.in_stage(number)
         return replace(self, composition=composition, stage=self.stages[number - 1], stages=self.stages[: number - 1])
 
