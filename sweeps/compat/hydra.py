@@ -35,13 +35,8 @@ class FileSource(FileConfigSource):
 
 
 def open_config_loader(source: type[FileSource], folders: Sequence[Path]) -> ConfigLoader:
-    """Start a composition in this process, one at a time. Registers the source each time, as another user of Hydra may
-    have cleared its registry.
-
-    Args:
-        source: Class that reads the files.
-        folders: Folders of configs; the first that has a file wins.
-    """
+    """Start a composition in this process, one at a time; the first folder that has a file wins. Registers the source,
+    the class that reads the files, each time, as another user of Hydra may have cleared its registry."""
     SourcesRegistry.instance().register(source)
     search_path = create_config_search_path(f"{source.scheme()}://{folders[-1]}")
     for index, folder in enumerate(folders[:-1]):
@@ -113,11 +108,8 @@ def override_parser() -> OverridesParser:
 
 def compose_options(conf: str, overrides: Sequence[str]) -> tuple[DictConfig, Mapping[str, Any], list[Override]]:
     """Compose a config with options of its groups as ``hydra.compose`` does, but without Hydra's own config, which
-    would take half of the time. The result is cached as long as its files do not change.
-
-    Returns:
-        The config, the option that was chosen for each group, and the overrides of values, for ``set_values``.
-    """
+    would take half of the time. Return also the option that was chosen for each group, and the overrides of values, for
+    ``set_values``. The result is cached as long as its files do not change."""
     loader: Any = GlobalHydra.instance().config_loader()
     parsed, repository = override_parser().parse_overrides(list(overrides)), _Files(loader.repository)
     values = Overrides(repository, parsed).config_overrides

@@ -26,14 +26,11 @@ def use_tracking_uri(uri: str) -> AbstractContextManager[None]:
 
 
 def override_request_settings(override: Callable[[str], Any]) -> None:
-    """Make MLflow's HTTP requests take their timeout and number of retries from a function.
+    """Make MLflow's HTTP requests take each of ``REQUEST_SETTINGS`` from a function, which returns None for the
+    environment's.
 
     MLflow reads these settings from the environment at each request. Setting them there would change them for the
-    user's own calls and for every process that is started meanwhile.
-
-    Args:
-        override: Returns the value for one of ``REQUEST_SETTINGS``, or None for the environment's.
-    """
+    user's own calls and for every process that is started meanwhile."""
     from mlflow import environment_variables
 
     def first_of(name: str, plain: Callable[[], Any]) -> Callable[[], Any]:
@@ -48,12 +45,8 @@ def override_request_settings(override: Callable[[str], Any]) -> None:
 
 
 def post(uri: str, endpoint: str, body: Mapping[str, Any]) -> None:
-    """Send a request to a tracking server with the credentials, certificates and limits of MLflow's own calls.
-
-    Args:
-        uri: The server's address.
-        endpoint: Path of the REST API.
-        body: JSON document.
+    """Send JSON to an endpoint of a tracking server's REST API with the credentials, certificates and limits of
+    MLflow's own calls.
 
     Raises:
         MlflowException: The server refuses it or does not answer.
@@ -75,12 +68,7 @@ def make_folders_of_decoded_paths() -> None:
 
 
 def artifact_repository(uri: str, tracking_uri: str) -> Any:
-    """Return MLflow's interface to a run's artifacts, which can also delete them.
-
-    Args:
-        uri: Artifact URI of the run.
-        tracking_uri: URI of the store that the run is in.
-    """
+    """Return MLflow's interface to a run's artifacts, which can also delete them."""
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
     return get_artifact_repository(uri, tracking_uri=tracking_uri)
@@ -88,23 +76,13 @@ def artifact_repository(uri: str, tracking_uri: str) -> Any:
 
 def download_file(repository: Any, path: str, target: str) -> None:
     """Download one artifact in this thread, with its limits of requests. Unlike MLflow's public functions, it raises
-    the error of the artifact store itself.
-
-    Args:
-        repository: As ``artifact_repository`` returns it.
-        path: Path of the artifact.
-        target: File to write.
-    """
+    the error of the artifact store itself."""
     repository._download_file(path, target)
 
 
 def artifact_files(repository: Any, folder: str) -> Iterator[Any]:
-    """Yield all files in a folder of a run's artifacts and in the folders below, each with ``path`` and ``file_size``.
-
-    Args:
-        repository: As ``artifact_repository`` returns it.
-        folder: Path of the folder.
-    """
+    """Yield all files of a run's artifacts in a folder and in the folders below, each with ``path`` and
+    ``file_size``."""
     for file in repository.list_artifacts(folder):
         if file.is_dir:
             yield from artifact_files(repository, file.path)

@@ -58,12 +58,9 @@ def copy_system_attributes(study: optuna.Study, to: optuna.Study) -> None:
 
 
 def sampled_at(logs: Sequence[Mapping[str, Any]]) -> dict[int, range]:
-    """Return the positions in a study's journal at which a trial's values may have been sampled, by its number: from
-    its creation to its first value. Other trials may have reported meanwhile.
-
-    Args:
-        logs: The journal's entries; it holds one study, whose trials are numbered in the order of their creation.
-    """
+    """Return the positions in the journal of one study at which a trial's values may have been sampled, by its number
+    (trials are numbered in the order of their creation): from its creation to its first value. Other trials may have
+    reported meanwhile."""
     created: list[int] = []
     found: dict[int, range] = {}
     for position, entry in enumerate(logs):
@@ -122,11 +119,7 @@ class StudyView(optuna.Study):
     """
 
     def __init__(self, study: optuna.Study, trials: Sequence[FrozenTrial]):
-        """
-        Args:
-            study: The study.
-            trials: Result of ``get_trials``, in the order of their numbers.
-        """
+        """The trials are those of ``get_trials``, in the order of their numbers."""
         self.__dict__.update(study.__dict__)
         self._viewed_trials = trials
 

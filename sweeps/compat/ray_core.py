@@ -21,11 +21,7 @@ NO_JOB = "ffffffff"
 def listening_on_loopback(*, enabled: bool) -> Iterator[None]:
     """Make a cluster that starts inside the block listen only on loopback if ``LISTEN_ON_ALL`` is 0.
 
-    Ray reads the variable when it is imported, which a notebook may have done long before.
-
-    Args:
-        enabled: False changes nothing.
-    """
+    Ray reads the variable when it is imported, which a notebook may have done long before."""
     from ray._private import ray_constants
 
     before = ray_constants.ENABLE_RAY_CLUSTER

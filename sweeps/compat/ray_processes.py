@@ -33,14 +33,10 @@ def is_idle() -> bool:
 
 
 def start_idle_processes(number: int, node_id: str, runtime_env: str) -> None:
-    """Start worker processes of this job on a node before the actors that will use them.
+    """Start worker processes of this job on a node before the actors with this runtime environment (as Ray serializes
+    it) that will use them; others do not get them.
 
     Ray starts no more processes at a time than the node has cores, and drops the others.
-
-    Args:
-        number: Number of processes.
-        node_id: Ray's id of the node.
-        runtime_env: Runtime environment of the actors, as Ray serializes it: others do not get these processes.
 
     Raises:
         LookupError: The node has left the cluster.

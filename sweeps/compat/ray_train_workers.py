@@ -52,12 +52,8 @@ def execute(actor: Any, function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def let_exit(workers: Sequence[WorkerProcess], within_s: float) -> None:
-    """Let workers run Python's exit handlers before Ray Train kills them.
-
-    Args:
-        workers: Workers of one group; their training may still run.
-        within_s: Maximum seconds to wait.
-    """
+    """Let workers of one group, whose training may still run, run Python's exit handlers before Ray Train kills
+    them."""
     exits = [execute(each.actor, run_exit_handlers) for each in workers]
     ray.wait(exits, num_returns=len(exits), timeout=within_s)
 

@@ -22,15 +22,10 @@ def objective_of(part: Any) -> tuple[Any, Any]:
 
 
 def let_actors_end(*, ends_within_s: float, max_deaths: Callable[[Trial], int]) -> None:
-    """Make Tune restart a trial whose actor died before the trial began, and let actors exit on their own after the
-    search.
+    """Make Tune restart a trial whose actor died before the trial began, at most as often as ``max_deaths`` returns,
+    and let actors exit on their own after the search.
 
-    By itself, Tune kills the last actors after 10 s, and with them their workers, which may write files as they end.
-
-    Args:
-        ends_within_s: Maximum seconds for the last actors to end.
-        max_deaths: Returns the number of times that a trial may lose its actor.
-    """
+    By itself, Tune kills the last actors after 10 s, and with them their workers, which may write files as they end."""
 
     class Controller(TuneController):
         def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -54,13 +49,8 @@ def let_actors_end(*, ends_within_s: float, max_deaths: Callable[[Trial], int]) 
 
 
 def keep_idle_actors(controller: Any, trial: Trial, count: int) -> None:
-    """Make Tune keep more idle actors for trials with the resources of ``trial``.
-
-    Args:
-        controller: Tune's controller.
-        trial: One of the trials.
-        count: Number of actors to keep, besides those that Tune keeps by itself.
-    """
+    """Make Tune keep more idle actors, besides those that it keeps by itself, for trials with the resources of
+    ``trial``."""
     controller._actor_cache.increase_max(trial.placement_group_factory, count)
 
 

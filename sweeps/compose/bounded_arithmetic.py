@@ -3,8 +3,6 @@ huge number, string or list raises an error before it is computed."""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
 from typing import Any
 
 MAX_BITS = 4096
@@ -23,6 +21,10 @@ def add(left: Any, right: Any) -> Any:
     if isinstance(left, str | bytes | list | tuple):
         _check_size(size(left) + size(right), left)
     return _checked(left + right)
+
+
+def subtract(left: Any, right: Any) -> Any:
+    return _checked(left - right)
 
 
 def multiply(left: Any, right: Any) -> Any:
@@ -97,13 +99,3 @@ def _check_size(count: int, of: Any) -> None:
         most, what = (MAX_ITEMS, "list of more than {} items")
     if count > most:
         raise TooLarge(f"makes a {what.format(f'{most:,}')}; make it shorter")
-
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "+": add,
-    "*": multiply,
-    "**": power,
-    "%": modulo,
-    "-": lambda left, right: _checked(operator.sub(left, right)),
-}
-"""Bounded operations by their operators."""

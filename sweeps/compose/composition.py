@@ -78,11 +78,8 @@ class Composition:
         return read_config(self.container(parameters))
 
     def changed(self, values: Mapping[str, Any], space: Mapping[str, Any] | None = None) -> Composition:
-        """Return the same sweep with other values at paths that are not searched.
-
-        Args:
-            values: New values by dotted path.
-            space: New space in the schema's form; default: unchanged.
+        """Return the same sweep with other values, by dotted path, where it does not search, or with a new space in the
+        schema's form.
 
         Raises:
             ConfigError: The result is not a valid config.
@@ -105,10 +102,7 @@ class Composition:
         return replace(self, config=read_config(resolve(_changed(config, document, values))), variants=raw)
 
     def in_stage(self, number: int) -> Composition:
-        """Return the sweep with a stage's cheaper trials, in the same space.
-
-        Args:
-            number: Number of the stage, from 1.
+        """Return the sweep with the cheaper trials of a stage, counted from 1, in the same space.
 
         Raises:
             ConfigError: The stage's changes do not make a valid config.

@@ -25,11 +25,8 @@ class _NotCalculated(Exception):
 
 
 def _calc(text: str, _root_: DictConfig) -> Any:
-    """Compute an expression.
-
-    Args:
-        text: Expression, in which OmegaConf has replaced interpolations by their values.
-        _root_: Whole config; OmegaConf passes it under this name.
+    """Compute an expression, in which OmegaConf has replaced interpolations by their values. OmegaConf passes the whole
+    config as ``_root_``.
 
     Raises:
         _NotCalculated: The expression cannot be computed; OmegaConf adds the key.

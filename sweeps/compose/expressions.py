@@ -33,20 +33,23 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "log2": math.log2,
     "sqrt": math.sqrt,
 }
-OPERATORS = {
-    operator: DEFAULT_OPERATORS[operator]
-    for operator in (
-        *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.UAdd, ast.USub, ast.Not),
-        *(ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn, ast.Is, ast.IsNot),
-    )
+OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
+    **{
+        operator: DEFAULT_OPERATORS[operator]
+        for operator in (
+            *(ast.Div, ast.FloorDiv, ast.UAdd, ast.USub, ast.Not),
+            *(ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn, ast.Is, ast.IsNot),
+        )
+    },
+    ast.Add: bounded.add,
+    ast.Sub: bounded.subtract,
+    ast.Mult: bounded.multiply,
+    ast.Mod: bounded.modulo,
+    ast.Pow: bounded.power,
 }
 NODES: set[type[ast.AST]] = {
     *(ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call),
     *(ast.Constant, ast.Name, ast.Attribute, ast.List, ast.Tuple),
-}
-OPERATORS |= {
-    sign: bounded.FUNCTIONS[text]
-    for sign, text in ((ast.Add, "+"), (ast.Sub, "-"), (ast.Mult, "*"), (ast.Pow, "**"), (ast.Mod, "%"))
 }
 YAML_NAMES = {"true": True, "false": False, "null": None}
 """YAML's spellings of ``True``, ``False`` and ``None``, accepted besides Python's."""
@@ -70,10 +73,8 @@ class Expression:
         """Paths of the config that the expression names."""
 
     def evaluate(self, values: Callable[[str], Any]) -> Any:
-        """Compute the expression.
-
-        Args:
-            values: Returns the config's value at a path, or raises ``Absent``; called only for values that are needed.
+        """Compute the expression. ``values`` returns the config's value at a path, or raises ``Absent``; it is called
+        only for values that are needed.
 
         Raises:
             Absent: The config lacks a value.

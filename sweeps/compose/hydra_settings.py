@@ -43,9 +43,6 @@ def check_overrides(overrides: Mapping[str, str]) -> None:
 
     Raises:
         ConfigError: An override is a setting of Hydra's own program.
-
-    Args:
-        overrides: Overrides as they were typed, by key or group.
     """
     for path, written in overrides.items():
         if is_of_hydra(path):

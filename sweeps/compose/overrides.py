@@ -235,10 +235,6 @@ def _written_key(name: Any) -> str:
 def check_option(override: Override, folders: ConfFolders) -> None:
     """Check that the value of a group can be the name of an option.
 
-    Args:
-        override: A plain value.
-        folders: Folders of configs, which know the groups.
-
     Raises:
         ConfigError: The value of a group cannot be the name of an option; Hydra would fail on it.
     """

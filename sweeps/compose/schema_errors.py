@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 
 from sweeps.compose.other_tools import hint_for_key, hint_for_override, hint_for_type
 from sweeps.config import SweepConfig
@@ -175,7 +176,7 @@ def describe(schema: type, detail: Mapping[str, Any], container: Any) -> str:
             prefix = f"{key}: " if key else ""
             return f"{prefix}{detail['ctx']['error']}"
         case "dataclass_type" | "model_attributes_type" | "dict_type":
-            return _not_a_mapping(key, value, _kinds(schema, detail["loc"]))
+            return _not_a_mapping(key, value, [*_by_kind(schema, detail["loc"])])
     message = (
         ITEMS.sub(r"must \1", detail["msg"]).replace("Input should be", "must be").replace("String should", "must")
     )
@@ -263,11 +264,7 @@ def _nearest_key(path: Sequence[str], known: Sequence[str]) -> str:
 
 def _of_other_kinds(schema: type, path: Sequence[str], parent: Sequence[str]) -> str:
     """Explain that a key belongs to sections of another kind; empty if it belongs to none."""
-    annotation: Any = schema
-    for part in parent[:-1]:
-        annotation = _step(annotation, part)
-    fields = [getattr(member, "__pydantic_fields__", {}) for member in members(annotation)]
-    of_kind = {kind: each for each in fields if "kind" in each for kind in typing.get_args(each["kind"].annotation)}
+    of_kind = _by_kind(schema, parent[:-1])
     kinds = [kind for kind, each in of_kind.items() if path[-1] in each]
     if not kinds or not parent or parent[-1] not in of_kind:  # the last part may be the name of a section
         return ""
@@ -320,20 +317,21 @@ def _locate(detail: Mapping[str, Any], container: Any) -> tuple[list[str], list[
 
 def _fields(schema: type, location: Sequence[str]) -> list[str]:
     """Return the field names of the schema at one of pydantic's locations."""
-    annotation: Any = schema
-    for part in location:
-        annotation = _step(annotation, part)
-    fields = [getattr(member, "__pydantic_fields__", {}) for member in members(annotation)]
-    return [field.alias or name for of_member in fields for name, field in of_member.items()]
+    return [field.alias or name for each in _sections(schema, location) for name, field in each.items()]
 
 
-def _kinds(schema: type, location: Sequence[str]) -> list[str]:
-    """Return the kinds of the section at one of pydantic's locations; empty if it has none."""
+def _by_kind(schema: type, location: Sequence[Any]) -> dict[str, Mapping[str, FieldInfo]]:
+    """Return the fields of each kind of the section at one of pydantic's locations; empty if it has no kinds."""
+    found = _sections(schema, location)
+    return {kind: each for each in found if "kind" in each for kind in typing.get_args(each["kind"].annotation)}
+
+
+def _sections(schema: type, location: Sequence[Any]) -> list[Mapping[str, FieldInfo]]:
+    """Return the fields of each section that may be at one of pydantic's locations."""
     annotation: Any = schema
     for part in location:
         annotation = _step(annotation, str(part))
-    fields = [getattr(member, "__pydantic_fields__", {}) for member in members(annotation)]
-    return [kind for each in fields if "kind" in each for kind in typing.get_args(each["kind"].annotation)]
+    return [getattr(member, "__pydantic_fields__", {}) for member in members(annotation)]
 
 
 def _step(annotation: Any, part: str) -> Any:

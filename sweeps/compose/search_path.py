@@ -22,9 +22,7 @@ class ConfSearchPath(ConfFolders):
     """Folders of configs; as a context manager, a Hydra composition from them."""
 
     def __init__(self, folders: Sequence[Path] = ()):
-        """
-        Args:
-            folders: Users' folders; the ``conf/`` of Sweeps is added at the end.
+        """The ``conf/`` of Sweeps is added after users' folders.
 
         Raises:
             UnknownName: A folder does not exist.

@@ -29,11 +29,8 @@ logger = logging.getLogger(__name__)
 
 
 def compose_service(tokens: Sequence[str], config_dirs: Sequence[Path]) -> Service:
-    """Compose the service's config from ``serve [service=NAME] [key=value ...]``.
-
-    Args:
-        tokens: Arguments as typed; the default is ``service=local``.
-        config_dirs: Users' folders of configs, which take precedence.
+    """Compose the service's config from ``serve [service=NAME] [key=value ...]``; the default is ``service=local``.
+    Users' folders of configs take precedence.
 
     Raises:
         UnknownName: There is no such service.

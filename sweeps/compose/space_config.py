@@ -109,19 +109,18 @@ def options_of(config: SweepConfig, group: str) -> list[str]:
     distribution = config.space[group]
     match distribution:
         case CategoricalDistribution(choices=choices) | OrdinalDistribution(choices=choices):
-            key = "choices."
+            named = {f"choices.{index}": choice for index, choice in enumerate(choices)}
         case ConstantDistribution(value=value):
-            choices, key = [value], "value"
+            named = {"value": value}
         case _:
             raise ConfigError(
                 f"space.{group}.type={distribution.type}: {group} is a config group; search it with a categorical or "
                 "ordinal of its options"
             )
-    for index, choice in enumerate(choices):
-        if not isinstance(choice, str):
-            where = f"{key}{index}" if key == "choices." else key
-            raise ConfigError(f"space.{group}.{where}={choice!r}: must be the name of an option of {group}")
-    return list(choices)
+    for key, option in named.items():
+        if not isinstance(option, str):
+            raise ConfigError(f"space.{group}.{key}={option!r}: must be the name of an option of {group}")
+    return list(named.values())
 
 
 def check_group_conditions(config: SweepConfig, folders: ConfFolders) -> None:
@@ -161,11 +160,8 @@ def is_integer(base: Mapping[str, Any], path: str) -> bool:
 
 
 def joined_space(spaces: Mapping[Variant, FlatSpace], searched: Mapping[str, Sequence[str]]) -> FlatSpace:
-    """Return the space of a sweep over groups. A path that only some options search gets a condition on those options.
-
-    Args:
-        spaces: Space of each combination of options.
-        searched: Searched options by group.
+    """Return the space of a sweep over groups, from that of each combination of options. A path that only some options
+    search gets a condition on those options.
 
     Raises:
         ConfigError: Options give the same path different ranges, or only in some combinations of groups.

@@ -29,14 +29,8 @@ def stage_changes(
     folders: ConfFolders,
     compose: Compose,
 ) -> dict[str, Any]:
-    """Return the unresolved values by dotted path in which a stage differs from its sweep.
-
-    Args:
-        key: Key of the stage, such as ``search.stages.0``.
-        stage: The stage.
-        base: The sweep's unresolved config.
-        folders: Folders of configs, which know the groups.
-        compose: Composes the sweep with the stage's overrides.
+    """Return the unresolved values by dotted path in which a stage differs from its sweep, whose unresolved config is
+    ``base``; ``compose`` composes the sweep with the stage's overrides.
 
     Raises:
         ConfigError: A string is not an override, a stage may not change its key, or the result is not a valid config.

@@ -48,7 +48,7 @@ from sweeps_train.config import (
     check_fit,
     check_folds,
 )
-from sweeps_train.config.fields import NonEmpty
+from sweeps_train.config.fields import NonEmpty, Seed
 from sweeps_train.config.reach import Reach as Reach
 from sweeps_train.config.strategy import num_stages
 
@@ -105,7 +105,7 @@ class SweepConfig:
     """Distribution of one training over its workers; not for a user's own function."""
     checkpoint: Checkpoint
     """Frequency and retention of checkpoints."""
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    seed: Seed = 0
     """Seed of weights, data order, dropout and the search; a 32-bit number, since NumPy accepts no other."""
     search: Search
     """Objectives, number of trials, and choice of the next trial."""

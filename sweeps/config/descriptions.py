@@ -16,14 +16,8 @@ from collections.abc import Mapping
 
 @functools.cache
 def field_descriptions(section: type) -> Mapping[str, str]:
-    """Return the docstring of each documented field of a section, including its base classes.
-
-    Args:
-        section: A dataclass of the schema.
-
-    Returns:
-        Docstrings by the name of the field; none for a class whose source cannot be read.
-    """
+    """Return the docstring of each documented field of a section of the schema, including its base classes, by name;
+    none for a class whose source cannot be read."""
     found: dict[str, str] = {}
     for each in reversed(section.__mro__):
         if "__annotations__" not in vars(each):

@@ -96,11 +96,8 @@ class Scaling:
         return MOST_LANES if self.trials_per_group == "auto" else self.trials_per_group
 
     def in_pool(self, name: str | None) -> Scaling:
-        """Return the scaling of a trial in a pool, with the pool's settings in place of ``pools``.
-
-        Args:
-            name: Name of the pool; None without pools.
-        """
+        """Return the scaling of a trial in a pool (None without pools), with the pool's settings in place of
+        ``pools``."""
         if name is None:
             return self
         pool = self.pools[name]

@@ -58,12 +58,10 @@ class HyperbandScheduler:
 
 
 @dataclass(config=STRICT, kw_only=True)
-class FreezeThawScheduler:
-    """Freeze-thaw (Swersky et al., 2014, https://arxiv.org/abs/1406.3896): trials pause at rungs, and the trial with
-    the most expected improvement for its remaining cost continues, by a model of all learning curves so far. With the
-    sampler curves this is ``search=sweeps``."""
+class _ByLearningCurves:
+    """Rungs at which trials pause or stop, by a model of all learning curves."""
 
-    kind: Literal["freeze_thaw"]
+    kind: str
     resource: Resource = "evaluations"
     """Unit of the rungs."""
     grace: PositiveFloat = 1
@@ -73,60 +71,59 @@ class FreezeThawScheduler:
     eta: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 3
     """Distance between rungs, which are at grace, grace * eta, ...; while later values cannot be predicted yet, one
     in eta trials continues."""
+
+
+@dataclass(config=STRICT, kw_only=True)
+class FreezeThawScheduler(_ByLearningCurves):
+    """Freeze-thaw (Swersky et al., 2014, https://arxiv.org/abs/1406.3896): trials pause at rungs, and the trial with
+    the most expected improvement for its remaining cost continues, by a model of all learning curves so far. With the
+    sampler curves this is ``search=sweeps``."""
+
+    kind: Literal["freeze_thaw"]
     pauses: Flag = True
     """Whether trials that do not continue are paused. If not, they are stopped, and need no checkpoints."""
 
 
 @dataclass(config=STRICT, kw_only=True)
-class AutomaticScheduler:
+class AutomaticScheduler(_ByLearningCurves):
     """The scheduler ``freeze_thaw``, which stops trials instead of pausing them if none of the config can be paused, or
     if measurements of the first trials show that pauses cost much."""
 
     kind: Literal["auto"]
-    resource: Resource = "evaluations"
-    """Unit of the rungs."""
-    grace: PositiveFloat = 1
-    """Position of the first rung, which every trial reaches."""
-    longest: PositiveFloat | None = None
-    """Length of a whole trial; default: computed from the config if possible, else that of the first finished one."""
-    eta: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 3
-    """Distance between rungs, as in ``freeze_thaw``."""
 
 
 @dataclass(config=STRICT, kw_only=True)
-class PBTScheduler:
+class _Population:
+    """Trials that continue from checkpoints of the best."""
+
+    kind: str
+    resource: Resource = "evaluations"
+    """Unit of ``interval``."""
+    interval: PositiveFloat = 1
+    """Distance between two possible changes of a trial, in units of ``resource``."""
+    quantile: Annotated[float, Field(gt=0, le=0.5)] = 0.25
+    """Size of the worst part of the population, which is replaced, and of the best part, which is copied, as a
+    fraction."""
+    mutate: list[Text] | None = None
+    """Searched paths that change; default: all that can change during training."""
+
+
+@dataclass(config=STRICT, kw_only=True)
+class PBTScheduler(_Population):
     """Population based training (Jaderberg et al., 2017, https://arxiv.org/abs/1711.09846): the worst trials continue
     from checkpoints of the best, with changed values. The population has ``search.num_trials`` trials."""
 
     kind: Literal["pbt"]
-    resource: Resource = "evaluations"
-    """Unit of ``interval``."""
-    interval: PositiveFloat = 1
-    """Distance between two possible changes of a trial, in units of ``resource``."""
-    quantile: Annotated[float, Field(gt=0, le=0.5)] = 0.25
-    """Size of the worst part of the population, which is replaced, and of the best part, which is copied, as a
-    fraction."""
     resample_probability: Annotated[float, Field(ge=0, le=1)] = 0.25
     """Probability that a value is sampled again instead of changed by a fifth, or to a neighbouring choice."""
-    mutate: list[Text] | None = None
-    """Searched paths that change; default: all that can change during training."""
 
 
 @dataclass(config=STRICT, kw_only=True)
-class PB2Scheduler:
+class PB2Scheduler(_Population):
     """Population based bandits (Parker-Holder et al., 2020, https://arxiv.org/abs/2002.02518): PBT with new values from
     a Gaussian process; only for ranges of numbers."""
 
     kind: Literal["pb2"]
-    resource: Resource = "evaluations"
-    """Unit of ``interval``."""
-    interval: PositiveFloat = 1
-    """Distance between two possible changes of a trial, in units of ``resource``."""
-    quantile: Annotated[float, Field(gt=0, le=0.5)] = 0.25
-    """Size of the worst part of the population, which is replaced, and of the best part, which is copied, as a
-    fraction."""
-    mutate: list[Text] | None = None
-    """Searched paths that change; default: all that can change during training."""
 
 
 @dataclass(config=STRICT, kw_only=True)

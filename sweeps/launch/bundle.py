@@ -32,11 +32,8 @@ class Bundle:
 
     @classmethod
     def of_folder(cls, folder: Path, leave_out: Path) -> Bundle:
-        """Return the files of a folder, except those that git ignores, environments, databases and hidden folders.
-
-        Args:
-            folder: Working folder of the submission.
-            leave_out: The sweeps' own folder.
+        """Return the files of a folder, except the sweeps' own folder, those that git ignores, environments, databases
+        and hidden folders.
 
         Raises:
             UserError: The folder holds too many files to be a project.
@@ -88,15 +85,10 @@ class Bundle:
         self.add_folder(conf_folder(), "sweeps/conf", "*.yaml")
 
     def write(self, archive: Path, limit: int, advice: str) -> Path:
-        """Write the files as a zip archive; the same contents give the same bytes.
-
-        Args:
-            archive: File to write.
-            limit: Maximum bytes of the archive.
-            advice: End of the message if it is larger.
+        """Write the files as a zip archive of at most ``limit`` bytes; the same contents give the same bytes.
 
         Raises:
-            UserError: The archive is larger than the limit; the message names the largest files.
+            UserError: The archive is larger; the message names the largest files, and ends with the advice.
         """
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
             packed.writestr(zipfile.ZipInfo(TOP_FILE), "Files of a sweep, packed by `python -m sweeps submit`.\n")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection
+from datetime import datetime
+
+from cronsim import CronSim, CronSimError
 
 from sweeps.errors import UserError
 
-MONTHS = ("", "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+DAYS = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
 SHORTHANDS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -20,7 +22,6 @@ SHORTHANDS = {
 }
 _OF_SOME = re.compile(r"\dL|\bLW?\b|#", re.IGNORECASE)
 """Syntax of a field that not every cron program knows."""
-_PART = re.compile(r"^(?:\*|(\w+)(?:-(\w+))?)(?:/(\d+))?$")
 
 
 def plain_fields(cron: str) -> list[str]:
@@ -41,40 +42,25 @@ def calendar_events(cron: str, timezone: str) -> list[str]:
     """Return a cron line as systemd's calendar events (``OnCalendar``); the timer fires at any of them.
 
     Raises:
-        UserError: As ``plain_fields``.
+        UserError: As ``plain_fields``, or the line is not valid.
     """
-    minute, hour, day, month, weekday = plain_fields(cron)
-    time = f"{_listed(hour, 0, 23, (), 2)}:{_listed(minute, 0, 59, (), 2)}:00 {timezone}"
-    months, days = _listed(month, 1, 12, MONTHS, 2), _listed(day, 1, 31, (), 2)
-    weekdays = _weekdays(weekday)
-    if not day.startswith("*") and not weekday.startswith("*"):  # cron(8): either of them
+    fields = plain_fields(cron)
+    try:
+        line = CronSim(" ".join(fields), datetime(2000, 1, 1))  # noqa: DTZ001 - any time on the calendar
+    except CronSimError as error:
+        raise UserError(f"cron={cron!r}: {error}; correct that field") from None
+    time = f"{_listed(line.hours, 24)}:{_listed(line.minutes, 60)}:00 {timezone}"
+    months, days = _listed(line.months, 12), _listed(line.days, 31)
+    weekdays = _weekdays({value % 7 for value in line.weekdays if isinstance(value, int)})
+    if not line.day_and:  # cron(8): either of them
         return [f"*-{months}-{days} {time}", f"{weekdays} *-{months}-* {time}".strip()]
     return [f"{weekdays} *-{months}-{days} {time}".strip()]
 
 
-def _weekdays(field: str) -> str:
-    values = sorted({value % 7 for value in _values(field, 0, 7, DAYS)})
-    return "" if len(values) == 7 else ",".join(DAYS[value].capitalize() for value in values)
+def _weekdays(values: Collection[int]) -> str:
+    return "" if len(values) == 7 else ",".join(DAYS[value] for value in sorted(values))
 
 
-def _listed(field: str, low: int, high: int, names: Sequence[str], width: int) -> str:
-    values = _values(field, low, high, names)
-    return "*" if len(values) == high - low + 1 else ",".join(f"{value:0{width}}" for value in values)
-
-
-def _values(field: str, low: int, high: int, names: Sequence[str]) -> list[int]:
-    """Return the values of a field, in order."""
-    found: set[int] = set()
-    for part in field.split(","):
-        matched = _PART.match(part)
-        if matched is None:
-            raise UserError(f"cron: the field {field!r} cannot be written for another scheduler")
-        first, last, step = matched.groups()
-        start = low if first is None else _number(first, names)
-        end = _number(last, names) if last is not None else high if first is None or step is not None else start
-        found |= set(range(start, end + 1, int(step or 1)))
-    return sorted(found)
-
-
-def _number(text: str, names: Sequence[str]) -> int:
-    return int(text) if text.isdigit() else list(names).index(text.lower()[:3])
+def _listed(values: Collection[int], possible: int) -> str:
+    """Return the values of a field; ``*`` for all possible ones."""
+    return "*" if len(values) == possible else ",".join(f"{value:02}" for value in sorted(values))

@@ -42,13 +42,8 @@ Manifest = dict[str, Any]
 def manifests(
     submission: Submission, *, cron: str | None = None, timezone: str = "UTC", hours: float | None = None
 ) -> list[Manifest]:
-    """Return the manifests that run a sweep, in the order in which they are created.
-
-    Args:
-        submission: The sweep.
-        cron: Cron line of a schedule; default: the sweep runs once, at once.
-        timezone: Time zone of the cron line.
-        hours: Hours after which a firing's sweep is ended; default: the config's limit alone.
+    """Return the manifests that run a sweep, in the order in which they are created: once, at once, or at the times of
+    a cron line, in which case each run is ended after these hours, or by the config's limit alone.
 
     Raises:
         UserError: The config has no section ``cluster.kuberay``, a trial does not fit on the pods, the pods cannot
@@ -71,13 +66,7 @@ def cron_job(
     submission: Submission, cron: str, timezone: str, *, replaces: bool, hours: float | None = None
 ) -> list[Manifest]:
     """Return the manifests of a CronJob of plain Kubernetes: one pod, with the resources of a worker, runs the sweep.
-
-    Args:
-        submission: The sweep.
-        cron: Cron line.
-        timezone: Time zone of the cron line.
-        replaces: Whether a firing ends a sweep that still runs; otherwise the firing is skipped.
-        hours: As for ``manifests``.
+    While it runs, another firing replaces it, or is skipped.
 
     Raises:
         UserError: As for ``manifests``.
@@ -192,15 +181,8 @@ def _section(submission: Submission, nodes: int | None = None) -> KubeRay:
 def _config_map(
     submission: Submission, kuberay: KubeRay, name: str, *, own_name: str | None = None, prefix: str = ""
 ) -> Manifest:
-    """Return the ConfigMap of a job.
-
-    Args:
-        submission: The sweep.
-        kuberay: Section ``cluster.kuberay`` of the config.
-        name: Name of the ConfigMap.
-        own_name: Name of the sweep of a schedule's firing, for a shell; default: the submission's.
-        prefix: Commands of the script before the driver's.
-    """
+    """Return the ConfigMap of a job, whose script runs the commands of the prefix before the driver. In a schedule, the
+    sweep of each firing has its own name, written for a shell."""
     command = submission.command()
     if own_name is not None:
         command = command.replace(f"--name={submission.name}", f'--name="{own_name}"')

@@ -40,11 +40,8 @@ class RayJob:
 
 
 def ray_job(submission: Submission, dashboard: str | None = None) -> RayJob:
-    """Return the job of a sweep; Sweeps itself is added to its files.
-
-    Args:
-        submission: The sweep.
-        dashboard: Address to use if neither the config nor the environment has one.
+    """Return the job of a sweep; Sweeps itself is added to its files. The dashboard is for when neither the config nor
+    the environment has an address.
 
     Raises:
         UserError: No address is known, or the cluster cannot reach the sweep's stores.

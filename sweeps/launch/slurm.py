@@ -63,10 +63,7 @@ def batch_script(submission: Submission) -> str:
 
 
 def submit(submission: Submission) -> tuple[str, Path]:
-    """Write the script and submit it with sbatch.
-
-    Returns:
-        The job's id, and the file of its log.
+    """Write the script and submit it with sbatch; return the job's id, and the file of its log.
 
     Raises:
         UserError: There is no sbatch here, or it refused the job.

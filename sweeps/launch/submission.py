@@ -58,13 +58,8 @@ class Submission:
         return shlex.join([python, "-m", "sweeps", *self.arguments])
 
     def check_fit(self, asked: str, nodes: int, cpus: float, gpus: float) -> None:
-        """Check that the nodes that the job requests hold at least one trial.
-
-        Args:
-            asked: Section of the config that asks for them.
-            nodes: Number of nodes.
-            cpus: CPUs of each.
-            gpus: GPUs of each.
+        """Check that the nodes that a section of the config asks for, each with these CPUs and GPUs, hold at least one
+        trial.
 
         Raises:
             DoesNotFit: No trial fits on the nodes.
@@ -82,13 +77,6 @@ def new_submission(
     tokens: Sequence[str], config_dirs: Sequence[Path], name: str | None, command: str, to: Target
 ) -> Submission:
     """Check a new sweep for a cluster.
-
-    Args:
-        tokens: ``conf=NAME`` or ``conf=FILE.yaml``, and overrides.
-        config_dirs: Users' folders of configs.
-        name: Name of the sweep; default: the config's name and the time.
-        command: Command as it was typed.
-        to: Kind of cluster.
 
     Raises:
         UserError: The sweep has mistakes that this machine can detect; the message has all of them.
@@ -110,11 +98,6 @@ def new_submission(
 def resumed_submission(record: SweepRecord, config: SweepConfig, to: Target) -> Submission:
     """Return a submission that continues a recorded sweep.
 
-    Args:
-        record: The sweep.
-        config: Config of the sweep.
-        to: Kind of cluster.
-
     Raises:
         ConfigError: The sweep was not started on a cluster.
     """
@@ -130,12 +113,8 @@ def resumed_submission(record: SweepRecord, config: SweepConfig, to: Target) -> 
 
 
 def check_reachable(config: SweepConfig, folders: Sequence[str] | None = None) -> None:
-    """Check that a driver on another machine can write to the sweep's stores.
-
-    Args:
-        config: Config of the sweep.
-        folders: Folders that the machines of the cluster share; default: unknown, so that any absolute path is
-            accepted.
+    """Check that a driver on another machine can write to the sweep's stores. Any absolute path is accepted unless it
+    is known which folders the machines of the cluster share.
 
     Raises:
         ConfigError: Names every store that only this machine has.

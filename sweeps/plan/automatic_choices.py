@@ -22,11 +22,8 @@ DECIDING_PATHS = LENGTH_PATHS | {"checkpoint", "checkpoint.every"}
 
 def with_chosen_scheduler(composition: Composition) -> tuple[Composition, str | None]:
     """Replace the scheduler ``auto`` by ``freeze_thaw`` without pauses if the config shows that no trial can be, or
-    would be, paused.
-
-    Returns:
-        The sweep, and the reason if its scheduler was replaced. Otherwise the first trials decide.
-    """
+    would be, paused. Return the sweep, and the reason if its scheduler was replaced; otherwise the first trials
+    decide."""
     automatic = composition.config.search.scheduler
     if not isinstance(automatic, AutomaticScheduler):
         return composition, None
@@ -68,11 +65,8 @@ def _why_trial_is_not_paused(config: SweepConfig) -> str | None:
 
 
 def with_lanes(composition: Composition) -> tuple[Composition, str | None]:
-    """Replace ``scaling.trials_per_group=auto`` by 1 if trials cannot share their workers.
-
-    Returns:
-        The sweep, and the reason if the number was replaced. Otherwise the first trials decide.
-    """
+    """Replace ``scaling.trials_per_group=auto`` by 1 if trials cannot share their workers. Return the sweep, and the
+    reason if the number was replaced; otherwise the first trials decide."""
     if composition.config.scaling.trials_per_group != "auto":
         return composition, None
     reason = why_alone(composition.config)

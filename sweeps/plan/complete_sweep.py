@@ -43,13 +43,8 @@ def describe_completion(record: SweepRecord, plan: Plan) -> str:
 
 
 def extension(ended: str, planned: int, points: int | None) -> tuple[str, str]:
-    """Return an override with which ``extend`` continues a sweep, and its effect.
-
-    Args:
-        ended: Reason why the sweep started no further trial; empty if unknown.
-        planned: Number of trials that it can start.
-        points: Number of all points of a small space or grid; None for any other space.
-    """
+    """Return an override with which ``extend`` continues a sweep that has ended for a reason (empty if unknown), and
+    its effect; ``points`` counts those of a small space or grid, and is None for any other space."""
     if (budget := BUDGET.match(ended)) is not None:
         return f"{budget[1]}={2 * float(budget[2]):g}", "doubles the budget and continues"
     if (rule := RULE.search(ended)) is not None:

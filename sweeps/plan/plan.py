@@ -374,14 +374,8 @@ def _check_code(composition: Composition, space: Space) -> None:
 
 
 def _check_here(plan: Plan, where: Where, *, is_queued: bool) -> None:
-    """Check everything else that this machine can check.
-
-    Args:
-        plan: The plan of a sweep that will run here.
-        where: See ``make_plan``.
-        is_queued: Whether a service plans it for a user. Their code runs only in a process of its own, and a queued
-            sweep may learn from one that has not ended yet.
-    """
+    """Check everything else that this machine can check. If a service plans the sweep for a user, their code runs only
+    in a process of its own, and the queued sweep may learn from one that has not ended yet."""
     if not is_queued:
         _check_sampler(plan.config)
     _check_address(plan.config.cluster.address)

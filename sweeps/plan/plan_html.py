@@ -25,18 +25,8 @@ def plan_html(
     num_trials: int,
     search_summary: str,
 ) -> str:
-    """Return a plan's objective, its trials, its searched values and its notes.
-
-    Args:
-        name: Name of the sweep.
-        composition: Config of the sweep.
-        space: Search space.
-        fit: Resources of its trials; None if only the cluster knows them.
-        folder: Path or URI of its folder.
-        notes: Notes for the user.
-        num_trials: Number of trials that it can start.
-        search_summary: Description of the sampler and the scheduler.
-    """
+    """Return a plan's objective, its trials, its searched values and its notes. Only the cluster may know how its
+    trials fit."""
     config, search = composition.config, composition.config.search
     headline = Markup("<b>{}</b> {}, {}; nothing was started").format(
         name, counted(num_trials, "trial"), search.objectives

@@ -223,12 +223,8 @@ def local_room(plan: Plan) -> float | None:
 
 
 def gpu_room(plan: Plan, found: float | None) -> float | None:
-    """Return the bytes of GPU memory that a worker has for tensors.
-
-    Args:
-        plan: The sweep; ``cluster.gpu_memory_gib`` takes precedence.
-        found: Bytes of the cluster's smallest GPU, if they are known.
-    """
+    """Return the bytes of GPU memory that a worker has for tensors, from ``cluster.gpu_memory_gib`` or else from those
+    that were found for the cluster's smallest GPU."""
     stated, scaling = plan.config.cluster.gpu_memory_gib, plan.config.scaling
     total = stated * GIB if stated is not None else found
     share = memory_share(reserved_per_worker(scaling, use_gpu=True), 1, use_gpu=True)
@@ -243,14 +239,8 @@ def machine_room(trials: Fit, node_memory: float) -> float:
 def memory_report(
     questions: Sequence[MemoryQuestion], answers: Sequence[Mapping[str, Any]], room: float | None
 ) -> MemoryReport:
-    """Combine questions and answers into a report.
-
-    Args:
-        questions: The configs that were asked about.
-        answers: Answers that the preflight's process has written, in the order of the questions; fewer if it ran out of
-            time.
-        room: Bytes that a worker has for tensors.
-    """
+    """Combine questions and answers, in the same order, into a report. The preflight's process writes fewer answers if
+    it runs out of time."""
     obstacles = [each.obstacle for each in questions if each.obstacle]
     questions = [each for each in questions if not each.obstacle]
     errors = [answer["error"] for answer in answers if "error" in answer] + obstacles

@@ -47,12 +47,7 @@ class Preflight:
     """Check of the data and models of one sweep, in a process that the context manager starts and ends."""
 
     def __init__(self, plan: Plan, asked: Sequence[MemoryQuestion] = (), room: float | None = None):
-        """
-        Args:
-            plan: The sweep.
-            asked: Configs whose memory is computed.
-            room: Bytes that a worker has for tensors, if that is known.
-        """
+        """The bytes that a worker has for tensors (``room``) may be known only later; see ``memory``."""
         self._plan, self._asked, self._room = plan, asked, room
         self._answerable = [each for each in asked if each.obstacle is None]
         self._timeout_s = plan.config.preflight.timeout_s
@@ -77,10 +72,8 @@ class Preflight:
             self._folder.cleanup()
 
     def result(self) -> list[str]:
-        """Wait for the findings, at most for the configured time after the process has imported its libraries.
-
-        Returns:
-            Warnings.
+        """Wait for the findings, at most for the configured time after the process has imported its libraries, and
+        return the warnings.
 
         Raises:
             ConfigError: Every trial would fail; one mistake per line.
@@ -100,11 +93,7 @@ class Preflight:
         return list(dict.fromkeys([*mistakes, *warnings, *([f"{ended}; the sweep continues"] if ended else [])]))
 
     def memory(self, room: float | None) -> MemoryReport:
-        """Return the memory that was computed for the requested configs so far; call ``result`` first.
-
-        Args:
-            room: Bytes that a worker has for tensors, if that is known now.
-        """
+        """Return the memory that was computed for the requested configs so far; call ``result`` first."""
         lines = self._lines()[len(self._configs) :] if self._process is not None else []
         return memory_report(self._asked, [json.loads(line) for line in lines], room)
 

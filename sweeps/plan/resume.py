@@ -31,13 +31,8 @@ from sweeps.validate.config_checks import Approve, check_sweep
 def reopened(
     record: SweepRecord, changes: Mapping[str, Any], folder: Path | None = None, approve: Approve | None = None
 ) -> Plan:
-    """Make the plan with which an earlier sweep continues.
-
-    Args:
-        record: The sweep.
-        changes: Changes of ``extend`` by dotted path.
-        folder: Current path of the sweep's folder; default: the recorded one.
-        approve: See ``check_sweep``.
+    """Make the plan with which an earlier sweep continues, with the changes of ``extend`` by dotted path. Its folder is
+    the recorded one, unless the current path is given.
 
     Raises:
         UserError: The sweep's folder is not on this machine, the changes make the sweep invalid, or the sweep has ended

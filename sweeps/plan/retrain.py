@@ -29,17 +29,8 @@ def plan_alone(
     tags: Mapping[str, str],
     approve: Approve | None = None,
 ) -> Plan:
-    """Return the plan of a sweep that trains one recorded trial again, recorded in the same MLflow store.
-
-    Args:
-        record: Sweep of the trial.
-        trial: Trial to train again.
-        tokens: Overrides; an option of a group (``data=dolly``) replaces the trial's whole section.
-        config_dirs: Users' folders of configs, which take precedence.
-        name: Name of the new sweep.
-        command: Command as it was typed.
-        tags: See ``new_plan``.
-        approve: See ``check_sweep``.
+    """Return the plan of a sweep that trains one recorded trial again, recorded in the same MLflow store. An override
+    that chooses an option of a group (``data=dolly``) replaces the trial's whole section.
 
     Raises:
         UserError: The request has mistakes that this machine can detect; the message has all of them.

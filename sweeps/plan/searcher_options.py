@@ -20,12 +20,8 @@ from sweeps.search.stop_rules import stop_reason, too_little_improvement
 
 
 def searcher_options(plan: Plan, memory: MemoryEstimate | None = None) -> dict[str, Any]:
-    """Return the keyword arguments of ``OptunaSearcher`` that follow from a plan alone.
-
-    Args:
-        plan: The sweep's plan.
-        memory: Estimate of the trials' memory, which may refuse points.
-    """
+    """Return the keyword arguments of ``OptunaSearcher`` that follow from a plan alone. The estimate of the trials'
+    memory may refuse points."""
     search = plan.config.search
     # Otherwise random points of the search would be those of its stages again.
     seed = plan.config.seed if plan.stage is None else (plan.config.seed + plan.stage.number) % 2**32
@@ -69,12 +65,7 @@ def _advisors(plan: Plan, memory: MemoryEstimate | None, seed: int) -> list[Advi
 
 def stop_rule(plan: Plan, stop: Callable[[], Stop]) -> Callable[[optuna.Study], str | None]:
     """Return a function that gives the reason to start no further trial, if there is one: a target, a plateau, or too
-    small an expected improvement.
-
-    Args:
-        plan: The sweep's plan.
-        stop: Returns the rules, which may change while the sweep runs.
-    """
+    small an expected improvement. The rules may change while the sweep runs."""
     mode, last_counts = plan.config.search.modes[0], plan.config.search.value == "last"
     points = plan.points
     improvement = ExpectedImprovement(plan.space, points.lookup, mode, plan.config.seed, points.constraints.allows)

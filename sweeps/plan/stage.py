@@ -72,11 +72,7 @@ def study_file(stage: PlannedStage | None) -> str:
 
 
 def stage_factors(composition: Composition) -> list[Factors]:
-    """Return the factors from each stage to the next, and from the last stage to the sweep, for a checked sweep.
-
-    Args:
-        composition: The sweep.
-    """
+    """Return the factors from each stage to the next, and from the last stage to the sweep, for a checked sweep."""
     stages = composition.config.search.stages
     if not any(stage.rescale for stage in stages):
         return [{} for _ in stages]
@@ -88,13 +84,7 @@ def stage_factors(composition: Composition) -> list[Factors]:
 
 
 def rescaled(point: Mapping[str, Any], factors: Factors, space: Space) -> Point:
-    """Return a point of a stage with its values in the next stage, within the ranges of the space.
-
-    Args:
-        point: Values by path.
-        factors: Factors of the stage.
-        space: Space of the search.
-    """
+    """Return a point of a stage with its values in the next stage, within the ranges of the space."""
     values = dict(point)
     for path, factor in factors.items():
         if path in values:

@@ -56,11 +56,7 @@ class Constraints:
         return parsed
 
     def check(self, point: Mapping[str, Any], unknown: frozenset[str] = frozenset()) -> None:
-        """Check a point.
-
-        Args:
-            point: Sampled values by path.
-            unknown: Searched paths that are not sampled yet; constraints that depend on them are not checked.
+        """Check a point; constraints that depend on ``unknown`` paths, which are not sampled yet, are not checked.
 
         Raises:
             ConstraintViolated: A constraint does not hold at this point; ``ConstraintFailed`` if it cannot be computed.

@@ -208,16 +208,8 @@ def _order(distributions: Mapping[str, Distribution]) -> list[str]:
 
 
 def point_of(space: Space, values: Lookup, lookup: Lookup) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Convert given values to a point.
-
-    Args:
-        space: The space.
-        values: Returns the value of a parameter; not called for parameters that do not exist.
-        lookup: Returns the config's own value at a path.
-
-    Returns:
-        The point, with values as they are sampled, and the values that lie outside of the space, by path.
-    """
+    """Return the point of given values, as they are sampled, and the values that lie outside of the space, by path. The
+    value of a parameter that does not exist is not asked for."""
     point: dict[str, Any] = {}
     outside: dict[str, Any] = {}
     for path, distribution in space.distributions.items():
@@ -232,13 +224,7 @@ def point_of(space: Space, values: Lookup, lookup: Lookup) -> tuple[dict[str, An
 
 
 def check_point(space: Space, point: Mapping[str, Any], name: str, lookup: Lookup) -> None:
-    """Check a user's point.
-
-    Args:
-        space: The space.
-        point: The point; values may be missing.
-        name: Config key of the point, for messages.
-        lookup: Returns the config's own value at a path.
+    """Check a user's point, which need not have all values; its config key is for messages.
 
     Raises:
         ConfigError: A path is not searched, a value is outside of its range, or a parameter does not exist at the

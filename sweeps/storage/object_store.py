@@ -136,11 +136,7 @@ class ObjectStore:
 
     @_as_os_errors()
     def names(self, under: str = "") -> dict[str, int]:
-        """Return the sizes in bytes of all objects, by name.
-
-        Args:
-            under: Folder to look in; the names include it.
-        """
+        """Return the sizes in bytes of all objects in a folder, by name, which includes the folder."""
         from pyarrow.fs import FileSelector
 
         system, root = self.opened

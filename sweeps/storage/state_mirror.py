@@ -190,15 +190,8 @@ def has_state(store: ObjectStore) -> bool:
 
 
 def newer_files(store: ObjectStore, names: Sequence[str], than: str) -> tuple[str, dict[str, bytes]]:
-    """Return the newest committed version of some of a sweep's files.
-
-    Args:
-        store: Place of the sweep's folder.
-        names: Names of the files; those that do not exist are left out.
-        than: Known version; if the newest version is the same, no files are returned.
-
-    Returns:
-        The version of the files, empty if the sweep has none, and their contents by name.
+    """Return the newest committed version of some of a sweep's files, empty if the sweep has none, and the contents of
+    those that exist, by name; no contents if that version is the known one.
 
     Raises:
         DamagedCopy: The store answers, but a file is damaged.

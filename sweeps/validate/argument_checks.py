@@ -51,14 +51,8 @@ def configs_of_trials(
     sections: Collection[str] = ("model", "data", "task", "search"),
 ) -> Iterator[tuple[dict[str, Any], SweepConfig]]:
     """Yield points with their configs: one for each combination of options of searched groups, the sweep's own first,
-    and one for each value at the ends of a range. Arguments that only the space sets have one of their values.
-
-    Args:
-        composition: The sweep.
-        space: The sweep's space.
-        lookup: Returns the sweep's own values.
-        sections: Sections of the config whose ranges are included.
-    """
+    and one for each value at the ends of a range in these sections. Arguments that only the space sets have one of
+    their values."""
     points: dict[Variant, dict[str, Any]] = {}
     own = composition.variant({})
     for variant in sorted(composition.variants, key=lambda each: each != own):

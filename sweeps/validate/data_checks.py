@@ -91,13 +91,7 @@ def _table_mistakes(
     data: TableData, goal: Goal | None, positive_class: bool | int | str | None = None
 ) -> Iterator[str]:
     """Yield one line for each mistake in a table: in its files, in its columns, or a target that does not suit the
-    task. Object stores are not read, as only workers may have access.
-
-    Args:
-        data: Files and columns.
-        goal: Whether the target is a class or a number; None if that is not known here.
-        positive_class: Value of ``task.positive_class``.
-    """
+    task's goal, if that is known here. Object stores are not read, as only workers may have access."""
     for key, path in (("data.path", data.path), ("data.eval_path", data.eval_path)):
         if path is None or "://" in path:
             continue

@@ -43,14 +43,8 @@ def dataset_mistakes(task: FunctionTask) -> Iterator[str]:
 
 
 def names_read(target: str) -> set[str] | None:
-    """Return the names of the datasets that a function's module requests, including the user's modules that it imports.
-
-    Args:
-        target: Import path of the function.
-
-    Returns:
-        The names; None if the source does not show all of them.
-    """
+    """Return the names of the datasets that a function's module requests, including the user's modules that it imports;
+    None if the source does not show all of them."""
     found = find_definition(target)
     if found is None:
         return None

@@ -55,12 +55,7 @@ def known_metrics(task: EstimatorTask) -> list[str]:
 
 
 def estimator_mistakes(task: EstimatorTask, space: Collection[str]) -> Iterator[str]:
-    """Yield one line for each mistake in the class and its arguments.
-
-    Args:
-        task: The class and its arguments.
-        space: Searched paths.
-    """
+    """Yield one line for each mistake in the class and its arguments."""
     for name in task.arguments:
         if name in FIT_AT_ONCE:
             yield f"task.arguments.{name}: cannot be set in a trial: {FIT_AT_ONCE[name]}; remove it"

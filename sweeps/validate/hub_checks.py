@@ -14,12 +14,12 @@ from typing import Literal
 from sweeps.config import SweepConfig
 from sweeps.errors import raise_mistakes
 from sweeps_train.config import CausalLM, TextData
+from sweeps_train.data.data_files import FILE_TYPES
 
 ANSWER_WITHIN_S = 5.0
 """Maximum seconds to wait for the hub's answers; without an answer the sweep starts."""
 _GIVE_TOKEN = "set HF_TOKEN (and name it in cluster.env for a running cluster), or run `hf auth login`"  # noqa: S105
 _NAME = re.compile(r"[\w.-]+(?:/[\w.-]+)?")
-_SUFFIXES = (".jsonl", ".json", ".parquet", ".csv", ".txt")
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _names(config: SweepConfig) -> Iterator[HubName]:
 
 
 def _is_on_hub(path: str) -> bool:
-    is_name = _NAME.fullmatch(path) is not None and not path.startswith(".") and not path.lower().endswith(_SUFFIXES)
+    is_name = _NAME.fullmatch(path) is not None and not path.startswith(".") and not path.lower().endswith(FILE_TYPES)
     return is_name and not Path(path).exists()
 
 

@@ -17,11 +17,8 @@ class _AnyOption(Exception):
 
 
 def script_options(target: str) -> set[str] | None:
-    """Return the ``--name`` options of a script with one ``ArgumentParser``, without dashes; None if there may be more.
-
-    Args:
-        target: Path of a ``.py`` file, or name of a module as after ``python -m``.
-    """
+    """Return the ``--name`` options of a script (a ``.py`` file, or a module as after ``python -m``) with one
+    ``ArgumentParser``, without dashes; None if there may be more."""
     tree = _source(target)
     if tree is None:
         return None

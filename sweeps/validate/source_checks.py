@@ -155,34 +155,37 @@ def parsed_module(spec: ModuleSpec | None) -> ast.Module | None:
 def parsed_file(path: Path) -> ast.Module | None:
     """Return the syntax tree of a file; None if it cannot be read."""
     try:
-        return _parsed(path.read_bytes())
+        return parsed(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return None
 
 
 @lru_cache(maxsize=64)
-def _parsed(source: bytes) -> ast.Module:
+def parsed(source: bytes) -> ast.Module:
     """Parse a source; cached, since the checks look up many names in the same file."""
     return ast.parse(source)
 
 
 def _bindings(tree: ast.Module, name: str) -> Iterator[ast.stmt]:
     """Yield the statements outside functions and classes that bind a name."""
-    nodes: list[ast.AST] = list(tree.body)
-    while nodes:
-        node = nodes.pop()
+    for node in at_module_level(tree):
         match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                if node.name == name:
-                    yield node
-                continue
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() if node.name == name:
+                yield node
             case ast.Import() | ast.ImportFrom() if any((each.asname or each.name) == name for each in node.names):
                 yield node
             case ast.Assign() | ast.AnnAssign() | ast.AugAssign():
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 if any(isinstance(each, ast.Name) and each.id == name for each in targets):
                     yield node
-        nodes += ast.iter_child_nodes(node)
+
+
+def at_module_level(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a module outside functions and classes."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            yield from at_module_level(child)
 
 
 def is_plain_value(tree: ast.Module, name: str) -> bool:
@@ -196,12 +199,7 @@ def is_plain_value(tree: ast.Module, name: str) -> bool:
 
 
 def _signature(arguments: ast.arguments, bound: int = 0) -> inspect.Signature:
-    """Return the signature of a function from its syntax.
-
-    Args:
-        arguments: Arguments in the source.
-        bound: Number of first arguments that the caller does not pass (``self``).
-    """
+    """Return the signature of a function from its syntax, without the first arguments that are ``bound`` (``self``)."""
     of_kind = inspect.Parameter
     given = [*arguments.posonlyargs, *arguments.args]
     first_default = len(given) - len(arguments.defaults)

@@ -60,13 +60,8 @@ def stage_notes(search: Search) -> Iterator[str]:
 
 
 def rescaling_mistakes(search: Search, space: Space, phases: list[Values]) -> Iterator[str]:
-    """Yield one line for each mistake in ``rescale`` of a stage, with key, value and fix.
-
-    Args:
-        search: Section ``search`` of the sweep.
-        space: Space of the sweep.
-        phases: Config of each stage, and of the sweep itself.
-    """
+    """Yield one line for each mistake in ``rescale`` of a stage, with key, value and fix. The phases are the configs of
+    each stage, and of the sweep itself."""
     for index, stage in enumerate(search.stages):
         before, after = phases[index], phases[index + 1]
         for path, rule in stage.rescale.items():
@@ -83,13 +78,8 @@ def rescaling_mistakes(search: Search, space: Space, phases: list[Values]) -> It
 
 
 def rescaling_factor(rule: float | Mapping[str, float], stage: Values, following: Values) -> float:
-    """Return the factor of a searched value from a stage to the next.
-
-    Args:
-        rule: The factor itself, or powers by the path of a size.
-        stage: Config of the stage.
-        following: Config of the next stage, or of the sweep.
-    """
+    """Return the factor of a searched value from a stage to the next, or to the sweep: the rule itself, or powers by
+    the path of a size."""
     if isinstance(rule, float | int):
         return float(rule)
     factor = 1.0

@@ -11,11 +11,7 @@ from sweeps_train.config import (
     TableData,
     VisionTransformer,
     check_batch_split,
-    check_compile,
-    check_corruption_check,
-    check_exchange,
-    check_fine_tuning,
-    check_precision,
+    check_training,
 )
 from sweeps_train.config.strategy import ContextParallel, FSDPTensorParallel, Pipeline, TensorParallel, num_stages
 
@@ -27,16 +23,11 @@ def check_strategy(config: SweepConfig) -> None:
         ConfigError: The workers, the batch or the model cannot be divided as the strategy requires.
     """
     strategy, train, num_workers = config.strategy, config.train, config.scaling.min_workers
-    assert strategy is not None and train is not None
+    assert strategy is not None and train is not None and config.model is not None
     try:
         replicas = strategy.replicas(num_workers)
         _, num_micro_batches = check_batch_split(train, replicas, num_stages(strategy, num_workers))
-        check_exchange(train, strategy)
-        check_compile(train, strategy)
-        check_corruption_check(train, strategy)
-        if config.model is not None:
-            check_fine_tuning(config.model, train, strategy)
-            check_precision(config.model, train, strategy)
+        check_training(config.model, train, strategy)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if num_workers == 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from sweeps.errors import ConfigError, mistakes_of, raise_mistakes
 from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.validate.estimator_checks import check_installed
-from sweeps.validate.source_checks import find_module, is_plain_value
+from sweeps.validate.source_checks import at_module_level, find_module, is_plain_value, parsed
 from sweeps_train.config import CausalLM, CustomData, CustomModel, CustomOptimizer, EstimatorTask, FunctionTask
 
 SEARCHED = ("_target_", "model.path")
@@ -78,7 +78,7 @@ def check_target(key: str, target: str) -> None:
     if spec.origin is None or not spec.origin.endswith(".py"):
         return  # a compiled module shows its names only when it is imported
     try:
-        tree = ast.parse(Path(spec.origin).read_bytes())
+        tree = parsed(Path(spec.origin).read_bytes())
     except SyntaxError as error:
         raise ConfigError(f"{key}={target}: {spec.origin}, line {error.lineno}: {error.msg}; fix it") from error
     defined, assigned = _names(tree)
@@ -93,7 +93,7 @@ def _names(tree: ast.Module) -> tuple[set[str], set[str]]:
     outside its functions and classes."""
     defined = set[str]()
     assigned = {name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names}
-    for node in _at_module_level(tree):
+    for node in at_module_level(tree):
         match node:
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                 defined.add(name)
@@ -104,13 +104,6 @@ def _names(tree: ast.Module) -> tuple[set[str], set[str]]:
             case ast.Name(id=name, ctx=ast.Store()):
                 assigned.add(name)
     return defined, assigned
-
-
-def _at_module_level(node: ast.AST) -> Iterator[ast.AST]:
-    for child in ast.iter_child_nodes(node):
-        yield child
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            yield from _at_module_level(child)
 
 
 def _check_script(target: str) -> None:

@@ -74,14 +74,6 @@ def load_other_trials(
 ) -> EarlierSweep:
     """Load the trials of one source that lie in this sweep's space.
 
-    Args:
-        key: Config key of the source, for messages.
-        source: Source of the trials.
-        tracking_uri: Tracking URI of this sweep.
-        space: This sweep's space.
-        lookup: Returns this sweep's own value at a path.
-        objective: Metric that this sweep optimises, and its mode.
-
     Raises:
         UserError: The source does not exist, cannot be read, or has no trial in the space.
         TrackingUnreachable: Its MLflow server does not answer.

@@ -24,13 +24,8 @@ FINISHED = "FINISHED"
 
 
 def read_experiment(key: str, source: MLflowExperiment, tracking_uri: str, metric: str) -> OtherSearch:
-    """Read the runs of an experiment, with the last value of the metric.
-
-    Args:
-        key: Config key of the source, for messages.
-        source: Source of the runs.
-        tracking_uri: Tracking URI of this sweep, if the source has none.
-        metric: Metric of this search, if the source has none.
+    """Read the runs of an experiment, with the last value of the metric. The source may leave the tracking URI and the
+    metric to the sweep.
 
     Raises:
         UserError: The server, the experiment or the metric does not exist, or the filter is wrong.
@@ -51,11 +46,6 @@ def read_experiment(key: str, source: MLflowExperiment, tracking_uri: str, metri
 
 def check_experiment(key: str, source: MLflowExperiment, tracking_uri: str) -> None:
     """Check that an experiment in an SQLite store exists, without MLflow, whose import takes seconds.
-
-    Args:
-        key: Config key of the source, for messages.
-        source: Source of the runs.
-        tracking_uri: Tracking URI of this sweep, if the source has none.
 
     Raises:
         UserError: The store or the experiment does not exist.

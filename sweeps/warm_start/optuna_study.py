@@ -27,10 +27,6 @@ USED = (TrialState.COMPLETE, TrialState.PRUNED)
 def read_study(key: str, source: OptunaStudy) -> OtherSearch:
     """Read the trials of a study. The value of a pruned trial is the best that it reported.
 
-    Args:
-        key: Config key of the source, for messages.
-        source: Source of the study.
-
     Raises:
         UserError: The storage, the study or the objective does not exist, or the storage cannot be read.
     """

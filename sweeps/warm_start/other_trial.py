@@ -41,10 +41,6 @@ class OtherSearch:
 def address(key: str, text: str) -> str:
     """Return a file or address from the config, with ``$NAME`` replaced by the environment variable's value.
 
-    Args:
-        key: Config key, for the message.
-        text: The text in the config.
-
     Raises:
         UserError: The variable is not set.
     """
@@ -58,10 +54,6 @@ def address(key: str, text: str) -> str:
 
 def existing_file(key: str, path: Path) -> Path:
     """Check that a file can be read, and return its path.
-
-    Args:
-        key: Config key, for the message.
-        path: The path.
 
     Raises:
         UserError: There is no such file, or it cannot be read.

@@ -40,13 +40,6 @@ def match_names(
     name gets the searched path with the same last part (``lr``, ``config/lr`` and ``params.lr`` get ``train.lr``), if
     it is the only one.
 
-    Args:
-        key: Config key of the source, for messages.
-        names: The source's parameter names.
-        given: Paths by name, from the config.
-        searched: Paths of the space.
-        lookup: Returns the config's own value at a path.
-
     Raises:
         UserError: The source lacks a given name, or no name belongs to a path.
     """

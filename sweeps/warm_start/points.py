@@ -11,7 +11,7 @@ from sweeps.compose.dotted import MISSING
 from sweeps.config.space import CategoricalDistribution, ConstantDistribution, Distribution, OrdinalDistribution
 from sweeps.errors import UserError
 from sweeps.search.samplers.earlier_sweep import EarlierSweep, as_point
-from sweeps.space.distributions import describe, encode, index_of
+from sweeps.space.distributions import boundary_values, describe, encode, index_of
 from sweeps.space.space import Lookup, Point, Space
 from sweeps.warm_start.other_trial import OtherSearch
 from sweeps.warm_start.parameter_names import MatchedNames, match_names
@@ -33,16 +33,8 @@ def as_earlier_sweep(
     lookup: Lookup,
     mode: str,
 ) -> EarlierSweep:
-    """Convert the trials that lie in this sweep's space; the note of the result counts the others by reason.
-
-    Args:
-        key: Config key of the source, for messages.
-        search: The source's trials.
-        names: Config paths by the source's names, from the config.
-        fixed: Values that all its trials had, by path.
-        space: This sweep's space.
-        lookup: Returns this sweep's own value at a path.
-        mode: Whether this sweep searches for a ``min`` or a ``max``.
+    """Convert the trials that lie in this sweep's space; the note of the result counts the others by reason. The config
+    gives paths by the source's names, and the values (by path) that all its trials had.
 
     Raises:
         UserError: No name belongs to a path, or no trial lies in the space.
@@ -103,21 +95,13 @@ def _point(
 
 def typed(distribution: Distribution | None, value: Any, own: Any = None) -> Any:
     """Convert a value to the type of a distribution if nothing is lost: strings of numbers and of choices, whole
-    floats.
-
-    Args:
-        distribution: The distribution; None: the parameter is not searched.
-        value: A value, which may be a string.
-        own: The config's own value of a parameter that is not searched; returned if the text means it.
-
-    Returns:
-        The converted value; the value itself, if it cannot be converted.
-    """
+    floats. For a parameter that is not searched, return the config's own value if the text means it. A value that
+    cannot be converted is returned as it is."""
     if distribution is None:
         return own if _reads_as(own, value) else _number(value)
     if not _is_choice(distribution):
         return _number(value)
-    choices = [distribution.value] if isinstance(distribution, ConstantDistribution) else list(_choices(distribution))
+    choices = boundary_values(distribution)
     index = index_of(choices, value)
     if index is not None:
         return choices[index]
@@ -135,11 +119,6 @@ def _reads_as(choice: Any, value: Any) -> bool:
     if _is_number(number):
         return _is_number(given) and math.isclose(given, number, rel_tol=READING_ERROR)
     return bool(value == encode(choice)) or str(value) == str(choice)
-
-
-def _choices(distribution: Distribution) -> list[Any]:
-    assert isinstance(distribution, CategoricalDistribution | OrdinalDistribution)
-    return distribution.choices
 
 
 def _is_choice(distribution: Distribution) -> bool:

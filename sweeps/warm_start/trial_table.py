@@ -23,12 +23,8 @@ USED_STATES = {"complete", "completed", "done", "finished", "pruned", "success",
 
 
 def read_table(key: str, source: TrialTable, metric: str) -> OtherSearch:
-    """Read a table. Every column but the value and the state may be a parameter.
-
-    Args:
-        key: Config key of the source, for messages.
-        source: Source of the table.
-        metric: Metric of this search, if the source has none.
+    """Read a table; the source may leave the metric to the search. Every column but the value and the state may be a
+    parameter.
 
     Raises:
         UserError: There is no such file, it cannot be read, or has no such columns.

@@ -14,16 +14,9 @@ from sweeps_train.files.atomic_write import unfinished
 def remove_superseded(
     root: Path, keep: Sequence[str], objectives: Sequence[Objective], *, finished: bool, needed: Collection[Path] = ()
 ) -> None:
-    """Remove checkpoints that need not be kept.
-
-    Args:
-        root: Folder of the training's checkpoints.
-        keep: ``best``, ``last``, both or none. Until the training is finished, the last one is always kept, since a
-            retry continues from it; afterwards it is kept if there is no other.
-        objectives: Objectives by which the best one is chosen.
-        finished: Whether the training has reached its end.
-        needed: Checkpoints to keep for another reason.
-    """
+    """Remove checkpoints that need not be kept. ``keep`` is ``best``, ``last``, both or none: until the training is
+    finished, the last one is always kept, since a retry continues from it; afterwards it is kept if there is no other.
+    ``needed`` are kept for another reason."""
     checkpoints = complete_checkpoints(root)
     best = best_by(root, objectives) if "best" in keep else None
     kept = {best} if finished and "last" not in keep and best is not None else {best, checkpoints[-1]}

@@ -28,12 +28,8 @@ class UnknownPath(KeyError):
     """Raised if a config file has no value at a path."""
 
     def __init__(self, path: str, above: str | None = None) -> None:
-        """
-        Args:
-            path: The path.
-            above: Beginning of the path that has a value instead of a section, empty if the whole file is a value;
-                None if the path was not to be added.
-        """
+        """The beginning ``above`` of the path has a value instead of a section; it is empty if the whole file is a
+        value, and None if the path was not to be added."""
         super().__init__(path, above)
         self.path, self.above = path, above
 

@@ -260,11 +260,7 @@ class Lead:
             self._saved = None
 
     def _take_undone(self, number: int) -> Measured:
-        """Return the last of the first reports that wait for a checkpoint, and log those before it.
-
-        Args:
-            number: Number of reports.
-        """
+        """Return the last of the first ``number`` reports that wait for a checkpoint, and log those before it."""
         *skipped, last = self._undone[:number]
         self._undone = self._undone[number:]
         for each in skipped:

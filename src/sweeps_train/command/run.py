@@ -55,15 +55,8 @@ def run_command(
     mode: str | Sequence[str],
     identity: TrialIdentity,
 ) -> None:
-    """Run a program until it ends or the reporter asks to stop. Every worker of a Ray Train group calls it.
-
-    Args:
-        config: The program, the same on all workers.
-        reporter: Receives metrics and checkpoints; used on rank 0 only.
-        checkpoint_folder: Folder of the trial's checkpoints, on a file system that all workers share.
-        metric: Metric by which the best checkpoint is chosen; see ``best_checkpoint``.
-        mode: Whether ``min`` or ``max`` of it is best.
-        identity: The trial.
+    """Run a program until it ends or the reporter asks to stop. Every worker of a Ray Train group calls it, with
+    arguments as for ``train``.
 
     Raises:
         ProgramFailed: The program has ended with an error, or without a report.

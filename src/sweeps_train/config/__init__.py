@@ -7,7 +7,7 @@ combination that cannot work, the message names the keys and the fix.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import Field, TypeAdapter
 from pydantic.dataclasses import dataclass
@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 from sweeps_train.config.command import CommandTask
 from sweeps_train.config.data import CustomData, Data, DigitsData, TextData
 from sweeps_train.config.estimator import EstimatorConfig, EstimatorTask, check_folds
-from sweeps_train.config.fields import STRICT, NonNegativeFloat, PositiveFloat, PositiveInt
+from sweeps_train.config.fields import STRICT, NonNegativeFloat, PositiveFloat, PositiveInt, Seed
 from sweeps_train.config.gradient_accumulation import check_batch_split
 from sweeps_train.config.model import CausalLM, ConvNet, CustomModel, Lora, Mlp, Model, VisionTransformer
 from sweeps_train.config.strategy import Strategy
@@ -68,13 +68,9 @@ __all__ = [
     "TrainingConfig",
     "VisionTransformer",
     "check_batch_split",
-    "check_compile",
-    "check_corruption_check",
-    "check_exchange",
-    "check_fine_tuning",
     "check_fit",
     "check_folds",
-    "check_precision",
+    "check_training",
 ]
 
 
@@ -94,16 +90,12 @@ class TrainingConfig:
     """Distribution of the training over its workers."""
     checkpoint: Checkpoint
     """Frequency and retention of checkpoints."""
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    seed: Seed = 0
     """Seeds weights, data order, dropout and the search; a 32-bit number, as numpy requires."""
 
     def __post_init__(self) -> None:
         check_fit(self.task, self.model, self.data)
-        check_exchange(self.train, self.strategy)
-        check_compile(self.train, self.strategy)
-        check_corruption_check(self.train, self.strategy)
-        check_fine_tuning(self.model, self.train, self.strategy)
-        check_precision(self.model, self.train, self.strategy)
+        check_training(self.model, self.train, self.strategy)
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -114,7 +106,7 @@ class FunctionConfig:
     """The function and its arguments."""
     checkpoint: Checkpoint
     """Retention of checkpoints."""
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    seed: Seed = 0
     """Seeds torch, Python and numpy before the function is called."""
     needed: list[str] = Field(default_factory=list)
     """Metrics that the search reads and that the function must report."""
@@ -126,7 +118,7 @@ class CommandConfig:
 
     task: CommandTask
     checkpoint: Checkpoint
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    seed: Seed = 0
     """Value of the placeholder ``{seed}``."""
     values: dict[str, Any] = Field(default_factory=dict)
     """Values of the placeholders that name a value of the trial's config."""
@@ -161,7 +153,23 @@ def check_fit(task: Task, model: Model, data: Data) -> None:
         )
 
 
-def check_exchange(train: Train, strategy: Strategy) -> None:
+def check_training(model: Model, train: Train, strategy: Strategy) -> None:
+    """Raise ``ValueError`` if this model cannot be trained in this way with the strategy."""
+    _check_exchange(train, strategy)
+    if train.compile and strategy.kind != "ddp":
+        raise ValueError(
+            f"train.compile=true is for strategy=ddp; with strategy.kind={strategy.kind} set train.compile to false"
+        )
+    if train.corruption_check_every is not None and strategy.kind != "ddp":
+        raise ValueError(
+            f"train.corruption_check_every={train.corruption_check_every} compares workers that hold the whole model; "
+            f"with strategy.kind={strategy.kind} set it to null, or use strategy=ddp"
+        )
+    _check_fine_tuning(model, train, strategy)
+    _check_precision(model, train, strategy)
+
+
+def _check_exchange(train: Train, strategy: Strategy) -> None:
     """Raise ``ValueError`` if a limit on communication is set, but a larger global batch would not reduce it with this
     strategy."""
     if train.max_communication_share is None:
@@ -179,25 +187,7 @@ def check_exchange(train: Train, strategy: Strategy) -> None:
         )
 
 
-def check_corruption_check(train: Train, strategy: Strategy) -> None:
-    """Raise ``ValueError`` if the corruption check is on, but no worker holds the whole model to compute a batch
-    alone."""
-    if train.corruption_check_every is not None and strategy.kind != "ddp":
-        raise ValueError(
-            f"train.corruption_check_every={train.corruption_check_every} compares workers that hold the whole model; "
-            f"with strategy.kind={strategy.kind} set it to null, or use strategy=ddp"
-        )
-
-
-def check_compile(train: Train, strategy: Strategy) -> None:
-    """Raise ``ValueError`` if the strategy shards the model in ways that ``torch.compile`` does not support."""
-    if train.compile and strategy.kind != "ddp":
-        raise ValueError(
-            f"train.compile=true is for strategy=ddp; with strategy.kind={strategy.kind} set train.compile to false"
-        )
-
-
-def check_fine_tuning(model: Model, train: Train, strategy: Strategy) -> None:
+def _check_fine_tuning(model: Model, train: Train, strategy: Strategy) -> None:
     """Raise ``ValueError`` if the strategy cannot divide this base model, its adapters, or the state of its
     optimizer."""
     kind = strategy.kind
@@ -228,7 +218,7 @@ def check_fine_tuning(model: Model, train: Train, strategy: Strategy) -> None:
         )
 
 
-def check_precision(model: Model, train: Train, strategy: Strategy) -> None:
+def _check_precision(model: Model, train: Train, strategy: Strategy) -> None:
     """Raise ``ValueError`` if 8-bit multiplications are not supported for this training or would not make it faster."""
     if train.precision != "fp8":
         return

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from sweeps_train.config.fields import STRICT, PositiveInt
+from sweeps_train.config.fields import STRICT, PositiveInt, Seed
 from sweeps_train.config.reach import Import, Reach, Text
 from sweeps_train.config.table import PositiveClass, TableData
 from sweeps_train.config.train import Checkpoint
@@ -55,7 +55,7 @@ class EstimatorConfig:
     task: EstimatorTask
     data: TableData
     checkpoint: Checkpoint
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    seed: Seed = 0
     """Seed of the estimator (its ``random_state``), unless ``task.arguments`` sets one."""
 
     def __post_init__(self) -> None:

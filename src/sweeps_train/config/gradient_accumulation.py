@@ -6,16 +6,13 @@ from sweeps_train.config.train import Train
 
 
 def check_batch_split(train: Train, replicas: int, stages: int = 1) -> tuple[int, int]:
-    """Return a worker's micro batch size and the number of accumulation steps.
+    """Return a worker's micro batch size, the samples of a forward pass, and the number of accumulation steps.
 
     Args:
         train: Sizes of the global batch and the micro batch.
         replicas: Number of model replicas, which have different samples: ``strategy.replicas(num_workers)``.
         stages: Number of pipeline stages. Without a ``micro_batch_size`` there are ``MICRO_BATCHES_A_STAGE`` micro
             batches for each, if the batch is large enough.
-
-    Returns:
-        Samples per forward pass of a worker, and accumulation steps.
 
     Raises:
         ValueError: The batch cannot be divided exactly; the message names the sizes that can.

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
-from sweeps_train.config.fields import STRICT, PositiveInt
+from sweeps_train.config.fields import STRICT, PositiveInt, Seed
 from sweeps_train.config.loader import Loader
 from sweeps_train.config.reach import Flag, Reach, Text
 
@@ -57,7 +57,7 @@ class TableData:
     train_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Part of the training rows that is used, about the same of each class, for cheaper stages of a search. A smaller
     part is contained in each larger one, and the held-out rows stay the same."""
-    split_seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    split_seed: Seed = 0
     """Seed of the choice of held-out rows, which is the same for all trials of a sweep."""
     group: Text | None = None
     """Column whose values are never split: all rows of a patient, a customer or a day are either for training or held

@@ -47,9 +47,6 @@ def cached_arrays(kind: str, key: Any, make: Callable[[], Arrays]) -> Arrays:
         key: Everything that the arrays depend on, as JSON values.
         make: Makes the arrays; its errors are passed on.
 
-    Returns:
-        Arrays by name.
-
     Example:
         >>> import tempfile
         >>> os.environ["SWEEPS_CACHE"] = tempfile.mkdtemp()

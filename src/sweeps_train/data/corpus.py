@@ -15,6 +15,7 @@ import logging
 import pickle
 import sys
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -53,9 +54,6 @@ def mapped_corpus(
         make: Makes the arrays of a piece, with the same names for each; also runs in other processes. Arrays whose name
             ends in ``ends`` hold positions in the piece's array ``tokens``.
         enough: Whether the pieces so far suffice, given the lengths of their arrays.
-
-    Returns:
-        Arrays by name.
 
     Raises:
         ValueError: A piece cannot be made, or the cache cannot be written.
@@ -103,14 +101,13 @@ def _make_pieces(
 ) -> list[Path]:
     """Write files for the first pieces until there are enough tokens."""
     files = [folder / f"piece-{index:06d}.npz" for index in range(len(pieces))]
-    lengths: dict[str, int] = {}
+    lengths = Counter[str]()
     read = 0
 
     def done() -> bool:
         nonlocal read
         while read < len(files) and files[read].exists() and not enough(lengths):
-            for name, length in _lengths(files[read]).items():
-                lengths[name] = lengths.get(name, 0) + length
+            lengths.update(_lengths(files[read]))
             read += 1
         return read == len(files) or (read > 0 and enough(lengths))
 
@@ -178,10 +175,9 @@ def _lengths(file: Path) -> dict[str, int]:
 
 def _join(folder: Path, files: list[Path]) -> None:
     """Join the pieces into one file for each array, and delete them."""
-    lengths: dict[str, int] = {}
+    lengths = Counter[str]()
     for file in files:
-        for name, length in _lengths(file).items():
-            lengths[name] = lengths.get(name, 0) + length
+        lengths.update(_lengths(file))
     joined: Arrays = {}
     at = dict.fromkeys(lengths, 0)
     for file in files:

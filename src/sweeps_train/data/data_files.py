@@ -57,13 +57,8 @@ class Piece:
 
 
 def find_files(key: str, path: str, types: tuple[str, ...] = FILE_TYPES) -> list[File] | None:
-    """Find the files of a path, URI, folder or glob. Files whose name or folder begins with a dot are left out, unless
-    the path itself names them.
-
-    Args:
-        key: Config key that has the path, for messages.
-        path: The path.
-        types: File name endings to look for.
+    """Find the files of a path, URI, folder or glob whose names have one of these endings. Files whose name or folder
+    begins with a dot are left out, unless the path itself names them.
 
     Returns:
         Files sorted by name; None if the path can only be a name on the hub.
@@ -382,15 +377,12 @@ def _json(piece: Piece, text: str) -> Iterator[Document]:
 
 
 def _objects(piece: Piece, lines: Iterator[str]) -> Iterator[Document]:
-    number = 0
-    for line in lines:
-        if line.strip():
-            number += 1
-            try:
-                document = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{piece} is not JSON, document {number}: {error}") from error
-            yield _checked(piece, document)
+    for number, line in enumerate(filter(str.strip, lines), start=1):
+        try:
+            document = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{piece} is not JSON, document {number}: {error}") from error
+        yield _checked(piece, document)
 
 
 def _checked(piece: Piece, document: Any) -> Document:

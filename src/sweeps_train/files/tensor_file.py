@@ -55,10 +55,11 @@ def create(path: Path, specs: Mapping[str, TensorSpec]) -> None:
 
 def write(path: Path, tensors: Mapping[str, torch.Tensor]) -> list[int]:
     """Write tensors into a file, and return its size and checksum."""
-    header, _ = _header({name: spec_of(each) for name, each in tensors.items()})
+    specs = {name: spec_of(each) for name, each in tensors.items()}
+    header, _ = _header(specs)
     with ChecksummedFile(path) as file:
         file.write(header)
-        for name in _in_order({name: spec_of(each) for name, each in tensors.items()}):
+        for name in _in_order(specs):
             file.write(tensors[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return file.sum
 

@@ -34,13 +34,8 @@ def apply_changes(
     now: Sequence[Mapping[str, Any]],
 ) -> None:
     """Set the values that the trial has changed in a restored optimizer, and leave the others as in the checkpoint.
-
-    Args:
-        optimizer: The optimizer.
-        schedulers: Learning rate schedules of the optimizer, which continue at their current position.
-        before: Values with which the optimizer in the checkpoint was made.
-        now: Values of the current trial, for the same parameter groups.
-    """
+    ``before`` are those with which the optimizer in the checkpoint was made, ``now`` those of this trial, for the same
+    parameter groups. Schedules continue at their current position."""
     for index, (group, old, new) in enumerate(zip(optimizer.param_groups, before, now, strict=True)):
         group |= {
             name: value

@@ -22,6 +22,7 @@ from ray.train import Checkpoint
 
 from sweeps_train.checkpoints.checkpoint import (
     FILES,
+    checkpoint_path,
     complete_checkpoints,
     prepare_resume,
     write_json,
@@ -169,15 +170,8 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         shards: Mapping[str, Any] = MappingProxyType({}),
         needed: Sequence[str] = (),
     ):
-        """
-        Args:
-            kept: Rule by which checkpoints are kept.
-            reporter: Receives metrics and checkpoints; used on rank 0 only.
-            root: Folder of the trial's checkpoints.
-            objectives: Objectives by which the best checkpoint is chosen.
-            shards: This worker's part of each Ray Data set, by name.
-            needed: Further metrics that the search reads; the first report must have them.
-        """
+        """The reporter is used on rank 0 only. ``shards`` are this worker's parts of Ray Data sets, by name; ``needed``
+        are further metrics that the search reads, which the first report must have."""
         self._kept, self._root, self._objectives, self._shards = kept, root, objectives, shards
         self._metric = objectives[0].metric
         self._needed, self._has_noted = needed, False
@@ -252,9 +246,10 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         evaluations = self.progress.evaluations + (step > 0)
         self.progress = FunctionProgress(step=step, evaluations=evaluations, seconds=seconds)
         if save is not None:
-            self._newest = self._root / f"step-{step:08d}"
-        checkpoint = self._finish(folder) if self.rank == 0 else None
+            self._newest = checkpoint_path(self._root, step)
+        checkpoint = None
         if self.rank == 0:
+            checkpoint = self._finish(folder)
             self._log_own_runs()
             self._report(checkpoint)
         # Asked again, since the reporter may have waited for a decision about the report.
@@ -346,7 +341,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         has any."""
         if not folder.exists():
             return None
-        path = self._root / f"step-{self.progress.step:08d}"
+        path = checkpoint_path(self._root, self.progress.step)
         # A checkpoint from before the first step gets no metrics, so that it is never chosen as the best one.
         self._complete(folder, path, self.progress, self._metrics if self.progress.step > 0 else None)
         self._remove_superseded(finished=False)
@@ -384,7 +379,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         """Save a checkpoint of a step that was reported before, with its metrics, or that lies between two reports; on
         rank 0. It replaces an earlier checkpoint of the same step. ``save`` adds the files to the checkpoint's
         folder."""
-        path = self._root / f"step-{progress.step:08d}"
+        path = checkpoint_path(self._root, progress.step)
         folder = unfinished(path)
         save(folder / FILES)
         self._complete(folder, path, progress, metrics)

@@ -37,11 +37,8 @@ POLL_S = 1.0
 
 
 def script_function(task: FunctionTask, metric: str) -> Callable[[], None]:
-    """Return a Ray Train function that runs a script.
-
-    Args:
-        task: ``target`` is a file, or a module as after ``python -m``; the arguments become ``--name=value``.
-        metric: Name by which a line of JSON is recognised as a report.
+    """Return a Ray Train function that runs a script, which is a file, or a module as after ``python -m``. The
+    arguments become ``--name=value``; a line of JSON that has the metric is a report.
 
     Raises:
         RuntimeError: From the returned function: a script has ended with an error.

@@ -119,11 +119,8 @@ class JointPasses:
 
     def _passes_that_fit(self, work: Sequence[Work]) -> tuple[list[torch.Tensor], dict[int, Exception]]:
         """Compute all passes. After running out of memory, repeat them with fewer lanes at a time, or, if a lane runs
-        out of memory alone, with smaller micro batches of it. Other workers are not affected.
-
-        Returns:
-            Losses, and the errors of lanes that were left out because not even one sample fits.
-        """
+        out of memory alone, with smaller micro batches of it. Other workers are not affected. Return the losses, and
+        the errors of lanes that were left out because not even one sample fits."""
         states, too_large = [each.strategy.random_numbers.state() for each in work], dict[int, Exception]()
         while True:
             try:

@@ -28,7 +28,6 @@ from sweeps_train.reports.progress import Progress, check_enough_samples, count_
 from sweeps_train.reports.reporter import SilentReporter, Stop
 from sweeps_train.steps.batch_scaling import scale_global_batch
 from sweeps_train.steps.divergence import DivergenceGuard
-from sweeps_train.steps.micro_batches import loss_scale
 from sweeps_train.steps.optimizer import build_optimizer, learning_rate, named_in_errors
 from sweeps_train.steps.precision import Precision
 from sweeps_train.steps.random_state import seed_all
@@ -194,8 +193,10 @@ class Lane:
         return self.batches.next(progress.samples)
 
     def loss_scale(self, batch: GlobalBatch) -> float | torch.Tensor:
-        """Return the factor by which the losses of a batch's micro batches are scaled."""
-        return loss_scale(batch.units, self.strategy.data_parallel.size)
+        """Return the factor of each micro batch's summed loss. The gradients of micro batches are added, and those of
+        replicas averaged, whereas the loss is the mean over the units (counted tokens, or samples) of the global
+        batch."""
+        return self.strategy.data_parallel.size / batch.units
 
     def end_step(self, batch: GlobalBatch, loss: torch.Tensor) -> None:
         """Update the weights with the gradients of a batch, and count the step; ``loss`` is this worker's part of the
@@ -218,11 +219,8 @@ class Lane:
         return learning_rate(self.config.train, step, self.total_steps)
 
     def _update_weights(self) -> bool:
-        """Clip gradients and step the optimizer. With fp16, a step whose gradients overflow is skipped.
-
-        Returns:
-            Whether the step was taken; false if its gradients are not finite and the config says to skip such steps.
-        """
+        """Clip gradients and step the optimizer. With fp16, a step whose gradients overflow is skipped. Return whether
+        the step was taken, which is false if gradients are not finite and the config says to skip such steps."""
         scaler, max_grad_norm = self.precision.scaler, self.config.train.max_grad_norm
         if max_grad_norm is not None:
             scaler.unscale_(self.optimizer)

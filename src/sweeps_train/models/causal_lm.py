@@ -100,10 +100,8 @@ class SharedBase:
 
 
 def _load(config: CausalLM, weights: Path | None, device: torch.device = CPU) -> tuple[Any, list[str]]:
-    """Load the model without adapters: pretrained, or with the weights of a checkpoint.
-
-    Returns:
-        The model, and the names of its weights that its files do not have, which are random numbers.
+    """Load the model without adapters: pretrained, or with the weights of a checkpoint. Return also the names of its
+    weights that its files do not have, which are random numbers.
 
     Raises:
         ValueError: It cannot be loaded.

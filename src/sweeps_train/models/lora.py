@@ -147,11 +147,8 @@ def _saves_tied(model: PreTrainedModel, names: list[str]) -> bool:
 
 
 def target_modules(model: nn.Module, wanted: str | list[str]) -> str | list[str]:
-    """Return the names of the layers that get adapters, in peft's form.
-
-    Args:
-        model: The model, in which ``attention`` and ``mlp`` are resolved to names of linear layers.
-        wanted: ``attention``, ``mlp``, ``all-linear``, or names of modules.
+    """Return the names of the layers that get adapters, in peft's form: all linear ones (``all-linear``), those of
+    ``attention`` or of an ``mlp``, or modules with these names.
 
     Raises:
         ValueError: The model has no layers whose names tell that they are attention, or MLP.

@@ -15,11 +15,7 @@ WEIGHTS_FILE = "model.safetensors"
 
 
 def checked_module(target: str, made: Any) -> nn.Module:
-    """Return what a user's own class or function has made.
-
-    Args:
-        target: Its import path, for messages.
-        made: The result of the call.
+    """Return what a user's own class or function has made; its import path is for messages.
 
     Raises:
         ValueError: It is no module, or has weights without a size.

@@ -65,12 +65,7 @@ class PendingReports:
     def resume(self, is_due: Callable[[int], bool], is_last: Callable[[int], bool]) -> None:
         """Start the evaluations that an earlier attempt did not complete. A last step that was copied from another
         training is evaluated too, since it was not reported here. Repeat the reports of completed evaluations, except
-        that of the newest checkpoint, which the training repeats.
-
-        Args:
-            is_due: Whether a step is one at which the training evaluates.
-            is_last: Whether a step is the end of the training.
-        """
+        that of the newest checkpoint, which the training repeats."""
         checkpoints = complete_checkpoints(self._root)
         for path in checkpoints:
             progress, metrics = read_progress(path), read_metrics(path)

@@ -34,18 +34,9 @@ _WIRE_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 def scale_global_batch(
     config: TrainingConfig, strategy: Strategy, order: SampleOrder, micro_batch_size: int, previous: int | None
 ) -> tuple[int, str | None]:
-    """Choose the multiple of ``train.global_batch_size`` for each step. Every worker must call it.
-
-    Args:
-        config: The training; without ``train.max_global_batch_size`` the factor is 1.
-        strategy: Holds the model and its data.
-        order: Order of the training samples.
-        micro_batch_size: Samples per forward pass of a worker.
-        previous: Factor of a resumed training, which is kept if the data allows it.
-
-    Returns:
-        The factor, and the reason for it if it was measured now.
-    """
+    """Choose the multiple of ``train.global_batch_size`` for each step: 1 without ``train.max_global_batch_size``, and
+    in a resumed training the ``previous`` one if the data allows it. Return it, and the reason for it if it was
+    measured now. Every worker must call it."""
     train, samples = config.train, strategy.task.train_samples
     if train.max_global_batch_size is None:
         return 1, None

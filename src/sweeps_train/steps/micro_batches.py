@@ -1,19 +1,11 @@
-"""Gradient accumulation: splits a step into micro batches and scales their losses, so that their gradients add up to
-the gradient of the global batch. ``config.gradient_accumulation`` checks the number of micro batches."""
+"""Gradient accumulation: splits a step into micro batches, whose gradients add up to the gradient of the global batch.
+``config.gradient_accumulation`` checks their number."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
 from sweeps_train.data.sample_order import Batch
-
-
-def loss_scale(units: int | torch.Tensor, replicas: int) -> float | torch.Tensor:
-    """Return the factor of each micro batch's summed loss. The gradients of micro batches are added, and those of
-    replicas averaged, whereas the loss is the mean over the units (counted tokens, or samples) of the global batch."""
-    return replicas / units
 
 
 def split_batches(batches: Sequence[Batch], size: int) -> list[Batch]:

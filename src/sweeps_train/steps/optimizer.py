@@ -216,14 +216,9 @@ def _is_like(value: Any, parameter: nn.Parameter) -> bool:
 
 
 def learning_rate(config: Train, step: int, total_steps: int) -> float:
-    """Return the learning rate of a step: linear warm-up from zero, then the schedule down to zero.
+    """Return the learning rate of a step, counted from 0: linear warm-up from zero, then the schedule down to zero.
 
     A pure function of the step, so that no state needs to be saved.
-
-    Args:
-        config: Peak, schedule and warm-up.
-        step: The step about to be made, from 0.
-        total_steps: Steps of the whole training.
 
     Example:
         >>> config = Train(max_steps=4, lr=1.0, schedule="linear", warmup_fraction=0.5)

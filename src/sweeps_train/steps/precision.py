@@ -14,12 +14,8 @@ class Precision:
     """Autocast and gradient scaler (Micikevicius et al., 2017, https://arxiv.org/abs/1710.03740)."""
 
     def __init__(self, name: Literal["auto", "fp32", "bf16", "fp16", "fp8"], device: torch.device):
-        """
-        Args:
-            name: ``auto`` is bf16 on GPUs that have it in hardware, fp16 on older ones from NVIDIA, fp32 elsewhere.
-                ``fp8`` is bf16 for all but the layers that ``models.float8`` converts.
-            device: Device of the model.
-        """
+        """The name ``auto`` is bf16 on GPUs that have it in hardware, fp16 on older ones from NVIDIA, fp32 elsewhere;
+        ``fp8`` is bf16 for all but the layers that ``models.float8`` converts."""
         if name == "auto":
             name = _best(device)
         self._device_type = device.type

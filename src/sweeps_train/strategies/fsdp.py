@@ -67,7 +67,8 @@ def wrap_fsdp(
     precision: Precision,
     in_float32: Collection[str],
 ) -> nn.Module:
-    """Shard a model layer by layer, so that one layer at a time is gathered.
+    """Shard a model layer by layer, so that one layer at a time is gathered. The model is changed in place, to an
+    ``FSDPModule``.
 
     Args:
         model: The model, which is changed in place.
@@ -76,9 +77,6 @@ def wrap_fsdp(
         precision: Weights are gathered in its dtype; gradients are reduced in float32.
         in_float32: Names of the weights that are trained in float32. Each layer is converted when it is sharded, since
             a copy of the whole model in float32 on each worker would not fit into the machine.
-
-    Returns:
-        The model, now also an ``FSDPModule``.
     """
     # A model whose head is taken out returns its hidden states as a view, which nothing here changes in place.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")

@@ -97,11 +97,8 @@ class PipelineStrategy(Strategy):
         return total + sum(each.detach().double() for each in losses) / scale
 
     def _run(self, batch: Batch, count: int, **training: Any) -> torch.Tensor | None:
-        """Run the forward passes, and with ``losses`` and ``scale`` the backward passes too.
-
-        Returns:
-            The logits of the whole batch, on the last stage; None on other stages, and in training.
-        """
+        """Run the forward passes, and with ``losses`` and ``scale`` the backward passes too. Return the logits of the
+        whole batch on the last stage; None on other stages, and in training."""
         self._batch = batch
         num_rows = len(next(iter(batch.values())))
         key = count, num_rows, bool(training)

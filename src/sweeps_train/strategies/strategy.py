@@ -176,10 +176,6 @@ class Strategy:
     def evaluate(self, samples: Samples, batch_size: int) -> torch.Tensor:
         """Compute the task's scores over this worker's share of the held-out samples, each of which is counted once.
 
-        Args:
-            samples: All held-out samples.
-            batch_size: Samples per forward pass.
-
         Returns:
             Sums, as a float64 tensor of shape (``task.num_scores``,); or of shape (samples, ``task.num_scores``) if the
             task scores each sample, with zeros for those of other workers.
@@ -241,11 +237,8 @@ class Strategy:
         return () if self.workers.rank == 0 else None
 
     def full_weights(self) -> dict[str, torch.Tensor] | None:
-        """Gather trained parameters and saved buffers on rank 0; every worker must call it.
-
-        Returns:
-            Tensors by name on rank 0. None if every worker's model is complete, so that it can be saved as it is.
-        """
+        """Gather trained parameters and saved buffers by name on rank 0; every worker must call it. None if every
+        worker's model is complete, so that it can be saved as it is."""
         return None
 
     def gather_full(self, shards: Mapping[Key, torch.Tensor]) -> dict[Key, torch.Tensor]:
