@@ -11,16 +11,23 @@ import itertools
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any
+
+
+def function_at(place: str) -> tuple[Any, str, Callable[..., Any]]:
+    """The owner, name and value of what MODULE:FUNCTION names."""
+    module, _, name = place.partition(":")
+    *path, last = name.split(".")
+    owner: Any = functools.reduce(getattr, path, importlib.import_module(module))
+    return owner, last, getattr(owner, last)
 
 
 def main() -> None:
     place, number, *arguments = sys.argv[1:]
     kills = arguments[0] == "--kill"
-    module, _, name = place.partition(":")
-    *path, last = name.split(".")
-    owner: Any = functools.reduce(getattr, path, importlib.import_module(module))
-    called, calls, driver = getattr(owner, last), itertools.count(1), os.getpid()
+    owner, name, called = function_at(place)
+    calls, driver = itertools.count(1), os.getpid()
 
     @functools.wraps(called)
     def raising(*values: Any, **named: Any) -> Any:
@@ -30,7 +37,7 @@ def main() -> None:
             raise RuntimeError("nobody foresaw this")
         return called(*values, **named)
 
-    setattr(owner, last, raising)
+    setattr(owner, name, raising)
     sys.argv = ["sweeps", *arguments[kills:]]
     from sweeps.cli import main as run
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from continuing import ONE_AT_ONCE, SPACE, histories
+from raising import function_at
 from running import NO_PREFLIGHT, SHORT, Done
 from stores import make_store
 
@@ -20,7 +21,7 @@ PLACES = (
     "sweeps.driver.callbacks:LifecycleCallback.on_trial_start",
     "sweeps.driver.callbacks:ShutdownStopper.stop_all",
     "sweeps.driver.changing_capacity:Capacity.refit",
-    "sweeps.driver.callbacks:retry_only_what_may_pass",
+    "sweeps.driver.report_decisions:Decisions.ended",
     "sweeps.driver.sweep_searcher:SweepSearcher.on_trial_complete",
     "sweeps.driver.sweep_searcher:SweepSearcher.suggest",
     "sweeps.driver.session:Session._publish",
@@ -47,6 +48,11 @@ PLACES = (
 NUMBER = int(os.environ.get("SWEEPS_TEST_ERRORS", "20"))
 CHOSEN = random.Random(48)
 CASES = [(place, CHOSEN.randint(1, 3)) for place in CHOSEN.sample(PLACES, min(NUMBER, len(PLACES)))]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_errors_are_raised_in_functions_that_exist(place: str) -> None:
+    assert callable(function_at(place)[2])
 
 
 @pytest.mark.slow
