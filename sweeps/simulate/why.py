@@ -54,7 +54,7 @@ def _suggested(plan: Plan, study: optuna.Study, trial: FrozenTrial) -> str:
     start = trial.datetime_start
     ended = [each for each in others if start and each.datetime_complete and each.datetime_complete <= start]
     before = [each for each in others if start and each.datetime_start and each.datetime_start < start]
-    counts = {name: sum(each.state is state for each in ended) for state, name in ENDED.items()}
+    counts: dict[str, int] = {name: sum(each.state is state for each in ended) for state, name in ENDED.items()}
     counts["running"] = sum(each not in ended for each in before)
     known = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     return f"{_origin(plan, trial)}; then known: {known or 'no other trial'}{_best(plan, ended)}"
