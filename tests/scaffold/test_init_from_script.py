@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import sys
@@ -190,6 +191,15 @@ def test_the_usual_options_of_training_arguments_are_proposed() -> None:
     assert conf["space"]["task.arguments.learning_rate"] == {"type": "float", "low": 5e-6, "high": 5e-4, "log": True}
     assert conf["space"]["task.arguments.lora_rank"] == {"type": "ordinal", "choices": [4, 8, 16]}
     assert planned("conf=llm", "task.arguments.model_name=x", folders=[Path("conf")]).space
+
+
+def test_the_proposed_training_arguments_are_options_of_the_installed_transformers() -> None:
+    from transformers import TrainingArguments
+
+    Path("tune.py").write_text(HUGGING_FACE)
+    assert run_command(["init", "--from=tune.py"]) == (0, None)
+    known = {"model_name", "lora_rank", *(field.name for field in dataclasses.fields(TrainingArguments))}
+    assert set(conf_of("conf/tune.yaml")["task"]["arguments"]) <= known
 
 
 @pytest.mark.slow
@@ -413,7 +423,7 @@ def test_a_hydra_application_is_searched(working_folder: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ("import torch", ["train.py", "shows no options", "--kind=script"]),
+        ("import torch", ["train.py", "shows no options", "docs/bring_your_own.md", "--kind=script"]),
         ("def broken(:", ["train.py, line 1", "is not valid Python"]),
         (
             "import hydra\n@hydra.main(config_path='nowhere')\ndef main(cfg): ...",
