@@ -55,6 +55,6 @@ def read_search(source: str, tune_config: str | None = None) -> Conversion:
 def _unknown(source: str) -> UserError:
     return UserError(
         f"{source}: is neither a W&B sweep (method, parameters) nor a config of Hydra's Optuna sweeper "
-        "(hydra.sweeper); of Ray Tune give MODULE:NAME of a param_space; an Optuna objective becomes a function that reports "
-        "(docs/migrate.md), and the trials of its study are read by search.warm_start"
+        "(hydra.sweeper); of Ray Tune give MODULE:NAME of a param_space; an Optuna objective becomes a "
+        "function that reports (docs/migrate.md), and the trials of its study are read by search.warm_start"
     )

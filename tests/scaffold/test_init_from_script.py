@@ -193,6 +193,18 @@ def test_the_usual_options_of_training_arguments_are_proposed() -> None:
     assert planned("conf=llm", "task.arguments.model_name=x", folders=[Path("conf")]).space
 
 
+@pytest.mark.parametrize("is_hydra", [False, True])
+def test_a_script_that_prints_no_json_may_be_read_as_it_is(is_hydra: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    write_hydra_application()
+    source = HYDRA if is_hydra else HUGGING_FACE
+    Path("train.py").write_text(source.replace("json.dumps", "repr"))
+    assert run_command(["init", "--from=train.py"]) == (0, None)
+    note = next(line for line in capsys.readouterr().err.splitlines() if "prints no metric as JSON" in line)
+    assert "task.read" in note
+    assert "docs/any_program.md" in note
+    assert ("task=command" in note) is not is_hydra  # which is a command already
+
+
 def test_the_proposed_training_arguments_are_options_of_the_installed_transformers() -> None:
     from transformers import TrainingArguments
 
