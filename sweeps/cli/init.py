@@ -68,7 +68,11 @@ def _from_script(script: Path, folder: Path, name: str | None) -> None:
     for note in read.notes:
         say(f"note: {note}")
     if not read.metrics:
-        say(f'note: {script} prints no metric as JSON; let it print(json.dumps({{"loss": loss}})) at each evaluation')
+        unchanged = "set task.read" if read.is_program else "choose task=command with task.read"
+        say(
+            f'note: {script} prints no metric as JSON; let it print(json.dumps({{"loss": loss}})) at each evaluation, '
+            f"or {unchanged} for what it prints now (docs/any_program.md)"
+        )
     required = [f"task.arguments.{option.name}={example_value(option)}" for option in required_values(read)]
     _say_next(folder, name, conf_folder, required)
 

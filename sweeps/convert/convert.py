@@ -12,6 +12,8 @@ from sweeps.convert.wandb_sweep import is_wandb_sweep, read_wandb_sweep
 from sweeps.errors import UserError
 
 IMPORT_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+OTHER_SUFFIXES = (".py", ".ipynb", ".db", ".sqlite", ".sqlite3", ".log")
+"""Suffixes of source code and of Optuna's storages, whose mistakes as YAML would mislead."""
 
 
 def read_search(source: str, tune_config: str | None = None) -> Conversion:
@@ -32,17 +34,25 @@ def read_search(source: str, tune_config: str | None = None) -> Conversion:
     else:
         if tune_config is not None:
             raise UserError(f"--tune-config={tune_config}: is only for a param_space of Ray Tune (MODULE:NAME)")
-        file = SourceFile(Path(source))
+        path = Path(source)
+        if path.suffix in OTHER_SUFFIXES and path.is_file():
+            raise _unknown(source)
+        file = SourceFile(path)
         if is_hydra_optuna(file.values):
             conversion = read_hydra_optuna(file)
         elif is_wandb_sweep(file.values):
             conversion = read_wandb_sweep(file)
         else:
-            raise UserError(
-                f"{source}: is neither a W&B sweep (method, parameters) nor a config of Hydra's Optuna sweeper "
-                "(hydra.sweeper)"
-            )
+            raise _unknown(source)
     if not conversion.space:
         raise UserError(f"{source}: searches nothing; a sweep needs one parameter with several values")
     conversion.complete()
     return conversion
+
+
+def _unknown(source: str) -> UserError:
+    return UserError(
+        f"{source}: is neither a W&B sweep (method, parameters) nor a config of Hydra's Optuna sweeper "
+        "(hydra.sweeper); of Ray Tune give MODULE:NAME of a param_space; an Optuna objective becomes a "
+        "function that reports (docs/migrate.md), and the trials of its study are read by search.warm_start"
+    )

@@ -25,6 +25,7 @@ from sweeps.driver.trial_status import State, TrialStatus
 from sweeps.driver.worker_events import WorkerEvents
 from sweeps.errors import UserError
 from sweeps.runtime.reservation import reserved_per_trial
+from sweeps.texts.wording import no_finite_value
 from sweeps.tracking.mlflow_texts import describe
 from sweeps.tracking.record import INTERRUPTED
 
@@ -233,6 +234,8 @@ class TrialLifecycle:
         text = f"trial {trial} {shown} at step {status.step}"
         if status.values is not None:
             text += f", {state.describe_values(status.values)}"
+        elif status.has_reported and end.error is None:
+            text += f"; it {no_finite_value(state.objectives.metrics)}"
         if status.violation is not None:
             text += f"; {status.violation}"
         if error is not None:

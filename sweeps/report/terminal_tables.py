@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 
@@ -15,7 +16,7 @@ from sweeps.report.formatting import STATE_STYLES, duration
 from sweeps.report.plain_console import plain_table, print_facts, print_lines
 from sweeps.report.report_folder import existing_report
 from sweeps.texts.uri_passwords import redact_uri, without_credentials
-from sweeps.texts.wording import counted, counted_states
+from sweeps.texts.wording import counted, counted_states, no_finite_value
 from sweeps.tracking.confirmation_record import Confirmation
 from sweeps.tracking.mlflow_pages import trials_page
 from sweeps.tracking.mlflow_texts import describe_no_best, parameter_names
@@ -62,6 +63,8 @@ def print_sweep(record: SweepRecord, console: Console) -> None:
             console.print(f"trial {trial.trial} is out of bounds: {trial.violation}", markup=False, highlight=False)
         if trial.error:
             print_lines(console, f"trial {trial.trial} failed: {trial.error}")
+        elif trial.state in ("finished", "pruned") and not all(map(math.isfinite, trial.all_values() or [math.nan])):
+            print_lines(console, f"trial {trial.trial} {no_finite_value(record.metrics)}")
 
 
 def _print_stages(record: SweepRecord, console: Console) -> None:

@@ -17,7 +17,6 @@ HUGGINGFACE = (
     Option("learning_rate", "float", 5e-5),
     Option("weight_decay", "float", 0.0),
     Option("per_device_train_batch_size", "int", 8),
-    Option("warmup_ratio", "float", 0.0),
     Option("lr_scheduler_type", "str", "linear", ("linear", "cosine", "constant")),
     Option("max_grad_norm", "float", 1.0),
     Option("num_train_epochs", "float", 3.0),

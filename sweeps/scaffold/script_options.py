@@ -65,9 +65,10 @@ def read_script(path: Path) -> ScriptOptions:
     if not options:
         raise UserError(
             f"{path}: shows no options; --from reads add_argument(...) of argparse, dataclasses that "
-            "HfArgumentParser or tyro takes, the config of hydra.main, and values above exec(open(...).read()); any "
-            "other program is started with task=command (docs/any_program.md), and `init --kind=script` writes one "
-            "that shows them"
+            "HfArgumentParser or tyro takes, the config of hydra.main, and values above exec(open(...).read()); a "
+            "function for Ray Train, a Trainer or a Lightning module is named on the command line "
+            "(docs/bring_your_own.md), any other program is started with task=command (docs/any_program.md), and "
+            "`init --kind=script` writes one that shows them"
         )
     unique = list({option.name: option for option in options}.values())
     metrics = printed_metrics(tree)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 
@@ -41,3 +41,8 @@ def counted_states(counts: Mapping[str, int]) -> str:
     '1,200 finished, 1 pruned'
     """
     return ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
+
+
+def no_finite_value(metrics: Iterable[str]) -> str:
+    """Describe a trial whose reports all have NaN or infinity for an objective, or lack one."""
+    return f"reported no finite {' and '.join(metrics)}"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sweeps.compose import Composition
-from sweeps.config import SWEEP_CONFIG, SweepConfig
+from sweeps.config import SWEEP_CONFIG, SweepConfig, UserTask
 from sweeps.config.samplers import NSGASampler, PredictedSampler
 from sweeps.config.schedulers import (
     AshaScheduler,
@@ -154,6 +154,12 @@ def _sampler_notes(search: Search) -> Iterator[str]:
 
 def _new_processes(config: SweepConfig) -> Iterator[str]:
     if isinstance(config.task, FunctionTask) and config.scaling.isolation == "auto" and config.search.num_trials > 1:
+        if config.task.framework == "script":
+            yield (
+                "scaling.isolation=auto: each trial starts new workers, which import Ray and torch again; warm reuses "
+                "them, and the script still has a process of its own"
+            )
+            return
         yield (
             "scaling.isolation=auto: each trial of a function starts new processes, which import its libraries again; "
             "warm reuses them, for a function that leaves nothing behind in its process"
@@ -221,6 +227,9 @@ def _metrics(config: SweepConfig) -> Iterator[str]:
         if metric not in (*known, *SYSTEM_METRICS, *of_cost):
             reported = f"; it reports {', '.join(known)}, and its workers {', '.join(SYSTEM_METRICS)}"
             fix = "; give task.positive_class" if metric in POSITIVE_METRICS else reported
+            if isinstance(task, UserTask):
+                program = "program" if isinstance(task, CommandTask) else "code"
+                fix += f"; if the {program} reports {metric}, add it to task.metrics"
             yield f"search.metric={metric}: the task {config.task.kind} does not report it{fix}"
     for metric in config.search.limits:
         if metric not in (*known, *SYSTEM_METRICS, *of_cost):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from sweeps.compose import Composition
@@ -67,9 +67,8 @@ def check_targets(config: SweepConfig) -> None:
 def check_target(key: str, target: str) -> None:
     """Check ``package.module.name`` without importing the module, which may take seconds (torch)."""
     module_name, _, name = target.rpartition(".")
-    if not module_name or ":" in target:
-        example = target.replace(":", ".") if ":" in target else "package.module.name"
-        raise ConfigError(f"{key}={target}: must be an import path such as {example}")
+    if not module_name or ":" in target or target.endswith(".py"):
+        raise ConfigError(f"{key}={target}: must be an import path such as {_import_path(target)}")
     spec = find_module(module_name)
     if spec is None:
         raise ConfigError(
@@ -86,6 +85,17 @@ def check_target(key: str, target: str) -> None:
         raise ConfigError(f"{key}={target}: the module {module_name} has no {name!r}{did_you_mean(name, defined)}")
     if is_plain_value(tree, name):
         raise ConfigError(f"{key}={target}: is a plain value in {spec.origin}; give the path of a function or class")
+
+
+def _import_path(target: str) -> str:
+    """Return the import path that a file (``src/net.py``) or ``package.module:name`` stands for."""
+    module, _, name = target.partition(":")
+    if module.endswith(".py"):
+        parts = PurePosixPath(module).with_suffix("").parts
+        module = ".".join(part for part in parts if part not in ("/", ".."))
+    elif not name:
+        return "package.module.name"
+    return f"{module}.{name or 'NAME'}"
 
 
 def _names(tree: ast.Module) -> tuple[set[str], set[str]]:

@@ -446,6 +446,8 @@ def test_a_mistake_is_one_message_with_its_line_and_status_2(text: str, words: l
     [
         (["nowhere.yaml"], ["nowhere.yaml", "cannot be read"]),
         (["nowhere:space"], ["nowhere:space", "cannot be imported"]),
+        (["objective.py"], ["objective.py", "neither a W&B sweep", "an Optuna objective", "docs/migrate.md"]),
+        (["study.db"], ["study.db", "neither a W&B sweep", "search.warm_start"]),
         (["stand_in:trian"], ["stand_in has no 'trian'", "did you mean train"]),
         (["stand_in:train"], ["not a function", "mapping"]),
         (["fit.yaml", "--tune-config=a:b"], ["--tune-config=a:b", "is only for"]),
@@ -453,6 +455,8 @@ def test_a_mistake_is_one_message_with_its_line_and_status_2(text: str, words: l
 )
 def test_what_is_not_there_is_one_message_and_status_2(arguments: list[str], words: list[str]) -> None:
     Path("fit.yaml").write_text("a: 1")
+    Path("objective.py").write_text("def objective(trial):\n    return trial.suggest_float('x', 0, 1)\n")
+    Path("study.db").write_bytes(b"SQLite format 3\x00\xff")
     status, message = run_command(["convert", *arguments])
     assert status == 2
     assert message is not None

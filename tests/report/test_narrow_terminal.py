@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ from records import sweep_record, trial_record
 from rich.console import Console
 
 from sweeps.report.plain_console import plain_console, plain_table, print_facts
-from sweeps.report.terminal_tables import print_best, print_sweeps
+from sweeps.report.terminal_tables import print_best, print_sweep, print_sweeps
 from sweeps.tracking.record import SweepSummary
 
 NAME = "classification_of_all_pictures-20261120-021500"
@@ -47,6 +48,12 @@ def test_what_the_encoding_of_a_terminal_lacks_is_a_question_mark() -> None:
         console.print(table)
         file.flush()
         assert written.getvalue().decode("latin-1").split() == ["sweep", "größe:", "1?"]
+
+
+def test_a_trial_without_a_finite_value_is_named_below_the_table() -> None:
+    trials = [trial_record(0, 0.5), trial_record(1, math.nan, "pruned"), trial_record(2, None, "running")]
+    text = shown(lambda console: print_sweep(sweep_record(trials=trials), console))
+    assert [line for line in text.splitlines() if "no finite" in line] == ["trial 0001 reported no finite eval/loss"]
 
 
 def test_an_address_is_on_one_line() -> None:

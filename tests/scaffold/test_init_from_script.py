@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import sys
@@ -190,6 +191,27 @@ def test_the_usual_options_of_training_arguments_are_proposed() -> None:
     assert conf["space"]["task.arguments.learning_rate"] == {"type": "float", "low": 5e-6, "high": 5e-4, "log": True}
     assert conf["space"]["task.arguments.lora_rank"] == {"type": "ordinal", "choices": [4, 8, 16]}
     assert planned("conf=llm", "task.arguments.model_name=x", folders=[Path("conf")]).space
+
+
+@pytest.mark.parametrize("is_hydra", [False, True])
+def test_a_script_that_prints_no_json_may_be_read_as_it_is(is_hydra: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    write_hydra_application()
+    source = HYDRA if is_hydra else HUGGING_FACE
+    Path("train.py").write_text(source.replace("json.dumps", "repr"))
+    assert run_command(["init", "--from=train.py"]) == (0, None)
+    note = next(line for line in capsys.readouterr().err.splitlines() if "prints no metric as JSON" in line)
+    assert "task.read" in note
+    assert "docs/any_program.md" in note
+    assert ("task=command" in note) is not is_hydra  # which is a command already
+
+
+def test_the_proposed_training_arguments_are_options_of_the_installed_transformers() -> None:
+    from transformers import TrainingArguments
+
+    Path("tune.py").write_text(HUGGING_FACE)
+    assert run_command(["init", "--from=tune.py"]) == (0, None)
+    known = {"model_name", "lora_rank", *(field.name for field in dataclasses.fields(TrainingArguments))}
+    assert set(conf_of("conf/tune.yaml")["task"]["arguments"]) <= known
 
 
 @pytest.mark.slow
@@ -413,7 +435,7 @@ def test_a_hydra_application_is_searched(working_folder: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ("import torch", ["train.py", "shows no options", "--kind=script"]),
+        ("import torch", ["train.py", "shows no options", "docs/bring_your_own.md", "--kind=script"]),
         ("def broken(:", ["train.py, line 1", "is not valid Python"]),
         (
             "import hydra\n@hydra.main(config_path='nowhere')\ndef main(cfg): ...",

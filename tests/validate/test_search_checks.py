@@ -323,18 +323,19 @@ def test_memory_and_speed_can_be_objectives_of_a_built_in_task(metric: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("tokens", "is_noted"),
+    ("tokens", "words"),
     [
-        (["conf=ray_train_function"], True),
-        (["conf=ray_train_function", "scaling.isolation=warm"], False),
-        (["conf=ray_train_function", "search.num_trials=1"], False),
-        (["conf=digits"], False),
+        (["conf=ray_train_function"], ["for a function that leaves nothing behind in its process"]),
+        (["conf=torchrun_script"], ["and the script still has a process of its own"]),
+        (["conf=ray_train_function", "scaling.isolation=warm"], []),
+        (["conf=ray_train_function", "search.num_trials=1"], []),
+        (["conf=digits"], []),
     ],
     ids=str,
 )
-def test_a_plan_says_that_each_trial_of_a_function_starts_new_processes(tokens: list[str], is_noted: bool) -> None:
-    notes = planned(*tokens).notes
-    assert any("scaling.isolation=auto: each trial" in note for note in notes) is is_noted
+def test_a_plan_says_that_each_trial_of_own_code_starts_new_processes(tokens: list[str], words: list[str]) -> None:
+    notes = [note for note in planned(*tokens).notes if note.startswith("scaling.isolation=auto: ")]
+    assert [note.rpartition("reuses them, ")[2] for note in notes] == words
 
 
 def test_a_sampled_point_that_cannot_be_trained_is_refused_before_a_worker_starts() -> None:

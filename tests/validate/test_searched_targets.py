@@ -45,6 +45,15 @@ def test_a_choice_that_does_not_exist_is_refused_before_anything_starts(
         planned(*tokens, f"space.{path}={{type: categorical, choices: [net.A, {wrong}]}}")
 
 
+@pytest.mark.parametrize(
+    ("target", "path"),
+    [("net.py", "net.NAME"), ("src/net.py", "src.net.NAME"), ("./net.py", "net.NAME"), ("net:A", "net.A")],
+)
+def test_a_file_in_place_of_an_import_path_is_told_as_one(target: str, path: str) -> None:
+    with pytest.raises(ConfigError, match=f"^task._target_={target}: must be an import path such as {path}$"):
+        planned("conf=ray_train_function", f'task._target_="{target}"')
+
+
 def test_a_package_whose_own_code_fails_is_named() -> None:
     Path("broken").mkdir()
     Path("broken/__init__.py").write_text("1 / 0\n", encoding="utf-8")
