@@ -234,7 +234,7 @@ class TrialLifecycle:
         text = f"trial {trial} {shown} at step {status.step}"
         if status.values is not None:
             text += f", {state.describe_values(status.values)}"
-        elif status.has_reported and end.error is None:
+        elif status.has_reported and error is None:
             text += f"; it {no_finite_value(state.objectives.metrics)}"
         if status.violation is not None:
             text += f"; {status.violation}"
