@@ -63,6 +63,12 @@ from sweeps.validate.config_checks import check_sweep
             ["space.train.lrr: the config has no such value; did you mean train.lr"],
         ),
         (
+            "digits",
+            ["space.task.arguments.max_depth={type: int, low: 1, high: 6}"],
+            ConfigError,
+            ["the config has no such value; remove this range (~space.task.arguments.max_depth)"],
+        ),
+        (
             "llm_lora",
             ["model.lora=null"],
             ConfigError,
