@@ -36,6 +36,11 @@ def read_search(source: str, tune_config: str | None = None) -> Conversion:
     else:
         if tune_config is not None:
             raise UserError(f"--tune-config={tune_config}: is only for a param_space of Ray Tune (MODULE:NAME)")
+        if source.endswith(".py"):
+            raise UserError(
+                f"{source}: is a Python file; for a param_space of Ray Tune write MODULE:NAME, for a script with "
+                f"options `python -m sweeps init --from {source}`"
+            )
         file = SourceFile(Path(source))
         reader = next((read for is_format, read in FORMATS if is_format(file.values)), None)
         if reader is None:

@@ -445,6 +445,7 @@ def test_a_mistake_is_one_message_with_its_line_and_status_2(text: str, words: l
     ("arguments", "words"),
     [
         (["nowhere.yaml"], ["nowhere.yaml", "cannot be read"]),
+        (["train.py"], ["train.py", "write MODULE:NAME", "python -m sweeps init --from train.py"]),
         (["nowhere:space"], ["nowhere:space", "cannot be imported"]),
         (["stand_in:trian"], ["stand_in has no 'trian'", "did you mean train"]),
         (["stand_in:train"], ["not a function", "mapping"]),
