@@ -57,7 +57,12 @@ def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.filterwarnings("ignore")  # of nbclient's event loop and nbconvert's libraries
 def test_the_notebooks_run_as_they_are(tmp_path: Path) -> None:
     first = execute("first_sweep.ipynb", tmp_path)
-    assert len(sweeps.load("first", tracking_uri=f"sqlite:///{tmp_path}/mlflow.db").trials) == 6
+    record = sweeps.load("first", tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
+    assert len(record.trials) == 6
+    assert record.best is not None
+    assert record.best.value is not None
+    (correct,) = re.findall(r"correct: ([\d.]+)%", str(outputs(first, "import torch")))
+    assert float(correct) / 100 > record.best.value - 0.1  # with the inputs of the training
     assert "<th>searched</th>" in outputs(first, "SHORT")[-1].data["text/html"]
     (shown,) = [each for each in outputs(first, "sweep = sweeps.run") if each.output_type == "display_data"]
     assert "first: " in shown.data["text/html"]  # the last state of the live output

@@ -12,8 +12,8 @@ from sweeps.convert.wandb_sweep import is_wandb_sweep, read_wandb_sweep
 from sweeps.errors import UserError
 
 IMPORT_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-OTHER_SUFFIXES = (".py", ".ipynb", ".db", ".sqlite", ".sqlite3", ".log")
-"""Suffixes of source code and of Optuna's storages, whose mistakes as YAML would mislead."""
+OTHER_SUFFIXES = (".ipynb", ".db", ".sqlite", ".sqlite3", ".log")
+"""Suffixes of notebooks and of Optuna's storages, whose mistakes as YAML would mislead."""
 
 
 def read_search(source: str, tune_config: str | None = None) -> Conversion:
@@ -35,6 +35,12 @@ def read_search(source: str, tune_config: str | None = None) -> Conversion:
         if tune_config is not None:
             raise UserError(f"--tune-config={tune_config}: is only for a param_space of Ray Tune (MODULE:NAME)")
         path = Path(source)
+        if path.suffix == ".py":
+            raise UserError(
+                f"{source}: is a Python file; of a param_space of Ray Tune give MODULE:NAME, for a script with options "
+                f"type `python -m sweeps init --from {source}`; an Optuna objective becomes a function that reports "
+                "(docs/migrate.md)"
+            )
         if path.suffix in OTHER_SUFFIXES and path.is_file():
             raise _unknown(source)
         file = SourceFile(path)
@@ -53,6 +59,5 @@ def read_search(source: str, tune_config: str | None = None) -> Conversion:
 def _unknown(source: str) -> UserError:
     return UserError(
         f"{source}: is neither a W&B sweep (method, parameters) nor a config of Hydra's Optuna sweeper "
-        "(hydra.sweeper); of Ray Tune give MODULE:NAME of a param_space; an Optuna objective becomes a "
-        "function that reports (docs/migrate.md), and the trials of its study are read by search.warm_start"
+        "(hydra.sweeper); the trials of an Optuna study are read by search.warm_start (docs/migrate.md)"
     )

@@ -188,7 +188,7 @@ def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes, is
             if reached and find(values, path) is MISSING and not _takes_any_name(composition, key, values, path):
                 condition = _condition_hint(path, variants)
                 within = "".join(f" when {group} is {option}" for group, option in key) if condition else ""
-                hint = condition or did_you_mean(path, leaves(values, without=SWEEP_SECTIONS))
+                hint = condition or _missing_hint(path, values)
                 mistakes.add(f"space.{path}: the config has no such value{within}{hint}")
                 break
 
@@ -281,6 +281,17 @@ def _condition_hint(path: str, variants: Mapping[Variant, Any]) -> str:
         return ""
     group, option = next(iter(having[0].items()))
     return f"; add when: {{{group}: {option}}} to it"
+
+
+def _missing_hint(path: str, values: Mapping[str, Any]) -> str:
+    """Return the fix for a searched path that a trial's config does not have."""
+    remove = f"remove this range (~space.{path})"
+    keys = path.split(".")
+    above = (".".join(keys[:count]) for count in range(1, len(keys)))
+    null = next((key for key in above if find(values, key) is None), None)
+    if null is not None:
+        return f"; {null} is null: set it, or {remove}"
+    return did_you_mean(path, leaves(values, without=SWEEP_SECTIONS)) or f"; {remove}"
 
 
 def _check_values(points: InitialPoints, mistakes: _Mistakes) -> None:

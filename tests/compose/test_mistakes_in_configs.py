@@ -62,6 +62,18 @@ from sweeps.validate.config_checks import check_sweep
             ConfigError,
             ["space.train.lrr: the config has no such value; did you mean train.lr"],
         ),
+        (
+            "digits",
+            ["space.task.arguments.max_depth={type: int, low: 1, high: 6}"],
+            ConfigError,
+            ["the config has no such value; remove this range (~space.task.arguments.max_depth)"],
+        ),
+        (
+            "llm_lora",
+            ["model.lora=null"],
+            ConfigError,
+            ["space.model.lora.r: the config has no such value; model.lora is null: set it, or remove this range"],
+        ),
         ("digits", ["search.sampler=tpe"], ConfigError, ["write {kind: tpe}, or search/sampler=tpe on the command"]),
         ("digits", ["search.scheduler=asha"], ConfigError, ["write {kind: asha}, or search/scheduler=asha on the"]),
         ("digits", ["space.search.num_trials={type: int, low: 1, high: 2}"], ConfigError, ["num_trials", "sweep"]),

@@ -445,8 +445,9 @@ def test_a_mistake_is_one_message_with_its_line_and_status_2(text: str, words: l
     ("arguments", "words"),
     [
         (["nowhere.yaml"], ["nowhere.yaml", "cannot be read"]),
+        (["train.py"], ["train.py", "give MODULE:NAME", "python -m sweeps init --from train.py"]),
         (["nowhere:space"], ["nowhere:space", "cannot be imported"]),
-        (["objective.py"], ["objective.py", "neither a W&B sweep", "an Optuna objective", "docs/migrate.md"]),
+        (["objective.py"], ["objective.py", "init --from objective.py", "an Optuna objective", "docs/migrate.md"]),
         (["study.db"], ["study.db", "neither a W&B sweep", "search.warm_start"]),
         (["stand_in:trian"], ["stand_in has no 'trian'", "did you mean train"]),
         (["stand_in:train"], ["not a function", "mapping"]),
