@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from processes import run_python
-from running import Done, own_function, run
+from running import NO_PREFLIGHT, Done, own_function, own_network, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 
@@ -136,10 +136,9 @@ class Net(torch.nn.Module):
 
 
 def test_a_model_of_the_users_own_that_fails_on_a_worker_is_told_with_its_line(tmp_path: Path) -> None:
-    (tmp_path / "mynet.py").write_text(MODEL, encoding="utf-8")
-    model = ("space=none", "model=custom", "model._target_=mynet.Net", "preflight.timeout_s=0")
-    done = run(tmp_path, "conf=digits", *model, "--name=own", "search.num_trials=1", "cluster.num_cpus=2")
-    said = "(at mynet.py:10 in forward: return self.head(self.body(images.flatten(1))))"
+    model = (*own_network(tmp_path, MODEL), NO_PREFLIGHT)
+    done = run(tmp_path, *model, "--name=own", "search.num_trials=1", "cluster.num_cpus=2")
+    said = "(at nets.py:10 in forward: return self.head(self.body(images.flatten(1))))"
     assert said in done.err
     shown = sweeps(tmp_path, "show", "own", "--trial", "0", "--debug")
     assert said in shown
