@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from processes import run_python
-from running import NO_PREFLIGHT, Done, own_function, own_network, run
+from running import Done, own_function, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 
@@ -120,26 +120,3 @@ def test_what_was_printed_is_bounded_and_has_children_and_logs(done: Done) -> No
     run_id = trial["run_id"]
     names = [Path(each.path).name for each in done.client.list_artifacts(run_id, "logs")]
     assert names == ["worker-0.log", "worker-1.log"]
-
-
-MODEL = """
-import torch
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body, self.head = torch.nn.Linear(64, 32), torch.nn.Linear(64, 10)
-
-    def forward(self, images):
-        return self.head(self.body(images.flatten(1)))
-"""
-
-
-def test_a_model_of_the_users_own_that_fails_on_a_worker_is_told_with_its_line(tmp_path: Path) -> None:
-    model = (*own_network(tmp_path, MODEL), NO_PREFLIGHT)
-    done = run(tmp_path, *model, "--name=own", "search.num_trials=1", "cluster.num_cpus=2")
-    said = "(at nets.py:10 in forward: return self.head(self.body(images.flatten(1))))"
-    assert said in done.err
-    shown = sweeps(tmp_path, "show", "own", "--trial", "0", "--debug")
-    assert said in shown
-    assert "Traceback (most recent call last)" in shown
