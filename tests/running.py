@@ -69,6 +69,13 @@ def own_function(folder: Path, code: str, arguments: str) -> tuple[str, ...]:
     return ("conf=users", f"--config-dir={folder}")
 
 
+def own_network(folder: Path, code: str) -> tuple[str, ...]:
+    """Write a user's own model ``Net`` of the digits; returns the tokens by which a sweep trains it, with nothing
+    searched yet."""
+    (folder / "nets.py").write_text(code, encoding="utf-8")
+    return ("conf=digits", "space=none", "model=custom", "model._target_=nets.Net")
+
+
 def start(folder: Path, *arguments: str, new_store: bool = False) -> subprocess.Popen[str]:
     """Start a verb. With ``new_store`` a sweep makes its store itself, as a user's first one does."""
     if arguments[0] == "run" and not new_store:

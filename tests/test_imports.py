@@ -220,19 +220,6 @@ def test_every_library_imported_is_asked_for(checkout: Path, service: Sources, t
     assert lines(missing) == [], "add what they belong to to the dependencies in pyproject.toml"
 
 
-def test_neither_the_package_nor_a_quick_command_loads_anything_slow() -> None:
-    code = (
-        "import sweeps, sweeps.config, sweeps.compose, sweeps.errors\n"
-        "from sweeps.cli import run_command as run\n"
-        "assert [run(each)[0] for each in (['conf'], ['schedule', 'list'])] == [0, 0]"
-    )
-    assert loaded_libraries("-c", code) & SLOW == set()
-
-
-def test_the_program_itself_loads_nothing_slow() -> None:
-    assert loaded_libraries("-m", "sweeps", "--help") & SLOW == set()
-
-
 def test_listing_sweeps_loads_neither_the_schema_of_configs_nor_anything_slow(uri: str) -> None:
     record_small_sweep(uri)
     loaded = loaded_libraries("-m", "sweeps", "list", f"--tracking-uri={uri}")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -109,6 +109,12 @@ def test_logs_and_trials_are_shown_from_the_folder_and_from_mlflow_when_it_is_go
     shutil.rmtree(FOLDER)
     shows_logs(capsys)
     shows_a_trial(capsys)
+
+
+@pytest.mark.usefixtures("ended")
+def test_debug_shows_the_whole_traceback_of_a_trial(typed: Callable[..., tuple[int, str, str]]) -> None:
+    for more, is_shown in (([], False), (["--debug"], True)):
+        assert ("Traceback\nwhole" in typed("show", "told", "--trial", "3", *more)[1]) is is_shown
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and shutil.which("setpriv") is None, reason="root may look into every folder")

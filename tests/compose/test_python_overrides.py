@@ -46,8 +46,6 @@ def test_a_mapping_composes_what_the_list_does() -> None:
 def test_a_text_of_a_mapping_is_that_text(text: str) -> None:
     overrides = {"task": "function", "task._target_": "sweeps_train.examples.function.train", "name": "x"}
     (token,) = override_tokens({"task.arguments.text": text})
-    from sweeps.compose.overrides import parse_values
-
     value = parse_values([token])["task.arguments.text"]
     assert value == text.replace("${", "\\${")  # which OmegaConf takes for the text
     assert override_tokens(overrides)[0] == 'task="function"'
@@ -62,8 +60,6 @@ def test_a_key_of_a_mapping_is_that_key(name: str) -> None:
 @pytest.mark.parametrize("text", ["a \\\n", "\\${x}", 'b\\\\${x}"', "${x}\\"])
 def test_a_text_with_backslashes_is_that_text_when_it_is_resolved(text: str) -> None:
     from omegaconf import OmegaConf
-
-    from sweeps.compose.overrides import parse_values
 
     composed = OmegaConf.create(parse_values(override_tokens({"text": text})))
     assert OmegaConf.to_container(composed, resolve=True) == {"text": text}

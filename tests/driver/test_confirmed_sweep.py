@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from continuing import wait_for
 from processes import outputs
-from running import Done, ended, points, run, start, verb
+from running import Done, ended, own_function, points, run, start, verb
 
 TRAIN = """
 import random, time
@@ -29,36 +29,18 @@ def train(config):
         time.sleep(config["wait_s"])
         ray.train.report({"loss": float(x + noise + 1 / step)})
 """
-CONF = """
-# A function of this test: it is best at x = 0, but in the search, with seed 0, x = 0 is unlucky.
-defaults:
-  - task: function
-  - search: optuna_asha
-  - scaling: two_workers
-  - checkpoint: best_and_last
-  - tracking: mlflow
-  - cluster: local
-  - _self_
-name: confirmed
-seed: 0
-output_dir: outputs
-space:
-  task.arguments.x: {type: float, low: 0, high: 100}
-task:
-  _target_: confirmed.train
-  arguments: {x: 50, seed: "${seed}", noise: 0.4, fails_at: -1, wait_s: 0}
-  metrics: []
-search: {metric: loss, mode: min, num_trials: 4, default_first: false, max_retries: 0}
-scaling: {isolation: warm}
-cluster: {num_cpus: 4}
-"""
+ARGUMENTS = '{x: 50, seed: "${seed}", noise: 0.4, fails_at: -1, wait_s: 0}'
+"""Of a function that is best at x = 0, but in the search, with seed 0, x = 0 is unlucky."""
 POINTS = points(*({"task.arguments.x": x} for x in (0, 1, 30, 60)))
 
 
 def prepare(folder: Path) -> tuple[str, ...]:
-    (folder / "confirmed.py").write_text(TRAIN, encoding="utf-8")
-    (folder / "confirmed.yaml").write_text(CONF.strip(), encoding="utf-8")
-    return ("conf=confirmed", f"--config-dir={folder}", POINTS, "--name=confirmed")
+    return (
+        *own_function(folder, TRAIN, ARGUMENTS),
+        *("space.task.arguments.x={type: float, low: 0, high: 100}", POINTS),
+        *("search=optuna_asha", "search.num_trials=4", "search.max_retries=0"),
+        *("scaling.isolation=warm", "cluster.num_cpus=4", "--name=confirmed"),
+    )
 
 
 def ids(done: Done) -> list[str]:

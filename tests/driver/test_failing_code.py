@@ -122,30 +122,6 @@ def test_what_was_printed_is_bounded_and_has_children_and_logs(done: Done) -> No
     assert names == ["worker-0.log", "worker-1.log"]
 
 
-MODEL = """
-import torch
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body, self.head = torch.nn.Linear(64, 32), torch.nn.Linear(64, 10)
-
-    def forward(self, images):
-        return self.head(self.body(images.flatten(1)))
-"""
-
-
-def test_a_model_of_the_users_own_that_fails_on_a_worker_is_told_with_its_line(tmp_path: Path) -> None:
-    (tmp_path / "mynet.py").write_text(MODEL, encoding="utf-8")
-    model = ("space=none", "model=custom", "model._target_=mynet.Net", "preflight.timeout_s=0")
-    done = run(tmp_path, "conf=digits", *model, "--name=own", "search.num_trials=1", "cluster.num_cpus=2")
-    said = "(at mynet.py:10 in forward: return self.head(self.body(images.flatten(1))))"
-    assert said in done.err
-    shown = sweeps(tmp_path, "show", "own", "--trial", "0", "--debug")
-    assert said in shown
-    assert "Traceback (most recent call last)" in shown
-
-
 def test_a_trial_that_reports_only_nan_says_so(tmp_path: Path) -> None:
     source = "import ray.train\n\ndef train(config):\n    ray.train.report({'loss': float('nan')})\n"
     task = own_function(tmp_path, source, "{lr: 0.1}")

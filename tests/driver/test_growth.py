@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import NO_PREFLIGHT, points, run
+from running import NO_PREFLIGHT, own_network, points, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -49,10 +49,9 @@ def shown(folder: Path, sweep: str, trial: str) -> dict[str, Any]:
 
 
 def test_the_processes_of_its_new_workers_wait_for_the_end_of_the_other_trial(tmp_path: Path) -> None:
-    (tmp_path / "sleeping.py").write_text(NET, encoding="utf-8")
     done = run(
         tmp_path,
-        *("conf=digits", "space=none", "search=random", "model=custom", "model._target_=sleeping.Net", NO_PREFLIGHT),
+        *(*own_network(tmp_path, NET), "search=random", NO_PREFLIGHT),
         *("train.max_steps=choice(90, 240)", points({"train.max_steps": 90}, {"train.max_steps": 240})),
         *("search.num_trials=2", "search.default_first=false", "train.global_batch_size=32", "train.eval_every=30"),
         *("scaling.num_workers={min: 2, max: 4}", "cluster.num_cpus=4"),

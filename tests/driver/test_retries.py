@@ -10,7 +10,7 @@ import torch
 from ray.train._internal.storage import StorageContext
 from ray.tune import TuneError
 from ray.tune.experiment import Trial
-from running import run
+from running import own_network, run
 from test_report_decisions import state_of
 
 from sweeps.driver.retries import Retries, failure_reason, recurs
@@ -141,29 +141,26 @@ def test_the_reason_is_that_of_the_last_attempt(tmp_path: Path, monkeypatch: pyt
         assert failure_reason(trial) == f"RuntimeError: number {number}"
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(280)  # three starts of workers
-def test_a_sweep_whose_trials_fail_alike_ends_with_that_error_and_says_how_to_go_on(tmp_path: Path) -> None:
-    (tmp_path / "nets.py").write_text(
-        """
+FAILS_ON_WORKERS = """
 import os
 from torch import nn
 
 class Net(nn.Module):
     def __init__(self, width=3):
         super().__init__()
-        self.layer = nn.Linear(60 if "RANK" in os.environ else 64, 10)  # wrong on workers alone
+        self.layer = nn.Linear(60 if "RANK" in os.environ else 64, 10)
 
     def forward(self, images):
         return self.layer(images.flatten(1))
 """
-    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(280)  # three starts of workers
+def test_a_sweep_whose_trials_fail_alike_ends_with_that_error_and_says_how_to_go_on(tmp_path: Path) -> None:
     done = run(
         tmp_path,
-        "conf=digits",
-        "space=none",
-        "model=custom",
-        "model._target_=nets.Net",
+        *own_network(tmp_path, FAILS_ON_WORKERS),
         "train.lr=tag(log, interval(1e-4, 1e-1))",
         "search.num_trials=9",
         "search.max_concurrent=1",

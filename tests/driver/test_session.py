@@ -59,6 +59,9 @@ class _Told:
     def __getattr__(self, name: str) -> Any:
         return lambda *arguments, **named: self.named.append((name, arguments, named))
 
+    def exploits(self, trial: str) -> int:
+        return 0
+
     def log(self, *arguments: Any, competes: bool) -> tuple[float, ...] | None:
         self.named.append(("log", arguments, {"competes": competes}))
         value = arguments[2].get("eval/accuracy")
@@ -101,6 +104,17 @@ def test_a_trial_is_said_to_start_after_the_end_of_the_one_before() -> None:
         "trial 0000 finished",
         "trial 0001 started",
     ]
+
+
+def session_with_a_report_log(folder: Path, *events: Log) -> tuple[_Told, Session]:
+    """A session in a folder where the workers of the trial ``0000`` have written these events."""
+    told, session = new_session()
+    session.state.folder = folder
+    log = ReportLog(str(checkpoint_folder(folder / "trials", "0000", 0)))
+    for event in events:
+        log.write(event)
+    log.close()
+    return told, session
 
 
 def test_a_trial_that_fails_before_its_start_and_after_the_clusters_end_is_recorded() -> None:
@@ -253,7 +267,6 @@ def test_an_unexpected_error_while_a_trials_end_is_recorded_ends_the_driver() ->
 
 def test_a_trial_that_waits_since_an_earlier_session_is_recorded_as_stopped_if_a_person_stops_it() -> None:
     told, session = new_session()
-    told.exploits = lambda trial: 0  # type: ignore[attr-defined]
     session.state.trials["0000"] = TrialStatus("0000", {"train.lr": 0.01}, earlier_attempts=1)
     session.lifecycle.ended({TRIAL: "0000"}, {STOPPED: True})
     assert session.state.trials["0000"].state == "waiting", "it was interrupted, and continues in the next session"
@@ -268,29 +281,22 @@ def test_a_trial_that_waits_since_an_earlier_session_is_recorded_as_stopped_if_a
 def test_a_trial_that_continues_brings_all_metrics_that_its_workers_do_not_post_again(
     tmp_path: Path, may_pause: bool, steps: list[int]
 ) -> None:
-    told, session = new_session()
-    session.state.folder, session.state.earlier = tmp_path, MagicMock()
-    log = ReportLog(str(checkpoint_folder(tmp_path / "trials", "0000", 0)))
-    for step in (10, 20):
-        log.write(Log("0000", 1, step - 5, {"train/loss": 1.0}, 1000))
-        log.write(Report("0000", 1, step, {"eval/accuracy": 0.5}, 1000))
-    log.close()
-    told.exploits = lambda trial: 0  # type: ignore[attr-defined]
+    told, session = session_with_a_report_log(
+        tmp_path,
+        *(Log("0000", 1, 5, {"train/loss": 1.0}, 1000), Report("0000", 1, 10, {"eval/accuracy": 0.5}, 1000)),
+        *(Log("0000", 1, 15, {"train/loss": 1.0}, 1000), Report("0000", 1, 20, {"eval/accuracy": 0.5}, 1000)),
+    )
+    session.state.earlier = MagicMock()
     config = {TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}, LAST_DELIVERED: 10, MAY_PAUSE: may_pause}
     session.lifecycle.started(config, 1)
     assert [arguments[1] for name, arguments in told.calls if name == "log"] == steps
 
 
 def test_what_the_broker_had_not_passed_on_when_it_died_is_taken_from_the_report_log(tmp_path: Path) -> None:
-    told, session = new_session(MagicMock())
-    session.state.folder = tmp_path
-    told.exploits = lambda trial: 0  # type: ignore[attr-defined]
-    log = ReportLog(str(checkpoint_folder(tmp_path / "trials", "0000", 0)))
-    for step in (10, 20, 30):
-        log.write(Report("0000", 1, step, {"eval/accuracy": step / 100}, step))
-    log.close()
+    reports = [Report("0000", 1, step, {"eval/accuracy": step / 100}, step) for step in (10, 20, 30)]
+    told, session = session_with_a_report_log(tmp_path, *reports)
     session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
-    session.worker_events.take([Started("0000", 1, 0), Report("0000", 1, 10, {"eval/accuracy": 0.1}, 10)])
+    session.worker_events.take([Started("0000", 1, 0), reports[0]])
     assert session.worker_events.broker_died() == {"0000": TrialSoFar(attempt=1, failures=0, step=10)}
     session.lifecycle.ended({TRIAL: "0000"}, {STEP: 20, COMPLETED: False})  # the scheduler has stopped it there
     session.lifecycle.process(session.lifecycle.queued())
@@ -301,14 +307,8 @@ def test_what_the_broker_had_not_passed_on_when_it_died_is_taken_from_the_report
 def test_what_the_workers_of_a_failed_trial_had_not_sent_when_they_died_is_taken_from_the_report_log(
     tmp_path: Path,
 ) -> None:
-    told, session = new_session()
-    session.state.folder = tmp_path
-    told.exploits = lambda trial: 0  # type: ignore[attr-defined]
     events = [Log("0000", 1, step, {"train/loss": 1.0}, 1000) for step in range(1, 6)]
-    log = ReportLog(str(checkpoint_folder(tmp_path / "trials", "0000", 0)))
-    for event in events:
-        log.write(event)
-    log.close()
+    told, session = session_with_a_report_log(tmp_path, *events)
     session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
     session.worker_events.take([Started("0000", 1, 0), *events[:2], Ended("0000", 1, "its worker was killed")])
     session.lifecycle.ended({TRIAL: "0000"}, {}, error="its worker was killed")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from continuing import wait_for
-from running import Done, ended, run, start, verb
+from running import Done, ended, own_function, run, start, verb
 
 TRAIN = """
 import time
@@ -29,29 +29,6 @@ def train(config):
         time.sleep(config["wait_s"])
         ray.train.report({"loss": float(loss) / 2 + 1 / step})
 """
-CONF = """
-# A function of this test: a stage's trials are shorter, and order the points like the search or otherwise.
-defaults:
-  - task: function
-  - search: optuna_asha
-  - scaling: two_workers
-  - checkpoint: best_and_last
-  - tracking: mlflow
-  - cluster: local
-  - _self_
-name: staged
-seed: 0
-output_dir: outputs
-space:
-  task.arguments.x: {type: float, low: 0, high: 100}
-task:
-  _target_: staged.train
-  arguments: {x: 50, length: 8, misleads: 0.0, fails_below: 0, wait_s: 0}
-  metrics: []
-search: {metric: loss, mode: min, num_trials: 5, max_retries: 0}
-scaling: {isolation: warm}
-cluster: {num_cpus: 4}
-"""
 TWO_STAGES = (
     "search.stages=[{overrides: ['task.arguments.length=1'], num_trials: 8, keep: 4}, "
     "{overrides: ['task.arguments.length=3'], num_trials: 5, keep: 3}]"
@@ -59,10 +36,14 @@ TWO_STAGES = (
 
 
 def prepare(folder: Path, *more: str, stages: str = TWO_STAGES) -> tuple[str, ...]:
+    """A sweep whose stages have shorter trials, which order the points like the search or otherwise."""
     folder.mkdir(exist_ok=True)
-    (folder / "staged.py").write_text(TRAIN, encoding="utf-8")
-    (folder / "staged.yaml").write_text(CONF.strip(), encoding="utf-8")
-    return ("conf=staged", f"--config-dir={folder}", stages, "search/scheduler=none", "--name=staged", *more)
+    return (
+        *own_function(folder, TRAIN, "{x: 50, length: 8, misleads: 0.0, fails_below: 0, wait_s: 0}"),
+        *("space.task.arguments.x={type: float, low: 0, high: 100}", stages),
+        *("search=optuna_asha", "search/scheduler=none", "search.num_trials=5", "search.max_retries=0"),
+        *("search.default_first=true", "scaling.isolation=warm", "cluster.num_cpus=4", "--name=staged", *more),
+    )
 
 
 def staged(done: Done, stage: int) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from running import NO_PREFLIGHT, points, run
+from running import NO_PREFLIGHT, own_network, points, run
 
 USERS = """
 import os, pathlib, signal
@@ -31,10 +31,10 @@ HANG_S = 20
 @pytest.mark.slow
 @pytest.mark.timeout(300)  # waits until the worker is taken for hanging
 def test_a_trial_with_a_stopped_worker_is_tried_again_and_has_the_curve_of_an_undisturbed_one(tmp_path: Path) -> None:
-    (tmp_path / "users.py").write_text(USERS.replace("FOLDER", str(tmp_path)), encoding="utf-8")
     done = run(
         tmp_path,
-        *("conf=digits", "space=none", "model=custom", "model._target_=users.Net", "+model.arguments.stopped_at=0"),
+        *own_network(tmp_path, USERS.replace("FOLDER", str(tmp_path))),
+        "+model.arguments.stopped_at=0",
         "space.model.arguments.stopped_at={type: categorical, choices: [0, 11]}",
         *("search=random", "search.num_trials=2", "search.default_first=false", "search.max_concurrent=1"),
         points({"model.arguments.stopped_at": 0}, {"model.arguments.stopped_at": 11}),

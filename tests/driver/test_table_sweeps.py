@@ -82,22 +82,3 @@ def test_two_workers_search_a_model_for_a_table_and_the_registered_one_takes_raw
     assert done.document["counts"]["failed"] == 0
     assert done.document["counts"]["pruned"] >= 1
     assert accuracy(predicted_by_the_registered_model(done)) > 0.95
-
-
-def test_the_value_of_a_trial_with_folds_is_the_mean_of_all_of_them(tmp_path: Path) -> None:
-    done = run(
-        tmp_path,
-        *("conf=estimator", "search.num_trials=3", "task.folds=3", "task.arguments.n_estimators=10"),
-        *("search/scheduler=none", "search.metric=eval/accuracy", "search.mode=max"),
-    )
-    for trial in done.document["trials"]:
-        history = done.client.get_metric_history(trial["run_id"], "eval/accuracy")
-        assert [each.step for each in history] == [1, 2, 3]
-        assert trial["value"] == history[-1].value
-        assert trial["value"] < 1
-    assert done.document["best"]["value"] == max(trial["value"] for trial in done.document["trials"])
-    folder = mlflow.artifacts.download_artifacts(
-        artifact_uri=done.document["best"]["checkpoint"], tracking_uri=done.store
-    )
-    predicted = sweeps_train.load_model(folder).predict(ROWS.data)
-    assert accuracy(predicted) > done.document["best"]["value"]  # fitted to all rows

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from lost_broker import NET, SLOW_NET
 from processes import outputs
-from running import NO_PREFLIGHT, SHORT, Done, start
+from running import NO_PREFLIGHT, SHORT, Done, own_function, start
 from waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -29,22 +29,10 @@ def train(config):
         ray.train.report({"loss": 1 / step})
         time.sleep(0.5)
 """
-CONF = """
-# A function of this test.
-defaults: [ray_train_function, _self_]
-space: null
-task:
-  _target_: users.train
-  arguments: {begun: FOLDER/begun, sleep_s: 0}
-  metrics: []
-search: {metric: loss, mode: min}
-"""
 
 
 def function_sweep(folder: Path) -> tuple[str, ...]:
-    (folder / "users.py").write_text(USERS, encoding="utf-8")
-    (folder / "users.yaml").write_text(CONF.replace("FOLDER", str(folder)).strip(), encoding="utf-8")
-    return ("conf=users", f"--config-dir={folder}")
+    return own_function(folder, USERS, f"{{begun: {folder / 'begun'}, sleep_s: 0}}")
 
 
 def digits_sweep(folder: Path) -> tuple[str, ...]:

@@ -36,14 +36,6 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> Done:
     return run(folder, *tokens, "--name", "short")
 
 
-@pytest.mark.slow
-def test_a_target_ends_the_search_at_the_trial_that_reaches_it(short: Done) -> None:
-    assert short.document["counts"] == {"finished": 1, "pruned": 0, "failed": 0, "running": 0, "stopped": 0}
-    assert short.document["status"] == "finished"
-    assert "search.stop.target=0.02 is reached" in short.err
-    assert short.parent().data.tags["sweeps.ended"] == "search.stop.target=0.02 is reached"
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -338,9 +338,10 @@ def test_a_model_is_saved_where_only_mlflow_is_reachable(adapted: Done, tmp_path
 
 
 @pytest.mark.slow
-def test_a_retrained_model_is_saved_and_other_models_have_no_adapters(digits: Done) -> None:
-    call(digits.folder, "retrain", "first", "train.max_steps=10", "--no-register", "--save-model=again")
+def test_a_retrained_model_is_saved_and_not_registered_if_asked_and_other_models_have_no_adapters(digits: Done) -> None:
     import torch
 
+    tokens = ("retrain", "first", "train.max_steps=10", "--no-register", "--save-model=again", "--json")
+    assert json.loads(call(digits.folder, *tokens)[0])["model"] is None
     assert load_model(digits.folder / "again")(torch.rand(2, 1, 8, 8)).shape == (2, 10)
     assert "--merge" in refused(digits.folder, "best", "first", "--save-model=x", "--merge")

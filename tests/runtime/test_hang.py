@@ -328,31 +328,6 @@ async def test_hanging_workers_are_asked_for_the_stacks_that_the_error_has(
     assert all(f"--- worker {rank} ---\nThread 0x1:\n  in worker {rank}" in error.traceback for rank in (0, 1))
 
 
-SLOW_TO_IMPORT = f"""
-import time
-
-time.sleep({PREPARES_S})
-
-import ray.train
-
-def train(config):
-    ray.train.report({{"loss": 1.0}})
-"""
-
-
-@pytest.mark.slow
-def test_a_function_whose_import_takes_longer_than_a_hang_is_waited_for(tmp_path: Path) -> None:
-    (tmp_path / "slow_to_import.py").write_text(SLOW_TO_IMPORT, encoding="utf-8")
-    done = run(
-        tmp_path,
-        *("conf=ray_train_function", "~space", "~task.arguments", "task._target_=slow_to_import.train"),
-        *("task.metrics=[]", "search.metric=loss", "search.mode=min", "search.num_trials=1", "search.max_retries=0"),
-        *("preflight.timeout_s=0", "cluster.num_cpus=2", f"scaling.hang_timeout_s={HANG_S}"),
-    )
-    (trial,) = done.document["trials"]
-    assert (trial["state"], trial["attempts"]) == ("finished", 1), done.err
-
-
 def test_a_worker_gives_signs_of_life_while_it_imports_a_function_and_none_while_that_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

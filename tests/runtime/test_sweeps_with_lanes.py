@@ -125,25 +125,6 @@ def test_a_killed_worker_costs_each_lane_one_attempt_and_no_value(
         assert found == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_trial_that_fails_or_diverges_leaves_its_neighbours_alone(
-    tmp_path: Path, alone: list[dict[int, float]]
-) -> None:
-    bad = [{**POINTS[0], "model.lora.target_modules": "no_such_layer"}, {**POINTS[1], "train.lr": 1e9}]
-    tried = (points(*POINTS[:2], *bad, POINTS[2]), "search.num_trials=5", "search.max_retries=0")
-    space = (
-        "space.model.lora.target_modules.choices=[attention,mlp,all-linear,no_such_layer]",
-        "space.train.lr.high=1e10",
-    )
-    done = run(tmp_path, *SWEEP, *tried, *space, *IN_LANES, "train.on_divergence=stop")
-    trials = done.document["trials"]
-    assert [trials[index]["state"] for index in (0, 1, 2, 4)] == ["finished", "finished", "failed", "finished"]
-    found = losses(done)
-    for index, expected in ((0, alone[0]), (1, alone[1]), (4, alone[2])):
-        assert found[index] == pytest.approx(expected, rel=1e-5)
-    failed = next((tmp_path / "outputs").glob("*/trials/0002/logs/worker-0.log")).read_text(encoding="utf-8")
-    assert "no_such_layer" in failed
-
-
 @pytest.mark.parametrize("trials_per_group", [1, 3])
 def test_an_interrupted_sweep_goes_on_where_its_lanes_were_also_alone(
     tmp_path: Path, alone: list[dict[int, float]], trials_per_group: int

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import SHORT, Done, points, run
+from running import SHORT, Done, own_network, points, run
 
 from sweeps.runtime.attachment import Begun
 from sweeps.runtime.broker import Broker
@@ -123,14 +123,10 @@ class Net(torch.nn.Module):
 
 @pytest.mark.slow
 def test_faults_fail_or_retry_one_trial_and_the_slot_is_rebuilt(tmp_path: Path) -> None:
-    (tmp_path / "faulty.py").write_text(FAULTY.replace("{folder}", str(tmp_path)), encoding="utf-8")
     faults = ["none", "dies", "raises", "out_of_memory", "hoards", "nothing", "fails_again"]
     done = run(
         tmp_path,
-        "conf=digits",
-        "space=none",
-        "model=custom",
-        "model._target_=faulty.Net",
+        *own_network(tmp_path, FAULTY.replace("{folder}", str(tmp_path))),
         f"model.arguments.fault=choice({', '.join(faults)})",
         *PLAIN,
         points(*({"model.arguments.fault": fault} for fault in faults)),
@@ -176,13 +172,9 @@ async def test_workers_that_are_still_starting_do_not_hang_yet() -> None:
 
 @pytest.mark.slow
 def test_a_hung_trial_is_ended_and_other_slots_never_notice(tmp_path: Path) -> None:
-    (tmp_path / "faulty.py").write_text(FAULTY.replace("{folder}", str(tmp_path)), encoding="utf-8")
     done = run(
         tmp_path,
-        "conf=digits",
-        "space=none",
-        "model=custom",
-        "model._target_=faulty.Net",
+        *own_network(tmp_path, FAULTY.replace("{folder}", str(tmp_path))),
         "model.arguments.fault=choice(none, hangs)",
         "model.arguments.width=choice(8, 9, 10, 11)",
         "search=grid",

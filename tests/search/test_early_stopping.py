@@ -92,13 +92,18 @@ def test_asha_compares_nothing_with_a_value_that_is_infinitely_good() -> None:
     assert [controller.report(trial) for trial in trials] == [CONTINUE, CONTINUE, CONTINUE, STOP]
 
 
-def test_asha_reads_infinitely_bad_values_that_earlier_versions_recorded() -> None:
+def recorded(*decisions: dict[str, object]) -> optuna.Study:
+    """A study in which an earlier release let each trial go on at the first rung."""
     study = optuna.create_study()
-    rewards: list[float | str] = ["-inf", "-inf", -1.0]
-    for number, reward in enumerate(rewards):
+    for number, decision in enumerate(decisions):
         trial = study.ask()
         trial.set_user_attr(NUMBER, number)
-        trial.set_user_attr(f"{DECISION_PREFIX}{number}", {"reached": 1.0, "reward": reward, "stops": False})
+        trial.set_user_attr(f"{DECISION_PREFIX}{number}", {"reached": 1.0, "stops": False, **decision})
+    return study
+
+
+def test_asha_reads_infinitely_bad_values_that_earlier_versions_recorded() -> None:
+    study = recorded({"reward": "-inf"}, {"reward": "-inf"}, {"reward": -1.0})
     controller = Controller(Asha("steps", 1, 3, 1, 0, LOSS, DecisionLog(study)), "steps", places=9)
     study.ask().set_user_attr(NUMBER, 3)
     assert controller.report(controller.add("0003", [(1, 2.0), (2, 0.0)])) == STOP
@@ -131,11 +136,7 @@ def test_a_report_that_asha_hears_again_after_a_retry_changes_nothing() -> None:
 
 
 def test_asha_goes_on_with_what_median_of_an_earlier_release_has_recorded() -> None:
-    study = optuna.create_study()
-    for number, value in enumerate((1.0, 2.0, 3.0)):
-        trial = study.ask()
-        trial.set_user_attr(NUMBER, number)
-        trial.set_user_attr(f"{DECISION_PREFIX}{number}", {"reached": 1.0, "value": value, "stops": False})
+    study = recorded({"value": 1.0}, {"value": 2.0}, {"value": 3.0})
     controller = Controller(Asha("steps", 1, 2, 1, 0, LOSS, DecisionLog(study)), "steps", places=9)
     for number, value, decision in ((3, 2.5, STOP), (4, 1.5, CONTINUE)):
         study.ask().set_user_attr(NUMBER, number)

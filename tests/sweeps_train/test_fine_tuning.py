@@ -67,6 +67,7 @@ def test_a_quantized_base_has_small_weights_and_adapters_learn_on_it(quantizatio
     assert (checkpoint / "adapter_model.safetensors").stat().st_size < 100_000  # and no base
     merged, adapted = load_model(checkpoint, merge=True), load_model(checkpoint)
     assert {each.dtype for each in merged.parameters()} == {torch.float32}
+    assert not hasattr(merged.config, "quantization_config")
     torch.testing.assert_close(merged.model.norm.weight, plain.get_base_model().model.norm.weight)
     assert 0 < (logits(adapted) - logits(merged)).abs().max() < 4  # merged into the base as it was before
 

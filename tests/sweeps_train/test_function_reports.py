@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,6 @@ import ray.train
 import torch
 from killed_anywhere import all_kills
 from ray.train import Checkpoint
-from running import NO_PREFLIGHT, own_function, points, run
 from training_runs import Recorder
 
 from sweeps_train.checkpoints.checkpoint import FILES, prepare_resume
@@ -172,66 +170,6 @@ def test_a_training_whose_only_report_is_of_step_0_has_it_as_its_result(tmp_path
     utils.end()
     assert recorder.logs == {0: {"loss": 0.1, "step": 0}}
     assert [(step, done) for step, _, _, done in recorder.reports] == [(1, True)]
-
-
-USERS = """
-import enum
-from decimal import Decimal
-from fractions import Fraction
-import numpy as np, ray.train, torch
-
-class Metric(enum.Enum):
-    LOSS = "loss"
-
-REPORTS = {
-    "types": {Metric.LOSS: torch.tensor(0.5), 0: np.float32(0.9), ("eval", "f1"): Fraction(1, 4), "huge": 10**400,
-              "nested": {"a": {"b": Decimal("2.5")}}, "note": "x", "recall@5": 1, "recall_5": 2, "step": 10.0},
-    "names": {"loss": 0.1, None: 1},
-    "twice": {"loss": 0.1, "a": {"b": 1}, "a/b": 2},
-    "tensor": {"loss": torch.ones(3)},
-    "none": {"accuracy": 1},
-}
-
-def train(config):
-    ray.train.report(REPORTS[config["kind"]])
-"""
-REFUSED = {
-    "names": "the reported name None is of the type NoneType",
-    "twice": "two reported values would both have the name 'a/b'",
-    "tensor": "search.metric=loss was reported as a Tensor of 3 elements",
-    "none": "search.metric=loss is not reported; use one of ['accuracy']",
-}
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_whatever_a_function_reports_is_recorded_or_fails_its_own_trial_alone(tmp_path: Path) -> None:
-    kinds = [*REFUSED, "types"]
-    done = run(
-        tmp_path,
-        *own_function(tmp_path, USERS, "{kind: types}"),
-        *("search/scheduler=none", "search.max_retries=0", "scaling.num_workers=1"),
-        f"task.arguments.kind=choice({', '.join(kinds)})",
-        points(*({"task.arguments.kind": kind} for kind in kinds)),
-        f"search.num_trials={len(kinds)}",
-        "cluster.num_cpus=2",
-        NO_PREFLIGHT,
-        within_s=500,
-    )
-    trials = {trial["params"]["task.arguments.kind"]: trial for trial in done.document["trials"]}
-    assert {kind: trial["state"] for kind, trial in trials.items()} == dict.fromkeys(REFUSED, "failed") | {
-        "types": "finished"
-    }, done.err
-    for kind, message in REFUSED.items():
-        assert message in done.client.get_run(trials[kind]["run_id"]).data.tags["sweeps.error"], json.dumps(kind)
-    run_id = trials["types"]["run_id"]
-    metrics = done.client.get_run(run_id).data.metrics
-    assert metrics.pop("huge") > 1e308
-    expected = {"loss": 0.5, "0": 0.9, "eval/f1": 0.25, "nested/a/b": 2.5, "recall_5": 2, "step": 10}
-    assert {name: metrics[name] for name in expected} == pytest.approx(expected)
-    assert sorted(value for name, value in metrics.items() if name.startswith("recall")) == [1, 2]
-    assert {point.step for point in done.client.get_metric_history(run_id, "loss")} == {10}
-    assert "no number: note (str)" in done.err
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -212,32 +213,36 @@ def test_a_metric_of_a_training_epoch_is_reported_at_the_end_of_this_epoch(
     assert reported == expected
 
 
+def fit_and_resume(
+    kind: Any, folder: Path, patch: pytest.MonkeyPatch, at: int, **options: int | None
+) -> list[dict[str, Any]]:
+    """Train a module to its end, and another one from its checkpoint of a step; returns all that both report."""
+
+    def report(metrics: dict[str, Any], checkpoint: Any) -> None:
+        reported.append(metrics)
+        if metrics["step"] == at and not (folder / "saved").exists():
+            shutil.copytree(checkpoint.path, folder / "saved")
+
+    reported: list[dict[str, Any]] = []
+    for resume in (None, folder / "saved" / "checkpoint.ckpt"):
+        fit(kind(1e-3, 8), folder, patch, report, resume=resume, **options)
+    return reported
+
+
 @pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before the epoch ended")
 def test_a_resumed_module_is_validated_at_the_steps_of_one_that_was_not_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import shutil
-
     from sweeps_train.examples.lightning_digits import Classifier
 
-    def report(metrics: dict[str, Any], checkpoint: Any) -> None:
-        reported.append(metrics["step"])
-        if metrics["step"] == 6 and not (tmp_path / "saved").exists():
-            shutil.copytree(checkpoint.path, tmp_path / "saved")
-
-    reported: list[int] = []
-    steps: dict[str, Any] = {"max_steps": 10, "limit_train_batches": 4, "limit_val_batches": 1}
-    steps |= {"val_check_interval": 3, "check_val_every_n_epoch": None}
-    fit(Classifier(1e-3, 8), tmp_path, monkeypatch, report, **steps)
-    fit(Classifier(1e-3, 8), tmp_path, monkeypatch, report, resume=tmp_path / "saved" / "checkpoint.ckpt", **steps)
-    assert reported == [3, 6, 9, 9]
+    steps = {"max_steps": 10, "limit_train_batches": 4, "limit_val_batches": 1, "val_check_interval": 3}
+    reported = fit_and_resume(Classifier, tmp_path, monkeypatch, 6, **steps, check_val_every_n_epoch=None)
+    assert [each["step"] for each in reported] == [3, 6, 9, 9]
 
 
 def test_a_validation_of_a_resumed_module_is_reported_without_the_metrics_of_the_epoch_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import shutil
-
     from sweeps_train.examples.lightning_digits import Classifier
 
     class Counting(Classifier):
@@ -248,38 +253,21 @@ def test_a_validation_of_a_resumed_module_is_reported_without_the_metrics_of_the
         def on_train_epoch_end(self) -> None:
             self.log("ended", float(self.current_epoch))  # also where a resumed Trainer ends an epoch once more
 
-    def report(metrics: dict[str, Any], checkpoint: Any) -> None:
-        assert metrics.get("seen") == metrics.get("ended")
-        reported.append((metrics["step"], metrics.get("seen")))
-        if metrics["step"] == 2 and not (tmp_path / "saved").exists():
-            shutil.copytree(checkpoint.path, tmp_path / "saved")
-
-    reported: list[tuple[int, float | None]] = []
-    steps: dict[str, Any] = {"max_steps": 6, "limit_train_batches": 2, "limit_val_batches": 1, "val_check_interval": 1}
-    fit(Counting(1e-3, 8), tmp_path, monkeypatch, report, **steps)
-    whole, reported = reported, []
-    fit(Counting(1e-3, 8), tmp_path, monkeypatch, report, resume=tmp_path / "saved" / "checkpoint.ckpt", **steps)
-    assert whole == [(1, None), (2, 0), (3, None), (4, 1), (5, None), (6, 2)]
-    assert reported == whole[2:]
+    steps = {"max_steps": 6, "limit_train_batches": 2, "limit_val_batches": 1, "val_check_interval": 1}
+    reported = fit_and_resume(Counting, tmp_path, monkeypatch, 2, **steps)
+    assert all(each.get("seen") == each.get("ended") for each in reported)
+    whole = [(1, None), (2, 0), (3, None), (4, 1), (5, None), (6, 2)]
+    assert [(each["step"], each.get("seen")) for each in reported] == [*whole, *whole[2:]]
 
 
 def test_a_resumed_module_that_is_never_validated_reports_the_steps_of_one_that_was_not_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import shutil
-
     from sweeps_train.examples.lightning_digits import Classifier
 
-    def report(metrics: dict[str, Any], checkpoint: Any) -> None:
-        reported.append(metrics["step"])
-        if metrics["step"] == 4 and not (tmp_path / "saved").exists():
-            shutil.copytree(checkpoint.path, tmp_path / "saved")
-
-    reported: list[int] = []
-    steps: dict[str, Any] = {"max_steps": 6, "limit_train_batches": 2, "limit_val_batches": 0}
-    fit(Classifier(1e-3, 8), tmp_path, monkeypatch, report, **steps)
-    fit(Classifier(1e-3, 8), tmp_path, monkeypatch, report, resume=tmp_path / "saved" / "checkpoint.ckpt", **steps)
-    assert reported == [2, 4, 6, 6]
+    steps = {"max_steps": 6, "limit_train_batches": 2, "limit_val_batches": 0}
+    reported = fit_and_resume(Classifier, tmp_path, monkeypatch, 4, **steps)
+    assert [each["step"] for each in reported] == [2, 4, 6, 6]
 
 
 def stand_in(rank: int, local_rank: int, broadcast: Any, **options: Any) -> Any:

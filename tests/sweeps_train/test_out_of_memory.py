@@ -6,7 +6,7 @@ import pickle
 from pathlib import Path
 
 import pytest
-from running import SHORT, points, run
+from running import SHORT, own_network, points, run
 
 from sweeps_train.errors import MicroBatchHalved
 
@@ -43,14 +43,10 @@ def test_the_error_of_a_worker_can_be_sent_to_another_process() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_trial_whose_workers_wait_for_each_other_continues_with_half_the_micro_batch(tmp_path: Path) -> None:
-    (tmp_path / "small_device.py").write_text(SMALL_DEVICE, encoding="utf-8")
     tried = [("fsdp", 100), ("fsdp", 8), ("pipeline", 8)]
     done = run(
         tmp_path,
-        "conf=digits",
-        "space=none",
-        "model=custom",
-        "model._target_=small_device.Net",
+        *own_network(tmp_path, SMALL_DEVICE),
         "model.arguments.takes=choice(8, 100)",
         "strategy=choice(fsdp, pipeline)",
         "train.global_batch_size=32",

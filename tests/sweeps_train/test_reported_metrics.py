@@ -79,11 +79,8 @@ def test_other_names_are_refused_by_name(name: Any) -> None:
         metrics_in({"eval": {name: 1.0}})
 
 
-@pytest.mark.parametrize("reported", [{0: 1, "0": 2}, {"eval": {"loss": 1}, "eval/loss": 2}, {"a": 1, Name.LOSS: 1}])
+@pytest.mark.parametrize("reported", [{0: 1, "0": 2}, {"eval": {"loss": 1}, "eval/loss": 2}])
 def test_two_values_never_get_one_name(reported: Any) -> None:
-    if "a" in reported:
-        assert len(metrics_in(reported).numbers) == 2
-        return
     with pytest.raises(ValueError, match=r"two reported values would both have the name '(0|eval/loss)'; rename one"):
         metrics_in(reported)
 

@@ -36,6 +36,7 @@ from sweeps.search import (
     points_to_retry,
 )
 from sweeps.search.samplers.saved_trials import save_earlier
+from sweeps.space.space import Space
 from sweeps.warm_start.other_trial import OtherSearch, OtherTrial
 from sweeps.warm_start.points import as_earlier_sweep, typed
 
@@ -68,9 +69,11 @@ def nothing(path: str) -> None:
     return None
 
 
-def load(kind: type[OtherTrials], mode: str = "min", metric: str = "loss", **source: Any) -> EarlierSweep:
+def load(
+    kind: type[OtherTrials], mode: str = "min", metric: str = "loss", space: Space = SPACE, **source: Any
+) -> EarlierSweep:
     names = {OptunaStudy: "optuna", MLflowExperiment: "mlflow", TrialTable: "table"}
-    (earlier,) = load_earlier("sqlite:///no.db", [kind(kind=names[kind], **source)], SPACE, nothing, metric, mode)
+    (earlier,) = load_earlier("sqlite:///no.db", [kind(kind=names[kind], **source)], space, nothing, metric, mode)
     return earlier
 
 
@@ -262,8 +265,7 @@ def test_none_and_null_in_a_table_are_choices_and_empty_cells_are_missing(tmp_pa
             "train.batch": {"type": "categorical", "choices": [16]},
         }
     )
-    source = TrialTable(kind="table", path=str(tmp_path / "trials.csv"))
-    (earlier,) = load_earlier("sqlite:///no.db", [source], space, nothing, "loss", "min")
+    earlier = load(TrialTable, space=space, path=f"{tmp_path}/trials.csv")
     assert [(point["train.lr"], point["train.optimizer"]) for point in earlier.points] == [
         (0.01, "None"),
         (0.02, "null"),
@@ -278,9 +280,7 @@ def test_a_choice_of_null_is_that_of_an_empty_cell_and_not_of_a_parameter_that_t
     space = space_of({"train.lr": {"type": "float", "low": 1e-4, "high": 1e-1}, "train.clip": clip})
 
     def read(name: str, **fixed: Any) -> EarlierSweep:
-        source = TrialTable(kind="table", path=str(tmp_path / name), fixed=fixed)
-        (earlier,) = load_earlier("sqlite:///no.db", [source], space, nothing, "loss", "min")
-        return earlier
+        return load(TrialTable, space=space, path=f"{tmp_path}/{name}", fixed=fixed)
 
     assert [point["train.clip"] for point in read("trials.csv").points] == [None, 1.0]
     with pytest.raises(UserError, match=r"none of its 1 trials can be used \(1: no value of train.clip\)"):
@@ -305,8 +305,7 @@ def test_texts_of_numbers_and_dates_in_a_table_are_the_choices_that_they_name(su
     space = space_of(
         {f"data.{name}": {"type": "categorical", "choices": [row[name] for row in rows]} for name in rows[0]}
     )
-    source = TrialTable(kind="table", path=str(file))
-    (earlier,) = load_earlier("sqlite:///no.db", [source], space, nothing, "loss", "min")
+    earlier = load(TrialTable, space=space, path=str(file))
     assert earlier.points == [{f"data.{name}": text for name, text in row.items()} for row in rows]
 
 
