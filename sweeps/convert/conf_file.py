@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sweeps.convert.conversion import MISSING, Conversion
-from sweeps.scaffold.conf_text import flow, lines_of, nested, scalar
+from sweeps.files.conf_text import flow, lines_of, nested, scalar
 
 GROUPS = (("checkpoint", "best_and_last"), ("tracking", "mlflow"), ("cluster", "local"))
 SEARCH_OPTIONS = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sweeps.convert.distributions import Converted, Distribution, grid_size, some_value
-from sweeps.scaffold.conf_text import nested
+from sweeps.files.conf_text import nested
 
 MISSING = "???"
 """Placeholder for a value that the file does not contain and the user has to give."""

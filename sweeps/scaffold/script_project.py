@@ -9,7 +9,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from sweeps.scaffold.conf_text import flow, lines_of, nested, scalar
+from sweeps.files.conf_text import flow, lines_of, nested, scalar
 from sweeps.scaffold.hydra_options import HYDRA_FOLDER_OF_TRIAL
 from sweeps.scaffold.option import A_FLAG, MISSING, Option
 from sweeps.scaffold.project import TEST_FILE, own_test, template

@@ -30,7 +30,7 @@ def train(config):
         ray.train.report({"loss": float(x + noise + 1 / step)})
 """
 ARGUMENTS = '{x: 50, seed: "${seed}", noise: 0.4, fails_at: -1, wait_s: 0}'
-"""Of a function that is best at x = 0, but in the search, with seed 0, x = 0 is unlucky."""
+"""Arguments of a function that is best at x = 0, but in the search, with seed 0, x = 0 is unlucky."""
 POINTS = points(*({"task.arguments.x": x} for x in (0, 1, 30, 60)))
 
 

@@ -217,7 +217,7 @@ def test_mistakes_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     make_store(Path("mlflow.db"))
     assert run_command(["backup", "store.tar.gz"])[0] == 0
     elsewhere = ["database=sqlite:///new/service.db", "output_dir=new", "tracking_uri=http://127.0.0.1:9"]
-    assert "MLflow's records in the backup are one" in refusal("restore", "store.tar.gz", *elsewhere)
+    assert "is not an SQLite file, so MLflow's records in the backup" in refusal("restore", "store.tar.gz", *elsewhere)
     monkeypatch.setenv("SWEEPS_DATABASE", postgres.database(EMPTY))
     assert "is postgresql, and the backup is of sqlite" in refusal("restore", "good.tar.gz")
     assert run_command(["backup", "pg.tar.gz"])[0] == 0

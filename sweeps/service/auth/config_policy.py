@@ -15,8 +15,8 @@ from sweeps.compose.expressions import Expression
 from sweeps.config import SWEEP_CONFIG, Reach
 from sweeps.config.access import Access
 from sweeps.errors import SweepsError, raise_mistakes
+from sweeps.files.conf_text import nested
 from sweeps.provenance.redaction import redacted
-from sweeps.scaffold.conf_text import nested
 from sweeps.service.auth.command_policy import CommandPolicy
 from sweeps.service.auth.field_policy import ReachingValue, reaching_values
 from sweeps.service.auth.path_policy import PathPolicy

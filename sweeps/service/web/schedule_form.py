@@ -18,7 +18,7 @@ from sweeps.compose.dotted import MISSING, find
 from sweeps.compose.schema_errors import read_as
 from sweeps.config.schedule import Schedule
 from sweeps.errors import ConfigError
-from sweeps.scaffold.conf_text import nested
+from sweeps.files.conf_text import nested
 from sweeps.service.web.submit_form import read_texts
 
 LONG = ("overrides", "nights")
