@@ -1,1 +1,1 @@
-"""Files that Sweeps writes: completely or not at all, with a checksum, in a known version; and values as configs have them."""
+"""Files that Sweeps writes: completely or not at all, with a checksum, in a known version; values as in configs."""
