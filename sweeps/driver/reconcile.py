@@ -31,7 +31,7 @@ def reconcile(searcher: StudySearch, lookup: Lookup, session: Session, stage: Pl
     for known in searcher.study.get_trials(deepcopy=False):
         for parameters, origin in taken_over(known):
             trial = trial_id(known.user_attrs[NUMBER], of_stage)
-            session.worker_events.exploited(Exploit(trial, origin, parameters))
+            session.worker_events.exploited(Exploit(trial, origin, parameters), searcher.space.sample(known, lookup))
     for ended in searcher.study.get_trials(deepcopy=False, states=tuple(ENDED)):
         if NUMBER in ended.user_attrs:
             reason = ended.user_attrs.get(REASON)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sweeps.config.objectives import Values
     from sweeps.driver.report_decisions import Decisions
     from sweeps.search.schedulers.scheduler import Exploit
+    from sweeps.space.space import Point
     from sweeps.tracking.artifact_uploader import CheckpointKind
     from sweeps.tracking.recorder import Recorder
 
@@ -46,6 +47,8 @@ class WorkerEvents:
         self._exploits: dict[tuple[str, int], Exploit] = {}
         """All exploits, by trial and number; each is recorded when the trial's workers begin to train from the other
         trial's state."""
+        self._initial: dict[str, Point] = {}
+        """Points with which trials of earlier sessions began that have exploits."""
 
     def take(self, events: Iterable[Event]) -> None:
         """Apply a batch of events.
@@ -161,9 +164,12 @@ class WorkerEvents:
         events = [event for folder in folders for event in read_report_log(str(folder))]
         return [event for event in events if isinstance(event, Report) and event.competes]
 
-    def exploited(self, exploit: Exploit) -> None:
-        """Record that a trial will continue from another trial's state, or did so in an earlier session."""
+    def exploited(self, exploit: Exploit, initial: Point | None = None) -> None:
+        """Record that a trial will continue from another trial's state, or did so in an earlier session, for which the
+        point with which it began is given."""
         with self._state.lock:
+            if initial is not None:
+                self._initial[exploit.trial] = initial
             self._exploits[exploit.trial, exploit.origin.num_exploits] = exploit
 
     def _take_start(self, status: TrialStatus, event: Started) -> None:
@@ -310,7 +316,7 @@ class WorkerEvents:
         origin, status = exploit.origin, self._state.trials[trial]
         status.saved_step = origin.step
         last = self._exploits.get((trial, num_exploits - 1))
-        before = status.parameters if last is None else last.parameters
+        before = self._initial.get(trial, status.parameters) if last is None else last.parameters
         changed = {path: value for path, value in exploit.parameters.items() if before.get(path) != value}
         is_new = self._recorder.trials.record_exploit(trial, num_exploits, origin.step, changed)
         if is_new:

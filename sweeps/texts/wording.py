@@ -45,4 +45,7 @@ def counted_states(counts: Mapping[str, int]) -> str:
 
 def no_finite_value(metrics: Iterable[str]) -> str:
     """Describe a trial whose reports all have NaN or infinity for an objective, or lack one."""
-    return f"reported no finite {' and '.join(metrics)}"
+    first, *others = metrics
+    if others:
+        return f"reported at no step finite values of {' and '.join([first, *others])}"
+    return f"reported no finite {first}"

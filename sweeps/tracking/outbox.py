@@ -40,8 +40,9 @@ BATCH_BYTES = 4 << 20
 """Maximum bytes of the journal in memory, some ten thousand metric values."""
 POINTS_PER_CALL = 1000
 ALWAYS_SEARCHED = 4
-"""Number of refused values among which acceptable ones are searched in any case. Of more values, the second half is
-searched only if a part of the first was written: where all are refused, a full search would take a call for each."""
+"""Number of values in one of the two parts of a refused call up to which both parts are searched for acceptable ones.
+Otherwise the second part is searched only if some of the first was written: where all are refused, a full search would
+take a call for each."""
 PARENT_RUN = "mlflow.parentRunId"
 """MLflow's own tag of a nested run."""
 PAIRS_PER_CALL = 100
@@ -266,7 +267,7 @@ class Outbox:
             return True
         is_written = False
         for index, part in enumerate(parts):
-            is_promising = is_written or index == 0 or len(content) > 1 or _size(part) <= ALWAYS_SEARCHED
+            is_promising = is_written or index == 0 or len(content) > 1 or min(map(_size, parts)) <= ALWAYS_SEARCHED
             is_written |= self._log(key, is_searched=is_promising, **part)
         return is_written
 

@@ -322,6 +322,9 @@ class SweepRecord:
         """Return the seconds that the sweep had run until a moment, excluding the pauses between its drivers.
 
         All durations and time axes of a sweep use this measure; at the sweep's end it equals ``SweepTime.wall_s``.
+
+        Args:
+            moment: Unix time.
         """
         sessions = self.time.sessions or ((self.started, math.inf),)
         if self.status == "running":  # the recorded end is its driver's last update

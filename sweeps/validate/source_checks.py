@@ -181,11 +181,14 @@ def _bindings(tree: ast.Module, name: str) -> Iterator[ast.stmt]:
 
 
 def at_module_level(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a module outside functions and classes."""
-    for child in ast.iter_child_nodes(node):
-        yield child
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            yield from at_module_level(child)
+    """Yield the nodes of a module outside functions and classes, in no order. A recursion would not reach the end of
+    very long expressions."""
+    nodes = [node]
+    while nodes:
+        for child in ast.iter_child_nodes(nodes.pop()):
+            yield child
+            if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+                nodes.append(child)
 
 
 def is_plain_value(tree: ast.Module, name: str) -> bool:

@@ -67,10 +67,13 @@ def check_targets(config: SweepConfig) -> None:
 def check_target(key: str, target: str) -> None:
     """Check ``package.module.name`` without importing the module, which may take seconds (torch)."""
     module_name, _, name = target.rpartition(".")
-    if not module_name or ":" in target or target.endswith(".py"):
-        raise ConfigError(f"{key}={target}: must be an import path such as {_import_path(target)}")
+    no_path = ConfigError(f"{key}={target}: must be an import path such as {_import_path(target)}")
+    if not module_name or ":" in target:
+        raise no_path
     spec = find_module(module_name)
     if spec is None:
+        if name == "py":
+            raise no_path
         raise ConfigError(
             f"{key}={target}: there is no module {module_name!r}; install it, or start in the folder that has it"
         )
@@ -82,6 +85,8 @@ def check_target(key: str, target: str) -> None:
         raise ConfigError(f"{key}={target}: {spec.origin}, line {error.lineno}: {error.msg}; fix it") from error
     defined, assigned = _names(tree)
     if not {name, "*", "__getattr__"} & (defined | assigned):  # a module's __getattr__ may find any name
+        if name == "py":
+            raise no_path
         raise ConfigError(f"{key}={target}: the module {module_name} has no {name!r}{did_you_mean(name, defined)}")
     if is_plain_value(tree, name):
         raise ConfigError(f"{key}={target}: is a plain value in {spec.origin}; give the path of a function or class")

@@ -18,6 +18,7 @@ from running import Done, run, start, verb
 
 from sweeps.constants import NUMBER
 from sweeps.search.schedulers.decisions import DecisionLog
+from sweeps.search.schedulers.freeze_thaw import START_COST
 
 KILLS = int(os.environ.get("SWEEPS_TEST_KILLS", "20"))
 MEASURED = ("per_second", "system/", "communication_share", "data_wait_share", "time/")
@@ -64,13 +65,16 @@ def study(done: Done) -> list[tuple[Any, ...]]:
 
 
 def decisions(done: Done, *, in_order: bool) -> list[str]:
-    """Every decision of the scheduler, without the place that it has among them. In no order: the values at every rung,
-    since whether a trial waited there, or came last and heard at once that it stops, depends on the order."""
+    """Every decision of the scheduler, without the place that it has among them, and without the measured duration of
+    starts and what is computed from it. In no order: the values at every rung, since whether a trial waited there, or
+    came last and heard at once that it stops, depends on the order."""
     events = DecisionLog(load(done)).events
     if not in_order:
         keys = ("event", "reached", "value")
         events = [(trial, {key: event[key] for key in keys}) for trial, event in events if event["event"] == "arrived"]
-    found = [json.dumps([trial, {**event, "order": None}], sort_keys=True) for trial, event in events]
+    differ = {"order", START_COST, "new"}
+    compared = [(trial, {key: value for key, value in event.items() if key not in differ}) for trial, event in events]
+    found = [json.dumps(each, sort_keys=True) for each in compared]
     return found if in_order else sorted(found)
 
 

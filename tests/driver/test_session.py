@@ -337,6 +337,24 @@ def test_what_a_trial_measured_since_it_continued_from_an_earlier_step_of_anothe
     assert [arguments[1] for name, arguments in told.calls if name == "log"] == [20, 11, 20]
 
 
+def test_what_a_trial_changed_when_it_continued_from_another_is_recorded_though_only_the_study_has_the_trial() -> None:
+    space = Space({"train.lr": FloatDistribution(type="float", low=0.001, high=0.1)})
+    before = StudySearch(space, metric="eval/accuracy", mode="max", num_trials=1)
+    assert before.next_trial() is not None
+    origin = Origin("0001", 20, 1)
+    before.exploited(Exploit("0000", origin, {"train.lr": 0.02}, {"event": "compared", "order": 1}))
+    named = {"storage": before.study._storage, "study_name": before.study.study_name}
+    after = StudySearch(space, metric="eval/accuracy", mode="max", num_trials=1, **named)
+    told, session = new_session()
+    reconcile(after, lambda path: None, session)
+    suggested = after.next_trial()
+    assert suggested is not None
+    session.lifecycle.started({TRIAL: "0000", PARAMETERS: suggested.point}, 1)
+    session.worker_events.take([Started("0000", 1, 0, suggested.origin)])
+    recorded = [arguments for name, arguments in told.calls if name == "record_exploit"]
+    assert recorded == [("0000", 1, 20, {"train.lr": 0.02})]
+
+
 def test_a_broker_that_is_late_with_its_answer_does_not_let_trials_end_before_their_events() -> None:
     broker = MagicMock(is_answering=True)
     told, session = new_session(broker)

@@ -108,12 +108,13 @@ class FailingRecorder(Recorder):
 
 
 BAD_BATCH, NOT_SHAREABLE = text(LORA, {}, seed=5), text(LORA, {"precision": "fp16"}, seed=6)
+NO_LAYER = text({**LORA, "target_modules": ["no_such_layer"]}, {}, seed=7)
 
 
 def with_faults(strategy: DDP | FSDP) -> tuple[Recorder, list[Exception | None]]:
-    """Train beside a reporter that fails, a batch that cannot be read on one worker, a config that cannot share, and a
-    device that is full with three lanes where workers do not wait for each other; returns the recorder, and the ends of
-    all trainings."""
+    """Train beside a reporter that fails, a batch that cannot be read on one worker, a config that cannot share, one
+    whose layer does not exist, and a device that is full with three lanes where workers do not wait for each other;
+    returns the recorder, and the ends of all trainings."""
     import torch
     from torch import distributed
 
@@ -146,6 +147,7 @@ def with_faults(strategy: DDP | FSDP) -> tuple[Recorder, list[Exception | None]]
                 "reads": (replace(BAD_BATCH, strategy=strategy), Recorder(), None),
                 "trains": (replace(TRAININGS["dropout"], strategy=strategy), recorder, None),
                 "cannot share": (replace(NOT_SHAREABLE, strategy=strategy), Recorder(), None),
+                "adapts no layer": (replace(NO_LAYER, strategy=strategy), Recorder(), None),
             },
         )
     return recorder, feed.ends
@@ -285,10 +287,12 @@ def test_a_fault_of_one_training_ends_that_one(results: Results) -> None:
     assert results.beside_faults is not None
     recorder, ends = results.beside_faults
     assert_same(recorder, results.alone["dropout"])
-    by_kind = {type(each): str(each) for each in ends}
+    no_layer, refused = sorted(str(each) for each in ends if isinstance(each, ValueError))
+    assert no_layer.startswith("model.lora.target_modules=['no_such_layer']: ")
+    assert refused == "train.precision: this training cannot share its workers with others"
+    by_kind = {type(each): str(each) for each in ends if not isinstance(each, ValueError)}
     assert by_kind.pop(type(None)) == "None"
     assert by_kind.pop(ArithmeticError) == "in a metric of the user's"
-    assert by_kind.pop(ValueError) == "train.precision: this training cannot share its workers with others"
     (reason,) = by_kind.values()
     assert reason == "a disk" or reason.startswith("another worker could not read its batch")
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
 import signal
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -18,7 +20,7 @@ from checkpoints import assert_same
 from fork_server import run_forked
 from processes import process_with
 from training_runs import IMAGES as SMALL_IMAGES
-from training_runs import TEXT, configured, on_two_workers, run, write_prompts
+from training_runs import TEXT, Recorder, configured, on_two_workers, run, write_prompts
 from waiting import wait_until
 
 from sweeps_train.checkpoints import checkpoint, integrity, resumption, saver
@@ -27,6 +29,7 @@ from sweeps_train.checkpoints.integrity import find_damage
 from sweeps_train.checkpoints.training_state import TENSORS_FILE
 from sweeps_train.lanes import lane
 from sweeps_train.memory import machine_memory
+from sweeps_train.reports.progress import Progress
 from sweeps_train.snapshots import connection, layout, snapshot
 from sweeps_train.snapshots.connection import HolderConnection, holder_folder, mark_changed
 from sweeps_train.snapshots.holder import FILES, SOCKET, Holder
@@ -187,6 +190,36 @@ def test_a_small_state_that_cannot_be_flushed_to_the_disk_fails_the_training(
     with pytest.raises(OSError, match="No space left on device"):
         run(configured(SMALL_IMAGES, train=EVERY_STEP), tmp_path)
     assert newest_intact(tmp_path)[0] is None
+
+
+def test_a_training_whose_report_fails_after_a_small_save_ends_at_once_and_keeps_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saver, "HAND_OVER_WITHIN_S", 3600.0)
+    before = threading.enumerate()
+
+    def report(self: Recorder, progress: Progress, *others: Any) -> None:
+        if progress.step == 2:
+            raise ConnectionError("the broker has died")
+
+    monkeypatch.setattr(Recorder, "report", report)
+    with pytest.raises(ConnectionError, match="the broker has died"):
+        run(configured(SMALL_IMAGES, train=EVERY_STEP), tmp_path)
+    wait_until(lambda: not any(each.name == "checkpoint" for each in {*threading.enumerate()} - {*before}))
+
+
+def without_room_from_the_third_save_on() -> None:
+    """Fail if a worker waits for a snapshot that it has not handed over, since it was saved without one."""
+    take, number = snapshot.Snapshot.take, itertools.count()
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(saver, "HAND_OVER_WITHIN_S", 3600.0)
+        patches.setattr(snapshot.Snapshot, "take", lambda self, *given: next(number) < 2 and take(self, *given))
+        run(configured(IMAGES, train=EVERY_STEP), Path("trained"))
+
+
+def test_workers_end_at_once_after_saves_with_and_without_a_snapshot(tmp_path: Path) -> None:
+    on_two_workers(without_room_from_the_third_save_on, tmp_path)
+    assert find_damage(tmp_path / "trained" / "step-00000004") is None
 
 
 def with_slow_saves() -> list[bool]:

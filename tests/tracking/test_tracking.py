@@ -394,6 +394,27 @@ def test_a_metric_value_that_mlflow_refuses_leaves_the_others(
     assert len(refusals) <= 100
 
 
+def test_values_of_other_metrics_are_written_where_the_first_metrics_are_refused(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a trial that diverges: both metrics of its evaluation, and the last of many losses, are refused."""
+    log_batch = MlflowClient.log_batch
+
+    def refuse_large(client: MlflowClient, run_id: str, metrics: Any = (), **others: Any) -> None:
+        if any(each.value > 1 for each in metrics):
+            raise MlflowException("Invalid metric", INVALID_PARAMETER_VALUE)
+        log_batch(client, run_id, metrics, **others)
+
+    monkeypatch.setattr(MlflowClient, "log_batch", refuse_large)
+    with one_trial(uri) as recorder:
+        recorder.trials.log("0", 10, {"eval/accuracy": 2.0, "eval/loss": 2.0})
+        for step in range(1, 11):
+            recorder.trials.log("0", step, {"train/loss": 1.0 + (step == 10), "train/lr": 0.5})
+    (trial,) = load_sweep(uri, "digits-1").trials
+    assert [step for step, _ in history(uri, trial.run_id, "train/loss")] == [*range(1, 10)]
+    assert [step for step, _ in history(uri, trial.run_id, "train/lr")] == [*range(1, 11)]
+
+
 def test_a_deleted_run_is_said_once_and_the_others_go_on(uri: str, caplog: pytest.LogCaptureFixture) -> None:
     recorder = open_recorder(uri)
     for trial in ("0", "1"):

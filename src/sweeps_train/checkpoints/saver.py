@@ -61,7 +61,7 @@ class CheckpointSaver:
         on rank 0's node."""
         self._request, self._config, self._reporter = request, request.config, reporter
         self._strategy, self._optimizer = strategy, optimizer
-        self._root = None if request.checkpoint_folder is None else Path(request.checkpoint_folder)
+        self._root = None if request.checkpoint_folder is None else Path(request.checkpoint_folder).absolute()
         config = self._config.checkpoint
         self.schedule = SaveSchedule(config, self._config.train.eval_every, request.failures, step)
         self._is_main = strategy.workers.rank == 0
@@ -79,9 +79,11 @@ class CheckpointSaver:
         self._handed_over = threading.Event()
         """Set when the current write no longer needs this process, or has failed."""
         self._reported = threading.Event()
-        """Set when the step of the current write has been reported."""
+        """Set when the step of the current write has been reported, or will not be."""
+        self._is_closed = False
+        """Whether the training has failed before it reported the step of the current write, which is not announced."""
         self._blocked_s = self._write_s = 0.0
-        """Seconds for which the last save blocked training, and seconds until its checkpoint was written."""
+        """Seconds for which the last save blocked training, and seconds of its work in the background."""
         if not self._is_direct:
             self._hold()
 
@@ -133,11 +135,13 @@ class CheckpointSaver:
         self, write: Callable[[], None] | None, path: Path, finished: bool, announce: Callable[[str], None] | None
     ) -> None:
         """Start writing a checkpoint in the background on rank 0; other workers hand over their parts of a snapshot."""
+        if write is None:
+            return
         self._handed_over.clear()
         self._reported.clear()
         if self._is_main:
             self._writing = self._background.begin(self._write, write, path, finished, announce)
-        elif write is not None:
+        else:
             self._writing = self._background.begin(self._hand_over)
 
     @property
@@ -195,6 +199,8 @@ class CheckpointSaver:
     def close(self) -> None:
         """Leave the last snapshot and unfinished writes to the attempt that continues, unless the training has
         succeeded."""
+        self._is_closed = not self._reported.is_set()
+        self._reported.set()
         self._background.end()
         if self._starting is not None:
             futures.wait([self._starting])  # raises nothing: the training's own error is reported
@@ -241,7 +247,8 @@ class CheckpointSaver:
             self._remove_superseded(path.parent, finished)
             if announce is not None and path.exists():
                 self._reported.wait()
-                announce(str(path))
+                if not self._is_closed:
+                    announce(str(path))
         finally:
             self._handed_over.set()
 

@@ -107,7 +107,7 @@ class FunctionConfig:
     checkpoint: Checkpoint
     """Retention of checkpoints."""
     seed: Seed = 0
-    """Seeds torch, Python and numpy before the function is called."""
+    """Seeds torch, Python and numpy before the function is called; a 32-bit number."""
     needed: list[str] = Field(default_factory=list)
     """Metrics that the search reads and that the function must report."""
 
