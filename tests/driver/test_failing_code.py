@@ -126,5 +126,5 @@ def test_a_trial_that_reports_only_nan_says_so(tmp_path: Path) -> None:
     source = "import ray.train\n\ndef train(config):\n    ray.train.report({'loss': float('nan')})\n"
     task = own_function(tmp_path, source, "{lr: 0.1}")
     done = run(tmp_path, *task, "--name=nan", "search.num_trials=1", "cluster.num_cpus=2")
-    assert "trial 0000 finished at step 1; it reported no finite loss" in done.err
+    assert "trial 0000 pruned at step 1; it reported no finite loss" in done.err
     assert "trial 0000 reported no finite loss" in sweeps(tmp_path, "show", "nan")
