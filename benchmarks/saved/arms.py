@@ -14,7 +14,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
 from saved.state import State
-from sweeps_train.checkpoints.checkpoint import save_checkpoint
+from sweeps_train.checkpoints.checkpoint import write_checkpoint
 from sweeps_train.checkpoints.saver import SMALL, CheckpointSaver
 from sweeps_train.devices.device_operations import pins_memory
 from sweeps_train.reports.progress import Progress
@@ -104,11 +104,14 @@ def _dcp_async(state: State, folder: Path, close: Callable[[], None] = nothing, 
 
 def before(state: State, folder: Path) -> Arm:
     """Sweeps with ``checkpoint.background=false``."""
-    return Arm(
-        lambda number: _ignored(
-            save_checkpoint(folder, state.config, state.strategy, state.optimizer, Progress(step=number), {})
-        )
-    )
+
+    def save(number: int) -> None:
+        progress = Progress(step=number)
+        complete = write_checkpoint(folder, state.config, state.strategy, state.optimizer, progress, {})
+        if complete is not None:
+            complete()
+
+    return Arm(save)
 
 
 def ours(state: State, folder: Path) -> Arm:

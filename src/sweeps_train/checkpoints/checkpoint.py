@@ -37,26 +37,6 @@ FILES = "files"
 """Folder in a checkpoint with exactly the files that a user's own function has saved."""
 
 
-def save_checkpoint(
-    root: Path,
-    config: TrainingConfig,
-    strategy: Strategy,
-    optimizer: torch.optim.Optimizer,
-    progress: Progress,
-    metrics: dict[str, float] | None,
-) -> Path:
-    """Save a checkpoint while all workers wait; return its folder, complete on rank 0. Every worker must call it; rank
-    0 writes.
-
-    The files do not depend on the strategy or the number of workers, so that a training may continue with others.
-    ``metrics`` are those that are reported at this step, if any.
-    """
-    complete = write_checkpoint(root, config, strategy, optimizer, progress, metrics)
-    if complete is not None:
-        complete()
-    return checkpoint_path(root, progress.step)
-
-
 def write_checkpoint(
     root: Path,
     config: TrainingConfig,
@@ -65,8 +45,13 @@ def write_checkpoint(
     progress: Progress,
     metrics: dict[str, float] | None,
 ) -> Callable[[], None] | None:
-    """Write the files of ``save_checkpoint`` under a temporary name. Return, on rank 0, a function that flushes them to
-    the disk and gives the checkpoint its name; the training may continue before it is called."""
+    """Write the files of a checkpoint under a temporary name while all workers wait. Every worker must call it; rank 0
+    writes. Return, on rank 0, a function that flushes them to the disk and gives the checkpoint its name; the training
+    may continue before it is called.
+
+    The files do not depend on the strategy or the number of workers, so that a training may continue with others.
+    ``metrics`` are those that are reported at this step, if any.
+    """
     workers = strategy.workers
     own, state = own_tensors(strategy, optimizer, strategy.saved_weights())
     states, weights, tensors = workers.gather(state), strategy.full_weights(), strategy.gather_full(own)
