@@ -179,6 +179,15 @@ def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
+def uri_of_untried_tables(uri: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A store whose tables have a version with which our SQL was not tested: MLflow's client reads and writes it."""
+    from sweeps.tracking import sqlite_file
+
+    monkeypatch.setattr(sqlite_file, "TRIED_SCHEMAS", frozenset())
+    return uri
+
+
+@pytest.fixture
 def server(uri: str, tmp_path: Path) -> Iterator[Server]:
     from recording import Server
 

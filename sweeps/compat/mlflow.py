@@ -5,7 +5,7 @@ Importing this module does not import MLflow, which takes a second.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 from urllib.parse import unquote
@@ -55,6 +55,31 @@ def post(uri: str, endpoint: str, body: Mapping[str, Any]) -> None:
     from mlflow.utils.rest_utils import http_request_safe
 
     http_request_safe(get_default_host_creds(uri), endpoint, "POST", json=dict(body))  # type: ignore[no-untyped-call]
+
+
+def accepts(points: Iterable[tuple[str, float, int, int]], params: Mapping[str, str], tags: Mapping[str, str]) -> bool:
+    """Whether MLflow accepts metric values (name, value, milliseconds and step), parameters and tags as they are."""
+    from mlflow.exceptions import MlflowException
+    from mlflow.utils import validation
+
+    try:
+        for point in points:
+            validation._validate_metric(*point)
+        return all(
+            (checked.key, checked.value) == (name, text)
+            for check, texts in ((validation._validate_param, params), (validation._validate_tag, tags))
+            for name, text in texts.items()
+            for checked in [check(name, text)]
+        )
+    except MlflowException:
+        return False
+
+
+def run_artifacts(root: str, run_id: str) -> str:
+    """Return the folder of a run's artifacts in that of its experiment."""
+    from mlflow.utils.uri import append_to_uri_path
+
+    return str(append_to_uri_path(root, run_id, "artifacts"))
 
 
 def make_folders_of_decoded_paths() -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from sweeps.tracking.journal import PARENT, Entry, NewRun, Points, Status, Tags
 from sweeps.tracking.mlflow_characters import fit_parameters, to_name
-from sweeps.tracking.outbox import PARENT_RUN
+from sweeps.tracking.run_batch import PARENT_RUN
 from sweeps.tracking.store import RawRun
 
 

@@ -13,18 +13,20 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sweeps.errors import StorageFailed
-from sweeps.tracking.batch import MetricValue, log_batch
 from sweeps.tracking.client import CALLS_AT_ONCE
-from sweeps.tracking.journal import PARENT, Entry, Journal, NewRun, Points, Status, Tags
-from sweeps.tracking.mlflow_characters import fit_parameters, storable, to_name
+from sweeps.tracking.journal import PARENT, Entry, Journal, NewRun, Points, Status
+from sweeps.tracking.log_batch import MetricValue, log_batch
+from sweeps.tracking.mlflow_characters import storable
 from sweeps.tracking.record import MlflowIds
 from sweeps.tracking.retry import REFUSALS, REFUSALS_OF_ALL_CALLS, GaveUp, Refused, Retrier
+from sweeps.tracking.run_batch import PARENT_RUN, RunBatch, by_run, first_tags
+from sweeps.tracking.sqlite_writer import SqliteWriter
 from sweeps.tracking.store import tag_filter
+from sweeps.tracking.uris import sqlite_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -43,25 +45,8 @@ ALWAYS_SEARCHED = 4
 """Number of values in one of the two parts of a refused call up to which both parts are searched for acceptable ones.
 Otherwise the second part is searched only if some of the first was written: where all are refused, a full search would
 take a call for each."""
-PARENT_RUN = "mlflow.parentRunId"
-"""MLflow's own tag of a nested run."""
 PAIRS_PER_CALL = 100
 """MLflow's maximum number of parameters, and of tags, in one ``log_batch``."""
-
-
-@dataclass
-class _Batch:
-    """The entries of one batch for one run, combined."""
-
-    new: NewRun | None = None
-    points: list[MetricValue] = field(default_factory=list)
-    tags: dict[str, str | None] = field(default_factory=dict)
-    status: Status | None = None
-
-    @property
-    def has_more(self) -> bool:
-        """Whether the batch contains more than metric values."""
-        return self.new is not None or bool(self.tags) or self.status is not None
 
 
 class Outbox:
@@ -94,6 +79,8 @@ class Outbox:
         self._flushing = False
         self._closing = False
         threads = CALLS_AT_ONCE if client.tracking_uri.startswith("http") else 1
+        path = sqlite_path(client.tracking_uri)
+        self._sqlite = SqliteWriter(path, ids) if path is not None else None
         self._pool = ThreadPoolExecutor(threads, "sweeps-mlflow-call") if threads > 1 else None
         self._thread = threading.Thread(target=self._run, name="sweeps-mlflow", daemon=True)
 
@@ -106,6 +93,7 @@ class Outbox:
         """Set MLflow's ids of existing runs, by key."""
         with self._condition:
             self._run_ids.update(run_ids)
+            self._condition.notify_all()
 
     def put(self, entry: Entry) -> None:
         """Write an entry to the journal; it is delivered soon."""
@@ -176,7 +164,9 @@ class Outbox:
             return False
         if not self._journal.sync(end):
             return False  # a driver on another machine would not know that MLflow has it
-        batches, points = _by_run(entries, self._run_ids)
+        batches, points = by_run(entries, self._run_ids)
+        if self._sqlite is not None:
+            batches = self._write_to_sqlite(self._sqlite, batches, creates=start >= self._earlier_end)
         new = {key: batch.new for key, batch in batches.items() if batch.new is not None and key not in self._run_ids}
         self._each(partial(self._create, may_exist=start < self._earlier_end), new.items())
         batches = {key: batch for key, batch in batches.items() if key in self._run_ids}  # others were refused
@@ -193,6 +183,17 @@ class Outbox:
             self._condition.notify_all()
         return True
 
+    def _write_to_sqlite(
+        self, writer: SqliteWriter, batches: dict[str, RunBatch], *, creates: bool
+    ) -> dict[str, RunBatch]:
+        """Write batches in one transaction; return those that are for MLflow's client."""
+        try:
+            written = self._retrier.call(partial(writer.write, batches, self._run_ids, creates=creates))
+        except Refused:
+            return batches
+        self.adopt(written)
+        return {key: batch for key, batch in batches.items() if key not in written}
+
     def _each(self, call: Callable[[str, T], object], items: Iterable[tuple[str, T]]) -> None:
         keys_and_values = list(items)
         if self._pool is None or len(keys_and_values) < 2:
@@ -203,9 +204,9 @@ class Outbox:
                 pass
 
     def _create(self, key: str, new: NewRun, *, may_exist: bool) -> None:
-        client, parent = self._client, {PARENT_RUN: self._ids.run_id}
-        experiment, where = self._ids.experiment_id, tag_filter(new.identity | parent)
-        tags = {name: storable(text) for name, text in (new.tags | parent).items()}
+        client, experiment = self._client, self._ids.experiment_id
+        where = tag_filter(new.identity | {PARENT_RUN: self._ids.run_id})
+        tags = first_tags(new, self._ids.run_id)
         try:
             run = self._retrier.create_once(
                 find=lambda: next(iter(client.search_runs([experiment], where, max_results=1)), None),
@@ -215,15 +216,12 @@ class Outbox:
         except Refused as error:
             self._warn_refused(key, error)
             return
-        with self._condition:
-            self._run_ids[key] = str(run.info.run_id)
-            self._condition.notify_all()
+        self.adopt({key: str(run.info.run_id)})
 
-    def _finish(self, key: str, last: tuple[_Batch, list[MetricValue]]) -> None:
+    def _finish(self, key: str, last: tuple[RunBatch, list[MetricValue]]) -> None:
         """Write the last metric values of a batch and everything else in it."""
         batch, points = last
-        params, whole = fit_parameters(batch.new.params) if batch.new is not None else ({}, {})
-        tags = {to_name(name): storable(text) for name, text in batch.tags.items() if text is not None} | whole
+        params, tags = batch.params_and_tags()
         if max(len(params), len(tags)) <= PAIRS_PER_CALL and len(points) + len(params) + len(tags) <= POINTS_PER_CALL:
             self._log(key, params=params, points=points, tags=tags)
         else:
@@ -233,9 +231,9 @@ class Outbox:
             for tags_chunk in _chunks(list(tags.items()), PAIRS_PER_CALL):
                 self._log(key, tags=dict(tags_chunk))
         run_id = self._run_ids[key]
-        for name in [name for name, text in batch.tags.items() if text is None]:
+        for name in batch.deleted_tags():
             with suppress(Refused):  # there is no such tag
-                self._retrier.call(partial(self._client.delete_tag, run_id, to_name(name)))
+                self._retrier.call(partial(self._client.delete_tag, run_id, name))
         if batch.status is not None:
             try:
                 self._retrier.call(partial(self._set_status, run_id, batch.status))
@@ -290,30 +288,6 @@ class Outbox:
             self._condition.notify_all()
         what = f"trial {key}" if key else "the sweep"
         logger.warning("MLflow refuses entries for the run of %s: %s", what, error)
-
-
-def _by_run(entries: Iterable[Entry], known: Mapping[str, str]) -> tuple[Mapping[str, _Batch], int]:
-    """Combine entries by run; return the batches, and the number of metric values in them. Entries of a run without a
-    known id that precede its creation belong to a run that a user has deleted."""
-    batches: dict[str, _Batch] = {}
-    points = 0
-    for entry in entries:
-        match entry:
-            case Points(key, step, timestamp_ms, metrics):
-                points += len(metrics)
-                batch = batches.setdefault(key, _Batch())
-                batch.points += [
-                    MetricValue(to_name(name), value, timestamp_ms, step) for name, value in metrics.items()
-                ]
-            case NewRun(key):
-                batch = batches.setdefault(key, _Batch()) if key in known else _Batch()
-                batch.new = entry
-                batches[key] = batch
-            case Tags(key, tags):
-                batches.setdefault(key, _Batch()).tags.update(tags)
-            case Status(key):
-                batches.setdefault(key, _Batch()).status = entry
-    return batches, points
 
 
 def _parts(kinds: Mapping[str, Any]) -> list[dict[str, Any]]:

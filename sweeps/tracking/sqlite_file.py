@@ -17,6 +17,8 @@ MLFLOW_TABLES = {"alembic_version", "experiments", "runs"}
 """Tables that MLflow creates first in a new store."""
 OPTUNA_TABLE = "studies"
 SHOWN_TABLES = 3
+WAIT_FOR_LOCK_S = 20.0
+"""Seconds to wait for other writers, as MLflow does."""
 
 
 class _Locked(TrackingUnreachable):
@@ -40,8 +42,7 @@ def queryable_file(uri: str) -> Path | None:
         tables = _tables(database)
         if "alembic_version" not in tables:
             return path
-        versions = {version for (version,) in database.execute("SELECT version_num FROM alembic_version")}
-        if versions <= TRIED_SCHEMAS or ("runs" in tables and not database.execute("SELECT 1 FROM runs").fetchone()):
+        if has_tried_tables(database) or ("runs" in tables and not database.execute("SELECT 1 FROM runs").fetchone()):
             return path
     return None
 
@@ -62,6 +63,19 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
         raise kind(f"sqlite:///{path}: {_explained(path, error)}") from error
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open an existing store to write to it in transactions, and close it at the end of the block; a transaction that
+    is not complete then is undone."""
+    with closing(sqlite3.connect(f"{_source(path)}?mode=rw", WAIT_FOR_LOCK_S, isolation_level=None, uri=True)) as found:
+        yield found
+
+
+def has_tried_tables(database: sqlite3.Connection) -> bool:
+    """Whether MLflow's tables have a version with which our statements were tested."""
+    return {version for (version,) in database.execute("SELECT version_num FROM alembic_version")} <= TRIED_SCHEMAS
+
+
 def check_sqlite_file(path: Path) -> None:
     """Check a file before MLflow opens it, because MLflow would retry for a minute, or write its tables into another
     program's database. A missing file is accepted, and a locked one, for which MLflow waits.
@@ -76,18 +90,21 @@ def check_sqlite_file(path: Path) -> None:
 
 def _open(path: Path) -> sqlite3.Connection:
     # Read-only: a mistyped path must not create a file.
-    source = f"file:{quote(str(path.absolute()))}"
-    database = sqlite3.connect(f"{source}?mode=ro", uri=True)
+    database = sqlite3.connect(f"{_source(path)}?mode=ro", uri=True)
     try:
         database.execute("SELECT 1 FROM sqlite_master").fetchone()
     except sqlite3.OperationalError:
         # A driver that was killed in a transaction leaves SQLite's journal, which only a writer may roll back.
         database.close()
-        return sqlite3.connect(f"{source}?mode=rw", uri=True)
+        return sqlite3.connect(f"{_source(path)}?mode=rw", uri=True)
     except sqlite3.DatabaseError:
         database.close()
         raise
     return database
+
+
+def _source(path: Path) -> str:
+    return f"file:{quote(str(path.absolute()))}"
 
 
 def _check_tables(path: Path, database: sqlite3.Connection) -> None:

@@ -39,8 +39,8 @@ from sweeps.tracking.journal import (
     Tags,
     is_delivered,
 )
-from sweeps.tracking.outbox import _by_run
 from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.run_batch import by_run
 
 ENTRIES: list[Entry] = [
     NewRun("0", "1", "000 lr=1", {"a": "b"}, {"train.lr": "1"}, 5, {"sweeps.trial": "0"}),
@@ -301,10 +301,10 @@ def test_what_was_measured_for_a_deleted_run_does_not_reach_the_one_that_replace
         NewRun("1", "7", "1", {}, {}, 0, {}),
         Points("1", 10, 5, {"loss": 2.0}),
     ]
-    batches, waiting = _by_run(entries, known={})
+    batches, waiting = by_run(entries, known={})
     assert [(each.step, each.value) for each in batches["1"].points] == [(10, 2.0)]
     assert waiting == 2
-    batches, _ = _by_run(entries, known={"1": "a run"})  # delivered once more
+    batches, _ = by_run(entries, known={"1": "a run"})  # delivered once more
     assert [each.value for each in batches["1"].points] == [3.0, 2.0]
 
 

@@ -132,7 +132,7 @@ def refused(constant: str) -> None:
     raise ValueError(constant)
 
 
-def test_the_description_costs_no_call_of_its_own(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_description_costs_no_call_of_its_own(uri_of_untried_tables: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import mlflow
 
     calls: list[str] = []
@@ -144,7 +144,7 @@ def test_the_description_costs_no_call_of_its_own(uri: str, monkeypatch: pytest.
             return _plain(self, *args, **options)
 
         monkeypatch.setattr(mlflow.MlflowClient, name, counted)
-    recorder = open_recorder(uri)
+    recorder = open_recorder(uri_of_untried_tables)
     calls.clear()
     recorder.trials.start("0000", POINT, "", 1)
     assert recorder._delivery.flush()

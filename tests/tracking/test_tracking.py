@@ -367,10 +367,9 @@ def test_of_several_objectives_the_front_is_recorded_and_marked(uri: str) -> Non
     "is_refused", [{20}.__contains__, {20, 380, 550}.__contains__, lambda step: True], ids=["one", "several", "all"]
 )
 def test_a_metric_value_that_mlflow_refuses_leaves_the_others(
-    uri: str, monkeypatch: pytest.MonkeyPatch, is_refused: Callable[[int], bool]
+    uri_of_untried_tables: str, monkeypatch: pytest.MonkeyPatch, is_refused: Callable[[int], bool]
 ) -> None:
-    log_batch = MlflowClient.log_batch
-
+    uri, log_batch = uri_of_untried_tables, MlflowClient.log_batch
     refusals = list[str]()
 
     def refuse_odd(client: MlflowClient, run_id: str, metrics: Any = (), **others: Any) -> None:
@@ -395,10 +394,10 @@ def test_a_metric_value_that_mlflow_refuses_leaves_the_others(
 
 
 def test_values_of_other_metrics_are_written_where_the_first_metrics_are_refused(
-    uri: str, monkeypatch: pytest.MonkeyPatch
+    uri_of_untried_tables: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of a trial that diverges: both metrics of its evaluation, and the last of many losses, are refused."""
-    log_batch = MlflowClient.log_batch
+    uri, log_batch = uri_of_untried_tables, MlflowClient.log_batch
 
     def refuse_large(client: MlflowClient, run_id: str, metrics: Any = (), **others: Any) -> None:
         if any(each.value > 1 for each in metrics):
