@@ -18,13 +18,17 @@ from sweeps.tracking.reader import list_sweeps, load_sweep
 from sweeps.tracking.store import fetch_tags
 
 COLUMNS = {
-    "experiments": {"experiment_id", "name"},
-    "runs": {"run_uuid", "experiment_id", "status", "start_time", "end_time", "lifecycle_stage"},
+    "experiments": {"experiment_id", "name", "artifact_location", "lifecycle_stage"},
+    "runs": {
+        *("run_uuid", "name", "source_type", "source_name", "entry_point_name", "user_id", "status", "start_time"),
+        *("end_time", "source_version", "lifecycle_stage", "artifact_uri", "experiment_id"),
+    },
     "tags": {"run_uuid", "key", "value"},
     "params": {"run_uuid", "key", "value"},
     "metrics": {"run_uuid", "key", "value", "timestamp", "step", "is_nan"},
+    "latest_metrics": {"run_uuid", "key", "value", "timestamp", "step", "is_nan"},
 }
-"""Every column that a query of ours names."""
+"""Every column that a statement of ours names."""
 
 
 @pytest.fixture

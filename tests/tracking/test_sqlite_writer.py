@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 from recording import CONFIG, POINT, open_recorder, record_small_sweep
+from waiting import wait_until
 
 from sweeps.tracking import sqlite_file, trial_recorder
 from sweeps.tracking.reader import load_sweep
@@ -118,8 +119,7 @@ def test_a_file_that_another_process_has_locked_is_written_when_it_is_free(
         other.execute("BEGIN IMMEDIATE")
         recorder.trials.start("0", POINT, CONFIG, 1)
         recorder.trials.log("0", 1, {"eval/loss": 1.0})
-        while not any("database is locked" in message for message in caplog.messages):
-            recorder._delivery._outbox._thread.join(0.05)
+        wait_until(lambda: any("database is locked" in message for message in caplog.messages))
         other.execute("ROLLBACK")
     assert not recorder.close("finished")
     assert load_sweep(uri, "digits-1").trials[0].value == 1.0
