@@ -73,6 +73,8 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (pattern(r"(?P<los>\S+)"), "; did you mean los?"),
     ({"rename": {"loss": "eval/loss"}}, "search.metric=loss: task.rename gives it the name eval/loss; use that"),
     ({"metrics": ["accuracy"]}, "search.metric=loss: the task command does not report it; it reports accuracy"),
+    ({"metrics": ["los"]}, "; it reports los, and its workers "),
+    ({"metrics": ["los"]}, "; did you mean los?"),
     ({"metrics": ["accuracy"]}, "; if the program reports loss, add it to task.metrics"),
     ({"read": []}, "read=[]: no metric can be read"),
     (file("none.yaml"), "task.files.config.source=none.yaml: there is no such file"),
