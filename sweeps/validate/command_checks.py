@@ -161,8 +161,9 @@ def _checkpoints(config: SweepConfig, values: Mapping[str, Any]) -> Iterator[str
     if task.checkpoints is not None and not is_used and not task.checkpoints.put_back:
         yield (
             f"task.checkpoints: the program is not told from which checkpoint to continue; use {{{CHECKPOINT}}}, as in "
-            'task.options={--resume_from_checkpoint: "{checkpoint}"}; or, if it looks into its own folder, set '
-            "task.checkpoints.put_back=true"
+            'task.options={--resume_from_checkpoint: "{checkpoint}"}; if it looks into its own folder, set '
+            "task.checkpoints.put_back=true; if it never continues, remove task.checkpoints: its files stay in "
+            "{trial.folder}"
         )
     if task.checkpoints is None and config.search.must_pause:
         yield (

@@ -427,6 +427,10 @@ def test_no_file_is_overwritten() -> None:
         ),
         (HYDRA.replace("choice(adam, sgd)", "choice(adam"), ["line 19", "solver=choice(adam"]),
         (HYDRA.replace("[minimize, maximize]", "up"), ["line 8", "hydra.sweeper.direction=up"]),
+        (
+            "method: random\nparameters:\n  a: {parameters: {b: {values: [1, 2]}}}\n  a.b: {value: 3}\n",
+            ["line 4", "parameters.a.b: is the name of two parameters; rename one"],
+        ),
         ("a: &a\n  b: *a\n", ["nested too deeply"]),
         (f"method: random\nparameters:\n  a: {{min: 0, max: {10**400}}}\n", ["line 3", "parameters.a.max", "number"]),
         ("a: \x01\n", ["source.yaml"]),

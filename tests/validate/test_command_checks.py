@@ -59,6 +59,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"command": "true {lr} {checkpoint}", "checkpoints": CHECKPOINTS}, "{checkpoint} has no value at a trial's first"),
     ({"options": RESUME}, "{checkpoint} never has a value; say where the program saves"),
     ({"checkpoints": CHECKPOINTS}, "task.checkpoints: the program is not told from which checkpoint to continue"),
+    ({"checkpoints": CHECKPOINTS}, "if it never continues, remove task.checkpoints: its files stay in {trial.folder}"),
     ({"checkpoints": {"folder": "{rank}"}, "options": RESUME}, "{rank} differs between a trial's processes"),
     ({"environment": {"A": "{seeed}"}}, "task.environment.A: the config has no value for {seeed}; did you mean {seed}"),
     ({"environment": {"A-B": "1"}}, "task: environment.A-B: is not the name of a variable"),
