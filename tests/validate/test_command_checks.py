@@ -136,6 +136,12 @@ def test_a_fixed_argument_that_the_program_does_not_get_is_noted() -> None:
         assert not plan({"arguments": {"lr": 0.1, "net": {"width": 8, "depth": 2}}, "command": command})
 
 
+@pytest.mark.parametrize(("grace_s", "is_noted"), [(160, False), (161, True)])
+def test_a_program_that_may_end_after_the_time_limit_of_its_slurm_job_is_noted(grace_s: float, is_noted: bool) -> None:
+    notes = plan({"grace_s": grace_s}, cluster={"slurm": {"stop_before_limit_s": 180}})
+    assert any("cluster.slurm.stop_before_limit_s=180" in note and "181 or more" in note for note in notes) == is_noted
+
+
 def test_sections_of_the_training_are_checked_and_searched_through_placeholders() -> None:
     space = {"train.lr": {"type": "float", "low": 0.1, "high": 1.0}}
     plan({"command": "true {train.lr}"}, train={"lr": 0.5, "epochs": 1}, space=space)
