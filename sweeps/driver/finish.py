@@ -74,8 +74,8 @@ def finish(plan: Plan) -> SweepRecord:
         record = load_sweep(tracking.uri, plan.name)
     except TrackingUnreachable as error:
         raise SweepsError(
-            f"{plan.name}: has ended and is recorded, but {error}; `python -m sweeps resume {plan.name}` then "
-            "completes it"
+            f"{plan.name}: has ended and is recorded, but {error}; then `python -m sweeps show {plan.name}` has the "
+            f"result, and `python -m sweeps report {plan.name}` makes the report"
         ) from error
     if tracking.report and record.status != "interrupted":
         from sweeps.report.report_folder import report_folder

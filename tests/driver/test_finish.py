@@ -21,9 +21,7 @@ def test_only_as_many_trials_as_wanted_keep_their_checkpoints(uri: str) -> None:
 
 def test_a_server_that_goes_away_after_the_whole_record_is_no_mistake_of_the_user() -> None:
     plan = make_plan(["conf=digits", "tracking.uri=http://127.0.0.1:9"], [], "digits-1", "")
-    message = (
-        r"^digits-1: .*recorded, but tracking.uri=http://127.0.0.1:9 does not answer.*`python -m sweeps resume dig"
-    )
+    message = r"^digits-1: .*recorded, but tracking.uri=http://127.0.0.1:9 does not answer.*`python -m sweeps show digi"
     with pytest.raises(SweepsError, match=message) as raised:
         finish(plan)
     assert raised.value.exit_status == 1
