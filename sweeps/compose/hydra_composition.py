@@ -20,7 +20,7 @@ from sweeps.compose.composition import Composition, Variant, resolve
 from sweeps.compose.config_modules import import_config_modules
 from sweeps.compose.dotted import find, replace_at, set_name_with_dots
 from sweeps.compose.hydra_messages import explain
-from sweeps.compose.hydra_settings import check_overrides, check_section, is_of_hydra, refusal
+from sweeps.compose.hydra_settings import check_overrides, check_section, is_of_hydra, refusal_in
 from sweeps.compose.overrides import check_option, hydra_token, parse_overrides, parse_values, with_options
 from sweeps.compose.ranges import distribution_of_range
 from sweeps.compose.schema_errors import read_config
@@ -247,7 +247,7 @@ def _composed(conf: str, arguments: list[str]) -> tuple[DictConfig, Mapping[str,
     usual = {f"hydra/{group}": option for each in defaults for group, option in each.items()}
     for group, option in usual.items():
         if chosen.get(group) != option:
-            raise refusal(group, f"conf={conf}: {group} in its defaults")
+            raise refusal_in(conf, group, f"{group} in its defaults")
     with open_dict(whole):
         del whole["hydra"]
     return whole, {group: option for group, option in chosen.items() if not is_of_hydra(group)}

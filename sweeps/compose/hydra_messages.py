@@ -10,7 +10,7 @@ from typing import Any
 from hydra.errors import MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 
-from sweeps.compose.hydra_settings import is_of_hydra, refusal
+from sweeps.compose.hydra_settings import is_of_hydra, refusal_in
 from sweeps.compose.schema_errors import section_like
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config import SweepConfig
@@ -32,7 +32,7 @@ def explain(conf: str, error: Exception, search_path: ConfSearchPath) -> ConfigE
     if "Could not find" in text and "Available options" in text:
         missing = text.split("Could not find '", 1)[1].split("'", 1)[0]
         if is_of_hydra(missing):
-            return refusal(missing.rpartition("/")[0], f"conf={conf}: {missing}")
+            return refusal_in(conf, missing.rpartition("/")[0], missing)
         group, _, option = missing.rpartition("/")
         listed = text.split("Available options", 1)[1].split("Config search path", 1)[0]
         options = [line.strip() for line in listed.splitlines()[1:] if line.strip()]

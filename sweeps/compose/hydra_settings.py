@@ -27,6 +27,10 @@ OPTIONS = {
     "--info": "--dry-run prints the config, and `python -m sweeps conf` lists the groups",
 }
 """Advice for each option of Hydra's program."""
+CONFIG_OF_PROGRAM = (
+    "for a program that reads this config with Hydra, `python -m sweeps init --from PROGRAM.py` writes one of a sweep"
+)
+"""Advice about a config that is not one of a sweep."""
 
 
 def is_of_hydra(path: str) -> bool:
@@ -46,10 +50,15 @@ def check_overrides(overrides: Mapping[str, str]) -> None:
     """
     for path, written in overrides.items():
         if is_of_hydra(path):
-            raise refusal(path, written)
+            raise _refusal(path, written)
 
 
-def refusal(path: str, written: str) -> ConfigError:
+def refusal_in(conf: str, path: str, written: str) -> ConfigError:
+    """Return the error for a setting of Hydra's own program in a config, which may be that of such a program."""
+    return ConfigError(f"conf={conf}: {_refusal(path, written)}; {CONFIG_OF_PROGRAM}")
+
+
+def _refusal(path: str, written: str) -> ConfigError:
     """Return the error for a setting of Hydra's own program, which would have no effect."""
     section = ".".join(path.replace("/", ".").split(".")[:2])
     instead = _INSTEAD.get(section, "remove it")
@@ -64,4 +73,4 @@ def check_section(conf: str, section: Any) -> None:
     """
     for name, value in section.items() if isinstance(section, Mapping) else ():
         if name != "searchpath":
-            raise refusal(f"hydra.{name}", f"conf={conf}: hydra.{name}={value}")
+            raise refusal_in(conf, f"hydra.{name}", f"hydra.{name}={value}")

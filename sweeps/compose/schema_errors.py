@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
+from sweeps.compose.hydra_settings import CONFIG_OF_PROGRAM
 from sweeps.compose.other_tools import hint_for_key, hint_for_override, hint_for_type
 from sweeps.config import SweepConfig
 from sweeps.errors import ConfigError, raise_mistakes
@@ -169,7 +170,7 @@ def describe(schema: type, detail: Mapping[str, Any], container: Any) -> str:
         case "missing" | "missing_keyword_only_argument":
             is_group = schema is SweepConfig and bool(_fields(schema, path))
             fix = f"choose an option, as `{key}: OPTION` in the config's defaults" if is_group else "give it a value"
-            return f"{key}: is required and has no default; {fix}"
+            return f"{key}: is required and has no default; {fix}{f'; {CONFIG_OF_PROGRAM}' if key == 'task' else ''}"
         case "union_tag_invalid" | "union_tag_not_found":
             return _wrong_tag(path, detail["ctx"])
         case "value_error":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hydra.core.override_parser.types import Override
@@ -33,16 +33,23 @@ def first_value(distribution: Any) -> Any:
     return choices[0] if isinstance(choices, list) and choices else distribution.get("low", distribution.get("value"))
 
 
-def flatten_space(space: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a space by dotted path: ``{train: {lr: {type: float}}}`` means ``{train.lr: {type: float}}``."""
-    flat: dict[str, Any] = {}
+def flatten_space(space: Mapping[str, Any]) -> FlatSpace:
+    """Return a space by dotted path: ``{train: {lr: {type: float}}}`` means ``{train.lr: {type: float}}``. Null removes
+    a path; of a path that is written in both forms, the last one counts."""
+    flat = dict(_by_path(space))
+    return {
+        path: of_its_kind(value) if isinstance(value, Mapping) else value
+        for path, value in flat.items()
+        if value is not None
+    }
+
+
+def _by_path(space: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in space.items():
-        path = f"{prefix}{name}"
         if _is_section(value):
-            flat.update(flatten_space(value, f"{path}."))
-        elif value is not None:  # null removes a path from the space
-            flat[path] = of_its_kind(value) if isinstance(value, Mapping) else value
-    return flat
+            yield from _by_path(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def _is_section(value: Any) -> bool:

@@ -35,7 +35,7 @@ def read_search(source: str, tune_config: str | None = None) -> Conversion:
         if tune_config is not None:
             raise UserError(f"--tune-config={tune_config}: is only for a param_space of Ray Tune (MODULE:NAME)")
         path = Path(source)
-        if path.suffix == ".py":
+        if path.suffix == ".py" and not path.is_dir():
             raise UserError(
                 f"{source}: is a Python file; of a param_space of Ray Tune give MODULE:NAME, for a script with options "
                 f"type `python -m sweeps init --from {source}`; an Optuna objective becomes a function that reports "

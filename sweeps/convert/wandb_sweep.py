@@ -81,6 +81,8 @@ def _read_parameters(file: SourceFile, conversion: Conversion, path: tuple[str, 
             _read_parameters(file, conversion, (*at, "parameters"), (*above, name))
             continue
         argument = conversion.keep_dots((*above, name))
+        if argument in conversion.arguments or argument in conversion.space:
+            raise file.mistake(f"parameters.{argument}: is the name of two parameters; rename one", *at)
         distribution = _distribution_name(file, at)
         if distribution == "constant":
             conversion.arguments[argument] = parameter.get("value")

@@ -12,6 +12,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
+from rich.text import Text
 
 from sweeps.driver.terminal_view import progress_table, progress_text, shown_trials, status_cells
 from sweeps.report.formatting import duration
@@ -94,21 +95,21 @@ class NotebookView:
         if self._state is None:
             return str(paragraphs(events))
         with self._state.lock:
-            table = paragraphs(self._headline(self._state)) + _trials(self._state)
+            table = paragraphs(str(self._headline(self._state))) + _trials(self._state)
             return str(table + _curves(self._state) + paragraphs(events))
 
-    def _headline(self, state: SweepState) -> str:
+    def _headline(self, state: SweepState) -> Text:
         if not self._has_ended:
-            return str(progress_text(state))
+            return progress_text(state)
         how = f", {state.shutdown.status}" if state.shutdown.status is not None else ""
-        return f"{state.sweep}: {counted_states(state.counts()) or 'no trials'} in {duration(state.wall_s)}{how}"
+        return Text(f"{state.sweep}: {counted_states(state.counts()) or 'no trials'} in {duration(state.wall_s)}{how}")
 
     def _text(self) -> str:
         if self._state is None:
             return "\n".join(self._events)
         console = plain_console(file=io.StringIO(), width=TEXT_WIDTH, force_terminal=False)
         with self._state.lock, console.capture() as printed:
-            console.print(progress_table(self._state, self._events, TEXT_WIDTH))
+            console.print(progress_table(self._state, self._headline(self._state), self._events, TEXT_WIDTH))
         return printed.get()
 
 

@@ -35,12 +35,12 @@ def reconcile(searcher: StudySearch, lookup: Lookup, session: Session, stage: Pl
     for ended in searcher.study.get_trials(deepcopy=False, states=tuple(ENDED)):
         if NUMBER in ended.user_attrs:
             reason = ended.user_attrs.get(REASON)
-            point = searcher.space.sample(ended, lookup)
+            is_unwanted, point = reason == STOPPED_BY_USER, searcher.space.sample(ended, lookup)
             session.lifecycle.catch_up(
                 trial_id(ended.user_attrs[NUMBER], of_stage),
                 point if stage is None else stage.parameters(point),
-                "stopped" if reason == STOPPED_BY_USER else ENDED[ended.state],
-                reason,
+                "stopped" if is_unwanted else ENDED[ended.state],
+                None if is_unwanted else reason,
                 max(reported_values(ended), default=0) if ended.state == TrialState.PRUNED else None,
                 of_stage,
             )

@@ -87,7 +87,9 @@ class LiveView:
     def changed(self, state: SweepState) -> None:
         if time.monotonic() - self._drawn >= 0.25:  # a person reads no faster
             self._drawn = time.monotonic()
-            self._live.update(progress_table(state, self._events, self._console.width), refresh=True)
+            self._live.update(
+                progress_table(state, progress_text(state), self._events, self._console.width), refresh=True
+            )
 
     def event(self, state: SweepState, text: str) -> None:
         self._events = [*self._events[-2:], text]
@@ -104,14 +106,14 @@ class _Starting:
         return Text(f"{self._text} {duration(time.monotonic() - self._since)}", no_wrap=True, overflow="ellipsis")
 
 
-def progress_table(state: SweepState, events: list[str], width: int) -> Group:
-    """Draw the live table."""
+def progress_table(state: SweepState, headline: Text, events: list[str], width: int) -> Group:
+    """Draw the live table below its headline."""
     front = state.front()
     trials = shown_trials(state)
     columns = ["trial", "state", *state.objectives.metrics, "step", "speed"]
     cells = [status_cells(state, status) for status in trials]
     table, hidden = parameter_table(columns, cells, [status.parameters for status in trials], width)
-    lines: list[Text | Table] = [progress_text(state), table]
+    lines: list[Text | Table] = [headline, table]
     if len(state.trials) > len(trials):
         lines.append(Text(f"and {counted(len(state.trials) - len(trials), 'more trial')}", "dim"))
     if hidden is not None:

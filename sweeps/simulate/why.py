@@ -45,7 +45,7 @@ def why(plan: Plan, trial: str) -> list[str]:
     return [
         _suggested(plan, study, found[0]),
         *_decided(plan, study, trial),
-        *([f"failed: {reason}"] if reason else []),
+        *([f"counts as failed for the sampler: {reason}"] if reason else []),
     ]
 
 

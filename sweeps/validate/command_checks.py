@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import sys
@@ -39,6 +40,8 @@ OF_PROCESSES = ("task.command", "task.options", "task.environment", "task.workin
 """Keys whose placeholders are filled in separately for each process."""
 OWN_SECTIONS = ("name", "output_dir", "search", "space", "tracking", "cluster", "preflight", "checkpoint", "task")
 """Sections that are not suggested for a misspelt placeholder."""
+ENDS_BEFORE_LIMIT_S = 20
+"""Seconds before its time limit at which a Slurm job ends what still runs; see ``slurm_job.sh``."""
 PLANNED: dict[str, Any] = {
     **dict.fromkeys((*TRIAL_NAMES, *PROCESS_NAMES), 1),
     **dict.fromkeys(("trial.id", "trial.name", "trial.folder", "start_folder", "master_address"), "0001"),
@@ -161,8 +164,9 @@ def _checkpoints(config: SweepConfig, values: Mapping[str, Any]) -> Iterator[str
     if task.checkpoints is not None and not is_used and not task.checkpoints.put_back:
         yield (
             f"task.checkpoints: the program is not told from which checkpoint to continue; use {{{CHECKPOINT}}}, as in "
-            'task.options={--resume_from_checkpoint: "{checkpoint}"}; or, if it looks into its own folder, set '
-            "task.checkpoints.put_back=true"
+            'task.options={--resume_from_checkpoint: "{checkpoint}"}; if it looks into its own folder, set '
+            "task.checkpoints.put_back=true; if it never continues, remove task.checkpoints: its files stay in "
+            "{trial.folder}"
         )
     if task.checkpoints is None and config.search.must_pause:
         yield (
@@ -285,10 +289,15 @@ def _without_effect(composition: Composition, space: Space, tasks: list[CommandT
 
 
 def command_notes(composition: Composition) -> Iterator[str]:
-    """Yield notes on fixed arguments that no placeholder uses."""
-    task = composition.config.task
+    """Yield notes on fixed arguments that no placeholder uses, and on programs that may end too late."""
+    task, slurm = composition.config.task, composition.config.cluster.slurm
     if not isinstance(task, CommandTask):
         return
+    if slurm is not None and (needed_s := math.ceil(task.grace_s) + ENDS_BEFORE_LIMIT_S) > slurm.stop_before_limit_s:
+        yield (
+            f"cluster.slurm.stop_before_limit_s={slurm.stop_before_limit_s}: the job may end while the program still "
+            f"has task.grace_s={task.grace_s:g} s to end; set it to {needed_s} or more"
+        )
     for name in leaves(task.arguments):
         path = f"task.arguments.{name}"
         if path not in composition.config.space and not _is_used(composition, [task], path):

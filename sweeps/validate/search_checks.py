@@ -222,20 +222,23 @@ def _metrics(config: SweepConfig) -> Iterator[str]:
         return  # the task does not declare its metrics
     if isinstance(task, ClassificationTask | EstimatorTask) and task.positive_class is not None:
         known = [*known, *POSITIVE_METRICS]
+    reported = [*known, *SYSTEM_METRICS]
     of_cost = (COST, GPU_HOURS)  # `pool_mistakes` checks them
     for metric in config.search.metrics:
-        if metric not in (*known, *SYSTEM_METRICS, *of_cost):
-            reported = f"; it reports {', '.join(known)}, and its workers {', '.join(SYSTEM_METRICS)}"
-            fix = "; give task.positive_class" if metric in POSITIVE_METRICS else reported
+        if metric not in (*reported, *of_cost):
+            fix = f"; it reports {', '.join(known)}, and its workers {', '.join(SYSTEM_METRICS)}"
             if isinstance(task, UserTask):
                 program = "program" if isinstance(task, CommandTask) else "code"
                 fix += f"; if the {program} reports {metric}, add it to task.metrics"
+            fix += did_you_mean(metric, reported, listed=0)
+            if metric in POSITIVE_METRICS and not isinstance(task, UserTask):
+                fix = "; give task.positive_class"
             yield f"search.metric={metric}: the task {config.task.kind} does not report it{fix}"
     for metric in config.search.limits:
-        if metric not in (*known, *SYSTEM_METRICS, *of_cost):
+        if metric not in (*reported, *of_cost):
             yield (
                 f"search.limits.{metric}: neither the task {config.task.kind} nor a worker reports it"
-                f"{did_you_mean(metric, [*known, *SYSTEM_METRICS])}"
+                f"{did_you_mean(metric, reported)}"
             )
 
 

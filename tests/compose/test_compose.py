@@ -128,6 +128,18 @@ def test_nested_and_dotted_spaces_mean_the_same(tmp_path: Path) -> None:
     assert list(config.space) == ["train.lr"]
 
 
+@pytest.mark.parametrize("written", ["train.lr: null", "train: {lr: null}"])
+@pytest.mark.parametrize("searched", ["train.lr: {RANGE}", "train: {lr: {RANGE}}"])
+def test_null_removes_a_path_from_the_space_of_an_extended_config_however_both_write_it(
+    written: str, searched: str, tmp_path: Path
+) -> None:
+    space = searched.replace("RANGE", "type: float, low: 0.1, high: 0.2")
+    (tmp_path / "base.yaml").write_text(f"defaults: [digits, {{override space: none}}, _self_]\nspace: {{{space}}}\n")
+    (tmp_path / "child.yaml").write_text(f"defaults: [base, _self_]\nspace: {{{written}}}\n")
+    assert list(composed("base", folders=(tmp_path,)).config.space) == ["train.lr"]
+    assert not composed("child", folders=(tmp_path,)).config.space
+
+
 def test_a_users_folder_comes_before_ours_and_adds_to_it(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "conv_net.yaml").write_text("# Mine.\nkind: conv_net\nchannels: 3\n", encoding="utf-8")

@@ -80,7 +80,7 @@ from sweeps.validate.config_checks import check_sweep
         ("digits", ["model.channels=choice(4, 8)"], ConfigError, ["model.channels", "when: {model: conv_net}"]),
         ("digits", ["space.model.depth.when={modl: 1}"], ConfigError, ["modl", "model"]),
         ("digits", ["space.train.lr.low=-1", "space.train.lr.log=false"], ConfigError, ["train.lr", "-1"]),
-        ("digits", ["search.metric=eval/los"], ConfigError, ["search.metric=eval/los", "eval/loss"]),
+        ("digits", ["search.metric=eval/los"], ConfigError, ["search.metric=eval/los: ", "; did you mean eval/loss"]),
         ("digits", ["train.global_batch_size=33"], ConfigError, ["global_batch_size=33", "32 or 34"]),
         ("llm_lora", ["model=conv_net"], ConfigError, ["model.kind=conv_net", "causal_lm"]),
         ("llm_lora", ["model=huggingface"], ConfigError, ["model.path", "must be given"]),
@@ -305,6 +305,23 @@ def test_a_config_with_parts_of_hydras_own_program_says_what_to_write_here(
     (tmp_path / "mine.yaml").write_text(f"defaults: [digits, _self_]\n{text}")
     with pytest.raises(ConfigError, match=words):
         checked("mine", folders=(tmp_path,))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "lr: 0.1\n",
+        "lr: 0.1\nhydra: {run: {dir: x}}\n",
+        "defaults: [override hydra/launcher: joblib, _self_]\nlr: 0.1\n",
+        "defaults: [override hydra/job_logging: none, _self_]\nlr: 0.1\n",
+    ],
+)
+def test_the_config_of_a_program_with_hydra_is_told_the_verb_that_writes_one_of_a_sweep(
+    text: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"`python -m sweeps init --from PROGRAM.py`"):
+        checked("config", folders=(tmp_path,))
 
 
 def test_a_sweep_that_extends_one_with_a_space_of_its_own_is_told_how_to_remove_it(tmp_path: Path) -> None:

@@ -427,6 +427,10 @@ def test_no_file_is_overwritten() -> None:
         ),
         (HYDRA.replace("choice(adam, sgd)", "choice(adam"), ["line 19", "solver=choice(adam"]),
         (HYDRA.replace("[minimize, maximize]", "up"), ["line 8", "hydra.sweeper.direction=up"]),
+        (
+            "method: random\nparameters:\n  a: {parameters: {b: {values: [1, 2]}}}\n  a.b: {value: 3}\n",
+            ["line 4", "parameters.a.b: is the name of two parameters; rename one"],
+        ),
         ("a: &a\n  b: *a\n", ["nested too deeply"]),
         (f"method: random\nparameters:\n  a: {{min: 0, max: {10**400}}}\n", ["line 3", "parameters.a.max", "number"]),
         ("a: \x01\n", ["source.yaml"]),
@@ -448,6 +452,7 @@ def test_a_mistake_is_one_message_with_its_line_and_status_2(text: str, words: l
         (["train.py"], ["train.py", "give MODULE:NAME", "python -m sweeps init --from train.py"]),
         (["nowhere:space"], ["nowhere:space", "cannot be imported"]),
         (["objective.py"], ["objective.py", "init --from objective.py", "an Optuna objective", "docs/migrate.md"]),
+        (["folder.py"], ["folder.py: cannot be read (Is a directory)"]),
         (["study.db"], ["study.db", "neither a W&B sweep", "search.warm_start"]),
         (["stand_in:trian"], ["stand_in has no 'trian'", "did you mean train"]),
         (["stand_in:train"], ["not a function", "mapping"]),
@@ -456,6 +461,7 @@ def test_a_mistake_is_one_message_with_its_line_and_status_2(text: str, words: l
 )
 def test_what_is_not_there_is_one_message_and_status_2(arguments: list[str], words: list[str]) -> None:
     Path("fit.yaml").write_text("a: 1")
+    Path("folder.py").mkdir()
     Path("objective.py").write_text("def objective(trial):\n    return trial.suggest_float('x', 0, 1)\n")
     Path("study.db").write_bytes(b"SQLite format 3\x00\xff")
     status, message = run_command(["convert", *arguments])

@@ -17,7 +17,7 @@ from sweeps.constants import TAG_FORECAST
 from sweeps.driver.early_end import Shutdown
 from sweeps.driver.forecaster import Forecaster, search_so_far
 from sweeps.driver.sweep_state import SweepState
-from sweeps.driver.terminal_view import progress_table
+from sweeps.driver.terminal_view import progress_table, progress_text
 from sweeps.driver.trial_status import State, TrialStatus
 from sweeps.plan.stage import planned_stages
 from sweeps.report.forecast_text import describe_forecast
@@ -123,7 +123,7 @@ def test_the_forecast_is_recorded_shown_and_not_made_again_without_news() -> Non
     forecaster.look()
     assert recorder.attach.call_count == 2
     console = plain_console(width=200, record=True)
-    console.print(progress_table(state, [], 200))
+    console.print(progress_table(state, progress_text(state), [], 200))
     shown = console.export_text()
     assert " left" in shown.splitlines()[0]
     assert "worker-hours (80% intervals)" in shown

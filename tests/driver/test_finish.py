@@ -1,10 +1,12 @@
-"""End of a sweep: checkpoints that are not to be kept are removed."""
+"""End of a sweep: checkpoints that are not to be kept are removed, and the result is read from MLflow."""
 
 from __future__ import annotations
 
+import pytest
 from recording import held, record_with_checkpoints
 
 from sweeps.driver.finish import finish
+from sweeps.errors import SweepsError
 from sweeps.plan.plan import make_plan
 
 
@@ -15,3 +17,11 @@ def test_only_as_many_trials_as_wanted_keep_their_checkpoints(uri: str) -> None:
     assert finish(plan).status == "finished"
     gone = (False, False, False)
     assert held(uri, "digits-1") == {"0000": gone, "0001": gone, "0002": (True, True, True), "0003": gone}
+
+
+def test_a_server_that_goes_away_after_the_whole_record_is_no_mistake_of_the_user() -> None:
+    plan = make_plan(["conf=digits", "tracking.uri=http://127.0.0.1:9"], [], "digits-1", "")
+    message = r"^digits-1: .*recorded, but tracking.uri=http://127.0.0.1:9 does not answer.*`python -m sweeps show digi"
+    with pytest.raises(SweepsError, match=message) as raised:
+        finish(plan)
+    assert raised.value.exit_status == 1

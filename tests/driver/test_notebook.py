@@ -65,7 +65,8 @@ def test_the_output_has_the_steps_of_the_start_then_trials_curves_and_the_last_e
     assert "<polyline" in svg(shown["text/html"])
     assert "trial 0001, lr=0.00213" in shown["text/plain"]  # for viewers without HTML
     assert "\x1b" not in shown["text/plain"]
-    assert "lora-1: 1 finished, 1 pruned, 2 running in " in handle.shown[-1]["text/html"]  # the end
+    for form in ("text/html", "text/plain"):  # the end
+        assert "lora-1: 1 finished, 1 pruned, 2 running in " in handle.shown[-1][form]
     assert not re.search("<script|<style", shown["text/html"])  # GitHub and others remove them
     # Jupyter would show "from $5 to $6" as a formula; these are the classes that pandas writes, too.
     assert not re.search('<(table|p)(?! class="tex2jax_ignore mathjax_ignore")[^>]*>(?!<img)', shown["text/html"])

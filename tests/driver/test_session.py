@@ -486,3 +486,17 @@ def test_a_trial_that_a_person_stopped_for_good_is_stopped_again_if_only_the_rec
         session.state.trials[trial] = TrialStatus(trial, {}, "stopped", is_unwanted=is_unwanted)
     reconcile(again, lambda path: None, session)
     assert [call.args for call in broker.stop_for_good.call_args_list] == [("0000",)]
+
+
+def test_a_trial_that_a_person_stopped_has_no_error_though_only_the_study_knows_its_end() -> None:
+    """Its driver died after it had told the study, and before it recorded the end."""
+    _, session = new_session()
+    space = Space({"train.lr": FloatDistribution(type="float", low=0.001, high=0.1)})
+    study = StudySearch(space, metric="eval/accuracy", mode="max", num_trials=1)
+    study.next_trial()
+    study.end(0, {"eval/accuracy": 0.5, STEP: 20, STOPPED: True})
+    named = {"storage": study.study._storage, "study_name": study.study.study_name}
+    again = StudySearch(space, metric="eval/accuracy", mode="max", num_trials=1, **named)
+    session.state.trials["0000"] = status = TrialStatus("0000", {}, "waiting")
+    reconcile(again, lambda path: None, session)
+    assert (status.state, status.error) == ("stopped", None)

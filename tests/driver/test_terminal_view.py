@@ -20,7 +20,7 @@ from sweeps.config.search import Stop
 from sweeps.driver.early_end import Shutdown
 from sweeps.driver.startup import announce_start
 from sweeps.driver.sweep_state import SweepState
-from sweeps.driver.terminal_view import LiveView, PlainView, progress_table
+from sweeps.driver.terminal_view import LiveView, PlainView, progress_table, progress_text
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.plan.plan import make_plan
 from sweeps.report.formatting import duration
@@ -61,7 +61,7 @@ def sweep_state(*metrics: str, **changes: Any) -> SweepState:
 
 def drawn(made: SweepState, width: int, news: tuple[str, ...] = ()) -> list[str]:
     console = Console(file=io.StringIO(), width=width)
-    console.print(progress_table(made, [*news], width))
+    console.print(progress_table(made, progress_text(made), [*news], width))
     lines: list[str] = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert all(len(line.rstrip()) <= width for line in lines)
     return [line.rstrip() for line in lines]

@@ -22,7 +22,7 @@ from sweeps.search.schedulers.trial_model import TrialModel
 from sweeps.search.study_file import open_study_storage
 from sweeps.search.study_search import StudySearch
 from sweeps.search.study_version import STUDY_FILE
-from sweeps.simulate.curve_source import Report
+from sweeps.simulate.curve_source import CurveSource, Report
 from sweeps.simulate.replay import read_journal, replay
 from sweeps.simulate.simulation import Simulation
 from sweeps.simulate.why import why
@@ -38,7 +38,16 @@ class Curves:
         return [Report(25 * step, seconds * step, {"eval/accuracy": end - 0.3 / step}) for step in range(1, 13)]
 
 
-def searched(*overrides: str, trials: int = 14, workers: int = 3, limit_s: float = math.inf) -> Plan:
+class Diverging(Curves):
+    """The same, with a last value that is no number."""
+
+    def curve(self, point: Point) -> list[Report]:
+        return [*super().curve(point)[:-1], Report(300, 13, {"eval/accuracy": math.nan})]
+
+
+def searched(
+    *overrides: str, trials: int = 14, workers: int = 3, limit_s: float = math.inf, curves: CurveSource | None = None
+) -> Plan:
     """A plan whose search was recorded in its folder, as a sweep does."""
     plan = make_plan(["conf=digits", f"search.num_trials={trials}", *overrides], [], "recorded", "")
     plan.folder.mkdir(parents=True)
@@ -47,7 +56,7 @@ def searched(*overrides: str, trials: int = 14, workers: int = 3, limit_s: float
     scheduler = build_scheduler(
         plan, DecisionLog(searcher.study), remaining_s=lambda: limit_s - simulation.usage.wall_s
     )
-    simulation = Simulation(searcher, scheduler, Curves(), workers)
+    simulation = Simulation(searcher, scheduler, curves or Curves(), workers)
     simulation.run()
     return plan
 
@@ -151,6 +160,11 @@ def test_reasons_are_told_without_making_the_decisions_about_other_trials_again(
     monkeypatch.setattr(TrialModel, "_measure", measured.append)
     assert any(reason.startswith("paused: ") for number in range(14) for reason in why(plan, f"{number:04}"))
     assert measured == []
+
+
+def test_a_trial_without_a_number_at_its_end_is_told_as_what_it_is_for_the_sampler() -> None:
+    plan = searched("search/scheduler=none", trials=1, curves=Diverging())
+    assert why(plan, "0000")[-1] == "counts as failed for the sampler: eval/accuracy=nan"
 
 
 def test_a_repeat_has_no_decisions() -> None:

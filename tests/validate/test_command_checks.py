@@ -59,6 +59,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"command": "true {lr} {checkpoint}", "checkpoints": CHECKPOINTS}, "{checkpoint} has no value at a trial's first"),
     ({"options": RESUME}, "{checkpoint} never has a value; say where the program saves"),
     ({"checkpoints": CHECKPOINTS}, "task.checkpoints: the program is not told from which checkpoint to continue"),
+    ({"checkpoints": CHECKPOINTS}, "if it never continues, remove task.checkpoints: its files stay in {trial.folder}"),
     ({"checkpoints": {"folder": "{rank}"}, "options": RESUME}, "{rank} differs between a trial's processes"),
     ({"environment": {"A": "{seeed}"}}, "task.environment.A: the config has no value for {seeed}; did you mean {seed}"),
     ({"environment": {"A-B": "1"}}, "task: environment.A-B: is not the name of a variable"),
@@ -73,6 +74,8 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (pattern(r"(?P<los>\S+)"), "; did you mean los?"),
     ({"rename": {"loss": "eval/loss"}}, "search.metric=loss: task.rename gives it the name eval/loss; use that"),
     ({"metrics": ["accuracy"]}, "search.metric=loss: the task command does not report it; it reports accuracy"),
+    ({"metrics": ["los"]}, "; it reports los, and its workers "),
+    ({"metrics": ["los"]}, "; did you mean los?"),
     ({"metrics": ["accuracy"]}, "; if the program reports loss, add it to task.metrics"),
     ({"read": []}, "read=[]: no metric can be read"),
     (file("none.yaml"), "task.files.config.source=none.yaml: there is no such file"),
@@ -131,6 +134,12 @@ def test_a_fixed_argument_that_the_program_does_not_get_is_noted() -> None:
     assert [note for note in notes if "task.arguments" in note] == [f"{expected} or task.files"]
     for command in ("true {arguments}", "true {lr} {net}", "true {lr} {net.width} {net.depth}"):
         assert not plan({"arguments": {"lr": 0.1, "net": {"width": 8, "depth": 2}}, "command": command})
+
+
+@pytest.mark.parametrize(("grace_s", "is_noted"), [(160, False), (161, True)])
+def test_a_program_that_may_end_after_the_time_limit_of_its_slurm_job_is_noted(grace_s: float, is_noted: bool) -> None:
+    notes = plan({"grace_s": grace_s}, cluster={"slurm": {"stop_before_limit_s": 180}})
+    assert any("cluster.slurm.stop_before_limit_s=180" in note and "181 or more" in note for note in notes) == is_noted
 
 
 def test_sections_of_the_training_are_checked_and_searched_through_placeholders() -> None:
