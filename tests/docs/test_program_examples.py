@@ -173,16 +173,16 @@ def test_trls_own_command_line_is_searched_with_pruning_and_checkpoints(name: st
     assert done.status == 0, done.err
     trials = done.document["trials"]
     assert {trial["state"] for trial in trials} <= {"finished", "pruned"}
-    best = done.document["best"]
-    assert next(trial["steps"] for trial in trials if trial["trial"] == best["trial"]) == 8
-    (run_of_best,) = (each for each in done.trials() if each.info.run_id == best["run_id"])
-    steps = [point.step for point in done.client.get_metric_history(run_of_best.info.run_id, "eval/loss")]
+    # The losses of eight rows hardly differ: that of a trial which was stopped later may be the best of all.
+    complete = next(trial for trial in trials if trial["state"] == "finished")
+    steps = [point.step for point in done.client.get_metric_history(complete["run_id"], "eval/loss")]
     assert steps == [2, 4, 6, 8]
+    best = done.document["best"]
     assert "adapter_model.safetensors" in {
-        Path(each.path).name for each in done.client.list_artifacts(run_of_best.info.run_id, "checkpoints/best")
+        Path(each.path).name for each in done.client.list_artifacts(best["run_id"], "checkpoints/best")
     } | {
         Path(each.path).name
-        for folder in done.client.list_artifacts(run_of_best.info.run_id, "checkpoints/best")
+        for folder in done.client.list_artifacts(best["run_id"], "checkpoints/best")
         if folder.is_dir
-        for each in done.client.list_artifacts(run_of_best.info.run_id, folder.path)
+        for each in done.client.list_artifacts(best["run_id"], folder.path)
     }
