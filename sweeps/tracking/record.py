@@ -8,15 +8,12 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sweeps.texts.uri_passwords import redact_uri
-from sweeps.tracking.checkpoint_weights import Weights
 from sweeps.tracking.confirmation_record import Confirmation
 from sweeps.tracking.driver_sessions import Session, elapsed
-from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.forecast_record import Forecast
-from sweeps.tracking.notes import TimedNote
-from sweeps.tracking.spans import Span
 from sweeps.tracking.stage_results import StageResult
 from sweeps.tracking.time_account import TimeAccount
+from sweeps.tracking.trial_history import FailedAttempt, Span, TimedNote, Weights
 from sweeps.tracking.values import finite, short
 
 STATES = ("finished", "pruned", "failed", "running", "stopped")
