@@ -1,5 +1,5 @@
-"""Parts of a trial's record that are JSON in tags of its run: the periods in which it held workers, its failed attempts,
-its workers' notes, and the weights in its checkpoints."""
+"""Parts of a trial's record that are JSON in tags of its run: periods in which it held workers, failed attempts, notes
+of its workers, and the weights in its checkpoints."""
 
 from __future__ import annotations
 
