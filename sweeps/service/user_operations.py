@@ -22,14 +22,13 @@ from sweeps.plan.extend import ask_driver, read_changes
 from sweeps.plan.resume import reopened
 from sweeps.plan.retrain import plan_retraining
 from sweeps.registry.model_names import check_registration
-from sweeps.registry.model_owners import ModelRights
+from sweeps.registry.model_owners import ModelRights, check_owner
 from sweeps.registry.unregistered import unregistered
 from sweeps.report.plan_summary import PlanPreview
 from sweeps.report.report_folder import report_folder
 from sweeps.service.audit import AUDIT_FILE, Audit
 from sweeps.service.auth import tokens
 from sweeps.service.auth.config_policy import ConfigPolicy, SweepExists
-from sweeps.service.auth.models import check_model
 from sweeps.service.auth.permissions import Principal, check_priority, project_of
 from sweeps.service.database.engine import writing
 from sweeps.service.queue import jobs
@@ -291,7 +290,7 @@ class UserOperations(Reading):
         who = self.principal
         rights = ModelRights(who.user, project, who.projects, who.may("admin"))
         sees = partial(self.records.exists, who)
-        check_model(self.service.config.tracking_uri, model, rights, sees, adopt=adopt)
+        check_owner(self.service.config.tracking_uri, model, rights, sees, adopt=adopt)
         return rights
 
     def _record(self, sweep: str) -> SweepRecord:
