@@ -16,9 +16,9 @@ from sweeps.service.api.administration import AuditPosition, AuditWords
 from sweeps.service.auth.auth import admin
 from sweeps.service.auth.permissions import LOCAL
 from sweeps.service.web.error_pages import PageRoute
+from sweeps.service.web.figures import SweepChoices, figures_view
 from sweeps.service.web.pages import ReaderVisit
 from sweeps.service.web.paging import ROWS, page_of
-from sweeps.service.web.sweep_figures import SweepChoices, figures_view
 from sweeps.service.web.sweep_rows import TABS
 from sweeps.service.web.sweep_view import sweep_view
 from sweeps.service.web.trials_table import trials_table

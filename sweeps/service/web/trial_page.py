@@ -14,9 +14,8 @@ from sweeps.plan import export
 from sweeps.service.api.sweeps import TrialId, Worker
 from sweeps.service.auth.auth import expensive
 from sweeps.service.web.error_pages import PageRoute
-from sweeps.service.web.figures import CurveChoices, figure_address, read_choices, report_data
+from sweeps.service.web.figures import CurveChoices, curves_view, figure_address, read_choices, report_data
 from sweeps.service.web.pages import ReaderVisit, RunnerVisit
-from sweeps.service.web.sweep_figures import curves_view
 from sweeps.service.web.trial_view import trial_view
 from sweeps.tracking.trial_logs import TrialLogs
 
