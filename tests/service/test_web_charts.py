@@ -32,7 +32,7 @@ from sweeps.service.web.paging import page_of
 from sweeps.service.web.rendering import moment
 from sweeps.service.web.sweep_rows import rows_of
 from sweeps.service.web.sweep_view import further_change
-from sweeps.service.web.trial_view import attempts
+from sweeps.service.web.trial_page import attempts
 from sweeps.service.web.trials_table import TrialsTable, trials_table
 from sweeps.tracking.metric_history import HistoryPoint
 from sweeps.tracking.reader import load_sweep

@@ -107,6 +107,13 @@ def queue(visit: ReaderVisit, done: Words = "") -> Response:
     )
 
 
+@router.get("/api/docs")
+def api_documentation(visit: ReaderVisit) -> Response:
+    """Interactive documentation of the REST API, by Swagger UI. A request sent from the page acts as the page's user,
+    with the session's cookie and the page's CSRF token, or with a token that is entered under "Authorize"."""
+    return visit.answer("api.html")
+
+
 @router.get("/audit", dependencies=[Depends(admin)])
 def audit(visit: ReaderVisit, q: AuditWords = "", before: AuditPosition = None) -> Response:
     """Changes that users have made, newest first."""
