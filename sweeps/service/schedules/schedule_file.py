@@ -27,7 +27,13 @@ _SCHEDULE = TypeAdapter(Schedule)
 
 def enabled_text(definition: Definition, text: str | None, *, is_enabled: bool) -> str | None:
     """Return the YAML of a schedule that is paused or resumed, from its saved file (``text``) if there is one; None if
-    the operator's own file says the same."""
+    the operator's own file says the same.
+
+    Raises:
+        ConfigError: The schedule is already paused, or is not paused.
+    """
+    if definition.schedule.enabled == is_enabled:
+        raise ConfigError(f"{definition.name} is {'not' if is_enabled else 'already'} paused")
     own = definition.replaces
     if own is not None and replace(definition.schedule, enabled=is_enabled) == own.schedule:
         return None
