@@ -21,8 +21,7 @@ from plotly.offline import get_plotlyjs
 from sweeps.report.figures.section import Section
 from sweeps.report.figures.style import DARK
 from sweeps.report.forecast_text import forecast_lines
-from sweeps.report.page.tiles import tiles
-from sweeps.report.report_data import ReportData
+from sweeps.report.report_data import ReportData, tiles
 from sweeps.report.terminal_tables import CONFIRMATION, confirmation_rows, mlflow_pages
 from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.mlflow_pages import server_address

@@ -78,8 +78,10 @@ class ScheduleEditor:
         present = self._scheduler.definitions.get(schedule.name)
         if present is not None:
             self._check_may_change(principal, present)
-        elif not principal.may("admin") and self._last_owner(schedule.name) not in (None, principal.user):
-            raise _taken(schedule.name)
+        elif not principal.may("admin"):
+            owner = self._saved.last_owner(schedule.name)
+            if owner is not None and owner.user != principal.user:
+                raise _taken(schedule.name)
         definition = self._scheduler.saved_definition(owned)
         raise_mistakes(definition.mistakes_of_times(self._clock.now()))
         would_fire = replace(definition, schedule=replace(owned, enabled=True))
@@ -222,10 +224,6 @@ class ScheduleEditor:
         self._audit.note(principal, f"schedule {action}", schedule=schedule.name)
         self._scheduler.refresh()
         forget(self._engine, forgotten)
-
-    def _last_owner(self, name: str) -> str | None:
-        last = self._saved.last_owner(name)
-        return None if last is None else last.user
 
 
 def _taken(name: str) -> Conflict:
