@@ -64,9 +64,9 @@ class AppContext(ServiceContext):
         self.notifier = Notifier(self, addresses(config.notifications), self.page_of)
         self.promotion_worker = PromotionWorker(self, self.heartbeat, self.notifier.wake)
         self.housekeeping = Housekeeping(self)
-        self.runner.listeners.before_start.append(self._night_overrides)
-        self.runner.listeners.checks.append(self._check_again)
-        self.runner.listeners.ended += [self.promotion_worker.wake, self.notifier.wake]
+        self.runner.before_start.append(self._night_overrides)
+        self.runner.checks.append(self._check_again)
+        self.runner.when_ended += [self.promotion_worker.wake, self.notifier.wake]
         self.parts: list[Planner | Poller] = [
             *(self.planner, self.runner, self.scheduler, self.promotion_worker, self.notifier, self.housekeeping)
         ]
