@@ -304,19 +304,11 @@ class UserOperations(Reading):
         if open_jobs:
             raise UserError(f"{record.sweep} need not be resumed: its job {open_jobs[0].id} is {open_jobs[0].state}")
 
-    def _check_not_reserved(self, name: str) -> None:
-        """
-        Raises:
-            ConfigError: A sweep's folder of this name would collide with the service's own files.
-        """
-        if name == FOLDER or name.startswith(own_files(self.service.config)):  # also journals and old logs
-            raise ConfigError(f"name={name}: is the name of a file of the service; choose another")
-
     def _submit(self, request: Request, sweep: str, project: str | None, priority: int) -> Job:
         check_priority(self.principal, priority, self.service.config.access)
         name = None if isinstance(request, Resume | Extend) else request.name
-        if name is not None:
-            self._check_not_reserved(name)
+        if name is not None and (name == FOLDER or name.startswith(own_files(self.service.config))):
+            raise ConfigError(f"name={name}: is the name of a file of the service; choose another")  # or of its journal
         # A recorded sweep may have been made on a terminal; the job must not take it for its own.
         if name is not None and find_sweep(self.service.config.tracking_uri, name) is not None:
             raise UserError(f"name={name}: a sweep of this name already exists; choose another")

@@ -38,7 +38,7 @@ def to_text(value: Any) -> str:
     """Return the text of a parameter's value: JSON (``0.001``, ``true``, ``[1, 2]``), but strings without quotes unless
     they could be read as JSON."""
     if isinstance(value, str):
-        return json.dumps(value) if not value or _is_json(value) else value
+        return value if value and from_text(value) == value else json.dumps(value)
     return json.dumps(value, default=str)
 
 
@@ -105,11 +105,3 @@ def short(value: Any) -> str:
 def now_ms() -> int:
     """Return the Unix time in milliseconds, the unit of MLflow and of workers' events."""
     return int(time.time() * 1000)
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True

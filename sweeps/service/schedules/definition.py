@@ -116,7 +116,9 @@ class Definition:
         format."""
         local = datetime.fromtimestamp(due, self.line.zone)
         own = [_DUE.sub(lambda found: local.strftime(found[1]), each) for each in self.schedule.all_overrides()]
-        return [*own, *(each for each in self.placed if not _sets_same(own, each))]
+        # One that sets the same key as a user's is left out, so that the policy judges the user's value.
+        set_here = {each.partition("=")[0] for each in own}
+        return [*own, *(each for each in self.placed if each.partition("=")[0] not in set_here)]
 
     def plan(
         self, due: float, name: str | None = None, approve: Approve | None = None, *, is_ahead: bool = False
@@ -171,12 +173,6 @@ class Definition:
             command = " ".join(["run", f"conf={self.schedule.conf}", *self.overrides(due)])
             return [f"its sweep ({command}) cannot run: {each}" for each in str(error).splitlines()]
         return []
-
-
-def _sets_same(overrides: Sequence[str], override: str) -> bool:
-    """Whether any of the overrides sets the same key as ``override``, which is then not added, so that the policy
-    judges the user's value."""
-    return any(each.startswith(f"{override.partition('=')[0]}=") for each in overrides)
 
 
 @dataclass(frozen=True)
