@@ -38,7 +38,6 @@ DONE = {
     "priority": "Its place in the queue has changed.",
     "resume": "It waits in the queue and will be resumed.",
     "extend": "It was extended.",
-    "report": "The report was written.",
 }
 """Message after each action; the address contains only the action's name."""
 
