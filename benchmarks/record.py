@@ -96,7 +96,7 @@ class _Clock:
 def _trial(
     recorder: Any, clock: _Clock, rng: random.Random, trial: str, objectives: int
 ) -> tuple[tuple[float, ...] | None, str, dict[str, Any]]:
-    from sweeps.tracking.spans import Span
+    from sweeps.tracking.trial_history import Span
 
     params = _point(rng)
     place = min(range(PLACES), key=clock.free.__getitem__)

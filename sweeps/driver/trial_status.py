@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sweeps.config.objectives import Values
-from sweeps.tracking.failed_attempts import FailedAttempt
-from sweeps.tracking.notes import TimedNote
-from sweeps.tracking.spans import Span
+from sweeps.tracking.trial_history import FailedAttempt, Span, TimedNote
 
 MOST_POINTS = 200
 State = Literal["waiting", "running", "finished", "pruned", "failed", "stopped"]

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sweeps.runtime.events import Report
-from sweeps.tracking.spans import Span
 from sweeps.tracking.time_account import TimeAccount
+from sweeps.tracking.trial_history import Span
 
 SPENT = ("setup", "steps", "data_wait", "communication", "evaluation", "checkpoint")
 """Activities that the training loop times itself, from the start of the attempt: ``time/setup_s`` and so on."""

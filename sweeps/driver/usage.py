@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sweeps.search.budget import Usage
-from sweeps.tracking.driver_sessions import Session, with_session
 
 if TYPE_CHECKING:
     from sweeps.driver.time_ledger import TimeLedger
     from sweeps.driver.trial_status import TrialStatus
-    from sweeps.tracking.record import SweepRecord
+    from sweeps.tracking.record import Session, SweepRecord
+
+MOST_SESSIONS = 150
+"""Maximum number of recorded sessions; MLflow allows 8,000 characters in a tag."""
 
 
 class UsageMeter:
@@ -69,3 +71,14 @@ class UsageMeter:
             "cost": self.used.cost,
             "sessions": with_session(self._sessions, session_began, session_began + wall - self._wall_s_before),
         }
+
+
+def with_session(earlier: Sequence[Session], began: float, ended: float) -> tuple[Session, ...]:
+    """Return the earlier sessions, in order, and the current one; the oldest are merged if there are too many to
+    record."""
+    sessions = [*earlier, (round(began, 3), round(max(began, ended), 3))]
+    while len(sessions) > MOST_SESSIONS:
+        (first, end), (begin, last) = sessions[:2]
+        ran = (end - first) + (last - begin)
+        sessions[:2] = [(round(last - ran, 3), last)]
+    return tuple(sessions)

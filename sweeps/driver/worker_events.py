@@ -20,11 +20,8 @@ from sweeps.runtime.checkpoint_layout import checkpoint_folders
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Saved, Started, Waiting
 from sweeps.runtime.report_log import REPORT_LOG_FILE, read_report_log
 from sweeps.texts.wording import counted
-from sweeps.tracking.checkpoint_weights import Weights
-from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.mlflow_texts import describe
-from sweeps.tracking.notes import TimedNote
-from sweeps.tracking.spans import Span
+from sweeps.tracking.trial_history import FailedAttempt, Span, TimedNote, Weights
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,14 +5,15 @@ that neither has registered yet."""
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 from pydantic.dataclasses import dataclass
 
-from sweeps.constants import TAG_PROJECT, TAG_USER
+from sweeps.constants import TAG_PROJECT, TAG_SWEEP, TAG_USER
 from sweeps.errors import UserError
+from sweeps.tracking.client import connect, first_cause, reading_from
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -56,6 +57,41 @@ def rights_of_process() -> ModelRights | None:
     return None if text is None else _RIGHTS.validate_json(text)
 
 
+def check_owner(
+    tracking_uri: str, model: str, rights: ModelRights, sweep_exists: Callable[[str], bool], *, adopt: bool
+) -> None:
+    """Check that a user may register a model version. A name that nobody has registered yet is checked again by
+    ``claim``.
+
+    A model without an owner, such as one of an earlier release, belongs to everybody who sees the sweeps of all its
+    versions; with ``adopt``, the user becomes its owner. ``sweep_exists`` tells which sweeps are visible to the user.
+
+    Raises:
+        UserError: The model belongs to somebody else.
+        TrackingUnreachable: The registry does not answer.
+    """
+    client = connect(tracking_uri)
+    from mlflow.exceptions import MlflowException
+
+    try:
+        with reading_from(tracking_uri):
+            tags = client.get_registered_model(model).tags
+    except MlflowException as error:
+        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+            return
+        raise UserError(
+            f"register={model}: its owner cannot be read from MLflow's registry: {first_cause(error)}"
+        ) from error
+    if rights.include(tags):
+        return
+    versions = [] if TAG_USER in tags else client.search_model_versions(f"name = '{model}'")
+    if not versions or not all(sweep_exists(each.tags.get(TAG_SWEEP, "")) for each in versions):
+        raise _not_yours(model)
+    if adopt:
+        for tag, value in rights.tags.items():
+            client.set_registered_model_tag(model, tag, value)
+
+
 def claim(client: MlflowClient, model: str, rights: ModelRights | None) -> None:
     """Create a registered model, or check that the user may add versions to an existing one.
 
@@ -71,9 +107,9 @@ def claim(client: MlflowClient, model: str, rights: ModelRights | None) -> None:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
         if rights is not None and not rights.include(client.get_registered_model(model).tags):
-            raise not_yours(model) from None
+            raise _not_yours(model) from None
 
 
-def not_yours(model: str) -> UserError:
+def _not_yours(model: str) -> UserError:
     """Return the error about a model that belongs to another user."""
     return UserError(f"register={model}: the registry has a model of this name that is not yours; choose another")

@@ -169,7 +169,7 @@ class Comparison:
 
 
 def compare_sweeps(
-    records: Sequence[SweepRecord], config_text: Callable[[SweepRecord], str | None] | None = None
+    records: Sequence[SweepRecord], config_text: Callable[[SweepRecord], str | None] = recorded_config
 ) -> Comparison:
     """Compare sweeps of the same metric. Their configs are read by ``config_text``, by default from MLflow.
 
@@ -184,7 +184,7 @@ def compare_sweeps(
         theirs = ", ".join(f"{record.sweep} has {record.mode} {record.metric}" for record in records)
         raise UserError(f"compare: the sweeps must have the same metric and mode; {theirs}")
     unique = {record.sweep: record for record in records}.values()
-    return Comparison([Compared(record, _config((config_text or recorded_config)(record))) for record in unique])
+    return Comparison([Compared(record, _config(config_text(record))) for record in unique])
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:

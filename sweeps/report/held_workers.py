@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sweeps.tracking.record import SweepRecord, TrialRecord
-from sweeps.tracking.spans import Span, may_be_cut
+from sweeps.tracking.trial_history import Span, may_be_cut
 
 
 def held_s(record: SweepRecord, trial: TrialRecord) -> float | None:

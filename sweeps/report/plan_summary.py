@@ -56,12 +56,6 @@ class PlanPreview:
     """Chosen option of each group."""
 
 
-def describe_confirmation(number: int) -> str:
-    """Describe the repeats that ``search.confirm`` adds to a sweep."""
-    fewest, most = MIN_RUNS * number, MAX_RUNS * number
-    return f"the best {number} are trained again with other seeds: {fewest} to {most} more trainings"
-
-
 def plan_preview(plan: Plan) -> PlanPreview:
     """Return a plan's config, space and work, for a page."""
     search = plan.config.search
@@ -148,7 +142,9 @@ def print_plan(
         number, _, text = stage.describe().partition(": ")
         console.print(f"{number}   {text}", markup=False, highlight=False, soft_wrap=True)
     if search.confirm:
-        console.print(f"confirm   {describe_confirmation(search.confirm)}", markup=False, soft_wrap=True)
+        more = f"{MIN_RUNS * search.confirm} to {MAX_RUNS * search.confirm} more trainings"
+        text = f"confirm   the best {search.confirm} are trained again with other seeds: {more}"
+        console.print(text, markup=False, soft_wrap=True)
     console.print(f"search    {plan.search_summary}", markup=False, soft_wrap=True)
     needs = fit.describe() if fit else describe_unknown(plan.config.cluster)
     console.print(f"trial     {needs}", markup=False)

@@ -16,6 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 from sweeps.config.objectives import as_loss
 from sweeps.config.space import ConstantDistribution, Distribution
 from sweeps.constants import CONFIG_ARTIFACT
+from sweeps.report.formatting import duration
+from sweeps.texts.wording import counted, counted_states
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.client import ANSWER_WITHIN_S, request_limits
 from sweeps.tracking.metric_history import HistoryPoint, fetch_histories
@@ -101,6 +103,25 @@ class ReportData:
     def names(self) -> dict[str, str]:
         """Short names of the parameters, by path."""
         return short_names(dict.fromkeys(self.paths))
+
+
+def tiles(data: ReportData) -> list[tuple[str, str, str]]:
+    """Label, value and details of each key number of a sweep."""
+    record = data.record
+    found = []
+    if record.best is not None and len(record.metrics) == 1 and record.best.value is not None:
+        found.append((f"best {record.metric}", f"{record.best.value:.5g}", f"trial {record.best.trial}, {record.mode}"))
+    elif record.front:
+        found.append(("Pareto front", str(len(record.front)), f"of {counted(len(data.valued), 'trial')}"))
+    found.append(("trials", f"{len(record.trials):,}", counted_states(record.counts) or "none yet"))
+    took = record.time
+    found.append(("time", duration(took.wall_s), f"{duration(took.train_s)} of training, summed over trials"))
+    found.append(("goodput", f"{took.goodput:.0%}", "of the workers' time" if took.account else "of the trials' time"))
+    if took.gpu_s or took.cpu_s:
+        device, seconds = ("GPU", took.gpu_s) if took.gpu_s else ("CPU", took.cpu_s)
+        cost = f"cost {took.cost:,.2f}" if took.cost else "held by trials"
+        found.append((f"{device} hours", f"{seconds / 3600:,.2f}", cost))
+    return found
 
 
 def gather(record: SweepRecord) -> ReportData:

@@ -10,20 +10,22 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sweeps.report.confirmation_table import COLUMNS, confirmation_rows
 from sweeps.report.forecast_text import forecast_lines
 from sweeps.report.formatting import STATE_STYLES, duration
 from sweeps.report.plain_console import plain_table, print_facts, print_lines
 from sweeps.report.report_folder import existing_report
-from sweeps.texts.uri_passwords import redact_uri, without_credentials
+from sweeps.texts.uri_passwords import redact_uri
 from sweeps.texts.wording import counted, counted_states, no_finite_value
-from sweeps.tracking.confirmation_record import Confirmation
-from sweeps.tracking.mlflow_pages import trials_page
+from sweeps.tracking.confirmation_record import Confirmation, Contender
+from sweeps.tracking.mlflow_pages import server_address, trials_page
 from sweeps.tracking.mlflow_texts import describe_no_best, parameter_names
 from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
 from sweeps.tracking.stage_results import describe_stages
 from sweeps.tracking.time_account import describe_rest
 from sweeps.tracking.values import short
+
+CONFIRMATION = ("trial", "in the search", "mean of repeats", "interval", "repeats", "result")
+"""Columns of the table of the best trials and their repeats with other seeds."""
 
 
 def print_sweeps(sweeps: Sequence[SweepSummary], console: Console, where: str) -> None:
@@ -76,11 +78,45 @@ def _print_stages(record: SweepRecord, console: Console) -> None:
 def _print_confirmation(record: SweepRecord, confirmation: Confirmation, console: Console) -> None:
     console.print()
     if rows := confirmation_rows(record):
-        table = plain_table(*COLUMNS, right=COLUMNS[1:3])
+        table = plain_table(*CONFIRMATION, right=CONFIRMATION[1:3])
         for row in rows:
             table.add_row(*row)
         console.print(table)
     print_lines(console, confirmation.describe())
+
+
+def confirmation_rows(record: SweepRecord) -> list[list[str]]:
+    """Row of strings for each compared trial, in the order of ``CONFIRMATION``."""
+    if record.confirmation is None:
+        return []
+    by_id = {trial.trial: trial for trial in record.trials}
+    rows = []
+    for each in record.confirmation.contenders:
+        value = by_id[each.trial].value if each.trial in by_id else None
+        repeats = [trial for trial in record.repeats if trial.repeat_of == each.trial]
+        rows.append(
+            [
+                each.trial,
+                "" if value is None else short(value),
+                "" if each.mean is None else short(each.mean),
+                "" if each.low is None or each.high is None else f"{short(each.low)} to {short(each.high)}",
+                " ".join(trial.state if trial.value is None else short(trial.value) for trial in repeats),
+                _outcome_of(record.confirmation, each),
+            ]
+        )
+    return rows
+
+
+def _outcome_of(confirmation: Confirmation, contender: Contender) -> str:
+    if contender.failed is not None:
+        return contender.failed
+    if contender.lost_to is not None:
+        return f"worse than {contender.lost_to}"
+    if confirmation.winner is None:
+        return ""
+    if contender.trial == confirmation.winner:
+        return "best mean" if confirmation.tied else "wins"
+    return "may be as good"
 
 
 def took(record: SweepRecord, trial: TrialRecord) -> str:
@@ -177,8 +213,8 @@ def print_outcome(record: SweepRecord, console: Console, *, debug: bool = False)
 def mlflow_pages(record: SweepRecord) -> list[tuple[str, str]]:
     """Names and addresses of the sweep's trials and of their charts on MLflow's pages; without a server, the command
     that starts one and prints them."""
-    server = without_credentials(record.mlflow.tracking_uri).rstrip("/")
-    if not server.startswith(("http://", "https://")):
+    server = server_address(record.mlflow.tracking_uri)
+    if server is None:
         return [("compare", f"python -m sweeps ui {record.sweep}")]
     which = record.mlflow.experiment_id, record.sweep, record.metrics[0], record.modes[0]
     return [

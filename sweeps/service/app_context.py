@@ -31,11 +31,9 @@ from sweeps.service.queue.housekeeping import Housekeeping
 from sweeps.service.queue.job_requests import Run
 from sweeps.service.queue.jobs import Job
 from sweeps.service.queue.plan_processes import Planner
-from sweeps.service.queue.plans import with_output_dir
 from sweeps.service.queue.runner import JobRunner
 from sweeps.service.record_cache import RecordCache
 from sweeps.service.schedules.editor import ScheduleEditor
-from sweeps.service.schedules.saved import FOLDER, SavedSchedules
 from sweeps.service.schedules.scheduler import Scheduler
 from sweeps.service.service_context import ServiceContext
 from sweeps.service.user_operations import UserOperations
@@ -60,21 +58,15 @@ class AppContext(ServiceContext):
         self.planner = Planner(config.access.plans_at_once, config.access.plan_within_s)
         self.audit = Audit(config.folder, self.clock)
         self.stops = DriverStops()
-        self.saved_schedules = SavedSchedules(config.folder / FOLDER)
-        self.scheduler = Scheduler(
-            self,
-            number=self.heartbeat.service,
-            queued=self.runner.wake,
-            saved=self.saved_schedules,
-            placed=with_output_dir(config, ()),
-        )
-        self.schedule_editor = ScheduleEditor(self, self.saved_schedules, self.scheduler, self.operations, self.audit)
+        self.scheduler = Scheduler(self, number=self.heartbeat.service, queued=self.runner.wake)
+        self.saved_schedules = self.scheduler.saved
+        self.schedule_editor = ScheduleEditor(self, self.scheduler, self.operations, self.audit)
         self.notifier = Notifier(self, addresses(config.notifications), self.page_of)
-        self.promotion_worker = PromotionWorker(self, self.heartbeat, [self.notifier.wake])
+        self.promotion_worker = PromotionWorker(self, self.heartbeat, self.notifier.wake)
         self.housekeeping = Housekeeping(self)
-        self.runner.listeners.before_start.append(self._night_overrides)
-        self.runner.listeners.checks.append(self._check_again)
-        self.runner.listeners.ended += [self.promotion_worker.wake, self.notifier.wake]
+        self.runner.before_start.append(self._night_overrides)
+        self.runner.checks.append(self._check_again)
+        self.runner.when_ended += [self.promotion_worker.wake, self.notifier.wake]
         self.parts: list[Planner | Poller] = [
             *(self.planner, self.runner, self.scheduler, self.promotion_worker, self.notifier, self.housekeeping)
         ]

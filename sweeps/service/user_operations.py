@@ -22,14 +22,13 @@ from sweeps.plan.extend import ask_driver, read_changes
 from sweeps.plan.resume import reopened
 from sweeps.plan.retrain import plan_retraining
 from sweeps.registry.model_names import check_registration
-from sweeps.registry.model_owners import ModelRights
+from sweeps.registry.model_owners import ModelRights, check_owner
 from sweeps.registry.unregistered import unregistered
 from sweeps.report.plan_summary import PlanPreview
 from sweeps.report.report_folder import report_folder
 from sweeps.service.audit import AUDIT_FILE, Audit
 from sweeps.service.auth import tokens
 from sweeps.service.auth.config_policy import ConfigPolicy, SweepExists
-from sweeps.service.auth.models import check_model
 from sweeps.service.auth.permissions import Principal, check_priority, project_of
 from sweeps.service.database.engine import writing
 from sweeps.service.queue import jobs
@@ -291,7 +290,7 @@ class UserOperations(Reading):
         who = self.principal
         rights = ModelRights(who.user, project, who.projects, who.may("admin"))
         sees = partial(self.records.exists, who)
-        check_model(self.service.config.tracking_uri, model, rights, sees, adopt=adopt)
+        check_owner(self.service.config.tracking_uri, model, rights, sees, adopt=adopt)
         return rights
 
     def _record(self, sweep: str) -> SweepRecord:
@@ -305,19 +304,12 @@ class UserOperations(Reading):
         if open_jobs:
             raise UserError(f"{record.sweep} need not be resumed: its job {open_jobs[0].id} is {open_jobs[0].state}")
 
-    def _check_not_reserved(self, name: str) -> None:
-        """
-        Raises:
-            ConfigError: A sweep's folder of this name would collide with the service's own files.
-        """
-        if name == FOLDER or name.startswith(own_files(self.service.config)):  # also journals and old logs
-            raise ConfigError(f"name={name}: is the name of a file of the service; choose another")
-
     def _submit(self, request: Request, sweep: str, project: str | None, priority: int) -> Job:
         check_priority(self.principal, priority, self.service.config.access)
         name = None if isinstance(request, Resume | Extend) else request.name
-        if name is not None:
-            self._check_not_reserved(name)
+        # The sweep's folder would collide with one of the service's own files, their journals or old logs.
+        if name is not None and (name == FOLDER or name.startswith(own_files(self.service.config))):
+            raise ConfigError(f"name={name}: is the name of a file of the service; choose another")
         # A recorded sweep may have been made on a terminal; the job must not take it for its own.
         if name is not None and find_sweep(self.service.config.tracking_uri, name) is not None:
             raise UserError(f"name={name}: a sweep of this name already exists; choose another")

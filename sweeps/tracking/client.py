@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 from sweeps.compat.mlflow import make_folders_of_decoded_paths, override_request_settings
 from sweeps.errors import TrackingUnreachable
 from sweeps.texts.uri_passwords import redact_uri
-from sweeps.tracking.folder_lock import folder_locked
-from sweeps.tracking.new_store import made_from_copy
+from sweeps.tracking.new_store import making_tables
 from sweeps.tracking.sqlite_file import check_sqlite_file
 from sweeps.tracking.uris import DEFAULT, absolute, decodes_paths, sqlite_path, why_no_store
 
@@ -33,8 +32,6 @@ REACH_WITHIN_S = 10
 """Maximum seconds for a tracking server to answer; a new server needs some seconds for its first answer."""
 ANSWER_WITHIN_S = 30
 """Maximum seconds for an answer with a page of runs or metrics."""
-MAKE_TABLES_WITHIN_S = 60
-"""Maximum seconds to wait for another process that creates the tables of a store."""
 CALLS_AT_ONCE = 32
 """Maximum number of concurrent calls to a tracking server; a database is written by one thread."""
 
@@ -66,7 +63,7 @@ def connect(uri: str) -> MlflowClient:
         check_sqlite_file(path)
     try:
         check_port(uri)
-        with request_limits(within_s), _making_tables(path, __version__):
+        with request_limits(within_s), making_tables(path, __version__):
             # MLflow opens the file again in each thread: after a change of the working folder a relative path would
             # be another file.
             client = MlflowClient(tracking_uri=absolute(uri))
@@ -88,17 +85,6 @@ def reaching_within(seconds: float) -> Iterator[None]:
         yield
     finally:
         _patience.reset(before)
-
-
-@contextmanager
-def _making_tables(path: Path | None, version: str) -> Iterator[None]:
-    """Let only one process at a time connect to an SQLite store, because two processes that create its tables would
-    collide. A new store is copied from one that this MLflow version created before."""
-    if path is None:
-        yield
-        return
-    with folder_locked(path.absolute().parent, MAKE_TABLES_WITHIN_S), made_from_copy(path, version):
-        yield
 
 
 def _explained(uri: str, error: Exception) -> str:

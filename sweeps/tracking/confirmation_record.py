@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sweeps.texts.wording import counted
-from sweeps.tracking.values import LONGEST_TAG, read_tag, short
+from sweeps.tracking.values import LONGEST_TAG, short
 
 LONGEST_REASON = 700
 
@@ -94,8 +94,3 @@ def to_text(result: Confirmation) -> str:
         if len(text) <= LONGEST_TAG or not contenders:
             return text
         contenders.pop()
-
-
-def from_text(text: str | None) -> Confirmation | None:
-    """Return the result in a tag; None if there is none, or the tag has other content, such as truncated text."""
-    return read_tag(text, Confirmation.from_json, None)

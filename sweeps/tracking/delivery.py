@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-HEARTBEAT_S = 10.0
 LOG_PROGRESS_EVERY_S = 30.0
 
 
@@ -61,7 +60,7 @@ class Delivery:
         self.retrier = Retrier(ids.tracking_uri, "writing to MLflow", self._beat, self._beat)
         self.upload_retrier = Retrier(ids.tracking_uri, "writing artifacts to MLflow", own_run=self._beat)
         self.retrier.give_up_after(OPEN_WITHIN_S)
-        self._outbox = Outbox(client, self.retrier, journal, ids, self._beat, HEARTBEAT_S)
+        self._outbox = Outbox(client, self.retrier, journal, ids, self._beat)
         self._uploader = ArtifactUploader(client, self.upload_retrier, self._outbox.wait_for_run, self._uploaded)
 
     def put(self, entry: Entry) -> None:

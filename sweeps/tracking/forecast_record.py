@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from sweeps.tracking.values import read_tag
-
 LEVEL = 0.8
 """Probability that an interval contains the true number."""
 
@@ -68,8 +66,3 @@ class Forecast:
         """Return the forecast from the values of ``as_json``."""
         intervals = {name: None if (found := document[name]) is None else Interval(**found) for name in INTERVALS}
         return cls(**intervals, at=document["at"], missing=tuple(document["missing"]), stage=document["stage"])
-
-
-def from_text(text: str | None) -> Forecast | None:
-    """Return the forecast in a tag; None if there is none, or the tag has other content."""
-    return read_tag(text, Forecast.from_json, None)

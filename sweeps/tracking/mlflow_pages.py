@@ -1,11 +1,12 @@
-"""Addresses of MLflow's pages, from the ``#`` on, to append to a server's address or to use as links in a
-description."""
+"""Addresses of MLflow's server and its pages; those of pages begin with ``#``, to append to the server's address or to
+use as links in a description."""
 
 from __future__ import annotations
 
 from urllib.parse import urlencode
 
 from sweeps.constants import BEST_PREFIX, TAG_KIND, TAG_SWEEP
+from sweeps.texts.uri_passwords import without_credentials
 from sweeps.tracking.mlflow_characters import to_name
 from sweeps.tracking.record import MlflowIds
 
@@ -15,6 +16,12 @@ ANY_TIME = {"startTime": "ALL"}
 """Query parameters that override the time filter that the browser remembers for a table of runs."""
 CHARTS = {"compareRunsMode": "CHART"}
 """Query parameters with which a table of runs is shown as charts."""
+
+
+def server_address(tracking_uri: str) -> str | None:
+    """Return the address of a tracking server for people, without a password; None for a store without a server."""
+    is_server = tracking_uri.startswith(("http://", "https://"))
+    return without_credentials(tracking_uri).rstrip("/") if is_server else None
 
 
 def trials_page(experiment_id: str, sweep: str, metric: str, mode: str, *, charts: bool = False) -> str:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
+HEARTBEAT_S = 10.0
 WRITE_EVERY_S = 1.0
 """Seconds between two batches; each batch takes processor time from the training, regardless of its size."""
 WRITE_AT_POINTS = 5000
@@ -59,12 +60,11 @@ class Outbox:
         journal: Journal,
         ids: MlflowIds,
         beat: Callable[[], None],
-        beat_s: float,
     ) -> None:
         """Prepare the outbox; ``ids`` are those in this store (the journal may have been started with another one). The
-        thread calls ``beat`` every ``beat_s`` seconds."""
+        thread calls ``beat`` every ``HEARTBEAT_S`` seconds."""
         self._client, self._retrier, self._journal = client, retrier, journal
-        self._beat, self._beat_s, self._next_beat = beat, beat_s, time.monotonic() + beat_s
+        self._beat, self._next_beat = beat, time.monotonic() + HEARTBEAT_S
         self._earlier_end = journal.end
         """End of the entries of earlier drivers, which may have created a run without saving its id."""
         self._ids = ids
@@ -152,7 +152,7 @@ class Outbox:
                 if not self.deliver() and self._flushing:
                     time.sleep(0.01)
                 if time.monotonic() >= self._next_beat:
-                    self._next_beat = time.monotonic() + self._beat_s
+                    self._next_beat = time.monotonic() + HEARTBEAT_S
                     with suppress(Refused):
                         self._retrier.call(self._beat)
 

@@ -16,16 +16,15 @@ from sweeps import constants
 from sweeps.errors import UnknownName
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.texts.uri_passwords import redact_uri
-from sweeps.tracking import checkpoint_weights as weights
-from sweeps.tracking import confirmation_record as confirmation
-from sweeps.tracking import failed_attempts, notes, spans
-from sweeps.tracking import forecast_record as forecast
-from sweeps.tracking import stage_results as stages
+from sweeps.tracking.confirmation_record import Confirmation
+from sweeps.tracking.forecast_record import Forecast
 from sweeps.tracking.mlflow_characters import whole_parameters
 from sweeps.tracking.record import STATES, MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
+from sweeps.tracking.stage_results import StageResult
 from sweeps.tracking.store import RawRun, fetch_runs
 from sweeps.tracking.time_account import TimeAccount
-from sweeps.tracking.values import from_text, number, numbers, read_tag
+from sweeps.tracking.trial_history import FailedAttempt, Span, TimedNote, Weights
+from sweeps.tracking.values import from_text, number, numbers, read_list, read_tag
 
 HEARTBEAT_TIMEOUT_S = 60.0
 """Seconds without a heartbeat after which a running sweep counts as interrupted."""
@@ -95,9 +94,9 @@ def record_of(uri: str, parent: RawRun, runs: Iterable[RawRun]) -> SweepRecord:
         tags=tags,
         repeats=[trial for trial in all_trials if trial.repeat_of is not None],
         staged=[trial for trial in all_trials if trial.stage is not None],
-        stages=stages.from_text(tags.get(constants.TAG_STAGES)),
-        confirmation=confirmation.from_text(tags.get(constants.TAG_CONFIRMATION)),
-        forecast=None if status in ENDED else forecast.from_text(tags.get(constants.TAG_FORECAST)),
+        stages=read_list(tags.get(constants.TAG_STAGES), StageResult.from_json),
+        confirmation=read_tag(tags.get(constants.TAG_CONFIRMATION), Confirmation.from_json, None),
+        forecast=None if status in ENDED else read_tag(tags.get(constants.TAG_FORECAST), Forecast.from_json, None),
     )
 
 
@@ -229,15 +228,15 @@ def _trial(run: RawRun) -> TrialRecord:
         checkpoint=tags.get(constants.TAG_CHECKPOINT_BEST) or tags.get(constants.TAG_CHECKPOINT_LAST),
         error=tags.get(constants.TAG_ERROR),
         pool=tags.get(constants.TAG_POOL),
-        spans=spans.from_text(tags.get(constants.TAG_SPANS)),
+        spans=read_list(tags.get(constants.TAG_SPANS), Span.from_json),
         account=read_tag(tags.get(constants.TAG_ACCOUNT), TimeAccount.from_json, None),
-        failures=failed_attempts.from_text(tags.get(constants.TAG_FAILURES)),
-        notes=notes.from_text(tags.get(constants.TAG_NOTES)),
+        failures=read_list(tags.get(constants.TAG_FAILURES), lambda each: FailedAttempt(**each)),
+        notes=read_list(tags.get(constants.TAG_NOTES), lambda each: TimedNote(**each)),
         checkpoints={kind: tags[tag] for kind, tag in constants.CHECKPOINT_TAGS.items() if tag in tags},
         weights={
             kind: found
             for kind, tag in constants.WEIGHTS_TAGS.items()
-            if (found := weights.from_text(tags.get(tag))) is not None
+            if (found := read_tag(tags.get(tag), Weights.from_json, None)) is not None
         },
         repeat_of=tags.get(constants.TAG_REPEAT_OF),
         stage=_count(tags, constants.TAG_STAGE),

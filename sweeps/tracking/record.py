@@ -8,17 +8,15 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sweeps.texts.uri_passwords import redact_uri
-from sweeps.tracking.checkpoint_weights import Weights
 from sweeps.tracking.confirmation_record import Confirmation
-from sweeps.tracking.driver_sessions import Session, elapsed
-from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.forecast_record import Forecast
-from sweeps.tracking.notes import TimedNote
-from sweeps.tracking.spans import Span
 from sweeps.tracking.stage_results import StageResult
 from sweeps.tracking.time_account import TimeAccount
+from sweeps.tracking.trial_history import FailedAttempt, Span, TimedNote, Weights
 from sweeps.tracking.values import finite, short
 
+Session = tuple[float, float]
+"""Unix times of a driver's start and end; for the current driver, the end is the time of its last update."""
 STATES = ("finished", "pruned", "failed", "running", "stopped")
 """States of a trial, in the order in which they are counted."""
 INTERRUPTED = "interrupted"
@@ -329,7 +327,7 @@ class SweepRecord:
         sessions = self.time.sessions or ((self.started, math.inf),)
         if self.status == "running":  # the recorded end is its driver's last update
             sessions = (*sessions[:-1], (sessions[-1][0], math.inf))
-        return elapsed(sessions, moment)
+        return sum(max(0.0, min(moment, ended) - began) for began, ended in sessions)
 
     def took(self, trial: TrialRecord) -> float | None:
         """Return a trial's duration in seconds, until now while it runs, excluding the pauses between drivers; None if

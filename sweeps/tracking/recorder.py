@@ -38,12 +38,12 @@ from sweeps.tracking.journal import (
 from sweeps.tracking.mlflow_texts import note, trials_table
 from sweeps.tracking.reader import fetch_sweep, ids_of, load_sweep, one_each, record_of
 from sweeps.tracking.record import MlflowIds, SweepRecord
-from sweeps.tracking.relocate import Relocation
 from sweeps.tracking.retry import GaveUp, Refused
 from sweeps.tracking.store import RawRun
 from sweeps.tracking.sweep_run import SweepInfo, create_parent_run, heartbeat
 from sweeps.tracking.sweep_status import Front, StatusWriter
 from sweeps.tracking.trial_recorder import TrialRecorder
+from sweeps.tracking.uris import as_uri
 from sweeps.tracking.values import now_ms
 
 if TYPE_CHECKING:
@@ -194,15 +194,18 @@ class Recorder:
         self.trials.restore(record.all_trials)
         self._status.restore(record)
         location = self._sweep.location
-        relocation = Relocation(record.tags.get(constants.TAG_FOLDER, location), location)
+        before = record.tags.get(constants.TAG_FOLDER, location)
         for artifact in uploads:
-            if artifact.folder is not None and relocation:
-                self._delivery.upload(replace(artifact, folder=relocation.path(artifact.folder)))
-            else:
+            folder = None if artifact.folder is None else _moved(artifact.folder, before, location)
+            if folder == artifact.folder:
                 self._delivery.resume_upload(artifact)
-        for trial, run in fold.trials.items() if relocation else ():
-            if tags := relocation.changed_tags(run):
-                self._delivery.put(Tags(trial, tags))
+            else:
+                self._delivery.upload(replace(artifact, folder=folder))
+        for trial, run in fold.trials.items():
+            uris = {tag: run.tags[tag] for tag in constants.CHECKPOINT_TAGS.values() if tag in run.tags}
+            moved = {tag: _moved(uri, as_uri(before), as_uri(location)) for tag, uri in uris.items()}
+            if moved != uris:
+                self._delivery.put(Tags(trial, dict(moved)))
         now: dict[str, str | None] = {
             constants.TAG_STATE: "running",
             constants.TAG_HEARTBEAT: heartbeat(),
@@ -253,3 +256,8 @@ class Recorder:
             delivery.retrier.call(partial(self._client.set_tag, run_id, constants.TAG_DESCRIPTION, text))
         except Exception as error:  # noqa: BLE001 - MLflow's and the database's own errors too
             logger.warning("the summary of sweep %s could not be written to MLflow: %s", self._sweep.name, error)
+
+
+def _moved(path: str, before: str, after: str) -> str:
+    """Return the path or URI of a file after the sweep's folder was moved; unchanged if it is not in the folder."""
+    return after + path.removeprefix(before) if path.startswith(f"{before}/") else path

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sweeps.texts.wording import counted
-from sweeps.tracking.values import read_tag, short
+from sweeps.tracking.values import short
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +84,3 @@ class StageResult:
 def describe_stages(results: tuple[StageResult, ...]) -> list[str]:
     """Return a sentence for each stage."""
     return [each.describe(len(results)) for each in results]
-
-
-def from_text(text: str | None) -> tuple[StageResult, ...]:
-    """Return the results in a tag; empty if there is no tag, or it has other content, such as truncated text."""
-    return read_tag(text, lambda results: tuple(map(StageResult.from_json, results)), ())

@@ -45,7 +45,12 @@ class StatusWriter:
 
     def restore(self, sweep: SweepRecord) -> None:
         """Continue from the recorded status."""
-        self._written = {from_name(key): text for key, text in sweep.tags.items() if _is_of_best_trial(key)}
+        of_best = (constants.TAG_BEST_TRIAL, constants.TAG_BEST_VALUE)
+        self._written = {
+            from_name(key): text
+            for key, text in sweep.tags.items()
+            if key in of_best or key.startswith(constants.TAG_BEST_PARAMETER_PREFIX)
+        }
         self._front = {trial.trial for trial in sweep.front if trial.values}
 
     def update(self, counts: Mapping[str, int], front: Front, time: Mapping[str, Any]) -> None:
@@ -110,10 +115,3 @@ class StatusWriter:
         for trial in front ^ self._front:
             self._put(Tags(trial, {constants.TAG_PARETO: "true" if trial in front else None}))
         self._front = front
-
-
-def _is_of_best_trial(tag: str) -> bool:
-    return tag.startswith(constants.TAG_BEST_PARAMETER_PREFIX) or tag in {
-        constants.TAG_BEST_TRIAL,
-        constants.TAG_BEST_VALUE,
-    }

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sweeps.config.objectives import Objectives, Values
-from sweeps.tracking.checkpoint_weights import Weights
 from sweeps.tracking.logged_steps import LoggedSteps
 from sweeps.tracking.record import TrialRecord
+from sweeps.tracking.trial_history import Weights
 
 CLOSED = ("finished", "pruned")
 """States of trials that are never resumed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
 from typing import Any, Literal
@@ -14,24 +15,17 @@ from sweeps.config.objectives import Values
 from sweeps.folders.trial_files import LOGS, logs_location
 from sweeps.provenance.machine import user
 from sweeps.tracking.artifact_uploader import CheckpointKind
-from sweeps.tracking.checkpoint_weights import Weights
-from sweeps.tracking.checkpoint_weights import to_text as weights_to_text
 from sweeps.tracking.delivery import Delivery
-from sweeps.tracking.failed_attempts import FailedAttempt
-from sweeps.tracking.failed_attempts import to_text as failures_to_text
 from sweeps.tracking.journal import Artifact, GoneBack, NewRun, Points, Status, Tags
 from sweeps.tracking.mlflow_texts import run_name
-from sweeps.tracking.notes import TimedNote
-from sweeps.tracking.notes import to_text as notes_to_text
 from sweeps.tracking.record import MlflowIds, TrialRecord
-from sweeps.tracking.spans import Span
-from sweeps.tracking.spans import to_text as spans_to_text
 from sweeps.tracking.sweep_run import SweepInfo
 from sweeps.tracking.time_account import TimeAccount
+from sweeps.tracking.trial_history import FailedAttempt, Span, TimedNote, Weights, spans_as_json
 from sweeps.tracking.trial_note import trial_note
 from sweeps.tracking.trial_progress import CLOSED, TrialProgress
 from sweeps.tracking.uris import as_uri
-from sweeps.tracking.values import now_ms, to_text, written
+from sweeps.tracking.values import latest_as_json, now_ms, to_text, written
 
 STEPS_TAG_EVERY_S = 1.0
 """Minimum seconds between two updates of a trial's step tag; the last value is written when the trial ends."""
@@ -211,7 +205,7 @@ class TrialRecorder:
     def record_spans(self, trial_id: str, spans: Sequence[Span], account: TimeAccount | None = None) -> None:
         """Record when and on which workers a trial has trained, in all its attempts so far, and once an attempt has
         ended, the time of its workers by activity."""
-        tags: dict[str, str | None] = {constants.TAG_SPANS: spans_to_text(spans)}
+        tags: dict[str, str | None] = {constants.TAG_SPANS: spans_as_json(spans)}
         if account is not None:
             tags[constants.TAG_ACCOUNT] = json.dumps(account.as_json())
         self._delivery.put(Tags(trial_id, tags))
@@ -247,7 +241,7 @@ class TrialRecorder:
                 recorded[kind] = as_uri(path)
         if weights is not None and kinds and self._checkpoints != "none":
             self._trials[trial_id].weights |= dict.fromkeys(kinds, weights)
-            text = weights_to_text(weights)
+            text = json.dumps(asdict(weights))
             self._delivery.put(Tags(trial_id, {constants.WEIGHTS_TAGS[kind]: text for kind in kinds}))
 
     def saved(self, trial_id: str, step: int) -> None:
@@ -256,11 +250,13 @@ class TrialRecorder:
 
     def record_failures(self, trial_id: str, failures: Sequence[FailedAttempt]) -> None:
         """Record all failed or moved attempts of a trial so far."""
-        self._delivery.put(Tags(trial_id, {constants.TAG_FAILURES: failures_to_text(failures)}))
+        text = latest_as_json(each.as_json() for each in failures)
+        self._delivery.put(Tags(trial_id, {constants.TAG_FAILURES: text}))
 
     def record_notes(self, trial_id: str, notes: Sequence[TimedNote]) -> None:
         """Record all notes of a trial's workers so far."""
-        self._delivery.put(Tags(trial_id, {constants.TAG_NOTES: notes_to_text(notes)}))
+        text = latest_as_json(each.as_json() for each in notes)
+        self._delivery.put(Tags(trial_id, {constants.TAG_NOTES: text}))
 
     def attach(self, trial_id: str, name: str, text: str) -> None:
         """Add a text artifact to the run of a started trial; it replaces an earlier one of the same path."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -28,11 +28,17 @@ def read_tag(text: str | None, build: Callable[[Any], T], otherwise: T) -> T:
         return otherwise
 
 
+def read_list(text: str | None, build: Callable[[Any], T]) -> tuple[T, ...]:
+    """Return the objects that ``build`` makes of the elements of a JSON list in a tag; empty where ``read_tag`` returns
+    ``otherwise``."""
+    return read_tag(text, lambda found: tuple(map(build, found)), ())
+
+
 def to_text(value: Any) -> str:
     """Return the text of a parameter's value: JSON (``0.001``, ``true``, ``[1, 2]``), but strings without quotes unless
     they could be read as JSON."""
     if isinstance(value, str):
-        return json.dumps(value) if not value or _is_json(value) else value
+        return value if value and from_text(value) == value else json.dumps(value)
     return json.dumps(value, default=str)
 
 
@@ -69,9 +75,9 @@ def written(values: Sequence[float]) -> str:
     return repr(float(values[0])) if len(values) == 1 else json.dumps([float(value) for value in values])
 
 
-def latest_as_json(texts: Sequence[str]) -> str:
-    """Return a JSON list of the last of these JSON documents, as many as fit into a tag, but at least one."""
-    texts = list(texts)
+def latest_as_json(documents: Iterable[Mapping[str, Any]]) -> str:
+    """Return a JSON list of the last of these documents, as many as fit into a tag, but at least one."""
+    texts = [json.dumps(each, separators=(",", ":"), ensure_ascii=False) for each in documents]
     while len(texts) > 1 and sum(len(text) + 1 for text in texts) > LONGEST_TAG:
         del texts[0]
     return f"[{','.join(texts)}]"
@@ -99,11 +105,3 @@ def short(value: Any) -> str:
 def now_ms() -> int:
     """Return the Unix time in milliseconds, the unit of MLflow and of workers' events."""
     return int(time.time() * 1000)
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True

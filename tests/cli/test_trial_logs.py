@@ -26,11 +26,11 @@ from sweeps.runtime.log_writer import BoundedFile
 from sweeps.texts.printable import printable
 from sweeps.tracking import trial_logs
 from sweeps.tracking.control_channel import Request, RequestListener
-from sweeps.tracking.failed_attempts import FailedAttempt, from_text, to_text
-from sweeps.tracking.notes import TimedNote
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.recorder import Recorder
+from sweeps.tracking.trial_history import FailedAttempt, TimedNote
 from sweeps.tracking.trial_logs import TrialLogs
+from sweeps.tracking.values import latest_as_json, read_list
 
 Captured = pytest.CaptureFixture[str]
 ERROR = "KeyError: 'x' (at users.py:3 in train: {}['x']); worker 1 on vm"
@@ -301,11 +301,12 @@ def test_what_a_terminal_would_obey_is_left_out() -> None:
 
 def test_failed_attempts_fit_into_a_tag() -> None:
     failures = [FailedAttempt(attempt=each, ended=1.5, error="x" * 5000) for each in range(1, 50)]
-    kept = from_text(to_text(failures))
-    assert len(to_text(failures)) < 8000
+    text = latest_as_json(each.as_json() for each in failures)
+    kept = read_list(text, lambda each: FailedAttempt(**each))
+    assert len(text) < 8000
     assert kept[-1].attempt == 49
     assert len(kept[-1].error) == 700
-    assert from_text("{}") == from_text("no") == ()
+    assert read_list("{}", str) == read_list("no", str) == ()
 
 
 def test_the_page_of_a_trial_shows_its_errors_and_logs(serving: WebServer) -> None:

@@ -22,8 +22,8 @@ from sweeps.driver.trial_status import State, TrialStatus
 from sweeps.plan.stage import planned_stages
 from sweeps.report.forecast_text import describe_forecast
 from sweeps.report.plain_console import plain_console
-from sweeps.tracking.forecast_record import from_text
-from sweeps.tracking.spans import Span
+from sweeps.tracking.forecast_record import Forecast
+from sweeps.tracking.trial_history import Span
 
 
 def sweep(*overrides: str) -> SweepState:
@@ -111,7 +111,7 @@ def test_the_forecast_is_recorded_shown_and_not_made_again_without_news() -> Non
     forecaster = Forecaster(state, recorder)
     forecaster.look()
     (_, tags), _ = recorder.attach.call_args
-    found = from_text(tags[TAG_FORECAST])
+    found = Forecast.from_json(json.loads(tags[TAG_FORECAST]))
     assert found == state.forecast
     assert found is not None
     assert found.wall_s is not None
@@ -159,7 +159,7 @@ def test_a_stage_is_forecast_by_its_own_trials_and_what_follows_is_named() -> No
     first, last = describe_forecast(found)
     assert " left of stage 1; " in first
     assert last.startswith("forecast: 20 trials to follow after stage 1")
-    assert from_text(json.dumps(found.as_json())) == found
+    assert Forecast.from_json(json.loads(json.dumps(found.as_json()))) == found
     state.stage, forecaster._next_at = None, 0.0
     forecaster.look()
     assert state.forecast is None, "no trial of the search has ended"

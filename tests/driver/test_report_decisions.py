@@ -19,7 +19,7 @@ from sweeps.errors import TrialFailed
 from sweeps.runtime.answers import Answer
 from sweeps.runtime.events import Ended, Report, Started
 from sweeps.search.schedulers.scheduler import Exploit, Verdict
-from sweeps.tracking.spans import Span
+from sweeps.tracking.trial_history import Span
 
 OBJECTIVES = Objectives(("eval/accuracy",), ("max",), {"system/memory_mib": Limit(max=200.0)})
 WHOLE = {"eval/accuracy": 0.5, "system/memory_mib": 100.0, "eval/loss": 1.0}

@@ -35,10 +35,9 @@ from sweeps.search.schedulers.scheduler import Exploit, Verdict
 from sweeps.search.study_search import StudySearch
 from sweeps.space.space import Space
 from sweeps.tracking import artifact_uploader
-from sweeps.tracking.checkpoint_weights import Weights
 from sweeps.tracking.journal import Journal
 from sweeps.tracking.reader import load_sweep
-from sweeps.tracking.spans import Span
+from sweeps.tracking.trial_history import Span, Weights
 from sweeps.worker_error import WorkerError
 
 

@@ -25,7 +25,8 @@ from sweeps.search.study_search import StudySearch
 from sweeps.search.trial_ids import trial_id, trial_number, trial_stage
 from sweeps.space.distributions import contains
 from sweeps.space.space import Space
-from sweeps.tracking.stage_results import from_text
+from sweeps.tracking.stage_results import StageResult
+from sweeps.tracking.values import read_list
 
 STAGES = (
     "search.stages=[{overrides: ['train.max_steps=20'], num_trials: 6, keep: 3}, "
@@ -102,7 +103,8 @@ def test_the_agreement_is_recorded_while_trials_train(plan: Plan, state: SweepSt
     def recorded() -> list[int | None]:
         """Points of the first stage's agreement in each record."""
         tags = [call.args[1][TAG_STAGES] for call in session.recorder.attach.call_args_list]
-        return [each[0].agreement.points for tag in tags if (each := from_text(tag))[0].agreement is not None]
+        firsts = [read_list(tag, StageResult.from_json)[0] for tag in tags]
+        return [first.agreement.points for first in firsts if first.agreement is not None]
 
     watch.look()
     watch.look()

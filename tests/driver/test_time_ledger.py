@@ -9,8 +9,8 @@ from sweeps.driver.time_ledger import TimeLedger
 from sweeps.driver.trial_time import TrialTime
 from sweeps.runtime.events import Report
 from sweeps.tracking.record import SweepRecord, SweepTime
-from sweeps.tracking.spans import Span
 from sweeps.tracking.time_account import TimeAccount, describe_rest
+from sweeps.tracking.trial_history import Span
 
 TWO = "host", "host"
 """Hosts of a trial's two workers."""

@@ -12,7 +12,7 @@ from compositions import composed
 from sweeps.driver.early_end import Shutdown
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import TrialStatus
-from sweeps.tracking.spans import Span
+from sweeps.tracking.trial_history import Span
 
 
 def test_paused_trials_take_no_place_in_the_account_of_time() -> None:

@@ -19,7 +19,7 @@ from sweeps.report.comparison import Compared, Comparison, compare_sweeps, print
 from sweeps.report.figures.comparison import check_output, comparison_figure, write_comparison
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord, SweepTime, TrialRecord
-from sweeps.tracking.spans import Span
+from sweeps.tracking.trial_history import Span
 
 LOSS = Objectives(("eval/loss",), ("min",))
 

@@ -22,7 +22,8 @@ from sweeps.report.expected_cost import (
 )
 from sweeps.report.held_workers import worker_hours
 from sweeps.tracking.record import SweepTime
-from sweeps.tracking.spans import Span, from_text, to_text
+from sweeps.tracking.trial_history import Span, spans_as_json
+from sweeps.tracking.values import read_list
 
 WORK = Workload(
     trials=12,
@@ -123,7 +124,7 @@ def test_periods_that_did_not_fit_into_the_tag_count_as_long_as_the_others(
     number: int, attempts: int, held_s: float
 ) -> None:
     spans = [Span(held=90.0 * at, trained=90.0 * at + 1, ended=90.0 * at + 10, workers=("a",)) for at in range(number)]
-    recorded = from_text(to_text(spans))
+    recorded = read_list(spans_as_json(spans), Span.from_json)
     assert (len(recorded) < number) == (number == 200)
     trial = trial_record(0, 0.5, started=0.0, ended=90.0 * number, spans=recorded, attempts=attempts)
     record = sweep_record(trials=[trial], time=SweepTime(wall_s=90.0 * number))

@@ -36,8 +36,8 @@ from sweeps.report.terminal_tables import print_best
 from sweeps.tracking.metric_history import HistoryPoint
 from sweeps.tracking.mlflow_texts import describe_no_best
 from sweeps.tracking.record import SweepRecord, SweepTime, TrialRecord
-from sweeps.tracking.spans import Span
 from sweeps.tracking.time_account import TimeAccount
+from sweeps.tracking.trial_history import Span
 
 START = 1_700_000_000.0
 

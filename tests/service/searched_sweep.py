@@ -9,10 +9,8 @@ from typing import Any
 from recording import open_recorder
 
 from sweeps.folders.trial_files import log_name, logs_folder
-from sweeps.tracking.checkpoint_weights import Weights
-from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.recorder import Recorder
-from sweeps.tracking.spans import Span
+from sweeps.tracking.trial_history import FailedAttempt, Span, Weights
 
 START = 1_790_000_000.0
 CONFIG = """

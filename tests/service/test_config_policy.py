@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+import typing
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic.dataclasses import dataclass
 
 from sweeps.config import Reach, SweepConfig
 from sweeps.config.access import Access
+from sweeps.config.service import Service
 from sweeps.errors import ConfigError, SweepsError
 from sweeps.plan.plan import Plan, make_plan
+from sweeps.service.auth import field_policy
 from sweeps.service.auth.config_policy import ConfigPolicy
-from sweeps.service.auth.field_policy import undeclared_fields
 from sweeps_train.config.reach import Text
 
 PLANTED = "planted-secret-7Q"
@@ -271,9 +273,7 @@ def allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConfigPolicy:
     Path("conf/program.yaml").write_text(PROGRAM)
     Path("conf/task/program.yaml").write_text(TASK)
     Path("conf/task/incomplete.yaml").write_text("kind: command\n")
-    return ConfigPolicy(
-        access, tracking_uri="sqlite:///mlflow.db", output_dir="outputs", config_dirs=[Path("conf").absolute()]
-    )
+    return ConfigPolicy(Service(access=access, tracking_uri="sqlite:///mlflow.db"), [Path("conf").absolute()])
 
 
 def plan(allowed: ConfigPolicy, conf: str, overrides: list[str], sees: Callable[[str], bool] = lambda _: False) -> Plan:
@@ -341,6 +341,19 @@ def test_nothing_is_imported_before_it_is_allowed(allowed: ConfigPolicy) -> None
     with pytest.raises(ConfigError, match="is not among"):
         plan(allowed, "digits", ["model=custom", "model._target_=evil_package.module.f"])
     assert not os.path.exists("was_imported")  # noqa: PTH110
+
+
+def undeclared_fields(annotation: Any) -> set[str]:
+    """Return the fields of a class and its sections that lack a declared reach and need one, as ``Class.field``."""
+    found: set[str] = set()
+    for section in field_policy._sections(annotation):
+        for name, field in section.__pydantic_fields__.items():
+            if field_policy._reach(field) is None and field_policy._is_open(field.annotation):
+                found.add(f"{section.__name__}.{name}")
+            found |= undeclared_fields(field.annotation)
+    if typing.get_origin(annotation) is list:
+        found |= undeclared_fields(typing.get_args(annotation)[0])
+    return found
 
 
 def test_every_field_of_the_schema_that_could_reach_something_has_a_rule() -> None:

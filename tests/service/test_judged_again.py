@@ -40,7 +40,7 @@ def ask(api: Api, *overrides: str, conf: str = "digits") -> Job:
 
 
 def judge(api: Api, job: Job) -> None:
-    for each in api.service.runner.listeners.checks:
+    for each in api.service.runner.checks:
         each(job)
 
 

@@ -298,12 +298,12 @@ def test_an_address_is_read_from_where_it_stands_and_every_mistake_is_named(tmp_
     (tmp_path / "address").write_text("https://chat.example.com/hooks/abc\n")
     (tmp_path / "odd").write_text("slakc://S3CRETTOKEN\n")
     good = Channel(name="chat", url_file=str(tmp_path / "address"))
-    assert addresses([good], {}) == {"chat": "https://chat.example.com/hooks/abc"}
-    bad = [Channel(name="a", url_env="NONE"), Channel(name="b", url_file=str(tmp_path / "odd")), good, good]
+    assert addresses([good]) == {"chat": "https://chat.example.com/hooks/abc"}
+    bad = [Channel(name="a", url_env="NO_SUCH_ADDRESS"), Channel(name="b", url_file=str(tmp_path / "odd")), good, good]
     with pytest.raises(ConfigError) as mistakes:
-        addresses(bad, {})
+        addresses(bad)
     first, second, third = str(mistakes.value).splitlines()
-    assert first.startswith("notifications.0.url_env=NONE: there is no such environment variable")
+    assert first.startswith("notifications.0.url_env=NO_SUCH_ADDRESS: there is no such environment variable")
     assert second.startswith(f"notifications.1.url_file={tmp_path}/odd: apprise does not accept this slakc:// address")
     assert third.startswith("notifications.3.name=chat: two channels have this name")
     assert "S3CRETTOKEN" not in str(mistakes.value)

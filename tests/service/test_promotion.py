@@ -25,8 +25,7 @@ from sweeps.config.service import Service
 from sweeps.constants import NIGHTS_ARTIFACT, TAG_SWEEP, TAG_TRIAL
 from sweeps.errors import SweepsError, TrackingUnreachable
 from sweeps.plan.plan import make_plan
-from sweeps.registry.model_owners import ModelRights
-from sweeps.service.auth.models import check_model
+from sweeps.registry.model_owners import ModelRights, check_owner
 from sweeps.service.clock import Clock
 from sweeps.service.database.engine import open_database, writing
 from sweeps.service.nights.champion_version import champion_of
@@ -266,7 +265,7 @@ def test_a_registry_that_does_not_answer_is_waited_for() -> None:
         with pytest.raises(TrackingUnreachable, match="503"):
             champion_of(uri, CHAMPION)
         with pytest.raises(TrackingUnreachable, match="503"):
-            check_model(uri, "digits", ModelRights("ada", "p"), lambda _: True, adopt=False)
+            check_owner(uri, "digits", ModelRights("ada", "p"), lambda _: True, adopt=False)
 
 
 # --- after a night ------------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def start(api: Api, job: Job | int) -> dict[str, str]:
         with api.service.database.connect() as connection:
             job = jobs.find(connection, job)
     found: dict[str, str] = {}
-    for check in api.service.runner.listeners.checks:
+    for check in api.service.runner.checks:
         found |= check(job)
     return found
 

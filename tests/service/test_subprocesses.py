@@ -173,7 +173,7 @@ def fail_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_mistake_that_only_the_driver_finds_is_the_jobs_error(running: Running) -> None:
     heard: list[Job] = []
-    running.runner.listeners.ended.append(heard.append)
+    running.runner.when_ended.append(heard.append)
     number = running.submit("mine", "search.num_trials=none")
     job = running.until(number, "failed")
     assert "search.num_trials='none': must be a valid integer" in str(job.error)
@@ -221,7 +221,7 @@ def test_what_comes_before_a_start_adds_overrides_once_and_can_refuse_it_which_g
             raise ZeroDivisionError
         return ["search.num_trials=none"]
 
-    running.runner.listeners.before_start.append(prepare)
+    running.runner.before_start.append(prepare)
     numbers = [running.submit(name) for name in ("mine", "refused", "broken")]
     mine, refused, broken = (running.until(number, "failed") for number in numbers)
     assert mine.request["overrides"] == ["search.num_trials=none"]
@@ -239,7 +239,7 @@ def test_what_is_not_allowed_any_more_does_not_start_and_does_not_go_on(running:
         return {}
 
     forbidden = True
-    running.runner.listeners.checks.append(judge)
+    running.runner.checks.append(judge)
     job = running.until(running.submit("mine", "search.num_trials=none"), "failed")
     assert ("is not among the import paths" in str(job.error), job.attempts) == (True, 0)
     forbidden = False
@@ -262,7 +262,7 @@ def test_a_start_waits_for_a_store_that_is_away(running: Running, monkeypatch: p
             raise TrackingUnreachable("MLflow does not answer")
         return []
 
-    running.runner.listeners.before_start.append(prepare)
+    running.runner.before_start.append(prepare)
     job = running.until(running.submit("mine", "search.num_trials=none"), "failed")
     assert (asked, job.attempts) == (["mine"] * 3, 1)
 

@@ -32,13 +32,12 @@ from sweeps.service.web.paging import page_of
 from sweeps.service.web.rendering import moment
 from sweeps.service.web.sweep_rows import rows_of
 from sweeps.service.web.sweep_view import further_change
-from sweeps.service.web.trial_view import attempts
+from sweeps.service.web.trial_page import attempts
 from sweeps.service.web.trials_table import TrialsTable, trials_table
-from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.metric_history import HistoryPoint
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
-from sweeps.tracking.spans import Span
+from sweeps.tracking.trial_history import FailedAttempt, Span
 
 
 def trial(number: int, value: float | None, state: str = "finished", **params: Any) -> TrialRecord:

@@ -24,7 +24,6 @@ from recording import CONFIG, POINT, artifact_files, history, open_recorder, rec
 from sweeps import constants
 from sweeps.errors import StorageFailed, UserError
 from sweeps.tracking import outbox
-from sweeps.tracking.checkpoint_weights import Weights
 from sweeps.tracking.journal import (
     JOURNAL_FILE,
     POSITION_FILE,
@@ -41,6 +40,7 @@ from sweeps.tracking.journal import (
 )
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.run_batch import by_run
+from sweeps.tracking.trial_history import Weights
 
 ENTRIES: list[Entry] = [
     NewRun("0", "1", "000 lr=1", {"a": "b"}, {"train.lr": "1"}, 5, {"sweeps.trial": "0"}),

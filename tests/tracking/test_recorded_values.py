@@ -9,13 +9,15 @@ import pytest
 from records import trial_record
 
 from sweeps.texts.uri_passwords import redact_uri
-from sweeps.tracking import confirmation_record, forecast_record, stage_results
+from sweeps.tracking import confirmation_record
 from sweeps.tracking.confirmation_record import Confirmation, Contender
+from sweeps.tracking.forecast_record import Forecast
 from sweeps.tracking.logged_steps import StepSet
 from sweeps.tracking.mlflow_characters import fit_parameters, from_name, to_name, whole_parameters
 from sweeps.tracking.mlflow_texts import run_name
+from sweeps.tracking.stage_results import StageResult
 from sweeps.tracking.uris import sqlite_path
-from sweeps.tracking.values import LONGEST_TAG, first_as_json, from_text, to_text
+from sweeps.tracking.values import LONGEST_TAG, first_as_json, from_text, read_list, read_tag, to_text
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,7 @@ def test_a_confirmation_of_many_contenders_or_with_long_errors_fits_into_a_tag(c
     ]
     text = confirmation_record.to_text(Confirmation(contenders=tuple(contenders), winner="0000"))
     assert len(text) <= LONGEST_TAG
-    read = confirmation_record.from_text(text)
+    read = read_tag(text, Confirmation.from_json, None)
     assert read is not None
     assert (read.winner, len(read.contenders)) == ("0000", min(count, len(read.contenders)))
     assert len(read.contenders) >= 5
@@ -95,9 +97,9 @@ def test_a_front_of_thousands_of_trials_fits_into_a_tag() -> None:
 
 def test_a_tag_that_was_cut_or_edited_does_not_hide_the_sweep() -> None:
     for text in ('{"contenders": [{"tri', "[1]", "{}", "edited"):
-        assert confirmation_record.from_text(text) is None
-        assert stage_results.from_text(text) == ()
-        assert forecast_record.from_text(text) is None
+        assert read_tag(text, Confirmation.from_json, None) is None
+        assert read_list(text, StageResult.from_json) == ()
+        assert read_tag(text, Forecast.from_json, None) is None
 
 
 def test_a_step_is_new_once() -> None:

@@ -44,14 +44,13 @@ from sweeps.report.watch import changes
 from sweeps.service.notify.message import of_sweep
 from sweeps.tracking import outbox
 from sweeps.tracking.artifacts import read_text
-from sweeps.tracking.checkpoint_weights import Weights
 from sweeps.tracking.delivery import Delivery
 from sweeps.tracking.journal import Journal, NewRun, Points
 from sweeps.tracking.metric_history import fetch_histories, fetch_metric_names
 from sweeps.tracking.reader import list_sweeps, load_sweep
 from sweeps.tracking.record import MlflowIds
-from sweeps.tracking.spans import Span
 from sweeps.tracking.store import fetch_runs, fetch_tags
+from sweeps.tracking.trial_history import Span, Weights
 from sweeps.tracking.uris import sqlite_path
 from sweeps.warm_start.earlier_trials import config_lookup
 

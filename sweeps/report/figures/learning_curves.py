@@ -10,7 +10,7 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 
 from sweeps.config.objectives import as_loss
-from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
+from sweeps.report.figures.section import Image, Section, SectionFigure, lines_trace, style_figure
 from sweeps.report.figures.style import (
     BEST_COLOUR,
     CHOSEN_COLOURS,
@@ -176,26 +176,19 @@ def _lines(
     width: float,
     opacity: float = 1.0,
 ) -> Any:
-    """One trace for several trials, which keeps the legend short and the page fast."""
-    steps: list[float | None] = []
-    values: list[float | None] = []
-    ids: list[str | None] = []
-    for trial in trials:
-        points = curves.histories[trial.trial]
-        steps += [*(point.step for point in points), None]
-        values += [*(point.value for point in points), None]
-        ids += [*[trial.trial] * len(points), None]
-    return scatter(
-        x=steps,
-        y=values,
-        customdata=ids,
-        mode="markers" if all(len(curves.histories[trial.trial]) == 1 for trial in trials) else "lines",
-        name=name,
+    """One trace for several trials."""
+    histories = [(trial.trial, curves.histories[trial.trial]) for trial in trials]
+    return lines_trace(
+        ((trial, [each.step for each in points], [each.value for each in points]) for trial, points in histories),
+        name,
+        colour,
+        width,
+        "trial %{customdata}, step %{x}: <b>%{y:.5g}</b>",
+        scatter,
+        mode="markers" if all(len(points) == 1 for _, points in histories) else "lines",
         legendgroup=name,
         opacity=opacity,
-        line={"color": colour, "width": width},
         marker={"color": colour},
-        hovertemplate="trial %{customdata}, step %{x}: <b>%{y:.5g}</b><extra></extra>",
     )
 
 

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from optuna.distributions import BaseDistribution
 
 from sweeps.report.figures.parameter_axis import ParameterAxis
-from sweeps.report.figures.section import Image, Section, SectionFigure, escape_hover, style_figure
+from sweeps.report.figures.section import Image, Section, SectionFigure, escape_hover, lines_trace, style_figure
 from sweeps.report.figures.study_in_memory import distribution_of, labels_of
 from sweeps.report.figures.style import (
     BACKGROUND,
@@ -189,24 +189,13 @@ def _lines(
     name: str,
     colour: str,
     width: float,
-) -> go.Scatter:
+) -> Any:
     """One trace for the lines of several trials."""
-    x: list[float | None] = []
-    y: list[float | None] = []
-    ids: list[str | None] = []
-    for index in shown:
-        x += [*range(len(axes)), None]
-        y += [*(_height(axis, axis["values"][index]) for axis in axes), None]
-        ids += [*[trials[index].trial] * len(axes), None]
-    return go.Scatter(
-        x=x,
-        y=y,
-        customdata=ids,
-        mode="lines",
-        name=name,
-        line={"color": colour, "width": width},
-        hovertemplate="trial %{customdata}<extra></extra>",
+    lines = (
+        (trials[index].trial, range(len(axes)), [_height(axis, axis["values"][index]) for axis in axes])
+        for index in shown
     )
+    return lines_trace(lines, name, colour, width, "trial %{customdata}", mode="lines")
 
 
 def _ends(axis: Mapping[str, Any]) -> tuple[float, float]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -74,6 +75,23 @@ def style_figure(figure: go.Figure, **layout: Any) -> go.Figure:
     figure.update_xaxes(axes)
     figure.update_yaxes(axes)
     return figure
+
+
+def lines_trace(
+    lines: Iterable[tuple[str, Iterable[float], Iterable[float]]],
+    name: str,
+    colour: str,
+    width: float,
+    hover: str,
+    scatter: type = go.Scatter,
+    **options: Any,
+) -> Any:
+    """One trace for the lines of several trials, each given by the trial's id, x and y; this keeps the legend short and
+    the page fast."""
+    points = [[*zip(x, y, itertools.repeat(trial)), (None, None, None)] for trial, x, y in lines]
+    x, y, ids = zip(*itertools.chain(*points), strict=True)
+    line = {"color": colour, "width": width}
+    return scatter(x=x, y=y, customdata=ids, name=name, line=line, hovertemplate=f"{hover}<extra></extra>", **options)
 
 
 def escape_hover(text: str) -> str:

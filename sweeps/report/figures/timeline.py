@@ -16,8 +16,8 @@ from sweeps.report.figures.style import STARTING_COLOUR, STATE_COLOURS, time_uni
 from sweeps.report.formatting import duration
 from sweeps.report.report_data import ReportData
 from sweeps.tracking.record import SweepTime, TrialRecord
-from sweeps.tracking.spans import Span
 from sweeps.tracking.time_account import NAMES, WORDS, TimeAccount, describe_rest
+from sweeps.tracking.trial_history import Span
 
 MOST_BARS = 4000
 MOST_ROWS = 64

@@ -18,14 +18,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from sweeps.report.confirmation_table import COLUMNS, confirmation_rows
 from sweeps.report.figures.section import Section
 from sweeps.report.figures.style import DARK
 from sweeps.report.forecast_text import forecast_lines
-from sweeps.report.page.tiles import tiles
-from sweeps.report.report_data import ReportData
-from sweeps.report.terminal_tables import mlflow_pages
-from sweeps.texts.uri_passwords import redact_uri, without_credentials
+from sweeps.report.report_data import ReportData, tiles
+from sweeps.report.terminal_tables import CONFIRMATION, confirmation_rows, mlflow_pages
+from sweeps.texts.uri_passwords import redact_uri
+from sweeps.tracking.mlflow_pages import server_address
 from sweeps.tracking.mlflow_texts import describe_no_best
 from sweeps.tracking.record import TrialRecord
 from sweeps.tracking.stage_results import describe_stages
@@ -56,7 +55,7 @@ def render(data: ReportData, sections: Sequence[Section]) -> str:
         no_best=describe_no_best(record),
         errors=_errors(record.all_trials),
         stages=describe_stages(record.stages),
-        confirmation_columns=COLUMNS,
+        confirmation_columns=CONFIRMATION,
         confirmation_rows=confirmation_rows(record),
         forecast=forecast_lines(record),
         short=short,
@@ -127,8 +126,8 @@ def _table(data: ReportData) -> Mapping[str, Any]:
         params = [_cell(trial.params.get(path)) for path in data.paths]
         note = trial.error or trial.violation or ""
         rows.append([trial.trial, trial.state, *values, trial.steps, trial.attempts, took, *params, note])
-    uri = without_credentials(record.mlflow.tracking_uri)
-    runs = f"{uri.rstrip('/')}/#/experiments/{record.mlflow.experiment_id}/runs/" if uri.startswith("http") else ""
+    server = server_address(record.mlflow.tracking_uri)
+    runs = "" if server is None else f"{server}/#/experiments/{record.mlflow.experiment_id}/runs/"
     return {
         "name": record.sweep,
         "columns": columns,

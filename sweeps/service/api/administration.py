@@ -12,7 +12,7 @@ from sweeps.operations.local import Local
 from sweeps.report.choices import choices_document
 from sweeps.report.plain_console import printed_text
 from sweeps.service.api.depends import Limit, Serving
-from sweeps.service.api.schema import Body, Document
+from sweeps.service.api.response_documents import Body, Document
 from sweeps.service.audit import Entry
 from sweeps.service.auth import tokens
 from sweeps.service.auth.auth import Admin, Reader, admin

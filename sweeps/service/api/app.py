@@ -76,7 +76,7 @@ def _make_api() -> FastAPI:
         version=version("ray-sweeps"),
         description="Hyperparameter search for distributed training: what the command line does, over HTTP.",
         openapi_url=None,  # see `document`, which requires the role read
-        docs_url=None,  # its page loads scripts from other sites; see `web.api_documentation`
+        docs_url=None,  # its page loads scripts from other sites; see `web.router.api_documentation`
         redoc_url=None,
     )
     for router in RESOURCES:

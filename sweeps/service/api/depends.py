@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Path, Query, Request
 
 from sweeps.config.sweep_name import SweepName
-from sweeps.service.api.schema import Document
+from sweeps.service.api.response_documents import Document
 from sweeps.service.app_context import AppContext
 from sweeps.service.auth.auth import Reader, Runner
 from sweeps.service.queue.job_requests import TRIAL

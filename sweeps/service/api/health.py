@@ -7,7 +7,7 @@ from typing import Literal
 
 from fastapi import APIRouter, Response
 
-from sweeps.service.api.schema import Document
+from sweeps.service.api.response_documents import Document
 from sweeps.service.database.storage_errors import RETRY_AFTER_S, outage
 
 VERSION = version("ray-sweeps")  # reads a file

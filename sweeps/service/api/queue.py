@@ -10,8 +10,7 @@ from fastapi.responses import PlainTextResponse
 from sweeps.provenance.redaction import redacted
 from sweeps.service import subprocesses
 from sweeps.service.api.depends import Before, InProject, Limit, Number, Offset, OfSchedule, Reads, Runs, User
-from sweeps.service.api.response_documents import Jobs, Priority
-from sweeps.service.api.schema import Body, Document
+from sweeps.service.api.response_documents import Body, Document, Jobs, Priority
 from sweeps.service.queue import jobs
 from sweeps.service.queue.jobs import JobDocument
 from sweeps.texts.printable import printable

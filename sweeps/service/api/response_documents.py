@@ -1,13 +1,13 @@
-"""Response documents of the API. Non-finite numbers are null, as in ``--json``."""
+"""Documents and bodies of the API, whose attribute docstrings become descriptions in its OpenAPI document. Non-finite
+numbers are null, as in ``--json``."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from sweeps.config.sweep_name import SweepName
-from sweeps.service.api.schema import Body, Document
 from sweeps.service.queue.job_requests import Hours
 from sweeps.service.queue.jobs import JobDocument
 from sweeps.service.record_cache import SweepLine
@@ -18,6 +18,18 @@ Project = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9@._+-]{0,99}$")]
 
 
 R = TypeVar("R", bound=BaseModel)
+
+
+class Document(BaseModel):
+    """A document of a response."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class Body(BaseModel):
+    """A body of a request; unknown keys are refused."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid")
 
 
 class Prioritised(Body):

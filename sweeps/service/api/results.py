@@ -15,7 +15,7 @@ from sweeps.errors import UnknownName
 from sweeps.plan.export import choose
 from sweeps.report.report_folder import existing_report
 from sweeps.service.api.depends import Name, Reads, Runs, Trial
-from sweeps.service.api.schema import Body, Document
+from sweeps.service.api.response_documents import Body, Document
 from sweeps.service.auth.auth import expensive
 from sweeps.service.queue.job_requests import Alias, ModelName, TrialId
 from sweeps.tracking.record import SweepRecord

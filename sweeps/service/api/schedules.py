@@ -12,7 +12,7 @@ from sweeps.compose.schema_errors import read_as
 from sweeps.config.schedule import Schedule as Settings
 from sweeps.errors import ConfigError
 from sweeps.service.api.depends import Number, Serving
-from sweeps.service.api.schema import Body, Document
+from sweeps.service.api.response_documents import Body, Document
 from sweeps.service.app_context import AppContext
 from sweeps.service.auth.auth import Reader, Runner
 from sweeps.service.auth.permissions import Principal, project_of

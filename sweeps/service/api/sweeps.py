@@ -12,8 +12,10 @@ from sweeps.operations import serialization
 from sweeps.plan.export import choose
 from sweeps.service.api.depends import InProject, Limit, Metric, Name, Offset, Reads, Runs, User
 from sweeps.service.api.response_documents import (
+    Body,
     CurvePoint,
     Curves,
+    Document,
     Extended,
     Line,
     Prioritised,
@@ -23,7 +25,6 @@ from sweeps.service.api.response_documents import (
     Trial,
     Trials,
 )
-from sweeps.service.api.schema import Body, Document
 from sweeps.service.auth.auth import expensive
 from sweeps.service.queue import jobs
 from sweeps.service.queue.job_requests import (

@@ -14,6 +14,7 @@ from sweeps.compose import Composition
 from sweeps.compose.expressions import Expression
 from sweeps.config import SWEEP_CONFIG, Reach
 from sweeps.config.access import Access
+from sweeps.config.service import Service
 from sweeps.errors import SweepsError, raise_mistakes
 from sweeps.files.conf_text import nested
 from sweeps.provenance.redaction import redacted
@@ -71,33 +72,20 @@ NOTHING_OWN = Own()
 class ConfigPolicy:
     """Checks requests and composed configs by the operator's ``access`` section."""
 
-    def __init__(
-        self,
-        access: Access,
-        *,
-        tracking_uri: str,
-        output_dir: str,
-        config_dirs: Sequence[Path] = (),
-        own: Own = NOTHING_OWN,
-    ) -> None:
-        """Check configs of sweeps that all have this tracking URI and output folder. ``own`` values are allowed because
-        the operator's own sweep has them."""
-        self._access = access
-        self._paths = PathPolicy(access)
-        self._commands = CommandPolicy(access, config_dirs, own.tasks)
-        self._config_dirs, self._own = config_dirs, own
-        self._tracking_uri = absolute(tracking_uri)
-        self._output_dir = Path(output_dir).expanduser().resolve()
+    def __init__(self, config: Service, config_dirs: Sequence[Path] = (), own: Own = NOTHING_OWN) -> None:
+        """Check configs of a service's sweeps. ``own`` values are allowed because the operator's own sweep has them."""
+        self._config, self._config_dirs, self._own = config, config_dirs, own
+        self._access, self._tracking_uri = config.access, absolute(config.tracking_uri)
+        self._output_dir = config.folder.resolve()
+        self._paths = PathPolicy(self._access)
+        self._commands = CommandPolicy(self._access, config_dirs, own.tasks)
 
     def allowing_own(self, overrides: Sequence[str], composition: Composition) -> ConfigPolicy:
         """Return the policy for changes of the operator's own sweep, which may keep all its overrides and values."""
         configs = [*_all_configs(composition)]
         values = {each.identity for config in configs for each in self._refused_values(config, lambda _: False)}
         own = Own(frozenset(overrides), frozenset(values), [config.get("task") for config in configs])
-        uri, output_dir = self._tracking_uri, str(self._output_dir)
-        return ConfigPolicy(
-            self._access, tracking_uri=uri, output_dir=output_dir, config_dirs=self._config_dirs, own=own
-        )
+        return ConfigPolicy(self._config, self._config_dirs, own)
 
     def check_request(self, conf: str | None, overrides: Sequence[str]) -> None:
         """Check a request before it is composed; ``conf`` is None if it is about an existing sweep.

@@ -32,19 +32,6 @@ def reaching_values(config: Mapping[str, Any]) -> Iterator[ReachingValue]:
     return _within(SweepConfig, config, "")
 
 
-def undeclared_fields(annotation: Any = SweepConfig) -> set[str]:
-    """Return the fields of a class and its sections that lack a declared reach and need one, as ``Class.field``."""
-    found: set[str] = set()
-    for section in _sections(annotation):
-        for name, field in section.__pydantic_fields__.items():
-            if _reach(field) is None and _is_open(field.annotation):
-                found.add(f"{section.__name__}.{name}")
-            found |= undeclared_fields(field.annotation)
-    if typing.get_origin(annotation) is list:
-        found |= undeclared_fields(typing.get_args(annotation)[0])
-    return found
-
-
 def _within(annotation: Any, value: Any, path: str) -> Iterator[ReachingValue]:
     if not isinstance(value, Mapping):
         return  # the name of an option in a config group

@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from fastapi import HTTPException
 from limits import RateLimitItem, RateLimitItemPerMinute
@@ -16,6 +16,21 @@ from limits.strategies import SlidingWindowCounterRateLimiter
 from sweeps.config.access import Access
 
 BUSY_RETRY_S = 5
+
+
+@contextmanager
+def turn(semaphore: threading.Semaphore, wait_s: float, refusal: str) -> Iterator[None]:
+    """Wait at most some seconds until fewer are at work than a semaphore allows.
+
+    Raises:
+        HTTPException: Status 429, if they still are too many.
+    """
+    if not semaphore.acquire(timeout=wait_s):
+        raise HTTPException(429, refusal, {"Retry-After": str(BUSY_RETRY_S)})
+    try:
+        yield
+    finally:
+        semaphore.release()
 
 
 class RateLimits:
@@ -55,23 +70,9 @@ class RateLimits:
         if not self._counter.test(self._refusals, address):
             raise self._too_many(self._refusals, address)
 
-    @contextmanager
-    def expensive(self) -> Iterator[None]:
-        """Run an expensive operation, of which only a few may run at once.
-
-        Raises:
-            HTTPException: Status 429, while too many run.
-        """
-        if not self._expensive.acquire(blocking=False):
-            raise HTTPException(
-                429,
-                "too many reports and comparisons are being made; try again later",
-                {"Retry-After": str(BUSY_RETRY_S)},
-            )
-        try:
-            yield
-        finally:
-            self._expensive.release()
+    def expensive(self) -> AbstractContextManager[None]:
+        """Run an expensive operation, of which only a few may run at once."""
+        return turn(self._expensive, 0.0, "too many reports and comparisons are being made; try again later")
 
     def _count(self, limit: RateLimitItem, client: str) -> None:
         if not self._counter.hit(limit, client):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sweeps import constants
 from sweeps.config.nights import Champion
+from sweeps.constants import TAG_SWEEP, TAG_TRIAL
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan
 from sweeps.search.samplers.earlier_sweep import as_point
@@ -22,7 +22,6 @@ class Version:
     version: str
     sweep: str
     trial: str
-    run_id: str
 
 
 def champion_of(uri: str, champion: Champion) -> Version | None:
@@ -45,9 +44,7 @@ def champion_of(uri: str, champion: Champion) -> Version | None:
         raise UserError(
             f"MLflow does not say which version of {champion.model} is its {champion.alias}: {first_cause(error)}"
         ) from error
-    tags = found.tags
-    sweep, trial = tags.get(constants.TAG_SWEEP, ""), tags.get(constants.TAG_TRIAL, "")
-    return Version(str(found.version), sweep, trial, found.run_id or "")
+    return Version(str(found.version), found.tags.get(TAG_SWEEP, ""), found.tags.get(TAG_TRIAL, ""))
 
 
 def version_from(uri: str, model: str, run_id: str) -> str | None:

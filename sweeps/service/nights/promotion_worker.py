@@ -58,9 +58,9 @@ class PromotionWorker(Poller):
         self,
         service: ServiceContext,
         heartbeat: Heartbeat,
-        decided: Sequence[Callable[[], object]] = (),
+        decided: Callable[[], object] = lambda: None,
     ):
-        """Make the worker, which calls the functions in ``decided`` when a night has got its verdict."""
+        """Make the worker, which calls ``decided`` when a night has got its verdict."""
         super().__init__("promotion worker", service.clock, self.step, POLL_EVERY_S, stop_within_s=STOP_TIMEOUT_S)
         self._engine, self._clock, self._heartbeat = service.database, service.clock, heartbeat
         self._uri, self._config_dirs, self._decided = service.config.tracking_uri, service.config_dirs, decided
@@ -242,8 +242,7 @@ class PromotionWorker(Poller):
         with writing(self._engine) as connection:
             change(connection, night)
         logger.info("%s: %s. %s", night.sweep, verdict, reason)
-        for listener in self._decided:
-            listener()
+        self._decided()
         return night
 
     def _report(self, night: Night) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -22,7 +22,7 @@ MIN_SECRET_LENGTH = 4
 SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*(?=://)")
 
 
-def addresses(channels: Sequence[Channel], environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+def addresses(channels: Sequence[Channel]) -> dict[str, str]:
     """Return the address of each channel, by name.
 
     Raises:
@@ -35,7 +35,7 @@ def addresses(channels: Sequence[Channel], environment: Mapping[str, str] = os.e
         if channel.name in found:
             mistakes.append(f"{key}.name={channel.name}: two channels have this name; give each its own")
         try:
-            found[channel.name] = _read(channel, key, environment)
+            found[channel.name] = _read(channel, key)
             check_address(found[channel.name], f"{key}.{_source(channel)}")
         except ConfigError as error:
             mistakes.append(str(error))
@@ -90,10 +90,10 @@ def _source(channel: Channel) -> str:
     return f"url_env={channel.url_env}" if channel.url_env is not None else f"url_file={channel.url_file}"
 
 
-def _read(channel: Channel, key: str, environment: Mapping[str, str]) -> str:
+def _read(channel: Channel, key: str) -> str:
     key = f"{key}.{_source(channel)}"
     if channel.url_env is not None:
-        address = environment.get(channel.url_env, "").strip()
+        address = os.environ.get(channel.url_env, "").strip()
         if not address:
             raise ConfigError(f"{key}: there is no such environment variable, or it is empty; set it to the address")
         return address

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from sweeps.config.notifications import Event
 from sweeps.constants import TAG_ENDED
 from sweeps.report.formatting import duration, shorten
-from sweeps.texts.uri_passwords import without_credentials
 from sweeps.texts.wording import counted_states
+from sweeps.tracking.mlflow_pages import server_address
 from sweeps.tracking.mlflow_texts import describe, describe_no_best
 from sweeps.tracking.record import SweepRecord, SweepSummary
 
@@ -126,8 +126,7 @@ def _trials(record: SweepRecord) -> str:
 
 def _links(record: SweepRecord, page: str | None, mlflow: str | None) -> list[tuple[str, str]]:
     links = [("sweep", page)] if page else []
-    base = mlflow or without_credentials(record.mlflow.tracking_uri)
-    if base.startswith("http"):
+    if (server := server_address(mlflow or record.mlflow.tracking_uri)) is not None:
         ids = record.mlflow
-        links.append(("MLflow", f"{base.rstrip('/')}/#/experiments/{ids.experiment_id}/runs/{ids.run_id}"))
+        links.append(("MLflow", f"{server}/#/experiments/{ids.experiment_id}/runs/{ids.run_id}"))
     return links

@@ -1,6 +1,6 @@
 """Jobs: sweeps submitted by the API, the web pages and schedules, and their states. The SQL on jobs is here, except the
-listing of pages (``job_query``) and the operations of services on running jobs (``claims``). Functions that write take
-a connection of ``database.engine.writing``, so that they can be part of a larger transaction."""
+operations of services on running jobs (``claims``). Functions that write take a connection of
+``database.engine.writing``, so that they can be part of a larger transaction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
-from sqlalchemy import Connection, RowMapping, Select, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, func, insert, or_, select, true, union_all, update
 from sqlalchemy.exc import IntegrityError
 
 from sweeps.config.sweep_name import with_ending
@@ -18,7 +18,6 @@ from sweeps.provenance.redaction import redacted
 from sweeps.service.auth.permissions import Principal, visible
 from sweeps.service.database import tables
 from sweeps.service.database.engine import CLAIMING, lock
-from sweeps.service.queue.job_query import newest, seen_by
 from sweeps.service.queue.job_requests import Reproduce, Request, Retrain, Run, read_request
 from sweeps.texts.wording import counted
 
@@ -259,6 +258,39 @@ def query(
         statement = statement.where(_jobs.c.id < before)
     order = (_jobs.c.priority.desc(), _jobs.c.id) if in_queue else (_jobs.c.id.desc(),)
     return fetch(connection, statement.order_by(*order).limit(limit).offset(offset))
+
+
+def seen_by(principal: Principal | None) -> ColumnElement[bool]:
+    """Return the SQL condition for the jobs that a principal may see, as in ``visible``; no condition for None."""
+    if principal is None or principal.role == "admin":
+        return true()
+    return or_(_jobs.c.user == principal.user, _jobs.c.project.in_(principal.projects))
+
+
+def newest(
+    states: Sequence[str],
+    *,
+    filters: dict[str, str],
+    principal: Principal | None,
+    before: int | None,
+    most: int,
+) -> Select[Any]:
+    """Return a query for the ids of the newest jobs, newest first: those visible to the principal, with these values of
+    ``user``, ``project`` and ``schedule``, and with ids below ``before``. It has one subquery for each combination of
+    filters, each answered by an index, and so reads no more of hundreds of thousands of rows than it returns."""
+    rest = [_jobs.c[name] == value for name, value in filters.items()]
+    if before is not None:
+        rest.append(_jobs.c.id < before)
+    kinds: list[list[ColumnElement[bool]]] = [[_jobs.c.state == state, *rest] for state in states]
+    if principal is not None and principal.role != "admin":
+        whose = [_jobs.c.user == principal.user, *(_jobs.c.project == project for project in principal.projects)]
+        kinds = [[one, *kind] for kind in kinds for one in whose]
+    parts = [
+        select(select(_jobs.c.id).where(*kind).order_by(_jobs.c.id.desc()).limit(most).subquery().c.id)
+        for kind in kinds
+    ]
+    found = union_all(*parts).subquery()
+    return select(found.c.id).distinct().order_by(found.c.id.desc()).limit(most)
 
 
 def cancel(connection: Connection, number: int, now: float, reason: str | None = None) -> Job:

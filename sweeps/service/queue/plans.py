@@ -53,8 +53,7 @@ class Plans:
 
     @property
     def policy(self) -> ConfigPolicy:
-        access, uri, output_dir = self.config.access, self.config.tracking_uri, self.config.output_dir
-        return ConfigPolicy(access, tracking_uri=uri, output_dir=output_dir, config_dirs=self.config_dirs)
+        return ConfigPolicy(self.config, self.config_dirs)
 
     def run(self, sweep_exists: SweepExists, request: Run, past: Sequence[PastSweep]) -> Planned:
         """Plan a ``run``; ``past`` are earlier sweeps of its config."""

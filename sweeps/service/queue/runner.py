@@ -61,21 +61,6 @@ NAME_TAKEN = (
 logger = logging.getLogger(__name__)
 
 
-@dataclass(kw_only=True)
-class Listeners:
-    """Callbacks that other parts of the service register for the start and the end of jobs."""
-
-    before_start: list[Callable[[Job], Sequence[str]]] = field(default_factory=list)
-    """Functions that return further overrides for a ``run`` before its first start. An error fails the job instead of
-    starting it."""
-    checks: list[Callable[[Job], Mapping[str, str]]] = field(default_factory=list)
-    """Functions that are called before every start, including restarts, and return further environment variables of the
-    process. An error fails the job instead of starting it."""
-    ended: list[Callable[[Job], None]] = field(default_factory=list)
-    """Functions that are called with every ended job, one at a time on a separate thread; at least once, unless the
-    service dies."""
-
-
 @dataclass
 class _JobState:
     """State of a running job in this process."""
@@ -112,7 +97,15 @@ class JobRunner(Poller):
     ) -> None:
         """Make the runner of a service. The sweeps' processes get this environment, by default that of this process."""
         super().__init__("runner", service.clock, self.poll, POLL_EVERY_S)
-        self.listeners = Listeners()
+        self.before_start: list[Callable[[Job], Sequence[str]]] = []
+        """Functions that return further overrides for a ``run`` before its first start. An error fails the job instead
+        of starting it."""
+        self.checks: list[Callable[[Job], Mapping[str, str]]] = []
+        """Functions that are called before every start, including restarts, and return further environment variables of
+        the process. An error fails the job instead of starting it."""
+        self.when_ended: list[Callable[[Job], None]] = []
+        """Functions that are called with every ended job, one at a time on a separate thread; at least once, unless the
+        service dies."""
         self._engine, self._clock, self._limits = service.database, service.clock, service.config.queue
         self._time = SteadyTime(service.clock)
         """Clock for the deadlines of jobs."""
@@ -281,7 +274,7 @@ class JobRunner(Poller):
                 self._start(job, request, self._restart_commands(job))
             return
         if isinstance(request, Run):
-            more = [override for listener in self.listeners.before_start for override in _call(listener, job)]
+            more = [override for listener in self.before_start for override in _call(listener, job)]
             request = request.model_copy(update={"overrides": [*request.overrides, *more]})
         self._start(job, request, [self._command(request.arguments())])
 
@@ -357,7 +350,7 @@ class JobRunner(Poller):
 
     def _start(self, job: Job, request: Request, commands: Sequence[Sequence[str]]) -> None:
         environment = dict(self._environment)
-        for check in self.listeners.checks:
+        for check in self.checks:
             environment |= _call(check, job)
         with writing(self._engine) as connection:
             held = claims.begin_attempt(connection, job, self._heartbeat.service, request)
@@ -408,7 +401,7 @@ class JobRunner(Poller):
         if ended is None:
             return
         logger.info("job %d (%s): %s%s", job.id, job.sweep, state, f": {error}" if error else "")
-        for listener in self.listeners.ended:
+        for listener in self.when_ended:
             self._listener_thread.submit(_notify, listener, ended)
 
     def _command(self, arguments: Sequence[str]) -> list[str]:

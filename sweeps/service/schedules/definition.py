@@ -68,46 +68,34 @@ class Definition:
         change the order."""
         starts = -math.inf
         for due in self.line.after(after):
-            try:
-                end_by = self.window_end(due)
-                starts = max(starts, self.starts(due))
-                yield Coming(self, due, starts, end_by)
-            except OutsideWindow as error:
-                starts = max(starts, due)
-                yield Coming(self, due, starts, None, str(error))
+            end_by, outside = self.window(due)
+            starts = max(starts, due + (0.0 if outside else self._jitter(due, end_by)))
+            yield Coming(self, due, starts, end_by, outside)
 
-    def window_end(self, due: float) -> float | None:
-        """Return the deadline of a firing's sweep; None if there is none.
-
-        Raises:
-            OutsideWindow: The firing is outside of the window.
-        """
+    def window(self, due: float) -> tuple[float | None, str | None]:
+        """Return the deadline of a firing's sweep, None if there is none; and the reason why the firing is outside of
+        the window, if it is."""
         window = self.schedule.window
         if window is None:
-            return None
+            return None, None
         if window.hours is not None:
-            return due + window.hours * 3600
+            return due + window.hours * 3600, None
         local = datetime.fromtimestamp(due, self.line.zone)
         shown, over_midnight = f"{local:%H:%M}", str(window.start) > str(window.end)
         evening = shown >= str(window.start)
         if not (evening or shown < str(window.end) if over_midnight else evening and shown < str(window.end)):
-            raise OutsideWindow(f"{shown} is outside of its window, {window.start} to {window.end}")
+            return None, f"{shown} is outside of its window, {window.start} to {window.end}"
         day = local.date() + timedelta(days=1 if over_midnight and evening else 0)
         end = datetime.fromisoformat(f"{day} {window.end}")
         instant = instant_of(end, self.line.zone)
         # A repeated local time: the first one may be before the firing.
-        return instant if instant > due else end.replace(tzinfo=self.line.zone, fold=1).timestamp()
+        return (instant if instant > due else end.replace(tzinfo=self.line.zone, fold=1).timestamp()), None
 
-    def starts(self, due: float) -> float:
-        """Return the start of a firing: the time of the cron line plus jitter, within the window.
-
-        Raises:
-            OutsideWindow: The firing is outside of the window.
-        """
-        end = self.window_end(due)
+    def _jitter(self, due: float, end: float | None) -> float:
+        """Return the seconds from the time of the cron line to a firing's start, which is within the window."""
         longest = self.schedule.jitter_s if end is None else min(self.schedule.jitter_s, end - due)
         digest = hashlib.sha256(f"{self.name} {due:.0f}".encode()).digest()
-        return due + longest * int.from_bytes(digest[:8], "big") / 2**64
+        return longest * int.from_bytes(digest[:8], "big") / 2**64
 
     def sweep_name(self, due: float) -> str:
         """Return the name of a firing's sweep: the schedule's name and the local time, with a suffix if that is
@@ -128,7 +116,9 @@ class Definition:
         format."""
         local = datetime.fromtimestamp(due, self.line.zone)
         own = [_DUE.sub(lambda found: local.strftime(found[1]), each) for each in self.schedule.all_overrides()]
-        return [*own, *(each for each in self.placed if not _sets_same(own, each))]
+        # One that sets the same key as a user's is left out, so that the policy judges the user's value.
+        set_here = {each.partition("=")[0] for each in own}
+        return [*own, *(each for each in self.placed if each.partition("=")[0] not in set_here)]
 
     def plan(
         self, due: float, name: str | None = None, approve: Approve | None = None, *, is_ahead: bool = False
@@ -185,12 +175,6 @@ class Definition:
         return []
 
 
-def _sets_same(overrides: Sequence[str], override: str) -> bool:
-    """Whether any of the overrides sets the same key as ``override``, which is then not added, so that the policy
-    judges the user's value."""
-    return any(each.startswith(f"{override.partition('=')[0]}=") for each in overrides)
-
-
 @dataclass(frozen=True)
 class Coming:
     """A firing of a cron line that is not yet decided. Times are seconds since 1970."""
@@ -213,10 +197,6 @@ class Coming:
         """Return the document, with times in the schedule's time zone."""
         times = {key: self.definition.in_json(getattr(self, key)) for key in ("due", "starts", "end_by")}
         return {"schedule": self.definition.name, **times}
-
-
-class OutsideWindow(ValueError):
-    """Raised for a firing outside of the schedule's window."""
 
 
 def load_definitions(

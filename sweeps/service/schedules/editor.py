@@ -22,7 +22,7 @@ from sweeps.service.auth.permissions import Principal, check_priority, project_o
 from sweeps.service.schedules.definition import Coming, Definition, find_definition
 from sweeps.service.schedules.firing import forget
 from sweeps.service.schedules.overview import coming
-from sweeps.service.schedules.saved import Owner, SavedSchedules, Version
+from sweeps.service.schedules.saved import Owner, Version
 from sweeps.service.schedules.schedule_file import description_of, enabled_text, read_schedule, write_schedule
 from sweeps.service.schedules.scheduler import Scheduler
 from sweeps.service.service_context import ServiceContext
@@ -53,13 +53,12 @@ class ScheduleEditor:
     def __init__(
         self,
         service: ServiceContext,
-        saved: SavedSchedules,
         scheduler: Scheduler,
         operations: Callable[[Principal], UserOperations],
         audit: Audit,
     ) -> None:
         self._engine, self._clock, self._access = service.database, service.clock, service.config.access
-        self._saved, self._scheduler, self._operations, self._audit = saved, scheduler, operations, audit
+        self._saved, self._scheduler, self._operations, self._audit = scheduler.saved, scheduler, operations, audit
 
     def find(self, principal: Principal, name: str) -> Definition:
         """Return a schedule that a principal may see.
@@ -79,8 +78,10 @@ class ScheduleEditor:
         present = self._scheduler.definitions.get(schedule.name)
         if present is not None:
             self._check_may_change(principal, present)
-        elif not principal.may("admin") and self._last_owner(schedule.name) not in (None, principal.user):
-            raise _taken(schedule.name)
+        elif not principal.may("admin"):
+            owner = self._saved.last_owner(schedule.name)
+            if owner is not None and owner.user != principal.user:
+                raise _taken(schedule.name)
         definition = self._scheduler.saved_definition(owned)
         raise_mistakes(definition.mistakes_of_times(self._clock.now()))
         would_fire = replace(definition, schedule=replace(owned, enabled=True))
@@ -115,8 +116,6 @@ class ScheduleEditor:
     def pause(self, principal: Principal, name: str, *, is_paused: bool) -> None:
         """Pause a schedule, or let it fire again."""
         definition, tag = self._changeable(principal, name), self._saved.tag(name)
-        if definition.schedule.enabled != is_paused:
-            raise ConfigError(f"{name} is {'already' if is_paused else 'not'} paused")
         text = enabled_text(definition, self._saved.text(name), is_enabled=not is_paused)
         if not is_paused and text is not None:
             self.check(principal, replace(definition.schedule, enabled=True))
@@ -225,10 +224,6 @@ class ScheduleEditor:
         self._audit.note(principal, f"schedule {action}", schedule=schedule.name)
         self._scheduler.refresh()
         forget(self._engine, forgotten)
-
-    def _last_owner(self, name: str) -> str | None:
-        last = self._saved.last_owner(name)
-        return None if last is None else last.user
 
 
 def _taken(name: str) -> Conflict:

@@ -28,7 +28,7 @@ from sweeps.service.database.engine import CLAIMING, lock, writing
 from sweeps.service.queue import jobs
 from sweeps.service.queue.job_requests import Run
 from sweeps.service.queue.jobs import Job
-from sweeps.service.schedules.definition import Coming, Definition, OutsideWindow
+from sweeps.service.schedules.definition import Coming, Definition
 
 DAY_S = 86400.0
 QUEUED, SKIPPED, MISSED = "queued", "skipped", "missed"
@@ -115,10 +115,7 @@ def retire(engine: Engine, definition: Definition, now: float, service: str | No
 def fire_now(connection: Connection, definition: Definition, now: float, user: str | None = None) -> Job:
     """Queue a firing now, regardless of the cron line and the window, for the given user or else the schedule's. It
     starts after a running sweep of the schedule."""
-    try:
-        end = definition.window_end(now)
-    except OutsideWindow:
-        end = None
+    end, _ = definition.window(now)
     return _submit(connection, definition, now, now, end, user)
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweeps.compose.service_config import compose_service
-from sweeps.errors import ConfigError
 from sweeps.operations.operations import Schedules
 from sweeps.provenance.machine import user
 from sweeps.service.audit import note_of_operator
@@ -91,14 +90,13 @@ class LocalSchedules(Schedules):
         """Pause a schedule, or let it fire again, by writing a file that a running service reads."""
         from sweeps.service.schedules.schedule_file import enabled_text
 
-        definition, tag, text = self.find(name), self._saved.tag(name), self._saved.text(name)
-        if definition.schedule.enabled != is_paused:
-            raise ConfigError(f"{name} is {'already' if is_paused else 'not'} paused")
+        definition, tag = self.find(name), self._saved.tag(name)
+        text = enabled_text(definition, self._saved.text(name), is_enabled=not is_paused)
         if not is_paused:
             replace(definition, schedule=replace(definition.schedule, enabled=True)).check(time.time())
         self._saved.write(
             name,
-            enabled_text(definition, text, is_enabled=not is_paused),
+            text,
             tag=tag,
             user=user(),
             now=time.time(),

@@ -11,8 +11,7 @@ from sqlalchemy import Connection, and_, select
 
 from sweeps.service.auth.permissions import Principal
 from sweeps.service.database import tables
-from sweeps.service.queue.job_query import newest, seen_by
-from sweeps.service.queue.jobs import STATES
+from sweeps.service.queue.jobs import STATES, newest, seen_by
 from sweeps.service.schedules.definition import Coming, Definition
 
 _firings, _jobs = tables.firings, tables.jobs

@@ -27,14 +27,22 @@ _SCHEDULE = TypeAdapter(Schedule)
 
 def enabled_text(definition: Definition, text: str | None, *, is_enabled: bool) -> str | None:
     """Return the YAML of a schedule that is paused or resumed, from its saved file (``text``) if there is one; None if
-    the operator's own file says the same."""
+    the operator's own file says the same.
+
+    Raises:
+        ConfigError: The schedule is already paused, or is not paused.
+    """
+    if definition.schedule.enabled == is_enabled:
+        raise ConfigError(f"{definition.name} is {'not' if is_enabled else 'already'} paused")
     own = definition.replaces
     if own is not None and replace(definition.schedule, enabled=is_enabled) == own.schedule:
         return None
     if definition.is_operators:  # not copied, so that later corrections of the operator's file apply
         document = {"name": definition.name, "enabled": is_enabled}
         return _header(definition.description or definition.name) + yaml.safe_dump(document, sort_keys=False)
-    return _with_enabled(text or "", is_enabled=is_enabled)
+    line = f"enabled: {'true' if is_enabled else 'false'}"
+    changed, count = _ENABLED.subn(line, text or "")
+    return changed if count else f"{changed.rstrip()}\n{line}\n"
 
 
 def is_pause(text: str) -> bool:
@@ -106,10 +114,3 @@ def _document(text: str) -> dict[str, Any]:
 
 def _header(description: str) -> str:
     return f"# {' '.join(''.join(sign if sign.isprintable() else ' ' for sign in description).split())}\n"
-
-
-def _with_enabled(text: str, *, is_enabled: bool) -> str:
-    """Return the YAML of a schedule with a new value of ``enabled``, otherwise unchanged."""
-    line = f"enabled: {'true' if is_enabled else 'false'}"
-    changed, count = _ENABLED.subn(line, text)
-    return changed if count else f"{text.rstrip()}\n{line}\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from sqlalchemy import RowMapping, select
@@ -19,6 +19,7 @@ from sweeps.service.counters import FIRINGS
 from sweeps.service.database import tables
 from sweeps.service.database.storage_errors import is_unavailable
 from sweeps.service.poller import Poller
+from sweeps.service.queue.plans import with_output_dir
 from sweeps.service.schedules.definition import GROUP, Definition, load_definitions
 from sweeps.service.schedules.firing import (
     AHEAD_S,
@@ -54,11 +55,8 @@ class Scheduler(Poller):
         *,
         number: str | None = None,
         queued: Callable[[], None] = lambda: None,
-        saved: SavedSchedules | None = None,
-        placed: Sequence[str] = (),
     ) -> None:
-        """Load the schedules of a service, whose id is ``number``. ``queued`` is called when sweeps were queued;
-        ``placed`` are overrides that the service adds to saved schedules.
+        """Load the schedules of a service, whose id is ``number``. ``queued`` is called when sweeps were queued.
 
         Raises:
             ConfigError: Names every mistake in the schedules.
@@ -67,8 +65,7 @@ class Scheduler(Poller):
         super().__init__("scheduler", service.clock, self.poll, RETRY_AFTER_S)
         self._engine, self._clock, self._config_dirs = service.database, service.clock, service.config_dirs
         self._config, self._service, self._queued = service.config, number, queued
-        self._saved = saved or SavedSchedules(service.config.folder / FOLDER)
-        self._placed, self._loading = placed, threading.Lock()
+        self.saved, self._loading = SavedSchedules(service.config.folder / FOLDER), threading.Lock()
         self._files, self._saved_files = self._file_states(), self._saved_states()
         self.own = self._load()
         """The operator's schedules by name, as last loaded without mistakes; saved ones may replace them."""
@@ -94,7 +91,7 @@ class Scheduler(Poller):
 
     def saved_definition(self, schedule: Schedule) -> Definition:
         """Return the definition that a schedule has once it is saved."""
-        return define_saved(self.own, self._config_dirs, self._placed, schedule)
+        return define_saved(self.own, self._config_dirs, with_output_dir(self._config, ()), schedule)
 
     def start(self) -> None:
         for name, definition in self.definitions.items():
@@ -218,7 +215,7 @@ class Scheduler(Poller):
 
     def _take_saved(self) -> None:
         """Add the saved schedules to the operator's; one with a mistake keeps its previous definition."""
-        definitions, mistakes = with_saved(self.own, self._saved, self.saved_definition, self._clock.now())
+        definitions, mistakes = with_saved(self.own, self.saved, self.saved_definition, self._clock.now())
         for name, mistake in mistakes.items():
             logger.error("a saved schedule has mistakes: %s", mistake)
             if name in self.definitions and self.definitions[name].is_saved:
@@ -235,7 +232,7 @@ class Scheduler(Poller):
         return _states(path for folder in folders for path in (folder / GROUP).glob("*.yaml"))
 
     def _saved_states(self) -> _Files:
-        return _states(self._saved.folder.glob("*.yaml"))
+        return _states(self.saved.folder.glob("*.yaml"))
 
 
 def _states(paths: Iterable[Path]) -> _Files:

@@ -19,11 +19,11 @@ from sweeps.service.auth.auth import expensive
 from sweeps.service.queue.job_requests import Extend, Resume, Retrain
 from sweeps.service.queue.jobs import Job
 from sweeps.service.web.error_pages import PageRoute
+from sweeps.service.web.figures import NOTHING_CHOSEN
 from sweeps.service.web.pages import RunnerVisit, Visit
 from sweeps.service.web.router import queue as queue_page
 from sweeps.service.web.router import sweep as sweep_page
 from sweeps.service.web.submit_form import read_priority, split_overrides
-from sweeps.service.web.sweep_figures import NOTHING_CHOSEN
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
@@ -10,7 +12,6 @@ from fastapi.staticfiles import StaticFiles
 
 from sweeps.service.web import (
     action_routes,
-    api_documentation,
     compare,
     figures,
     plotly_library,
@@ -32,13 +33,21 @@ if TYPE_CHECKING:
 
 def add_pages(app: FastAPI, service: AppContext) -> None:
     app.state.pages = Pages(service)
-    app.mount("/static/swagger", api_documentation.swagger_files(), name="swagger")
+    app.mount("/static/swagger", _swagger_files(), name="swagger")
     app.mount("/static", _KeptFiles(directory=STATIC), name="static")
     if (folder := documentation(service.config.docs_dir)) is not None:
         app.mount(ADDRESS, StaticFiles(directory=folder, html=True), name=DOCS)
-    lists = (router, trial, figures, plotly_library, compare, schedules, api_documentation)
+    lists = (router, trial, figures, plotly_library, compare, schedules)
     for part in (*lists, action_routes, submit, schedule_editing, sign_in):
         app.include_router(part.router)
+
+
+def _swagger_files() -> StaticFiles:
+    """Return Swagger UI's own files, without importing their package, which would import Flask."""
+    spec = find_spec("flask_swagger_ui")
+    assert spec is not None
+    assert spec.origin is not None
+    return StaticFiles(directory=Path(spec.origin).parent / "dist")
 
 
 class _KeptFiles(StaticFiles):

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from fastapi import HTTPException
-
 from sweeps.errors import TrackingUnreachable
+from sweeps.service.auth.rate_limits import turn
 from sweeps.tracking.record import SweepRecord
 
 CACHED = 300
@@ -68,16 +67,6 @@ class FigureCache:
             value: T = entry.value
             return value
 
-    @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Wait until fewer than ``AT_ONCE`` figures are being made.
-
-        Raises:
-            HTTPException: Status 429, after ``WAIT_S``.
-        """
-        if not self._turns.acquire(timeout=WAIT_S):
-            raise HTTPException(429, "too many figures are being made; try again later", {"Retry-After": "5"})
-        try:
-            yield
-        finally:
-            self._turns.release()
+    def turn(self) -> AbstractContextManager[None]:
+        """Wait until fewer than ``AT_ONCE`` figures are being made."""
+        return turn(self._turns, WAIT_S, "too many figures are being made; try again later")

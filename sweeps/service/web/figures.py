@@ -1,4 +1,5 @@
-"""Figures of the pages: those of the report as JSON, which the page's script draws with Plotly, or as a table.
+"""Figures of the pages: those of the report as JSON, which the page's script draws with Plotly, or as a table; and the
+viewer's choices, which are all part of the page's address.
 
 A figure is made when a browser asks for it, and kept in ``FigureCache``.
 """
@@ -27,6 +28,7 @@ from sweeps.service.web.figure_cache import FigureCache
 from sweeps.service.web.pages import ReaderVisit, Visit
 from sweeps.service.web.rendering import conditional
 from sweeps.service.web.sweep_rows import Row
+from sweeps.service.web.trials_table import RANK
 from sweeps.tracking.client import connect
 from sweeps.tracking.metric_history import fetch_metric_names
 from sweeps.tracking.record import SweepRecord
@@ -58,6 +60,10 @@ TABLES = {
 """Columns of figures that have a table of their own; the data of the other figures is in the table of trials."""
 NUMERIC = {"step", "share", "trials or time", "value"}
 """Columns of numbers."""
+AXES = {"good": "good curves", "all": "all values", "log": "all, logarithmic"}
+"""Ranges of the value axis and their labels."""
+FIRST_VIEW = "parallel"
+"""Figure that is shown with the learning curves until another one is chosen."""
 MOST_CURVES = 60
 POINTS_PER_CURVE = 60
 MOST_CHOSEN = 20
@@ -96,6 +102,24 @@ class FigureChoices(CurveChoices):
 
     trial: list[str] = Field([], max_length=MOST_CHOSEN)
     """Trials to compare."""
+
+
+class SweepChoices(FigureChoices):
+    """Query parameters of a sweep's page."""
+
+    sort: str = Field(RANK, max_length=250)
+    """Column by which the trials are sorted."""
+    down: bool = False
+    """Whether the highest values are first."""
+    page: int = Field(1, ge=1, le=1_000_000)
+    trial: list[str] = Field([], max_length=10 * MOST_CHOSEN)
+    view: str = Field(FIRST_VIEW, max_length=20)
+    """Figure below the learning curves."""
+    done: str = Field("", max_length=200)
+    """Action that led here."""
+
+
+NOTHING_CHOSEN = SweepChoices.model_validate({})
 
 
 @dataclass(frozen=True)
@@ -137,6 +161,39 @@ def metric_names(figures: FigureCache, record: SweepRecord) -> list[str]:
 
     found = figures.get(record, "metrics", look_up) - set(record.metrics)
     return [*record.metrics, *sorted(found, key=lambda name: (not name.startswith(("eval/", "train/")), name))]
+
+
+def figures_view(figures: FigureCache, record: SweepRecord, chosen: SweepChoices) -> dict[str, Any]:
+    """Variables of the template for the figures of a sweep; ``record`` is the result of ``settled``."""
+    choices = read_choices(record, chosen.metric, chosen.axis, chosen.trial)
+    views = {name: label for name, label in FIGURES.items() if name != "curves"}
+    if len(record.metrics) < 2:
+        del views["front"]
+    view = chosen.view if chosen.view in views else FIRST_VIEW
+    return {
+        **curves_view(figures, record, choices),
+        "view": view,
+        "views": views,
+        "view_address": figure_address(record.sweep, view, choices),
+        "view_table": figure_address(record.sweep, view, choices, "/table") if view in TABLES else "",
+        # Hidden fields of the form, for choices that it has no controls for.
+        "kept": [(name, getattr(chosen, name)) for name in ("sort", "view", "page") if name in chosen.model_fields_set]
+        + ([("down", 1)] if chosen.down else []),
+    }
+
+
+def curves_view(figures: FigureCache, record: SweepRecord, choices: Choices) -> dict[str, Any]:
+    """Variables of the template for the learning curves only."""
+    names = metric_names(figures, record)
+    return {
+        "metrics": names if choices.metric in names else [*names, choices.metric],
+        "metric": choices.metric,
+        "axes": AXES,
+        "axis": choices.axis,
+        "chosen": choices.trials,
+        "curves_address": figure_address(record.sweep, "curves", choices),
+        "curves_table": figure_address(record.sweep, "curves", choices, "/table"),
+    }
 
 
 def report_data(figures: FigureCache, record: SweepRecord) -> ReportData:

@@ -26,7 +26,7 @@ from sweeps.service.web.figure_cache import FigureCache
 from sweeps.service.web.rendering import addresses, answer
 from sweeps.service.web.sweep_rows import Row, rows_of
 from sweeps.service.web.sweep_view import ExternalSites
-from sweeps.texts.uri_passwords import without_credentials
+from sweeps.tracking.mlflow_pages import server_address
 
 ENDED_JOBS = 500
 """Number of the newest ended jobs that are searched for jobs without a sweep, such as those that failed before it
@@ -43,8 +43,7 @@ class Pages:
         self.figures = FigureCache()
         self.conf_names = ConfNames(service.config_dirs)
         config = service.config
-        server = config.tracking_uri if config.tracking_uri.startswith(("http://", "https://")) else None
-        mlflow = config.mlflow_url or (server and without_credentials(server))
+        mlflow = config.mlflow_url or server_address(config.tracking_uri)
         self.sites = ExternalSites(mlflow=mlflow and mlflow.rstrip("/"), ray=config.ray_dashboard_url)
         self._lock = threading.Lock()
         self._lines: list[SweepLine] | None = None

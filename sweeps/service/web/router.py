@@ -16,9 +16,9 @@ from sweeps.service.api.administration import AuditPosition, AuditWords
 from sweeps.service.auth.auth import admin
 from sweeps.service.auth.permissions import LOCAL
 from sweeps.service.web.error_pages import PageRoute
+from sweeps.service.web.figures import SweepChoices, figures_view
 from sweeps.service.web.pages import ReaderVisit
 from sweeps.service.web.paging import ROWS, page_of
-from sweeps.service.web.sweep_figures import SweepChoices, figures_view
 from sweeps.service.web.sweep_rows import TABS
 from sweeps.service.web.sweep_view import sweep_view
 from sweeps.service.web.trials_table import trials_table
@@ -38,7 +38,6 @@ DONE = {
     "priority": "Its place in the queue has changed.",
     "resume": "It waits in the queue and will be resumed.",
     "extend": "It was extended.",
-    "report": "The report was written.",
 }
 """Message after each action; the address contains only the action's name."""
 
@@ -105,6 +104,13 @@ def queue(visit: ReaderVisit, done: Words = "") -> Response:
         waiting=sorted((row for row in rows if row.waits), key=lambda row: row.queue_key),
         server=str(visit.request.base_url).rstrip("/"),
     )
+
+
+@router.get("/api/docs")
+def api_documentation(visit: ReaderVisit) -> Response:
+    """Interactive documentation of the REST API, by Swagger UI. A request sent from the page acts as the page's user,
+    with the session's cookie and the page's CSRF token, or with a token that is entered under "Authorize"."""
+    return visit.answer("api.html")
 
 
 @router.get("/audit", dependencies=[Depends(admin)])

@@ -9,8 +9,7 @@ from urllib.parse import quote
 from sweeps.constants import TAG_DASHBOARD, TAG_ENDED
 from sweeps.plan.complete_sweep import WIDER, extension
 from sweeps.report.forecast_text import forecast_lines, time_left
-from sweeps.report.page.tiles import tiles
-from sweeps.report.report_data import ReportData
+from sweeps.report.report_data import ReportData, tiles
 from sweeps.service.queue.jobs import Job
 from sweeps.service.record_cache import Snapshot
 from sweeps.service.web.sweep_rows import Row
