@@ -22,7 +22,7 @@ from sweeps.search.schedulers.trial_model import TrialModel
 from sweeps.search.study_file import open_study_storage
 from sweeps.search.study_search import StudySearch
 from sweeps.search.study_version import STUDY_FILE
-from sweeps.simulate.curve_source import Report
+from sweeps.simulate.recorded_table import Report
 from sweeps.simulate.replay import read_journal, replay
 from sweeps.simulate.simulation import Simulation
 from sweeps.simulate.why import why

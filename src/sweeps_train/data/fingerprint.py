@@ -26,7 +26,7 @@ from sweeps_train.config import (
     TrainingConfig,
 )
 from sweeps_train.data.data_files import FILE_TYPES, local_files
-from sweeps_train.data.sklearn_files import files_of_sklearn
+from sweeps_train.data.digits import files_of_sklearn
 from sweeps_train.data.standard_library import BUILTIN_DOCSTRINGS, source_files
 from sweeps_train.tables.table_files import TYPES
 
