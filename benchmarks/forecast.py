@@ -27,8 +27,8 @@ import numpy as np
 from results_document import markdown_table, write_between_marks
 from search_problems import METRIC, hartmann_problems
 
-from sweeps.simulate.curve_source import CurveSource, Report
-from sweeps.simulate.simulation import Outcome, Reported, Simulation
+from sweeps.simulate.recorded_table import Report
+from sweeps.simulate.simulation import CurveSource, Outcome, Reported, Simulation
 from sweeps.space.space import Point, Space
 from sweeps.tracking.forecast_record import LEVEL, Interval
 

@@ -22,8 +22,7 @@ from sweeps.search.samplers.candidates import Candidates, CandidateSource, Param
 from sweeps.search.samplers.qmc import unconditional
 from sweeps.search.samplers.study_view import WrappedSampler
 from sweeps.search.unit_cube import UnitCube
-from sweeps.simulate.curve_source import Report
-from sweeps.simulate.recorded_table import RecordedTrial, read_table
+from sweeps.simulate.recorded_table import RecordedTrial, Report, read_table
 from sweeps.simulate.simulation import Reported
 from sweeps.space.space import Point, Space
 

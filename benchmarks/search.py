@@ -124,7 +124,7 @@ def measure_auto(trials: int) -> list[tuple[int, float, float, float]]:
     from sweeps.search.study_file import StudyFile
     from sweeps.search.study_search import StudySearch, Suggested
     from sweeps.search.study_version import STUDY_FILE
-    from sweeps.simulate.curve_source import Report
+    from sweeps.simulate.recorded_table import Report
     from sweeps.simulate.simulation import Simulation
     from sweeps.space.space import Space
 

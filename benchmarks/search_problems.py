@@ -13,9 +13,8 @@ import numpy as np
 from curve_files import read_space
 
 from sweeps.config.space import CategoricalDistribution, OrdinalDistribution
-from sweeps.simulate.curve_source import CurveSource, Report
-from sweeps.simulate.recorded_table import CurveTable, point_key, read_table
-from sweeps.simulate.simulation import Reported
+from sweeps.simulate.recorded_table import CurveTable, Report, point_key, read_table
+from sweeps.simulate.simulation import CurveSource, Reported
 from sweeps.simulate.surrogate import ForestCurve, NearestCurve, SurrogateError
 from sweeps.space.space import Point, Space
 

@@ -59,8 +59,7 @@ from searched.regrets import (
 
 from sweeps.constants import STEPS
 from sweeps.search.budget import Usage
-from sweeps.simulate.curve_source import CurveSource
-from sweeps.simulate.simulation import Outcome, Reported, Simulation
+from sweeps.simulate.simulation import CurveSource, Outcome, Reported, Simulation
 
 ETA = 3
 

@@ -31,8 +31,7 @@ from results_document import markdown_table, write_between_marks
 from searched.regrets import with_interval
 
 from sweeps.config.space import FloatDistribution
-from sweeps.simulate.curve_source import Report
-from sweeps.simulate.recorded_table import read_table
+from sweeps.simulate.recorded_table import Report, read_table
 from sweeps.simulate.simulation import Simulation
 from sweeps.simulate.surrogate import ForestCurve
 from sweeps.space.space import Point, Space

@@ -16,8 +16,8 @@ from sweeps.errors import TrialFailed
 from sweeps.folders.trial_files import traceback_text
 from sweeps.provenance.redacted_text import redacted_error, redacted_log
 from sweeps.runtime.attempt import with_errors
-from sweeps.runtime.error_summary import TRACEBACK, summarize_error
 from sweeps.runtime.events import Ended
+from sweeps.runtime.lost_worker import TRACEBACK, summarize_error
 from sweeps.search.advisors.failures import classify
 from sweeps.worker_error import WorkerError, describe_exception, root_cause
 from sweeps_train.targets import call_target

@@ -11,7 +11,7 @@ from hydra.core.override_parser.types import Override
 from sweeps.compose.composition import resolve
 from sweeps.compose.overrides import check_option, hydra_token, parse_overrides
 from sweeps.compose.schema_errors import read_config
-from sweeps.config.stages import Stage
+from sweeps.config.search import Stage
 from sweeps.errors import ConfigError, UnknownName
 from sweeps.folders.conf_folders import ConfFolders
 

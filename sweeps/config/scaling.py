@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from sweeps.config.pools import Pool
 from sweeps.texts.suggestions import did_you_mean
 from sweeps_train.config import STRICT, NonNegativeFloat, PositiveFloat, PositiveInt
 from sweeps_train.config.fields import NonEmpty
@@ -34,6 +33,29 @@ class WorkerRange:
             raise ValueError(
                 f"min={self.min} must be less than max={self.max}; for a fixed number use num_workers={self.max}"
             )
+
+
+@dataclass(config=STRICT, kw_only=True)
+class Pool:
+    """Kind of nodes on which trials run, such as those with A100 GPUs. A node that matches several pools belongs to the
+    first of them."""
+
+    accelerator_type: Annotated[str | None, Field(min_length=1), Reach.NOTHING] = None
+    """Type of the nodes' GPUs, by Ray's name: ``A100``, ``L4``; default: ``scaling.accelerator_type``."""
+    labels: Annotated[dict[str, str], Reach.NOTHING] = Field(default_factory=dict)
+    """Labels of the pool's nodes, set by ``ray start --labels``, besides ``scaling.labels``."""
+    use_gpu: Flag | Literal["auto"] | None = None
+    """Whether each worker gets one GPU on the pool's nodes; default: ``scaling.use_gpu``."""
+    resources_per_worker: Annotated[dict[str, NonNegativeFloat], Reach.NOTHING] = Field(default_factory=dict)
+    """Resources of each worker on the pool's nodes; they replace resources of the same name in
+    ``scaling.resources_per_worker``."""
+    memory_gib: PositiveFloat | None = None
+    """Memory of a worker on the pool's nodes in GiB: of its GPU, or of its share of a node without one. A trial that is
+    expected to need more runs in another pool. Default: the minimum that its workers have reported."""
+    per_gpu_hour: NonNegativeFloat | None = None
+    """Price per GPU and hour; default: ``search.stop.cost.per_gpu_hour``."""
+    per_cpu_hour: NonNegativeFloat | None = None
+    """Price per CPU and hour; default: ``search.stop.cost.per_cpu_hour``."""
 
 
 @dataclass(config=STRICT, kw_only=True)

@@ -10,12 +10,12 @@ from pydantic.dataclasses import dataclass
 from sweeps.config.samplers import Sampler
 from sweeps.config.schedulers import FreezeThawScheduler, Scheduler
 from sweeps.config.space import Finite
-from sweeps.config.stages import Stage
 from sweeps.config.warm_start import OtherTrials, WarmStart
 from sweeps_train.config import STRICT, NonNegativeFloat, PositiveFloat, PositiveInt
 from sweeps_train.config.reach import Flag, Reach, Text
 
 Mode = Literal["min", "max"]
+Power = Annotated[float, Field(ge=-4, le=4)]
 KEPT = 5
 """Maximum number of best points that a stage keeps by default."""
 
@@ -76,6 +76,25 @@ class Limit:
             raise ValueError("a limit needs min, max or both")
         if self.min is not None and self.max is not None and self.min > self.max:
             raise ValueError(f"min={self.min:g} is above max={self.max:g}, so that no value is allowed; swap them")
+
+
+@dataclass(config=STRICT, kw_only=True)
+class Stage:
+    """Cheaper trainings with the sweep's space, sampler and scheduler, which precede the sweep's trials."""
+
+    overrides: Annotated[list[Text], Field(min_length=1)]
+    """Overrides that make a training cheaper, such as ``[train.max_steps=100, model=tiny_llama]``; of the sections
+    task, model, data, train, strategy and checkpoint."""
+    num_trials: PositiveInt
+    """Number of trials of this stage."""
+    keep: PositiveInt | None = None
+    """Number of this stage's best points that the next stage, or after the last one the sweep, trains first; of similar
+    points only the best. The values of a point in both stages show how far the orders agree. Default: 5, limited by the
+    trials of both."""
+    rescale: Annotated[dict[str, PositiveFloat | dict[str, Power]], Reach.NOTHING] = Field(default_factory=dict)
+    """Searched numbers whose best value changes with the size of a training, by path: a factor from this stage to the
+    next one (from the last stage, to the sweep), or powers of the ratio by which values of the config change, such as
+    ``{train.lr: {model.width: -1}}``."""
 
 
 @dataclass(config=STRICT, kw_only=True)

@@ -3,17 +3,14 @@
 When the broker's process dies, Ray starts another one behind the same handles. The new process knows no trial, and lets
 none begin. The driver notices this by ``NotAttached``, and attaches: it sends the settings of the whole sweep again,
 and its knowledge of each trial. The actor of a trial gets an end with ``BROKER_DIED`` instead of its next report
-(``ended_with_broker``), and begins the trial again from its newest checkpoint; workers of earlier attempts are told to
-end.
+(``TrialSide.next_outcome``), and begins the trial again from its newest checkpoint; workers of earlier attempts are
+told to end.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-
-from sweeps.runtime.events import Ended
-from sweeps.tracking.values import now_ms
 
 BROKER_DIED = "the process of the sweep's broker has died"
 """Error message of attempts that were lost with the broker's process."""
@@ -54,8 +51,3 @@ class Begun(NamedTuple):
     lost_after: int | None = None
     """Step after which events of earlier attempts may have been lost because the broker's process died; None if none
     were lost."""
-
-
-def ended_with_broker(trial: str, attempt: int) -> Ended:
-    """Return the end of an attempt that is lost because the broker's process died; it is not a failure."""
-    return Ended(trial, attempt, BROKER_DIED, moved=BROKER_DIED, timestamp_ms=now_ms())

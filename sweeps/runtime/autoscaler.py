@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from sweeps.config.cluster import Cluster, NodeType
-from sweeps.runtime.node_resources import label
+from sweeps.runtime.node_resources import HEAD, label
 
 ANSWER_WITHIN_S = 30.0
 """Maximum seconds for a process on the head node to answer. Without an answer, the cluster counts as fixed in size."""
-HEAD = "node:__internal_head__"
-"""Resource that only the head node of a cluster has."""
 NODE_TYPE_LABEL = "ray.io/node-group"
 """Label with the name of a node's type. Ray's second autoscaler sets it on every node, the first one only on the head
 node."""

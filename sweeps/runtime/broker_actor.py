@@ -1,11 +1,16 @@
-"""Ray actor class of the broker."""
+"""Ray actors of the broker, and of the owners of worker groups with lanes, which outlive the actors of their trials."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sweeps.runtime.broker import Broker
-from sweeps.runtime.lane_group_owner import start_group
+
+if TYPE_CHECKING:
+    from sweeps.runtime.worker_group_spec import WorkerGroupSpec
 
 
 class BrokerActor(Broker):
@@ -14,3 +19,34 @@ class BrokerActor(Broker):
     def __init__(self) -> None:
         is_new = not ray.get_runtime_context().was_current_actor_reconstructed
         super().__init__(is_new=is_new, start_group=start_group)
+
+
+class GroupOwner:
+    """Runs the controller of a worker group, whose workers end with this process."""
+
+    def __init__(self, slot: str, spec: WorkerGroupSpec, broker: Any) -> None:
+        from sweeps.runtime.broker_sides import TrialSide
+        from sweeps.runtime.worker_group import Slot  # imports ray.train
+
+        self._slot = Slot(slot, spec, TrialSide(broker))
+
+    def wait(self) -> None:
+        """Wait until the workers have ended and the broker has been told."""
+        self._slot.join()
+
+    def close(self) -> None:
+        """Free the workers now."""
+        self._slot.close()
+
+
+def start_group(slot: str, spec: WorkerGroupSpec) -> Any:
+    """Start the owner of a new worker group on this node; called in the broker's process.
+
+    Returns:
+        The only handle of the owner, which ends when the handle is dropped.
+    """
+    context = ray.get_runtime_context()
+    here = NodeAffinitySchedulingStrategy(context.get_node_id(), soft=False)
+    actor: Any = ray.remote(GroupOwner)
+    options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": 2, "scheduling_strategy": here}
+    return actor.options(**options).remote(slot, spec, context.current_actor)

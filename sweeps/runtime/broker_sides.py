@@ -13,8 +13,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import ray
 
 from sweeps.runtime.answers import Outcome
-from sweeps.runtime.attachment import ended_with_broker
+from sweeps.runtime.attachment import BROKER_DIED
 from sweeps.runtime.broker import Broker
+from sweeps.runtime.events import Ended
+from sweeps.tracking.values import now_ms
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -74,11 +76,12 @@ class TrialSide(Side):
 
     def next_outcome(self, trial: str, attempt: int, hang_timeout_s: float, start_timeout_s: float) -> Outcome:
         """Wait for the next outcome that the trial's actor passes on to Tune. If the broker's process dies, the attempt
-        ends and the trial moves."""
-        outcome: Outcome | None = None
+        ends and the trial moves, which is no failure."""
         with contextlib.suppress(ray.exceptions.ActorUnavailableError):
             outcome = ray.get(call(self.broker.next_outcome, trial, hang_timeout_s, start_timeout_s))
-        return Outcome({}, ended_with_broker(trial, attempt)) if outcome is None else outcome
+            if outcome is not None:
+                return outcome
+        return Outcome({}, Ended(trial, attempt, BROKER_DIED, moved=BROKER_DIED, timestamp_ms=now_ms()))
 
     assign = asks(Broker.assign)
     reserve = asks(Broker.reserve)

@@ -14,7 +14,7 @@ from sweeps.runtime.answers import Answer
 from sweeps.runtime.attachment import NotAttached, Told, TrialSoFar
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.broker_actor import BrokerActor
-from sweeps.runtime.broker_sides import TrialSide, call
+from sweeps.runtime.broker_sides import Side, TrialSide, call, calls
 from sweeps.runtime.events import Event
 
 P = ParamSpec("P")
@@ -41,7 +41,7 @@ def tells(
     return method_of_side
 
 
-class DriverSide:
+class DriverSide(Side):
     """Interface of the driver to the broker. Settings are sent without waiting for an answer."""
 
     def __init__(self, *, max_restarts: int = MAX_RESTARTS) -> None:
@@ -55,8 +55,8 @@ class DriverSide:
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": 10_000, "max_restarts": max_restarts}
         actor: Any = ray.remote(BrokerActor)
-        self._broker: Broker = actor.options(scheduling_strategy=here, **options).remote()
-        self.of_trials = TrialSide(self._broker)
+        super().__init__(actor.options(scheduling_strategy=here, **options).remote())
+        self.of_trials = TrialSide(self.broker)
         """Interface to the broker for the trials' actors."""
         self._told: dict[str, Told] = {}
         """Last message on each subject, which a restarted broker receives again."""
@@ -91,7 +91,7 @@ class DriverSide:
         """Send the broker a setting by calling one of its methods. A restarted broker receives the last message on each
         ``matter`` again."""
         self._told[matter] = method.__name__, arguments, named
-        call(getattr(self._broker, method.__name__), *arguments, **named)
+        call(getattr(self.broker, method.__name__), *arguments, **named)
 
     # --- lanes, and one trial ---------------------------------------------------------------------------------
 
@@ -102,20 +102,16 @@ class DriverSide:
         Raises:
             RayError: The broker does not answer.
         """
-        return ray.get(call(self._broker.lanes), timeout=ANSWERS_WITHIN_S)
+        return ray.get(call(self.broker.lanes), timeout=ANSWERS_WITHIN_S)
 
-    def stop(self, trial: str) -> None:
-        """Ask a trial to leave its lane; its actor may have died without doing so."""
-        call(self._broker.stop, trial)
-
-    def abandon_workers(self, trial: str) -> None:
-        """Free the workers of an elastic trial; its actor may have died without doing so."""
-        call(self._broker.abandon_workers, trial)
+    # For a trial whose actor may have died without leaving its lane, or freeing its workers.
+    stop = calls(Broker.stop)
+    abandon_workers = calls(Broker.abandon_workers)
 
     def end_groups(self) -> None:
         """End all worker groups with lanes, which do not belong to a trial's actor."""
         with contextlib.suppress(ray.exceptions.RayError):
-            ray.get(call(self._broker.end_groups), timeout=GROUPS_END_WITHIN_S)
+            ray.get(call(self.broker.end_groups), timeout=GROUPS_END_WITHIN_S)
 
     # --- events -----------------------------------------------------------------------------------------------
 
@@ -135,7 +131,7 @@ class DriverSide:
             RayError: The cluster is gone.
         """
         if self._awaited is None:
-            self._awaited = call(self._broker.drain, timeout_s)
+            self._awaited = call(self.broker.drain, timeout_s)
         if not ray.wait([self._awaited], timeout=timeout_s + LATE_S)[0]:
             return []
         drained, self._awaited = self._awaited, None
@@ -149,8 +145,8 @@ class DriverSide:
         has ended."""
         if self._answered is not None:
             ray.wait([self._answered], timeout=LATE_S)
-        self._answered = call(self._broker.answer, answers)
+        self._answered = call(self.broker.answer, answers)
 
     def attach(self, trials: Mapping[str, TrialSoFar]) -> None:
         """Send a restarted broker the state of the previous one, and let the trials begin again."""
-        self._awaited = call(self._broker.attach, trials, [*self._told.values()])
+        self._awaited = call(self.broker.attach, trials, [*self._told.values()])

@@ -13,6 +13,7 @@ import ray
 from sweeps.compat.ray_train_workers import WorkerProcess, health_check_error, ping
 from sweeps.worker_error import WorkerError
 
+TRACEBACK = "Traceback (most recent call last):"
 NODE_DIED = "its node died, or cannot be reached"
 PROCESS_DIED = "its process was killed or crashed"
 ANSWER_WITHIN_S = 3.0
@@ -95,3 +96,18 @@ def _reason(text: str) -> str:
     if "low on memory" in lower or "out_of_memory" in lower:
         return "it was killed because its node was running low on memory"
     return PROCESS_DIED
+
+
+def summarize_error(exception: BaseException) -> str:
+    """Summarize an error in one line, without Ray's wrapping, advice and links: the first line of the first worker's
+    error, or the last line of a traceback that the error quotes."""
+    failures = getattr(exception, "worker_failures", None)
+    exception = next(iter(failures.values())) if failures else exception
+    cause = getattr(exception, "cause", None)
+    exception = cause if isinstance(cause, BaseException) else exception
+    text, name = str(exception).strip(), type(exception).__name__
+    if not text:
+        return name
+    lines = text.splitlines()
+    line = lines[-1 if TRACEBACK in text else 0].strip()
+    return line if line.startswith(name) or ": " in line else f"{name}: {line}"

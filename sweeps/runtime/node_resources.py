@@ -14,6 +14,8 @@ from sweeps.config import SweepConfig
 Resources = Mapping[str, float]
 NodeResources = TypeVar("NodeResources", bound=Resources)
 LABEL = "label:"
+HEAD = "node:__internal_head__"
+"""Resource that only the head node of a cluster has, and workers never need."""
 NODE_ID_LABEL = "ray.io/node-id"
 """Label that Ray gives to every node."""
 AMD_DEVICES = Path("/sys/class/kfd/kfd/topology/nodes")

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import ray
 from ray.train.backend import Backend, BackendConfig
+
+from sweeps_train.command.launch import free_address
 
 LEAVES_WITHIN_S = 30.0
 """Maximum seconds to wait for workers to leave the group before they are ended."""
@@ -43,7 +44,7 @@ class _ProcessGroupBackend(Backend):
     share_cuda_visible_devices = True
 
     def on_start(self, worker_group: Any, backend_config: Any) -> None:
-        address, port = worker_group.execute_single(0, _free_address)
+        address, port = worker_group.execute_single(0, free_address)
         number = len(worker_group)
         group = backend_config.backend, backend_config.timeout_s
         ray.get(
@@ -57,14 +58,6 @@ class _ProcessGroupBackend(Backend):
         left = worker_group.execute_async(_leave)
         with contextlib.suppress(ray.exceptions.GetTimeoutError):
             ray.get(left, timeout=LEAVES_WITHIN_S)
-
-
-def _free_address() -> tuple[str, int]:
-    """Return the address of this node and a free port on it."""
-    address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as free:
-        free.bind(("", 0))
-        return address, free.getsockname()[1]
 
 
 def _join(address: str, port: int, rank: int, number: int, backend: str, timeout_s: int) -> None:

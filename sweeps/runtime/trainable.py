@@ -38,7 +38,7 @@ from sweeps.runtime.broker_sides import TrialSide
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, is_pinned, no_checkpoint, pin
 from sweeps.runtime.events import Ended
 from sweeps.runtime.lane_holder import LaneHolder
-from sweeps.runtime.node_resources import avoiding
+from sweeps.runtime.node_resources import HEAD, avoiding
 from sweeps.runtime.pool_evaluator import EvaluationPlace
 from sweeps.runtime.reservation import memory_share, reserved_per_trial, reserved_per_worker
 from sweeps.runtime.shared_folder import SharedFolder
@@ -49,9 +49,6 @@ from sweeps.runtime.worker_group_spec import Lanes, WorkerGroupSpec
 from sweeps.storage.object_store import ObjectStore
 from sweeps.worker_error import names_a_mistake
 from sweeps_train.config.process import process_environment
-
-HEAD = "node:__internal_head__"
-"""Resource that every Ray cluster has on its head node and workers never need."""
 
 
 def trial_resources(pools: Sequence[str]) -> Callable[[dict[str, Any]], tune.PlacementGroupFactory]:
@@ -91,11 +88,6 @@ class TrialContext:
         return (ObjectStore(self.uri) if self.uri is not None else Path(self.folder)) / "trials"
 
     @property
-    def group_logs(self) -> str:
-        """Folder for the logs of workers that train several trials at a time."""
-        return str(Path(self.folder) / GROUPS_FOLDER)
-
-    @property
     def ray_train_folder(self) -> str:
         """Folder for Ray Train's own files, which contain no data of a trial."""
         if self.uri is None:
@@ -112,7 +104,7 @@ class TrialContext:
             most, number = self.composition.config.search.max_concurrent, fit.lanes
             if fit.finds_lanes and most is not None:  # more would never train together, and so never be measured
                 number = min(number, math.ceil(most / fit.groups))
-            lanes = Lanes(number, fit.finds_lanes, self.group_logs, self.shared, share)
+            lanes = Lanes(number, fit.finds_lanes, str(Path(self.folder) / GROUPS_FOLDER), self.shared, share)
         return WorkerGroupSpec(
             num_workers=scaling.min_workers,
             use_gpu=fit.use_gpu,

@@ -30,10 +30,9 @@ from sweeps.compat.ray_train_workers import (
 )
 from sweeps.runtime.broker_sides import TrialSide, WorkersSide
 from sweeps.runtime.cluster import ROOM_TIMEOUT
-from sweeps.runtime.error_summary import summarize_error
 from sweeps.runtime.events import Ended
 from sweeps.runtime.lane_loop import train_in_lanes
-from sweeps.runtime.lost_worker import dead_workers, lost_workers
+from sweeps.runtime.lost_worker import dead_workers, lost_workers, summarize_error
 from sweeps.runtime.node_resources import avoiding
 from sweeps.runtime.spare_processes import keep_spares
 from sweeps.runtime.termination import announce_sigterm

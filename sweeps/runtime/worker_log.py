@@ -54,9 +54,9 @@ class WorkerLog:
         faulthandler.enable(2, all_threads=True)
         faulthandler.register(STACKS_SIGNAL, 2, all_threads=True)
         # For loggers without a handler; a user's own configuration of logging takes precedence.
-        last_resort = logging.StreamHandler(_Stderr())
-        last_resort.setFormatter(logging.Formatter(FORMAT))
-        logging.lastResort = last_resort
+        if logging.lastResort is not None:
+            logging.lastResort.setFormatter(logging.Formatter(FORMAT))
+            logging.lastResort.setLevel(logging.NOTSET)
         if logging.getLogger().level == logging.WARNING:
             logging.getLogger().setLevel(logging.INFO)
 
@@ -104,16 +104,6 @@ class WorkerLog:
         with contextlib.suppress(OSError):
             while os.read(self._pipe, log_writer.READ):
                 pass
-
-
-class _Stderr:
-    """Stream that writes to the current ``sys.stderr``."""
-
-    def write(self, text: str) -> None:
-        sys.stderr.write(text)
-
-    def flush(self) -> None:
-        sys.stderr.flush()
 
 
 def _redirect(out: int, err: int) -> None:

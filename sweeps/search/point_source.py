@@ -29,10 +29,6 @@ POINTS = "sweeps:points"
 """Attribute of a study of an earlier version: number of points to try first that were enqueued."""
 
 
-def no_value(path: str) -> None:
-    """Lookup that finds no value at any path."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class PointOptions:
     """Options of a ``PointSource``, which are keyword arguments of ``OptunaSearcher`` as well."""
@@ -43,7 +39,7 @@ class PointOptions:
     """The only points to suggest after ``points``, in this order; the sampler is not used."""
     duplicates: bool = False
     """Whether to suggest points again that were suggested before."""
-    lookup: Lookup = no_value
+    lookup: Lookup = lambda path: None
     """Returns the config's own value at a path, for conditions on paths that are not searched."""
     validate: Callable[[Point], object] | None = None
     """Raises ``ConfigError`` for a point that cannot be run; the point counts as failed, and the next one is tried."""

@@ -45,7 +45,10 @@ class ReportedValues:
         if values is not None:
             self._add_first(step, values)
             if lineage := result.get(LINEAGE, 0):
-                self._add_after_exploit(f"{REPORT_AFTER_EXPLOIT_PREFIX}{lineage}:{step}", values)
+                attribute = f"{REPORT_AFTER_EXPLOIT_PREFIX}{lineage}:{step}"
+                if attribute not in self._after_exploits:
+                    self._after_exploits[attribute] = values
+                    self.trial.set_user_attr(attribute, values)
         self._note_violations(result)
 
     def _add_first(self, step: int, values: Values) -> None:
@@ -56,11 +59,6 @@ class ReportedValues:
             self.trial.report(values[0], step)
         else:  # Optuna's own reports are for one objective only
             self.trial.set_user_attr(f"{REPORT_PREFIX}{step}", values)
-
-    def _add_after_exploit(self, attribute: str, values: Values) -> None:
-        if attribute not in self._after_exploits:
-            self._after_exploits[attribute] = values
-            self.trial.set_user_attr(attribute, values)
 
     def _note_violations(self, result: Mapping[str, Any]) -> None:
         worst = {name: max(each, self._violations[name]) for name, each in self._objectives.excesses(result).items()}

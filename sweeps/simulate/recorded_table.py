@@ -14,7 +14,6 @@ import numpy as np
 
 from sweeps.config.space import FloatDistribution, IntDistribution
 from sweeps.errors import UserError
-from sweeps.simulate.curve_source import Report
 from sweeps.simulate.recorded_rows import CONFIG_ID, ELAPSED, STEP, read_rows
 from sweeps.space.distributions import boundary_values, encode
 from sweeps.space.space import Lookup, Point, Space, point_of
@@ -22,6 +21,18 @@ from sweeps.tracking.values import to_text
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+@dataclass(frozen=True)
+class Report:
+    """One report of a trial."""
+
+    step: int
+    """Number of optimizer steps done."""
+    elapsed_s: float
+    """Seconds of training so far."""
+    metrics: Mapping[str, float]
+    """Metrics, and progress in the units of schedulers (``epochs``, ``samples``), by name."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import heapq
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from sweeps.constants import COMPLETED, EVALUATIONS, SECONDS, STEP, STEPS
 from sweeps.search.budget import Usage
@@ -19,7 +19,15 @@ from sweeps.search.schedulers.places import Places
 from sweeps.search.schedulers.scheduler import Result, Scheduler, Verdict
 from sweeps.search.study_search import StudySearch
 from sweeps.search.trial_ids import trial_id
-from sweeps.simulate.curve_source import CurveSource, Report
+from sweeps.simulate.recorded_table import Report
+from sweeps.space.space import Point
+
+
+class CurveSource(Protocol):
+    """Source of the learning curve of a trial, at any point of a space."""
+
+    def curve(self, point: Point) -> list[Report]:
+        """Return all reports of a trial that trains to its end, in order; at least one."""
 
 
 class Reported(NamedTuple):

@@ -14,8 +14,7 @@ import numpy.typing as npt
 from sweeps.errors import UserError
 from sweeps.search.samplers.study_curves import spaced
 from sweeps.search.unit_cube import UnitCube
-from sweeps.simulate.curve_source import Report
-from sweeps.simulate.recorded_table import CurveTable, RecordedTrial, point_key
+from sweeps.simulate.recorded_table import CurveTable, RecordedTrial, Report, point_key
 from sweeps.space.space import Point, Space
 
 Array = npt.NDArray[np.float64]

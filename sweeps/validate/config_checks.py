@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ParamSpec, TypeVar
@@ -16,12 +17,13 @@ from sweeps.space.initial_points import InitialPoints
 from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.validate.model_checks import check_bitsandbytes, check_float8, check_model_on_data, check_samples
-from sweeps.validate.numerics_checks import check_numerics
 from sweeps.validate.scaling_checks import check_elastic, check_lanes, lane_mistakes
 from sweeps.validate.search_checks import search_mistakes
 from sweeps.validate.stage_checks import rescaling_mistakes
 from sweeps.validate.storage_checks import storage_mistakes
 from sweeps.validate.strategy_checks import check_strategy
+from sweeps_train.config import Train
+from sweeps_train.config.process import process_environment
 
 SWEEP_SECTIONS = {"name", "output_dir", "space", "search", "tracking", "cluster", "preflight"}
 
@@ -102,27 +104,51 @@ def check_training(config: SweepConfig) -> None:
         ConfigError: Some values exclude each other.
     """
     check_lanes(config)
-    if config.loop is None:
+    train = config.loop
+    if train is None:
         check_elastic(config)
         return
     check_strategy(config)
     check_elastic(config)
     check_model_on_data(config)
-    check_samples(config)
-    check_numerics(config)
-    check_bitsandbytes(config)
-    check_float8(config)
+    check_samples(config, train)
+    _check_numerics(config, train)
+    check_bitsandbytes(config, train)
+    check_float8(config, train)
     every, kind = config.checkpoint.every, config.search.scheduler.kind
-    if config.search.must_pause and not config.checkpoint.includes_evaluations(config.loop.eval_every):
+    if config.search.must_pause and not config.checkpoint.includes_evaluations(train.eval_every):
         raise ConfigError(
             f"checkpoint.every={every}: search.scheduler.kind={kind} pauses trials at evaluations, each of which needs "
-            f"a checkpoint; use null, or a divisor of train.eval_every={config.loop.eval_every}"
+            f"a checkpoint; use null, or a divisor of train.eval_every={train.eval_every}"
         )
-    if config.loop.on_divergence == "restore" and not config.checkpoint.includes_evaluations(config.loop.eval_every):
+    if train.on_divergence == "restore" and not config.checkpoint.includes_evaluations(train.eval_every):
         raise ConfigError(
             f"train.on_divergence=restore: with checkpoint.every={every} the training would go back to before its last "
-            f"evaluation; use null, or a divisor of train.eval_every={config.loop.eval_every}"
+            f"evaluation; use null, or a divisor of train.eval_every={train.eval_every}"
         )
+
+
+def _check_numerics(config: SweepConfig, train: Train) -> None:
+    """Check the switches for TF32, deterministic algorithms and the allocator, against each other and the workers.
+
+    Raises:
+        ConfigError: A switch cannot have an effect, or contradicts another setting.
+    """
+    if config.scaling.use_gpu is False:
+        for name in ("tf32", "expandable_segments"):
+            if getattr(train, name):
+                raise ConfigError(
+                    f"train.{name}=true: is for GPUs, and scaling.use_gpu=false; leave one of them at its default"
+                )
+    if train.deterministic and train.max_communication_share is not None:
+        raise ConfigError(
+            f"train.deterministic=true: train.max_communication_share={train.max_communication_share} chooses the "
+            "batch by measured times, which differ from run to run; set it and train.max_global_batch_size to null"
+        )
+    try:
+        process_environment(train, os.environ)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def lookup_in(composition: Composition) -> Lookup:

@@ -18,6 +18,7 @@ from sweeps_train.config import (
     DigitsData,
     TableData,
     TextData,
+    Train,
     VisionTransformer,
 )
 
@@ -57,17 +58,17 @@ def check_model_on_data(config: SweepConfig) -> None:
         )
 
 
-def check_bitsandbytes(config: SweepConfig) -> None:
+def check_bitsandbytes(config: SweepConfig, train: Train) -> None:
     """Check the requirements of quantization and of optimizers from bitsandbytes.
 
     Raises:
         ConfigError: The model or the optimizer needs bitsandbytes, which is not installed, or a GPU.
     """
-    model, train = config.model, config.train
+    model = config.model
     used: dict[str, str] = {}
     if isinstance(model, CausalLM) and model.quantization != "none":
         used["model.quantization"] = model.quantization
-    if train is not None and train.optimizer in BITSANDBYTES_OPTIMIZERS:
+    if train.optimizer in BITSANDBYTES_OPTIMIZERS:
         used["train.optimizer"] = str(train.optimizer)
         if str(train.optimizer).startswith("paged") and config.scaling.use_gpu is False:
             raise ConfigError(
@@ -82,13 +83,13 @@ def check_bitsandbytes(config: SweepConfig) -> None:
         )
 
 
-def check_float8(config: SweepConfig) -> None:
+def check_float8(config: SweepConfig, train: Train) -> None:
     """Check the requirements of training in 8-bit floating point.
 
     Raises:
         ConfigError: 8-bit multiplications need torchao, which is not installed, or a GPU.
     """
-    if config.train is None or config.train.precision != "fp8":
+    if train.precision != "fp8":
         return
     if config.scaling.use_gpu is False:
         raise ConfigError(
@@ -129,14 +130,14 @@ def model_facts(model: CausalLM) -> dict[str, Any]:
     return facts
 
 
-def check_samples(config: SweepConfig) -> None:
+def check_samples(config: SweepConfig, train: Train) -> None:
     """Check that the data have enough samples to train and to evaluate.
 
     Raises:
         ConfigError: The held-out part leaves a class without samples, or the training part none for a whole batch.
     """
     data, size = config.data, _size(config)
-    if size is None or config.loop is None:
+    if size is None:
         return
     assert isinstance(data, DigitsData | TableData)
     num_samples, num_classes = size
@@ -147,11 +148,11 @@ def check_samples(config: SweepConfig) -> None:
             f"least {num_classes} to train and {num_classes} to evaluate"
         )
     used = max(num_classes, math.ceil(data.train_fraction * (num_samples - held_out)))
-    if config.loop.global_batch_size > used:
+    if train.global_batch_size > used:
         larger = f" that data.train_fraction={data.train_fraction:g} leaves" if data.train_fraction < 1 else ""
         fix = "a larger data.train_fraction" if larger else "a smaller data.eval_fraction"
         raise ConfigError(
-            f"train.global_batch_size={config.loop.global_batch_size}: is more than the {used:,} training "
+            f"train.global_batch_size={train.global_batch_size}: is more than the {used:,} training "
             f"sample{'s'[: used != 1]}{larger}; use at most {used:,}, or {fix}"
         )
 

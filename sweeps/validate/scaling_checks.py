@@ -98,13 +98,12 @@ def check_elastic(config: SweepConfig) -> None:
     searched = [path for path in config.space if path.split(".")[0] == "scaling"]
     if searched:
         raise ConfigError(f"space.{searched[0]}: with {given} the sweep decides on the workers of trials; remove one")
-    if config.loop is None or config.strategy is None:  # a function divides its batches itself
+    train = config.loop
+    if train is None or config.strategy is None:  # a function divides its batches itself
         return
     _check_group(config, given)
     larger = [number for number in config.worker_numbers() if number > workers.min]
     if not larger:
-        train = config.train
-        assert train is not None
         micro = f" and train.micro_batch_size={train.micro_batch_size}" if train.micro_batch_size is not None else ""
         raise ConfigError(
             f"{given}: no number from {workers.min + 1} to {workers.max} divides "

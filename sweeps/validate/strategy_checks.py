@@ -9,6 +9,7 @@ from sweeps_train.config import (
     CausalLM,
     ConvNet,
     TableData,
+    Train,
     VisionTransformer,
     check_batch_split,
     check_training,
@@ -52,7 +53,7 @@ def check_strategy(config: SweepConfig) -> None:
     if isinstance(strategy, ContextParallel):
         _check_context(config, num_workers // replicas)
     if isinstance(strategy, Pipeline):
-        _check_pipeline(config, num_workers // replicas, num_micro_batches, train.global_batch_size // replicas)
+        _check_pipeline(config, train, num_workers // replicas, num_micro_batches, train.global_batch_size // replicas)
 
 
 def _check_tensor(config: SweepConfig, kind: str, size: int) -> None:
@@ -111,15 +112,14 @@ def _check_heads(key: str, heads: dict[str, int], size: int) -> None:
             )
 
 
-def _check_pipeline(config: SweepConfig, stages: int, num_micro_batches: int, share: int) -> None:
+def _check_pipeline(config: SweepConfig, train: Train, stages: int, num_micro_batches: int, share: int) -> None:
     parts = _num_parts(config)
     if parts is not None and stages > parts:
         raise ConfigError(
             f"strategy.stages: the model has {parts} parts that can be stages, fewer than {stages}; set it to at most "
             f"{parts}"
         )
-    micro_batch_size = config.train.micro_batch_size if config.train is not None else None
-    if micro_batch_size == "auto":
+    if train.micro_batch_size == "auto":
         raise ConfigError(
             "train.micro_batch_size=auto: cannot be measured with strategy.kind=pipeline; set it to null, "
             "which gives every stage enough micro batches, or to a number"
@@ -131,9 +131,9 @@ def _check_pipeline(config: SweepConfig, stages: int, num_micro_batches: int, sh
             if fits
             else f"set train.global_batch_size to at least {stages} for each pipeline"
         )
-        key = "global_batch_size" if micro_batch_size is None else "micro_batch_size"
+        key = "global_batch_size" if train.micro_batch_size is None else "micro_batch_size"
         raise ConfigError(
-            f"train.{key}={getattr(config.train, key)}: with {num_micro_batches} micro batches for {stages} stages "
+            f"train.{key}={getattr(train, key)}: with {num_micro_batches} micro batches for {stages} stages "
             f"(strategy.kind=pipeline), some stages would always be idle; {fix}"
         )
 

@@ -22,7 +22,7 @@ from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.places import Places
 from sweeps.search.schedulers.trial_overhead import TrialOverhead
 from sweeps.search.study_search import StudySearch
-from sweeps.simulate.curve_source import Report
+from sweeps.simulate.recorded_table import Report
 from sweeps.simulate.simulation import SimulatedTrial, Simulation
 from sweeps.space.space import Point
 

@@ -22,7 +22,7 @@ from sweeps.search.schedulers.freeze_thaw import FreezeThaw
 from sweeps.search.schedulers.places import Places
 from sweeps.search.study_search import StudySearch
 from sweeps.search.unit_cube import UnitCube
-from sweeps.simulate.curve_source import Report
+from sweeps.simulate.recorded_table import Report
 from sweeps.simulate.simulation import Outcome, Simulation
 from sweeps.space.space import Point, Space
 

@@ -19,7 +19,7 @@ from sweeps.search.schedulers.freeze_thaw import FreezeThaw
 from sweeps.search.schedulers.hyperband import Hyperband
 from sweeps.search.schedulers.scheduler import Scheduler
 from sweeps.search.study_search import StudySearch
-from sweeps.simulate.curve_source import Report
+from sweeps.simulate.recorded_table import Report
 from sweeps.simulate.simulation import Simulation
 from sweeps.space.space import Point, Space
 

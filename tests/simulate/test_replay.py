@@ -22,9 +22,9 @@ from sweeps.search.schedulers.trial_model import TrialModel
 from sweeps.search.study_file import open_study_storage
 from sweeps.search.study_search import StudySearch
 from sweeps.search.study_version import STUDY_FILE
-from sweeps.simulate.curve_source import CurveSource, Report
+from sweeps.simulate.recorded_table import Report
 from sweeps.simulate.replay import read_journal, replay
-from sweeps.simulate.simulation import Simulation
+from sweeps.simulate.simulation import CurveSource, Simulation
 from sweeps.simulate.why import why
 from sweeps.space.space import Point
 

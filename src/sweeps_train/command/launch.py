@@ -42,7 +42,7 @@ class Place:
         """Return the place of this worker, with a free port on the first worker; every worker must call it."""
         context = ray.train.get_context()
         rank, size = context.get_world_rank(), context.get_world_size()
-        meeting = broadcast_from_rank_zero((*_free_address(), _count_nodes()) if rank == 0 else None)
+        meeting = broadcast_from_rank_zero((*free_address(), _count_nodes()) if rank == 0 else None)
         address, port, num_nodes = meeting
         return cls(
             rank=rank,
@@ -85,12 +85,12 @@ def with_python_path(environment: dict[str, str]) -> dict[str, str]:
     return {**environment, "PYTHONPATH": path}
 
 
-def _free_address() -> tuple[str, int]:
-    with socket.socket() as found:
-        found.bind(("", 0))
-        port: int = found.getsockname()[1]
-    host: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-    return host, port
+def free_address() -> tuple[str, int]:
+    """Return the address of this node and a free port on it."""
+    address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as free:
+        free.bind(("", 0))
+        return address, free.getsockname()[1]
 
 
 def _count_nodes() -> int:

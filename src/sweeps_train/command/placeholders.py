@@ -176,11 +176,11 @@ _MISSING = object()
 
 def templates(task: CommandTask) -> Iterator[tuple[str, str]]:
     """Yield every text of a task that may contain placeholders, with its key."""
-    yield from _texts("task.command", task.command)
-    yield from _texts("task.options", task.options)
-    yield from _texts("task.environment", task.environment)
+    yield from texts_in("task.command", task.command)
+    yield from texts_in("task.options", task.options)
+    yield from texts_in("task.environment", task.environment)
     for name, file in task.files.items():
-        yield from _texts(f"task.files.{name}.values", file.values)
+        yield from texts_in(f"task.files.{name}.values", file.values)
     if task.working_folder is not None:
         yield "task.working_folder", task.working_folder
     for index, source in enumerate(task.read):
@@ -190,12 +190,13 @@ def templates(task: CommandTask) -> Iterator[tuple[str, str]]:
         yield "task.checkpoints.folder", task.checkpoints.folder
 
 
-def _texts(key: str, value: Any) -> Iterator[tuple[str, str]]:
+def texts_in(key: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Yield every text in a value, including those in its mappings and lists, with its key."""
     if isinstance(value, str):
         yield key, value
     elif isinstance(value, Mapping):
         for name, each in value.items():
-            yield from _texts(f"{key}.{name}", each)
+            yield from texts_in(f"{key}.{name}", each)
     elif isinstance(value, list):
         for index, each in enumerate(value):
-            yield from _texts(f"{key}.{index}", each)
+            yield from texts_in(f"{key}.{index}", each)

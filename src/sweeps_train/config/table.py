@@ -85,7 +85,7 @@ class TableData:
             raise ValueError(f"group={self.group} and time={self.time} exclude each other; remove one")
         if self.eval_path is not None and (by := self.group or self.time) is not None:
             raise ValueError(f"eval_path={self.eval_path} already holds out rows; remove group and time ({by})")
-        if self.target in self.input_columns_named:
+        if self.target in {*(self.features or ()), *self.drop, *self.categories}:
             raise ValueError(f"target={self.target}: is also among features, drop or categories; remove it there")
         if self.features == []:
             raise ValueError("features=[]: there is nothing to predict from; name columns, or remove it")
@@ -95,8 +95,3 @@ class TableData:
         if self.path.startswith("builtin:") and self.path.removeprefix("builtin:") not in BUILTIN_TABLES:
             names = ", ".join(f"builtin:{name}" for name in BUILTIN_TABLES)
             raise ValueError(f"path={self.path}: there is no such table; use a file, or {names}")
-
-    @property
-    def input_columns_named(self) -> set[str]:
-        """Columns that the config names, other than the target, group and time."""
-        return {*(self.features or ()), *self.drop, *self.categories}

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sweeps_train.files.csv_header import other_separator
-
 Document = Mapping[str, Any]
 """Values by column name."""
 
@@ -28,6 +26,7 @@ PIECE_BYTES = 16 * 2**20
 _PLAIN = "/!$&'()*+,;=:@"
 """Characters that are not percent-encoded in the path of a URI, as in ``year=2026/a.csv``."""
 _ROWS_AT_ONCE = 1000
+_SEPARATORS = (",", ";", "\t", "|")
 _TO_LINE_END = 2**16
 
 
@@ -322,6 +321,18 @@ def _table(opened: Any) -> Iterator[Document]:
                 f"line {rows.line_num} has more cells than the header has columns; quote cells that contain commas"
             )
         yield row
+
+
+def other_separator(header: str, separator: str) -> str | None:
+    """Return the character that separates the column names, if it is not the expected one.
+
+    >>> other_separator("name;age, years;city", ",")
+    ';'
+    >>> other_separator("name,age", ",") is None
+    True
+    """
+    likely = max(_SEPARATORS, key=header.count)
+    return likely if header.count(likely) > header.count(separator) else None
 
 
 def _next_row(rows: csv.DictReader[str]) -> Document | None:

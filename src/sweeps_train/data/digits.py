@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sweeps_train.data.sklearn_files import files_of_sklearn
-
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+
+def files_of_sklearn(pattern: str) -> list[Path]:
+    """Return the paths of scikit-learn's files that match a pattern; none if scikit-learn is not installed."""
+    spec = importlib.util.find_spec("sklearn")
+    if spec is None or spec.origin is None:
+        return []
+    return sorted((Path(spec.origin).parent / "datasets" / "data").glob(pattern))
 
 
 def load_digits() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:

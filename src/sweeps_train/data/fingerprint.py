@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from sweeps_train.command.placeholders import texts_in
 from sweeps_train.config import (
     CommandConfig,
     CommandTask,
@@ -26,7 +27,7 @@ from sweeps_train.config import (
     TrainingConfig,
 )
 from sweeps_train.data.data_files import FILE_TYPES, local_files
-from sweeps_train.data.sklearn_files import files_of_sklearn
+from sweeps_train.data.digits import files_of_sklearn
 from sweeps_train.data.standard_library import BUILTIN_DOCSTRINGS, source_files
 from sweeps_train.tables.table_files import TYPES
 
@@ -100,12 +101,13 @@ def _function(target: str, arguments: dict[str, Any]) -> dict[str, str | None]:
     source = [Path(spec.origin)] if spec is not None and spec.origin is not None else []
     hashed = hashlib.sha256(json.dumps(arguments, sort_keys=True, default=str).encode()).hexdigest()
     sources = {target: f"{_files(source)} {hashed[:16]}" if source else None}
-    return sources | _named_files(_texts(arguments))
+    return sources | _named_files(arguments)
 
 
-def _named_files(texts: Iterable[str]) -> dict[str, str | None]:
-    """Hash the files and folders that some texts name."""
-    paths = {text for text in texts if len(text) < 4096 and (Path(text).is_file() or Path(text).is_dir())}
+def _named_files(values: Any) -> dict[str, str | None]:
+    """Hash the files and folders that texts in some values name."""
+    texts = {text for _, text in texts_in("", values) if 0 < len(text) < 4096}
+    paths = {text for text in texts if Path(text).is_file() or Path(text).is_dir()}
     return {path: _files(_files_in(Path(path))) for path in sorted(paths)}
 
 
@@ -113,15 +115,7 @@ def _program(task: CommandTask) -> dict[str, str | None]:
     named = [task.command.split() if isinstance(task.command, str) else task.command, task.options, task.arguments]
     hashed = hashlib.sha256(json.dumps([*named, task.environment], sort_keys=True, default=str).encode()).hexdigest()
     sources = [file.source for file in task.files.values() if file.source is not None]
-    return {"command": hashed[:16]} | _named_files([*_texts(named), *sources])
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str) and value:
-        yield value
-    elif isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _texts(each)
+    return {"command": hashed[:16]} | _named_files([*named, *sources])
 
 
 def _files_in(path: Path) -> list[Path]:

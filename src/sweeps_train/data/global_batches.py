@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from sweeps_train.config import TextData, TrainingConfig
-from sweeps_train.data.images import ImageSamples, num_ignored
+from sweeps_train.data.images import IGNORED_LABEL, ImageSamples
 from sweeps_train.data.loader import load_micro_batches
 from sweeps_train.data.read_ahead import processors_of_a_worker, read_ahead
 from sweeps_train.data.sample_order import Batch, SampleOrder, Samples, longest_first
@@ -80,7 +80,8 @@ class GlobalBatches:
     def _num_ignored(self, micro_batches: Sequence[Batch]) -> torch.Tensor:
         """Return the number of ignored labels in the batches of all replicas, a scalar; all workers of a replica have
         the same batches."""
-        own, device = float(sum(map(num_ignored, micro_batches))), self._workers.device
+        own = float(sum(int((batch["labels"] == IGNORED_LABEL).sum()) for batch in micro_batches))
+        device = self._workers.device
         of_all = self._workers.sum_tensor(torch.full((), own, dtype=sum_type(device), device=device))
         return of_all * (self._data_parallel.size / self._workers.size)
 

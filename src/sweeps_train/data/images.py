@@ -89,11 +89,6 @@ def _classes(pairs: Any) -> Sequence[Any] | None:
     return [*classes] if isinstance(classes, Iterable) else None  # it may be an array, or a number
 
 
-def num_ignored(batch: Batch) -> int:
-    """Return the number of samples in a batch whose label the loss ignores."""
-    return int((batch["labels"] == IGNORED_LABEL).sum())
-
-
 COLOURS = (1, 3, 4)
 """Usual numbers of channels."""
 MOST_STRETCHED = 4

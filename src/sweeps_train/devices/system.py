@@ -90,15 +90,6 @@ def _read(name: str, reading: Callable[[], float]) -> float:
     return _measurement(name).value(reading, math.nan)
 
 
-def total_name(metric: str) -> str:
-    """Return the name of the sum of a memory metric over all workers.
-
-    >>> total_name("system/memory_mib")
-    'system/total_memory_mib'
-    """
-    return metric.replace("/", "/total_", 1)
-
-
 def _gpu_percent(device: torch.device) -> float:
     """Return the load of a GPU in percent; NaN without NVIDIA's library or driver, or for a MIG slice."""
     try:

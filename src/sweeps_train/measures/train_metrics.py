@@ -9,7 +9,7 @@ import torch
 
 from sweeps_train.devices.device_operations import sum_type
 from sweeps_train.devices.slow_workers import SlowWorkers, busy_parts
-from sweeps_train.devices.system import MEMORY, memory_limit, system_metrics, total_name
+from sweeps_train.devices.system import MEMORY, memory_limit, system_metrics
 from sweeps_train.measures.flops import FlopMeter, utilization
 from sweeps_train.steps.step_clock import StepClock
 from sweeps_train.tasks import Task
@@ -146,7 +146,7 @@ def _machine_metrics(rows: Rows, names: Sequence[str], *, per_worker: bool) -> d
         if per_worker:
             metrics |= {name.replace("/", f"/worker_{rank}/"): value for rank, value in enumerate(values)}
         total = sum(values)
-        metrics[total_name(name) if name in MEMORY else name] = total
+        metrics[name.replace("/", "/total_", 1) if name in MEMORY else name] = total
         if name in MEMORY and not math.isnan(total):
             metrics[name] = max(values)
     return {name: value for name, value in metrics.items() if not math.isnan(value)}

@@ -235,7 +235,7 @@ def save_causal_lm(
 
     if isinstance(model, PeftModel):
         # The model card would be an empty form, and takes longer to write than everything else.
-        model.create_or_update_model_card = _no_card  # type: ignore[method-assign, assignment]
+        model.create_or_update_model_card = lambda folder: None  # type: ignore[method-assign, assignment]
         # The default "auto" asks the hub whether the vocabulary was resized; it never is.
         model.save_pretrained(str(folder), save_embedding_layers=False, **given)
     else:
@@ -262,10 +262,6 @@ def _name_type(file: Path, dtype: torch.dtype) -> None:
     content = json.loads(file.read_text(encoding="utf-8"))
     content["dtype"] = str(dtype).removeprefix("torch.")
     file.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-
-
-def _no_card(folder: str) -> None:
-    pass
 
 
 def model_location(path: str) -> str:

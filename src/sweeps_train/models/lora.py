@@ -162,7 +162,12 @@ def target_modules(model: nn.Module, wanted: str | list[str]) -> str | list[str]
         return wanted
     if wanted not in _PARTS:
         return wanted if wanted == "all-linear" else [wanted]
-    linear = [name for name, module in model.named_modules() if _is_linear(module)]
+    # GPT-2 uses transformers' Conv1D, a linear layer with a transposed weight.
+    linear = [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
+    ]
     chosen = [name for name in linear if _part_of(name) == wanted]
     if not chosen:
         kinds = sorted({name.rpartition(".")[2] for name in linear})
@@ -197,8 +202,3 @@ def _shortest_suffix(name: str, others: list[str]) -> str:
         if not any(f".{other}".endswith(f".{suffix}") for other in others):
             return suffix
     return name
-
-
-def _is_linear(module: nn.Module) -> bool:
-    # GPT-2 uses transformers' Conv1D, a linear layer with a transposed weight.
-    return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from torch import nn
 from sweeps_train.config import CustomModel, Mlp
 from sweeps_train.data.table_data import inputs
 from sweeps_train.models.mlp import TableMlp
-from sweeps_train.models.weights import WEIGHTS_FILE, checked_module, save_weights
+from sweeps_train.models.weights import WEIGHTS_FILE, checked_module
 from sweeps_train.tables.encoding import Classes, TableEncoding, load_encoding
 from sweeps_train.tables.predictions import prediction_frame, to_table
 from sweeps_train.targets import call_target, import_target
@@ -50,16 +49,8 @@ def build_table_model(config: TableModel, encoding: TableEncoding) -> nn.Module:
     return checked_module(config.target, call_target("model", config.target, {**given, **config.arguments}))
 
 
-def save_table_model(
-    model: nn.Module, encoding: TableEncoding, folder: Path, weights: Mapping[str, torch.Tensor] | None = None
-) -> None:
-    """Write the encoding and the model's weights, or the given weights if it holds only shards."""
-    save_weights(model, folder, weights)
-    encoding.save(folder)
-
-
 def load_table_model(config: TableModel, folder: Path) -> RowModel:
-    """Load a model that ``save_table_model`` has written."""
+    """Load a model that ``TableTraining.save`` has written."""
     encoding = load_encoding(folder)
     model = build_table_model(config, encoding)
     load_weights(model, str(folder / WEIGHTS_FILE))

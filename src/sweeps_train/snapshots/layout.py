@@ -97,7 +97,8 @@ def find_weights(folder: Path, weights: Tensors, frozen: Collection[str]) -> dic
     Libraries may write weights under other names, or transformed. So the files that were just written are compared with
     the weights. ``frozen`` are the names in the files of weights that are never overwritten.
     """
-    names = {_name_in_file(name): name for name in weights} | {name: name for name in weights}
+    # In the files of peft, which omits the name of its only adapter, and in all others.
+    names = {name.replace(".default.", "."): name for name in weights} | {name: name for name in weights}
     found = {}
     for path in sorted(folder.rglob("*.safetensors")):
         if path.name == TENSORS_FILE:
@@ -128,11 +129,6 @@ def buffers(tensors: Tensors, share: Share, weights: Mapping[str, InFile], *, pi
         for name in share.places
         if name in types
     }
-
-
-def _name_in_file(name: str) -> str:
-    """Return the name of a weight in a file of peft, which omits the name of its only adapter."""
-    return name.replace(".default.", ".")
 
 
 def _fits(target: torch.Tensor, source: torch.Tensor) -> bool:

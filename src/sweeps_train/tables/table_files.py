@@ -10,8 +10,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from sweeps_train.config.table import TableData
-from sweeps_train.data.data_files import File, find_files, open_file, without_options
-from sweeps_train.files.csv_header import other_separator
+from sweeps_train.data.data_files import File, find_files, open_file, other_separator, without_options
 from sweeps_train.tables.columns import is_text
 from sweeps_train.tables.csv_texts import CsvTexts
 

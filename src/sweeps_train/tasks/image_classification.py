@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -15,10 +14,11 @@ from sweeps_train.data.images import IGNORED_LABEL, ImageSamples, build_image_sa
 from sweeps_train.data.sample_order import Batch
 from sweeps_train.models.image import ImageModel, build_image_model, load_image_model, save_image_model
 from sweeps_train.steps.random_state import seed_all
+from sweeps_train.tasks.task import TaskOfRows
 from sweeps_train.workers.worker_cache import cached
 
 
-class ImageClassification:
+class ImageClassification(TaskOfRows):
     """Image classification by cross-entropy; the unit of the loss is an image. Held-out images with the label -100,
     which ``cross_entropy`` ignores, do not count.
 
@@ -26,9 +26,6 @@ class ImageClassification:
     dimension, and ``labels`` of shape (samples,); logits have shape (samples, classes).
     """
 
-    unit: Literal["samples"] = "samples"
-    frozen = ()
-    stored_types: Mapping[str, torch.dtype] = MappingProxyType({})
     num_scores = 3  # loss, number of correct answers, and of labels that are not ignored
     scores_each_sample = False
 
@@ -43,9 +40,6 @@ class ImageClassification:
         self.model = (
             build_image_model(config.model, self._shape) if weights is None else load_image_model(config.model, weights)
         )
-
-    def pad(self, batch: Batch, multiple: int | None = None) -> Batch:
-        return batch
 
     def logits(self, model: Callable[..., Any], batch: Batch) -> torch.Tensor:
         logits: torch.Tensor = model(batch["inputs"])
@@ -70,9 +64,6 @@ class ImageClassification:
 
     def save(self, folder: Path, weights: Mapping[str, torch.Tensor] | None) -> None:
         save_image_model(self.model, self._shape, folder, weights)
-
-    def close(self) -> None:
-        pass
 
 
 def build_both_samples(data: DigitsData | CustomData) -> tuple[ImageSamples, ImageSamples]:

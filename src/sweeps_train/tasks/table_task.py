@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,9 +13,11 @@ from torch.nn import functional
 from sweeps_train.config import ClassificationTask, RegressionTask, TableData, TableTask, TrainingConfig
 from sweeps_train.data.sample_order import Batch
 from sweeps_train.data.table_data import build_table_samples, table_samples
-from sweeps_train.models.table import TableModel, build_table_model, load_table_model, save_table_model
+from sweeps_train.models.table import TableModel, build_table_model, load_table_model
+from sweeps_train.models.weights import save_weights
 from sweeps_train.tables.encoding import Amount
 from sweeps_train.tables.metrics import classification_metrics, regression_metrics
+from sweeps_train.tasks.task import TaskOfRows
 
 LOSSES: dict[str, Callable[..., torch.Tensor]] = {
     "squared": functional.mse_loss,
@@ -25,16 +26,13 @@ LOSSES: dict[str, Callable[..., torch.Tensor]] = {
 }
 
 
-class TableTraining:
+class TableTraining(TaskOfRows):
     """A model for the rows of a table; the unit of the loss is a row.
 
     Batches have ``numbers`` of shape (samples, numbers), ``categories`` of shape (samples, columns), and ``targets`` of
     shape (samples,); outputs have shape (samples, classes), or (samples, 1) for numbers.
     """
 
-    unit: Literal["samples"] = "samples"
-    frozen = ()
-    stored_types: Mapping[str, torch.dtype] = MappingProxyType({})
     scores_each_sample = True
     repeats_its_passes = True
 
@@ -52,18 +50,13 @@ class TableTraining:
                 self.encoding, self.train_samples, self.eval_samples = build_table_samples(data, goal, loaded.encoding)
         self.num_scores = self.encoding.num_outputs
 
-    def pad(self, batch: Batch, multiple: int | None = None) -> Batch:
-        return batch
-
     def logits(self, model: Callable[..., Any], batch: Batch) -> torch.Tensor:
         logits: torch.Tensor = model(batch["numbers"], batch["categories"])
         return logits
 
     def save(self, folder: Path, weights: Mapping[str, torch.Tensor] | None) -> None:
-        save_table_model(self.model, self.encoding, folder, weights)
-
-    def close(self) -> None:
-        pass
+        save_weights(self.model, folder, weights)
+        self.encoding.save(folder)
 
 
 class Classification(TableTraining):

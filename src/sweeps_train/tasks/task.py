@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 import torch
@@ -95,3 +96,17 @@ class Task(Protocol):
 
     def close(self) -> None:
         """Restore process settings that the next training in this process shares."""
+
+
+class TaskOfRows:
+    """Defaults of the tasks whose samples all have one shape, and which share nothing with the next training."""
+
+    unit: Literal["samples"] = "samples"
+    frozen = ()
+    stored_types: Mapping[str, torch.dtype] = MappingProxyType({})
+
+    def pad(self, batch: Batch, multiple: int | None = None) -> Batch:
+        return batch
+
+    def close(self) -> None:
+        pass

@@ -66,10 +66,9 @@ class CandidateSource:
         return self._sampled(draws, self._allows)
 
     def _sampled(self, draws: Sequence[Suggester], allows: Allows) -> Candidates:
-        noted = [_Noted(each) for each in draws]
-        sampled = [(each.parameters, self._space.sample(each, self._lookup)) for each in noted]
-        allowed = [each for each in sampled if allows(each[1])]
-        return Candidates([each for each, _ in allowed], self._cube.matrix([point for _, point in allowed]))
+        sampled = (self._space.sample(each, self._lookup) for each in draws)
+        allowed = [point for point in sampled if allows(point)]
+        return Candidates([self._space.encode(point) for point in allowed], self._cube.matrix(allowed))
 
 
 class NearDraws(RandomDraws):
@@ -127,23 +126,3 @@ class NearDraws(RandomDraws):
         position = abs(position)
         position = 2 - position if position > 1 else position
         return low + min(max(position, 0.0), 1.0) * (high - low)
-
-
-class _Noted:
-    """Suggester that records the suggested values, as Optuna stores them."""
-
-    def __init__(self, draws: Suggester):
-        self._draws = draws
-        self.parameters: Parameters = {}
-
-    def suggest_float(self, name: str, low: float, high: float, **options: Any) -> float:
-        value = self.parameters[name] = self._draws.suggest_float(name, low, high, **options)
-        return value
-
-    def suggest_int(self, name: str, low: int, high: int, **options: Any) -> int:
-        value = self.parameters[name] = self._draws.suggest_int(name, low, high, **options)
-        return value
-
-    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
-        self.parameters[name] = self._draws.suggest_categorical(name, choices)
-        return self.parameters[name]

@@ -292,8 +292,9 @@ class FreezeThaw(PausingScheduler):
         """Return the reason why a trial can no longer be the best; None if it can."""
         if (broken := self._violation(result)) is not None:
             return broken
-        if rung is not None and not self._is_finite(result):
-            return f"{', '.join([self._objective, *self._further])} had a value that is not finite"
+        metrics = [self._objective, *self._further]
+        if rung is not None and not all(math.isfinite(result.get(metric, math.nan)) for metric in metrics):
+            return f"{', '.join(metrics)} had a value that is not finite"
         return None
 
     def _stop(self, name: str, reason: str, places: Places) -> Verdict:
@@ -315,10 +316,6 @@ class FreezeThaw(PausingScheduler):
         if left < math.inf:
             event |= {SECONDS: result.get(SECONDS, 0.0) / max(result[self._resource], 1e-9), "left_s": left}
         return event
-
-    def _is_finite(self, result: Result) -> bool:
-        """Whether a report has a finite value for every objective."""
-        return all(math.isfinite(result.get(metric, math.nan)) for metric in (self._objective, *self._further))
 
     def complete(self, trial: ScheduledTrial, result: Result, places: Places) -> None:
         name = trial.id

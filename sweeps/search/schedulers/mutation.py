@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from sweeps.config.space import CategoricalDistribution, ConstantDistribution, Distribution, OrdinalDistribution
 from sweeps.errors import ConfigError
+from sweeps.space.distributions import as_sampled, boundary_values
 from sweeps.space.space import Lookup, Space
 from sweeps.space.suggester import RandomDraws
 
@@ -67,15 +68,14 @@ class Mutation:
     def _changed(
         self, point: Mapping[str, Any], values: Mapping[str, Any], chance: random.Random
     ) -> dict[str, Any] | None:
-        encoded = self._space.encode(point)
+        given = dict(point)
         for path in self._changing:
-            if path not in encoded or path in values:
-                continue
-            encoded[path] = _moved(self._space[path], encoded[path], chance)
-            if encoded[path] is None or chance.random() < self._resample_probability:
-                del encoded[path]
-        encoded |= self._space.encode(values)
-        changed = self._space.sample(_Given(encoded, chance.randrange(2**32)), self._lookup)
+            if path in given and path not in values:
+                moved = _moved(self._space[path], given.pop(path), chance)
+                if moved is not None and chance.random() >= self._resample_probability:
+                    given[path] = moved
+        drawn = RandomDraws(chance.randrange(2**32))
+        changed = self._space.sample(drawn, self._lookup, {**given, **values})
         try:
             self._validate(changed)
         except ConfigError:
@@ -84,35 +84,17 @@ class Mutation:
 
 
 def _moved(distribution: Distribution, value: Any, chance: random.Random) -> Any:
-    """Mutate an encoded value; None if it has no neighbour and must be sampled again."""
+    """Return a neighbour of a value within its range; None if it has none and must be sampled again."""
     if isinstance(distribution, OrdinalDistribution):
-        return value + chance.choice((-1, 1))
+        place = distribution.choices.index(value) + chance.choice((-1, 1))
+        return distribution.choices[min(max(place, 0), len(distribution.choices) - 1)]
     if isinstance(distribution, CategoricalDistribution | ConstantDistribution) or value == 0:
         return None
     factor, step = chance.choice(FACTORS), distribution.step
     if step is not None and abs(value * factor - value) <= step / 2:  # rounded to a step, it would not change
-        return value + chance.choice((-1, 1)) * step
-    return value * factor
-
-
-class _Given:
-    """Suggests given values, clipped to their range, and draws the others at random."""
-
-    def __init__(self, values: Mapping[str, Any], seed: int):
-        self._values, self._draws = values, RandomDraws(seed)
-
-    def suggest_float(
-        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
-    ) -> float:
-        if name not in self._values:
-            return self._draws.suggest_float(name, low, high, step=step, log=log)
-        value = float(min(max(self._values[name], low), high))
-        return value if step is None else low + round((value - low) / step) * step
-
-    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
-        if name not in self._values:
-            return self._draws.suggest_int(name, low, high, step=step, log=log)
-        return int(low + round((min(max(self._values[name], low), high) - low) / step) * step)
-
-    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
-        return self._values[name] if name in self._values else self._draws.suggest_categorical(name, choices)
+        moved = value + chance.choice((-1, 1)) * step
+    else:
+        moved = value * factor
+    ends, low = boundary_values(distribution), distribution.low
+    moved = min(max(moved, ends[0]), ends[-1])
+    return as_sampled(distribution, moved if step is None else low + round((moved - low) / step) * step)
