@@ -69,13 +69,20 @@ def with_lanes(composition: Composition) -> tuple[Composition, str | None]:
     reason if the number was replaced; otherwise the first trials decide."""
     if composition.config.scaling.trials_per_group != "auto":
         return composition, None
-    reason = why_alone(composition.config)
-    if reason is None:
-        with contextlib.suppress(ConfigError):  # the check of the space reports it
-            space = Space(composition.config.space)
-            reason = next(differences(composition, space, lookup_in(composition)), None)
+    reason = why_not_shared(composition)
     if reason is None:
         return composition, None
     alone = {"scaling.trials_per_group": 1, "scaling.measure_workers": False}
     measures = ", and no workers are measured" if composition.config.scaling.measure_workers else ""
     return composition.changed(alone), f"scaling.trials_per_group=auto is 1{measures}: {reason}"
+
+
+def why_not_shared(composition: Composition) -> str | None:
+    """Return the reason, in the config or among the searched values, why the trials of a sweep cannot share their
+    workers; None if they can."""
+    reason = why_alone(composition.config)
+    if reason is None:
+        with contextlib.suppress(ConfigError):  # the check of the space reports it
+            space = Space(composition.config.space)
+            reason = next(differences(composition, space, lookup_in(composition)), None)
+    return reason

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from sweeps.config import SWEEP_CONFIG
+from sweeps.plan.automatic_choices import why_not_shared
 from sweeps.plan.plan import Plan
 from sweeps.plan.planned_memory import MemoryReport
 from sweeps.report.expected_cost import ExpectedCost, Workload, workload_of
@@ -18,7 +19,6 @@ from sweeps.search.confirmation_race import MAX_RUNS, MIN_RUNS
 from sweeps.space.descriptions import describe_conditions, describe_distribution
 from sweeps.texts.uri_passwords import redact_uri
 from sweeps.texts.wording import counted, value_text
-from sweeps.validate.scaling_checks import why_alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +149,10 @@ def print_plan(
     needs = fit.describe() if fit else describe_unknown(plan.config.cluster)
     console.print(f"trial     {needs}", markup=False)
     if plan.config.task.kind == "causal_lm" and plan.config.scaling.trials_per_group == 1:
-        reason = why_alone(plan.config) or "scaling.trials_per_group=1; with more, several trials train on its workers"
+        reason = (
+            why_not_shared(plan.composition)
+            or "scaling.trials_per_group=1; with more, several trials train on its workers"
+        )
         console.print(f"sharing   none: {reason}", markup=False, soft_wrap=True)
     if memory is not None:
         console.print(f"memory    {memory.summary}", markup=False, soft_wrap=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sweeps.plan.plan import make_plan
+from sweeps.report.plan_summary import plan_text
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,8 @@ def test_trials_that_cannot_share_their_workers_train_alone(
     plan = make_plan([f"conf={conf}", "scaling.trials_per_group=auto", *overrides], [], "alone", "")
     assert plan.config.scaling.trials_per_group == 1
     assert any(note.startswith(f"scaling.trials_per_group=auto is 1: {reason}") for note in plan.notes), plan.notes
+    if plan.config.task.kind == "causal_lm":
+        assert f"sharing   none: {reason}" in plan_text(plan)
 
 
 def test_trials_that_can_share_begin_alone_and_are_as_many_as_was_asked_for(

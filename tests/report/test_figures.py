@@ -5,14 +5,17 @@ from __future__ import annotations
 import io
 import math
 import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 import yaml
+from plotly.subplots import make_subplots
 from records import sweep_record, trial_record
 from report_page import Page
 from rich.console import Console
@@ -21,6 +24,7 @@ from sweeps.api.sweep import Sweep
 from sweeps.report.dataframes import importances_table
 from sweeps.report.figures.best_so_far import best_so_far
 from sweeps.report.figures.contours import contours
+from sweeps.report.figures.image_files import write_image
 from sweeps.report.figures.importance import by_importance, importance, importances
 from sweeps.report.figures.learning_curves import learning_curves
 from sweeps.report.figures.parallel_coordinates import parallel_coordinates, parallel_lines
@@ -481,6 +485,21 @@ def test_a_failed_trial_and_one_beyond_a_limit_are_ranked_after_those_that_count
     section = drawn(parallel_lines(made, ["lr"]))
     (best,) = [trace for trace in section.figures[0].figure.data if trace.name == "best"]
     assert {each for each in best.customdata if each} == {"0000"}
+
+
+def test_images_draw_axes_that_match_with_the_same_range() -> None:
+    figure = make_subplots(rows=2, cols=1, shared_xaxes=True)
+    for row, (x, colour) in enumerate([([5, 10], "#123456"), ([0, 10], "#654321")], start=1):
+        figure.add_trace(go.Scatter(x=x, y=[0, 1], mode="lines", line={"color": colour, "width": 1}), row=row, col=1)
+    write_image(image := io.StringIO(), [figure], (6, 4), file_format="svg")
+    ends = {}
+    for colour in ("#123456", "#654321"):
+        (path,) = re.findall(rf'<path d="([^"]+)"[^>]*stroke: {colour}', image.getvalue())
+        (left, _), (right, _) = (point.split() for point in re.split("[ML]", path)[1:])
+        ends[colour] = float(left), float(right)
+    (middle, upper), (start, lower) = ends.values()
+    assert upper == pytest.approx(lower)
+    assert middle == pytest.approx((start + lower) / 2)
 
 
 def test_many_short_trials_on_a_worker_are_drawn_as_one_bar() -> None:

@@ -82,8 +82,12 @@ def _draw(part: SubFigure, figure: go.Figure) -> None:
     ratios = [high - low for low, high in down]
     grid = part.add_gridspec(len(down), len(across), height_ratios=ratios)
     handles: dict[str, Any] = {}
+    drawn: dict[str, Axes] = {}
     for x, y in pairs:
-        axes = part.add_subplot(grid[down.index(rows[y]), across.index(columns[x])])
+        shared_x, shared_y = (_axis(layout, name).matches or name for name in (x, y))
+        place = grid[down.index(rows[y]), across.index(columns[x])]
+        axes = part.add_subplot(place, sharex=drawn.get(shared_x), sharey=drawn.get(shared_y))
+        drawn |= {shared_x: axes, shared_y: axes}
         traces = [trace for trace in figure.data if (trace.xaxis or "x", trace.yaxis or "y") == (x, y)]
         _Subplot(axes, _axis(layout, x), _axis(layout, y), traces).draw(layout)
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
