@@ -5,6 +5,7 @@ Importing this module does not import MLflow, which takes a second.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -60,8 +61,8 @@ def post(uri: str, endpoint: str, body: Mapping[str, Any]) -> None:
 def accepts(points: Iterable[tuple[str, float, int, int]], params: Mapping[str, str], tags: Mapping[str, str]) -> bool:
     """Whether MLflow accepts metric values (name, value, milliseconds and step), parameters and tags as they are."""
     from mlflow.exceptions import MlflowException
-    from mlflow.utils import validation
 
+    validation: Any = importlib.import_module("mlflow.utils.validation")
     try:
         for point in points:
             validation._validate_metric(*point)
@@ -79,7 +80,7 @@ def run_artifacts(root: str, run_id: str) -> str:
     """Return the folder of a run's artifacts in that of its experiment."""
     from mlflow.utils.uri import append_to_uri_path
 
-    return str(append_to_uri_path(root, run_id, "artifacts"))
+    return str(append_to_uri_path(root, run_id, "artifacts"))  # type: ignore[no-untyped-call]
 
 
 def make_folders_of_decoded_paths() -> None:
