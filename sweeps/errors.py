@@ -68,6 +68,12 @@ class TrackingUnreachable(UserError):
     """The tracking server does not answer."""
 
 
+class ResultUnreachable(TrackingUnreachable):
+    """The tracking server has received the whole record of an ended sweep, and then stopped answering."""
+
+    exit_status = 1
+
+
 class DoesNotFit(UserError):
     """One trial needs more resources than the cluster has."""
 

@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import unquote
 
 TRIED_SCHEMAS = frozenset({"b7e2c1a4d9f3", "dc11669786a5", "f4a9b2c7d1e6"})
-"""Versions of MLflow's tables (``alembic_version``) with which our SQL queries were tested: 3.16.1, 3.17.2, 3.18.0.
+"""Versions of MLflow's tables (``alembic_version``) with which our SQL statements were tested: 3.16.1, 3.17.2, 3.18.0.
 
-Tables of another version are read through MLflow's client, which is slower."""
+Tables of another version are read and written through MLflow's client, which is slower."""
 
 REQUEST_SETTINGS = ("MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_HTTP_REQUEST_MAX_RETRIES")
 

@@ -8,7 +8,7 @@ import traceback
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from sweeps.errors import DriverFailed, SweepsError, TrackingUnreachable, Undelivered
+from sweeps.errors import DriverFailed, ResultUnreachable, TrackingUnreachable, Undelivered
 from sweeps.folders.sweep_folder import ERROR_FILE
 from sweeps.plan.plan import Plan
 from sweeps.texts.uri_passwords import redact_uri
@@ -63,17 +63,17 @@ def finish(plan: Plan) -> SweepRecord:
     written, because a person is waiting.
 
     Raises:
-        SweepsError: MLflow, which has the whole record, no longer answers.
+        ResultUnreachable: MLflow, which has the whole record, no longer answers.
     """
     tracking, num_kept = plan.config.tracking, plan.config.checkpoint.trials
-    try:
-        if num_kept is not None:
-            from sweeps.cleaning.cleaning import keep_only_the_best
+    if num_kept is not None:
+        from sweeps.cleaning.cleaning import keep_only_the_best
 
-            keep_only_the_best(tracking.uri, plan.name, num_kept)
+        keep_only_the_best(tracking.uri, plan.name, num_kept)
+    try:
         record = load_sweep(tracking.uri, plan.name)
     except TrackingUnreachable as error:
-        raise SweepsError(
+        raise ResultUnreachable(
             f"{plan.name}: has ended and is recorded, but {error}; then `python -m sweeps show {plan.name}` has the "
             f"result, and `python -m sweeps report {plan.name}` makes the report"
         ) from error

@@ -35,7 +35,8 @@ def reconcile(searcher: StudySearch, lookup: Lookup, session: Session, stage: Pl
     for ended in searcher.study.get_trials(deepcopy=False, states=tuple(ENDED)):
         if NUMBER in ended.user_attrs:
             reason = ended.user_attrs.get(REASON)
-            is_unwanted, point = reason == STOPPED_BY_USER, searcher.space.sample(ended, lookup)
+            is_unwanted = reason == STOPPED_BY_USER
+            point = searcher.space.sample(ended, lookup)
             session.lifecycle.catch_up(
                 trial_id(ended.user_attrs[NUMBER], of_stage),
                 point if stage is None else stage.parameters(point),

@@ -165,7 +165,7 @@ class Outbox:
         if not self._journal.sync(end):
             return False  # a driver on another machine would not know that MLflow has it
         batches, points = by_run(entries, self._run_ids)
-        if self._sqlite is not None:
+        if self._sqlite is not None and batches:
             batches = self._write_to_sqlite(self._sqlite, batches, creates=start >= self._earlier_end)
         new = {key: batch.new for key, batch in batches.items() if batch.new is not None and key not in self._run_ids}
         self._each(partial(self._create, may_exist=start < self._earlier_end), new.items())
@@ -189,7 +189,8 @@ class Outbox:
         """Write batches in one transaction; return those that are for MLflow's client."""
         try:
             written = self._retrier.call(partial(writer.write, batches, self._run_ids, creates=creates))
-        except Refused:
+        except Refused:  # MLflow's client has written meanwhile
+            self._sqlite = None
             return batches
         self.adopt(written)
         return {key: batch for key, batch in batches.items() if key not in written}

@@ -67,8 +67,9 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
 def writing(path: Path) -> Iterator[sqlite3.Connection]:
     """Open an existing store to write to it in transactions, and close it at the end of the block; a transaction that
     is not complete then is undone."""
-    with closing(sqlite3.connect(f"{_source(path)}?mode=rw", WAIT_FOR_LOCK_S, isolation_level=None, uri=True)) as found:
-        yield found
+    uri = f"{_source(path)}?mode=rw"
+    with closing(sqlite3.connect(uri, timeout=WAIT_FOR_LOCK_S, isolation_level=None, uri=True)) as database:
+        yield database
 
 
 def has_tried_tables(database: sqlite3.Connection) -> bool:

@@ -70,9 +70,11 @@ class SqliteWriter:
             sqlite3.Error: The file cannot be written at the moment; nothing was written.
         """
         with writing(self._path) as database:
+            database.execute("BEGIN IMMEDIATE")
             if not has_tried_tables(database):
                 return {}
-            database.execute("BEGIN IMMEDIATE")
+            # Without the sweep's own run the file is another store, whose experiments have the same numbers.
+            creates = creates and _is_active(database, self._ids.run_id)
             root = self._artifact_root(database) if creates else None
             written: dict[str, str] = {}
             rows: Rows = defaultdict(list)

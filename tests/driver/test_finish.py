@@ -6,7 +6,7 @@ import pytest
 from recording import held, record_with_checkpoints
 
 from sweeps.driver.finish import finish
-from sweeps.errors import SweepsError
+from sweeps.errors import ResultUnreachable, TrackingUnreachable
 from sweeps.plan.plan import make_plan
 
 
@@ -22,6 +22,7 @@ def test_only_as_many_trials_as_wanted_keep_their_checkpoints(uri: str) -> None:
 def test_a_server_that_goes_away_after_the_whole_record_is_no_mistake_of_the_user() -> None:
     plan = make_plan(["conf=digits", "tracking.uri=http://127.0.0.1:9"], [], "digits-1", "")
     message = r"^digits-1: .*recorded, but tracking.uri=http://127.0.0.1:9 does not answer.*`python -m sweeps show digi"
-    with pytest.raises(SweepsError, match=message) as raised:
+    with pytest.raises(ResultUnreachable, match=message) as raised:
         finish(plan)
     assert raised.value.exit_status == 1
+    assert isinstance(raised.value, TrackingUnreachable)  # a service waits for its MLflow, and resumes the sweep

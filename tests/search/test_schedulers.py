@@ -32,6 +32,7 @@ from sweeps.search.schedulers.places import Places
 from sweeps.search.schedulers.rung_positions import Rungs
 from sweeps.search.schedulers.scheduler import Exploit, Verdict
 from sweeps.search.schedulers.trial_length import hyperband_range
+from sweeps.search.unit_cube import value_at
 from sweeps.space.distributions import contains, grid_values
 from sweeps.space.space import Space
 from sweeps.validate.config_checks import check_sweep, lookup_in
@@ -245,6 +246,15 @@ def test_no_value_of_a_range_in_steps_is_one_that_mutation_cannot_leave(
     near = Mutation(Space({"x": distribution}), ["x"], lambda path: None, dict, resample_probability=0.0, seed=0).near
     for value in grid_values("x", distribution):
         assert {near({"x": value}, str(occasion))["x"] for occasion in range(20)} != {value}
+
+
+def test_values_that_a_scheduler_gives_are_exact_steps_of_their_range() -> None:
+    tenths = FloatDistribution(type="float", low=0.1, high=0.9, step=0.1)
+    mutated = Mutation(Space({"x": tenths}), ["x"], lambda path: None, dict, resample_probability=0.0, seed=0)
+    given = [value_at(tenths, step / 8) for step in range(9)]
+    assert [mutated.with_values({"x": 0.1}, {"x": value}, "1")["x"] for value in given] == [
+        *(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+    ]
 
 
 def test_mutated_points_stay_within_the_space_and_change_only_what_may_change() -> None:
