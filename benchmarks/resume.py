@@ -64,7 +64,9 @@ def _make(folder: Path, trials: int) -> None:
 
 
 def _fill(trials: int) -> None:
-    """Add ended trials to the sweep in the working folder."""
+    """Add ended trials to the sweep in the working folder, at random points: a sampler would take minutes for them."""
+    from optuna.samplers import RandomSampler
+
     from sweeps.driver.startup import open_recorder
     from sweeps.plan.resume import reopened
     from sweeps.plan.saved_sweep import save
@@ -78,7 +80,7 @@ def _fill(trials: int) -> None:
     plan = reopened(load_sweep("sqlite:///mlflow.db", NAME), {"search.num_trials": trials + 1})
     save(plan)
     storage, _ = open_study_storage(plan.folder / STUDY_FILE)
-    options = searcher_options(plan, None) | {"sampler": None}
+    options = searcher_options(plan, None) | {"sampler": RandomSampler(seed=0)}
     search = StudySearch(plan.space, storage=storage, study_name=plan.name, **options)
     recorder = open_recorder(plan, None, None, resume=True)
     metric, config = plan.config.search.metrics[0], plan.composition.as_yaml()

@@ -11,7 +11,7 @@ import sqlite3
 import sys
 import uuid
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,25 +24,26 @@ if TYPE_CHECKING:
     from sweeps.tracking.record import MlflowIds
 
 NEW_RUN = """
-    INSERT INTO runs (run_uuid, name, source_type, source_name, entry_point_name, user_id, status, start_time,
-        source_version, lifecycle_stage, artifact_uri, experiment_id)
-    VALUES (?, ?, 'UNKNOWN', '', '', ?, 'RUNNING', ?, '', 'active', ?, ?)"""
-PARAMETER = "INSERT INTO params (run_uuid, key, value) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-POINT = """
-    INSERT INTO metrics (run_uuid, key, step, timestamp, value, is_nan) VALUES (?, ?, ?, ?, ?, ?)
-    ON CONFLICT DO NOTHING"""
+    INSERT INTO runs (run_uuid, experiment_id, name, user_id, start_time, artifact_uri, status, lifecycle_stage,
+        source_type, source_name, entry_point_name, source_version)
+    VALUES {rows}"""
+PARAMETER = "INSERT INTO params (run_uuid, key, value) VALUES {rows} ON CONFLICT DO NOTHING"
+POINT = "INSERT INTO metrics (run_uuid, key, step, timestamp, value, is_nan) VALUES {rows} ON CONFLICT DO NOTHING"
 LATEST = """
-    INSERT INTO latest_metrics AS l (run_uuid, key, step, timestamp, value, is_nan) VALUES (?, ?, ?, ?, ?, ?)
+    INSERT INTO latest_metrics AS l (run_uuid, key, step, timestamp, value, is_nan) VALUES {rows}
     ON CONFLICT (key, run_uuid) DO UPDATE SET
         step = excluded.step, timestamp = excluded.timestamp, value = excluded.value, is_nan = excluded.is_nan
         WHERE (excluded.step, excluded.timestamp, excluded.value) > (l.step, l.timestamp, l.value)"""
 TAG = """
-    INSERT INTO tags (run_uuid, key, value) VALUES (?, ?, ?)
+    INSERT INTO tags (run_uuid, key, value) VALUES {rows}
     ON CONFLICT (key, run_uuid) DO UPDATE SET value = excluded.value"""
-NO_TAG = "DELETE FROM tags WHERE run_uuid = ? AND key = ?"
+NO_TAG = "DELETE FROM tags WHERE (run_uuid, key) IN (VALUES {rows})"
 STATUS = "UPDATE runs SET status = ?, end_time = ifnull(?, end_time) WHERE run_uuid = ?"
+ACTIVE = "SELECT run_uuid FROM runs WHERE lifecycle_stage = 'active' AND run_uuid IN ({values})"
 STATEMENTS = (NEW_RUN, PARAMETER, POINT, LATEST, TAG, NO_TAG, STATUS)
-"""All statements, in their order."""
+"""All statements that write, in their order; ``{rows}`` stands for the values of several rows."""
+VALUES_AT_ONCE = 900
+"""Maximum number of values in one statement; older releases of SQLite take 999."""
 
 Rows = dict[str, list[tuple[Any, ...]]]
 """Values for each statement."""
@@ -70,24 +71,24 @@ class SqliteWriter:
             sqlite3.Error: The file cannot be written at the moment; nothing was written.
         """
         with writing(self._path) as database:
+            root = self._artifact_root(database) if creates else None
+            # Other writers wait for the transaction, so as much as possible is done before it.
+            ids, prepared = dict[str, str](), dict[str, Rows]()
+            for key, batch in batches.items():
+                if key in run_ids or (root is not None and batch.new is not None):
+                    run_id = run_ids.get(key) or uuid.uuid4().hex
+                    if (rows := self._rows(run_id, batch, None if key in run_ids else root)) is not None:
+                        ids[key], prepared[key] = run_id, rows
             database.execute("BEGIN IMMEDIATE")
             if not has_tried_tables(database):
                 return {}
-            # Without the sweep's own run the file is another store, whose experiments have the same numbers.
-            creates = creates and _is_active(database, self._ids.run_id)
-            root = self._artifact_root(database) if creates else None
-            written: dict[str, str] = {}
-            rows: Rows = defaultdict(list)
-            for key, batch in batches.items():
-                if key in run_ids:
-                    run_id, can_be_written = run_ids[key], _is_active(database, run_ids[key])
-                else:
-                    run_id, can_be_written = uuid.uuid4().hex, root is not None and batch.new is not None
-                if can_be_written and self._add(rows, run_id, batch, None if key in run_ids else root):
-                    written[key] = run_id
+            # Where the sweep's own run is missing, the file is another store, whose experiments have the same numbers.
+            needed = {key: run_ids.get(key, self._ids.run_id) for key in ids}
+            active = _active(database, list(needed.values()))
+            written = {key: run_id for key, run_id in ids.items() if needed[key] in active}
             try:
                 for statement in STATEMENTS:
-                    database.executemany(statement, rows[statement])
+                    _execute(database, statement, [row for key in written for row in prepared[key][statement]])
             except (sqlite3.IntegrityError, OverflowError):
                 return {}
             database.execute("COMMIT")
@@ -99,18 +100,20 @@ class SqliteWriter:
         row = database.execute(query, (self._ids.experiment_id,)).fetchone()
         return None if row is None else str(row[0])
 
-    def _add(self, rows: Rows, run_id: str, batch: RunBatch, root: str | None) -> bool:
-        """Add the rows of a batch, with its new run if ``root`` is given; add none and return False if MLflow would
-        refuse some of its values."""
+    def _rows(self, run_id: str, batch: RunBatch, root: str | None) -> Rows | None:
+        """Return the rows of a batch, with those of its new run if ``root`` is given; None if MLflow would refuse some
+        of its values."""
         params, tags = batch.params_and_tags()
         if not accepts(batch.points, params, tags):
-            return False
+            return None
+        rows: Rows = defaultdict(list)
         if root is not None:
             assert batch.new is not None
             name = storable(batch.new.name)
             tags = first_tags(batch.new, self._ids.run_id) | {"mlflow.runName": name} | tags
             user, folder = tags.get("mlflow.user", "unknown"), run_artifacts(root, run_id)
-            rows[NEW_RUN].append((run_id, name, user, batch.new.started_ms, folder, self._ids.experiment_id))
+            given = (run_id, self._ids.experiment_id, name, user, batch.new.started_ms, folder)
+            rows[NEW_RUN].append((*given, "RUNNING", "active", "UNKNOWN", "", "", ""))
         rows[PARAMETER] += [(run_id, name, text) for name, text in params.items()]
         points = [(run_id, name, step, timestamp, *_stored(value)) for name, value, timestamp, step in batch.points]
         rows[POINT] += points
@@ -119,13 +122,32 @@ class SqliteWriter:
         rows[NO_TAG] += [(run_id, name) for name in batch.deleted_tags()]
         if batch.status is not None:
             rows[STATUS].append((batch.status.status, batch.status.ended_ms, run_id))
-        return True
+        return rows
 
 
-def _is_active(database: sqlite3.Connection, run_id: str) -> bool:
-    """Whether the store has a run, and no user has deleted it."""
-    query = "SELECT 1 FROM runs WHERE run_uuid = ? AND lifecycle_stage = 'active'"
-    return database.execute(query, (run_id,)).fetchone() is not None
+def _execute(database: sqlite3.Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Execute a statement for all rows, with as many as possible in one call: each call gives Python's lock away, and
+    waits 5 ms for it while another thread computes."""
+    if "{rows}" not in statement:
+        database.executemany(statement, rows)
+        return
+    size = VALUES_AT_ONCE // len(rows[0]) if rows else 1
+    for start in range(0, len(rows), size):
+        some = rows[start : start + size]
+        row = f"({', '.join('?' * len(some[0]))})"
+        database.execute(
+            statement.format(rows=", ".join([row] * len(some))), [value for each in some for value in each]
+        )
+
+
+def _active(database: sqlite3.Connection, run_ids: Sequence[str]) -> set[str]:
+    """Return those of some runs that the store has and no user has deleted."""
+    found: set[str] = set()
+    for start in range(0, len(run_ids), VALUES_AT_ONCE):
+        some = run_ids[start : start + VALUES_AT_ONCE]
+        query = ACTIVE.format(values=", ".join("?" * len(some)))
+        found.update(run_id for (run_id,) in database.execute(query, some))
+    return found
 
 
 def _stored(value: float) -> tuple[float, bool]:
