@@ -126,7 +126,9 @@ class Delivery:
         that could not be uploaded."""
         points = self._outbox.close()
         remaining = Remaining(points, artifacts, entries=self.journal.position < self.journal.end)
-        if not remaining:  # otherwise a thread may still be reading it
+        if remaining:  # a call that has not ended yet may still want to write, perhaps beside the sweep's next driver
+            self.journal.end_writing()
+        else:
             self.journal.close()
         return remaining
 

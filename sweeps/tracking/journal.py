@@ -292,6 +292,11 @@ class Journal:
             unfinished.write_text(_with_checksum(position), encoding="ascii")
         self.position = position
 
+    def end_writing(self) -> None:
+        """Make every later ``append`` fail. The file stays open, since a thread may still be reading it."""
+        with self._lock:
+            self._has_failed = True
+
     def close(self) -> None:
         """Close the file; a later ``append`` fails."""
         with self._lock:

@@ -187,8 +187,14 @@ class Outbox:
         self, writer: SqliteWriter, batches: dict[str, RunBatch], *, creates: bool
     ) -> dict[str, RunBatch]:
         """Write batches in one transaction; return those that are for MLflow's client."""
+
+        def write() -> dict[str, str]:
+            return writer.write(
+                batches, self._run_ids, creates=creates, is_wanted=lambda: self._retrier.time_left() > 0
+            )
+
         try:
-            written = self._retrier.call(partial(writer.write, batches, self._run_ids, creates=creates))
+            written = self._retrier.call(write)
         except Refused:  # MLflow's client has written meanwhile
             self._sqlite = None
             return batches

@@ -11,7 +11,7 @@ import sqlite3
 import sys
 import uuid
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,13 +55,22 @@ class SqliteWriter:
     def __init__(self, path: Path, ids: MlflowIds) -> None:
         self._path, self._ids = path, ids
 
-    def write(self, batches: Mapping[str, RunBatch], run_ids: Mapping[str, str], *, creates: bool) -> dict[str, str]:
+    def write(
+        self,
+        batches: Mapping[str, RunBatch],
+        run_ids: Mapping[str, str],
+        *,
+        creates: bool,
+        is_wanted: Callable[[], bool],
+    ) -> dict[str, str]:
         """Write the batches that MLflow would accept.
 
         Args:
             batches: Batches by key of the run.
             run_ids: MLflow's ids of the runs that exist, by key.
             creates: Whether the other runs may be created; not if MLflow may have some of them.
+            is_wanted: Whether the batch is still to be written, asked when everything is prepared; none is written
+                otherwise.
 
         Returns:
             MLflow's ids of the runs whose batches were written, by key. The others are for MLflow's client, which says
@@ -90,6 +99,8 @@ class SqliteWriter:
                 for statement in STATEMENTS:
                     _execute(database, statement, [row for key in written for row in prepared[key][statement]])
             except (sqlite3.IntegrityError, OverflowError):
+                return {}
+            if not is_wanted():
                 return {}
             database.execute("COMMIT")
             return written

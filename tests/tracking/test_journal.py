@@ -479,3 +479,32 @@ def test_a_journal_that_is_cut_off_while_it_is_open_is_a_failure_of_the_storage(
     with pytest.raises(StorageFailed):
         journal.append(GoneBack("0", 6))
     journal.close()
+
+
+def test_what_an_earlier_driver_of_this_process_writes_too_late_does_not_disturb_the_next_one(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a notebook in which a sweep is interrupted while MLflow hangs, and resumed at once."""
+    recorder = open_recorder(uri)
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    hangs, goes_on = threading.Event(), threading.Event()
+    upload = recorder._client.log_text
+
+    def hang(*args: Any) -> None:
+        hangs.set()
+        goes_on.wait()
+        upload(*args)
+
+    monkeypatch.setattr(recorder._client, "log_text", hang)
+    recorder.trials.attach("0", "note.txt", "x")
+    hangs.wait()
+    late = recorder._delivery._uploader._thread
+    assert recorder.close("interrupted", 0, 0)
+    monkeypatch.undo()
+    resumed = open_recorder(uri, resume=True, folder=Path(uri.removeprefix("sqlite:///")).parent / "outputs/digits-1")
+    goes_on.set()
+    late.join()
+    resumed.trials.start("0", POINT, CONFIG, 1)
+    resumed.trials.end("0", "finished", 1, 1)
+    assert not resumed.close("finished")
+    assert load_sweep(uri, "digits-1").trials[0].state == "finished"
