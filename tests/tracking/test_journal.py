@@ -11,6 +11,7 @@ import random
 import signal
 import textwrap
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -501,10 +502,16 @@ def test_what_an_earlier_driver_of_this_process_writes_too_late_does_not_disturb
     late = recorder._delivery._uploader._thread
     assert recorder.close("interrupted", 0, 0)
     monkeypatch.undo()
+    monkeypatch.setattr(outbox, "WRITE_EVERY_S", 0.01)
     resumed = open_recorder(uri, resume=True, folder=Path(uri.removeprefix("sqlite:///")).parent / "outputs/digits-1")
     goes_on.set()
     late.join()
     resumed.trials.start("0", POINT, CONFIG, 1)
-    resumed.trials.end("0", "finished", 1, 1)
+    for step in range(20):
+        resumed.trials.log("0", step, {"eval/loss": 1.0})
+        assert resumed._delivery.flush()
+        time.sleep(0.02)  # the thread looks for more
+    resumed.trials.end("0", "finished", 20, 1)
     assert not resumed.close("finished")
-    assert load_sweep(uri, "digits-1").trials[0].state == "finished"
+    record = load_sweep(uri, "digits-1")
+    assert (record.status, record.trials[0].state) == ("finished", "finished")
