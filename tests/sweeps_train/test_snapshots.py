@@ -114,6 +114,8 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_the_next_one_waits_f
     def end_step(self: lane.Lane, *made: Any) -> None:
         step(self, *made)
         events.append(f"step {self.progress.step}")
+        if self.progress.step == 3:
+            wait_until(lambda: "writes 2" in events)
 
     monkeypatch.setattr(HolderConnection, "write", slow)
     monkeypatch.setattr(lane.Lane, "end_step", end_step)
