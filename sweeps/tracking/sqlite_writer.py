@@ -84,10 +84,12 @@ class SqliteWriter:
             # Other writers wait for the transaction, so as much as possible is done before it.
             ids, prepared = dict[str, str](), dict[str, Rows]()
             for key, batch in batches.items():
-                if key in run_ids or (root is not None and batch.new is not None):
-                    run_id = run_ids.get(key) or uuid.uuid4().hex
-                    if (rows := self._rows(run_id, batch, None if key in run_ids else root)) is not None:
-                        ids[key], prepared[key] = run_id, rows
+                known = run_ids.get(key)
+                if known is None and (root is None or batch.new is None):
+                    continue
+                run_id = known or uuid.uuid4().hex
+                if (rows := self._rows(run_id, batch, root if known is None else None)) is not None:
+                    ids[key], prepared[key] = run_id, rows
             database.execute("BEGIN IMMEDIATE")
             if not has_tried_tables(database):
                 return {}

@@ -97,7 +97,7 @@ def find_weights(folder: Path, weights: Tensors, frozen: Collection[str]) -> dic
     Libraries may write weights under other names, or transformed. So the files that were just written are compared with
     the weights. ``frozen`` are the names in the files of weights that are never overwritten.
     """
-    # In the files of peft, which omits the name of its only adapter, and in all others.
+    # Files of peft leave out the name of the only adapter, ``default``; all others have the model's own names.
     names = {name.replace(".default.", "."): name for name in weights} | {name: name for name in weights}
     found = {}
     for path in sorted(folder.rglob("*.safetensors")):
