@@ -100,9 +100,9 @@ class Objectives:
     def front(self, values: Mapping[Key, Values]) -> list[Key]:
         """Return the keys of the Pareto front, sorted by the first objective. With one objective this is the best key
         only, the earlier of two equal ones."""
-        losses = {key: self._losses(each) for key, each in values.items()}
         if len(self.metrics) == 1:
-            return [min(losses, key=losses.__getitem__)] if losses else []
+            return [min(values, key=lambda key: self.loss(values[key][0]))] if values else []
+        losses = {key: self._losses(each) for key, each in values.items()}
         front: list[Key] = []
         # In this order no key dominates an earlier one. Of two objectives, the second is best in the front's last key.
         for key in sorted(losses, key=losses.__getitem__):

@@ -32,19 +32,21 @@ def reconcile(searcher: StudySearch, lookup: Lookup, session: Session, stage: Pl
         for parameters, origin in taken_over(known):
             trial = trial_id(known.user_attrs[NUMBER], of_stage)
             session.worker_events.exploited(Exploit(trial, origin, parameters), searcher.space.sample(known, lookup))
+    recorded = {status.trial for status in session.state.all_trials if status.has_ended}
     for ended in searcher.study.get_trials(deepcopy=False, states=tuple(ENDED)):
-        if NUMBER in ended.user_attrs:
-            reason = ended.user_attrs.get(REASON)
-            is_unwanted = reason == STOPPED_BY_USER
-            point = searcher.space.sample(ended, lookup)
-            session.lifecycle.catch_up(
-                trial_id(ended.user_attrs[NUMBER], of_stage),
-                point if stage is None else stage.parameters(point),
-                "stopped" if is_unwanted else ENDED[ended.state],
-                None if is_unwanted else reason,
-                max(reported_values(ended), default=0) if ended.state == TrialState.PRUNED else None,
-                of_stage,
-            )
+        if NUMBER not in ended.user_attrs or (trial := trial_id(ended.user_attrs[NUMBER], of_stage)) in recorded:
+            continue
+        reason = ended.user_attrs.get(REASON)
+        is_unwanted = reason == STOPPED_BY_USER
+        point = searcher.space.sample(ended, lookup)
+        session.lifecycle.catch_up(
+            trial,
+            point if stage is None else stage.parameters(point),
+            "stopped" if is_unwanted else ENDED[ended.state],
+            None if is_unwanted else reason,
+            max(reported_values(ended), default=0) if ended.state == TrialState.PRUNED else None,
+            of_stage,
+        )
 
 
 def _restore(searcher: StudySearch, lookup: Lookup, session: Session, stage: PlannedStage | None) -> None:

@@ -56,9 +56,11 @@ def undamaged(text: bytes) -> bytes | None:
     True
     """
     text = text.rstrip(b"\n")
+    if is_intact(text):
+        return text
     if is_intact(text[:-1]):  # followed by a damaged newline
         return text[:-1]
-    if is_intact(text) or not _has_checksum(text):
+    if not _has_checksum(text):
         return text
     return _corrected(text)
 

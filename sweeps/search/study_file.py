@@ -15,7 +15,7 @@ import optuna
 from optuna.storages import JournalStorage
 from optuna.storages.journal import BaseJournalBackend
 
-from sweeps.files.checksums import mend, parsed, with_checksum
+from sweeps.files.checksums import is_intact, mend, parsed, with_checksum
 
 DAMAGED = ".damaged"
 
@@ -116,11 +116,12 @@ def _intact_bytes(path: Path) -> int:
     intact = 0
     with path.open("rb") as lines:
         for line in lines:
-            try:
-                parsed(line)
-            except ValueError:
-                break
             if not line.endswith(b"\n"):
                 break
+            if not is_intact(line[:-1]):  # else it is as it was written, and need not be parsed
+                try:
+                    parsed(line)
+                except ValueError:
+                    break
             intact += len(line)
     return intact

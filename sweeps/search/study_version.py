@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweeps.files.checksums import parsed
+from sweeps.files.found_lines import lines_with
 from sweeps.files.versions import check_not_newer, release
 
 if TYPE_CHECKING:
@@ -33,11 +34,9 @@ def check_study(folder: Path) -> None:
 def read_attributes(path: Path, *names: str) -> dict[str, Any]:
     """Read the named attributes of a study from its file, without Optuna; attributes that are not set are left out."""
     attributes: dict[str, Any] = {}
-    if path.is_file():
-        with path.open("rb") as lines:
-            for line in lines:
-                if any(name.encode() in line for name in names):
-                    attributes |= _user_attributes(line)
+    for name in names:
+        for _, line in lines_with(path, name.encode()):
+            attributes |= _user_attributes(line)
     return {name: attributes[name] for name in names if name in attributes}
 
 

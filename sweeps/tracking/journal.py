@@ -13,20 +13,19 @@ import errno
 import json
 import logging
 import os
-import re
 import threading
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from mmap import ACCESS_READ, mmap
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from sweeps.errors import FULL, StorageFailed
 from sweeps.files.checksums import mend, parsed, with_checksum
+from sweeps.files.found_lines import lines_with
 from sweeps.files.versions import check_not_newer, release
 from sweeps.files.whole_files import FILE_MODE, replacing
 
@@ -161,7 +160,7 @@ STEPS: Sequence[Callable[[dict[str, Any]], dict[str, Any]]] = (_unchanged, _unch
 rewritten."""
 JOURNAL_VERSION = len(STEPS) + 1
 _Versions = list[tuple[int, int]]
-_VERSION_LINE = re.compile(rb'^\{"kind": "Version".*\}\n', re.MULTILINE)
+_VERSION_PREFIX = json.dumps({"kind": Version.__name__})[:-1].encode()
 
 
 def check_journal(folder: Path) -> None:
@@ -180,15 +179,13 @@ def _versions(path: Path) -> _Versions:
         NewerVersion: A later release wrote it.
     """
     found = [(0, 1)]
-    if path.is_file() and path.stat().st_size:
-        with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
-            for match in _VERSION_LINE.finditer(content):
-                try:
-                    line = parsed(match[0])
-                except ValueError:  # damaged, and named when the journal was opened
-                    continue
-                check_not_newer(str(path), line["version"], JOURNAL_VERSION, line["written_by"])
-                found.append((match.end(), line["version"]))
+    for end, text in lines_with(path, _VERSION_PREFIX):
+        try:
+            line = parsed(text)
+        except ValueError:  # damaged, and named when the journal was opened
+            continue
+        check_not_newer(str(path), line["version"], JOURNAL_VERSION, line["written_by"])
+        found.append((end, line["version"]))
     return found
 
 
