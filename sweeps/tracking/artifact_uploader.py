@@ -27,6 +27,7 @@ from sweeps.tracking.held_checkpoints import is_held, release
 from sweeps.tracking.journal import Artifact
 from sweeps.tracking.mlflow_characters import storable
 from sweeps.tracking.retry import GaveUp, Refused, Retrier, Superseded
+from sweeps.tracking.store import artifacts_in_sqlite
 from sweeps.tracking.uris import local_path
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ class ArtifactUploader:
             self._put_back(artifact, NEXT_TURN_S)
             raise Superseded
         if artifact.text is not None:
-            self._client.log_text(run_id, storable(artifact.text), artifact.name)
+            self._write_text(run_id, artifact.name, storable(artifact.text))
             return True
         assert artifact.folder is not None
         if artifact.name == LOGS:
@@ -201,7 +202,7 @@ class ArtifactUploader:
             raise Refused(f"{special} is neither a file nor a folder, or is a link to a file that no longer exists")
         files = [path for path in folder.rglob("*") if path.is_file()]
         try:
-            artifacts = self._client.get_run(run_id).info.artifact_uri
+            artifacts = self._artifacts_of(run_id)
             if (root := local_path(artifacts)) is not None:
                 self._replace_folder(folder, root / name)
             else:
@@ -215,7 +216,19 @@ class ArtifactUploader:
     def _write_logs(self, run_id: str, folder: str) -> None:
         """Upload a trial's logs with secrets hidden; a trial that never began has none."""
         for name, content in _logs(folder):
-            self._client.log_text(run_id, redacted_log(content.decode(errors="replace")), f"{LOGS}/{name}")
+            self._write_text(run_id, f"{LOGS}/{name}", redacted_log(content.decode(errors="replace")))
+
+    def _write_text(self, run_id: str, name: str, text: str) -> None:
+        if (root := local_path(self._artifacts_of(run_id))) is None:
+            self._client.log_text(run_id, text, name)
+        else:
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            with replacing(root / name) as unfinished:
+                unfinished.write_text(text, encoding="utf-8")
+
+    def _artifacts_of(self, run_id: str) -> str:
+        """Return the URI of a run's artifacts."""
+        return artifacts_in_sqlite(self._client.tracking_uri, run_id) or self._client.get_run(run_id).info.artifact_uri
 
     def _replace_folder(self, folder: Path, target: Path) -> None:
         with replacing(target) as unfinished:

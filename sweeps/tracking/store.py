@@ -65,6 +65,20 @@ def fetch_tags(uri: str, run_id: str) -> dict[str, str]:
         return dict(rows)
 
 
+def artifacts_in_sqlite(uri: str, run_id: str) -> str | None:
+    """Return the URI of a run's artifacts from an SQLite store; None from any other store, or if there is no such run.
+
+    MLflow's client reads all of a run for it, which takes 5 ms.
+    """
+    if (path := queryable_file(uri)) is None:
+        return None
+    with reading(path) as database:
+        found: tuple[str] | None = database.execute(
+            "SELECT artifact_uri FROM runs WHERE run_uuid = ?", (run_id,)
+        ).fetchone()
+    return None if found is None else found[0]
+
+
 def tag_filter(tags: Mapping[str, str]) -> str:
     """Return the filter of ``search_runs`` for runs that have all of the given tags."""
     quoted = {key: f'"{value}"' if "'" in value else f"'{value}'" for key, value in tags.items()}

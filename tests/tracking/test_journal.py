@@ -137,15 +137,16 @@ def test_a_text_that_replaced_one_while_that_was_uploaded_is_uploaded_by_the_nex
     uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = open_recorder(uri)
-    delivery, replaced, upload = recorder._delivery, threading.Event(), recorder._client.log_text
+    delivery, replaced, uploader = recorder._delivery, threading.Event(), recorder._delivery._uploader
+    upload = uploader._write_text
 
-    def replace_meanwhile(run_id: str, text: str, name: str) -> None:
-        upload(run_id, text, name)
+    def replace_meanwhile(run_id: str, name: str, text: str) -> None:
+        upload(run_id, name, text)
         if text == "old":
             delivery.upload(Artifact("", "mine.txt", text="new"))
             replaced.set()
 
-    monkeypatch.setattr(recorder._client, "log_text", replace_meanwhile)
+    monkeypatch.setattr(uploader, "_write_text", replace_meanwhile)
     delivery.upload(Artifact("", "mine.txt", text="old"))
     replaced.wait()
     recorder.close("finished")
@@ -489,17 +490,18 @@ def test_what_an_earlier_driver_of_this_process_writes_too_late_does_not_disturb
     recorder = open_recorder(uri)
     recorder.trials.start("0", POINT, CONFIG, 1)
     hangs, goes_on = threading.Event(), threading.Event()
-    upload = recorder._client.log_text
+    uploader = recorder._delivery._uploader
+    upload = uploader._write_text
 
     def hang(*args: Any) -> None:
         hangs.set()
         goes_on.wait()
         upload(*args)
 
-    monkeypatch.setattr(recorder._client, "log_text", hang)
+    monkeypatch.setattr(uploader, "_write_text", hang)
     recorder.trials.attach("0", "note.txt", "x")
     hangs.wait()
-    late = recorder._delivery._uploader._thread
+    late = uploader._thread
     assert recorder.close("interrupted", 0, 0)
     monkeypatch.undo()
     monkeypatch.setattr(outbox, "WRITE_EVERY_S", 0.01)
