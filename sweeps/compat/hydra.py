@@ -6,7 +6,8 @@ import copy
 import functools
 import pickle
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,15 @@ def override_parser() -> OverridesParser:
     return OverridesParser.create()
 
 
+@contextmanager
+def no_warnings_about_defaults() -> Iterator[None]:
+    """Silence Hydra's warnings about a behaviour of its defaults lists that changed in version 1.1."""
+    with warnings.catch_warnings():
+        for message in (".*Defaults list is missing `_self_`", ".*Invalid overriding of hydra/"):
+            warnings.filterwarnings("ignore", message, UserWarning)
+        yield
+
+
 def compose_options(conf: str, overrides: Sequence[str]) -> tuple[DictConfig, Mapping[str, Any], list[Override]]:
     """Compose a config with options of its groups as ``hydra.compose`` does, but without Hydra's own config, which
     would take half of the time. Return also the option that was chosen for each group, and the overrides of values, for
@@ -120,8 +130,7 @@ def compose_options(conf: str, overrides: Sequence[str]) -> tuple[DictConfig, Ma
     if known is not None and repository.contents([name for name, _ in known.contents]) == known.contents:
         return *pickle.loads(known.pickled), values  # noqa: S301 - of this process
     loader._process_config_searchpath(conf, parsed, repository)
-    with warnings.catch_warnings():  # about a behaviour that changed in Hydra 1.1
-        warnings.filterwarnings("ignore", ".*Defaults list is missing `_self_`", UserWarning)
+    with no_warnings_about_defaults():
         found = create_defaults_list(repository, conf, parsed, prepend_hydra=False, skip_missing=False)
     config: DictConfig = loader._compose_config_from_defaults_list(defaults=found.defaults, repo=repository)
     OmegaConf.set_struct(config, value=True)

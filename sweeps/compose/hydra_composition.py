@@ -15,7 +15,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from sweeps.compat.hydra import compose_options, set_values
+from sweeps.compat.hydra import compose_options, no_warnings_about_defaults, set_values
 from sweeps.compose.composition import Composition, Variant, resolve
 from sweeps.compose.config_modules import import_config_modules
 from sweeps.compose.dotted import find, replace_at, set_name_with_dots
@@ -238,7 +238,8 @@ def _composed(conf: str, arguments: list[str]) -> tuple[DictConfig, Mapping[str,
     except Exception as error:
         if isinstance(error, HydraException) and "hydra/" not in str(error):
             raise  # a mistake; of one that OmegaConf found, Hydra makes a message
-        whole = compose(conf, overrides=arguments, return_hydra_config=True)  # its defaults may change Hydra's own
+        with no_warnings_about_defaults():
+            whole = compose(conf, overrides=arguments, return_hydra_config=True)  # they may change Hydra's own config
     else:
         set_values(config, values)
         return config, choices

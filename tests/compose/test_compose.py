@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,14 @@ def test_a_trial_is_composed_anew_where_a_group_is_sampled() -> None:
 def test_a_config_without_self_in_its_defaults_comes_last_without_a_warning(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("defaults: [digits]\ntrain: {max_steps: 66}\n", encoding="utf-8")
     assert checked("mine", folders=(tmp_path,)).config.train.max_steps == 66  # type: ignore[union-attr]
+
+
+def test_an_option_of_hydra_in_the_defaults_of_a_config_is_refused_without_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("defaults: [digits, {hydra/job_logging: disabled}]\n", encoding="utf-8")
+    refused = pytest.raises(ConfigError, match="hydra/job_logging")
+    with warnings.catch_warnings(record=True, action="always") as shown, refused:
+        checked("mine", folders=(tmp_path,))
+    assert not shown
 
 
 def test_the_groups_of_a_folder_with_very_many_folders_are_the_nearest(tmp_path: Path) -> None:
