@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import mlflow
+import pandas as pd
 import torch
 from mlflow.pyfunc.model import PythonModel, PythonModelContext
 
@@ -26,7 +27,9 @@ class AdapterOnBase(PythonModel):
         self.model = load_model(folder)
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
 
-    def predict(self, context: PythonModelContext, model_input: Any, params: dict[str, Any] | None = None) -> list[str]:
+    def predict(
+        self, context: PythonModelContext, model_input: pd.DataFrame, params: dict[str, Any] | None = None
+    ) -> list[str]:
         """Return the completion of each text of a list, or of a table with one column. The parameters are arguments of
         transformers' ``generate``: ``max_new_tokens``, ``do_sample``, ``temperature``."""
         texts = model_input.iloc[:, 0].tolist() if hasattr(model_input, "iloc") else list(model_input)

@@ -109,8 +109,9 @@ def _adapter(folder: Path) -> Flavour:
 
     config = read_training_config(folder).model
     quantized = ("bitsandbytes", "accelerate") if isinstance(config, CausalLM) and config.quantization != "none" else ()
-    needed = ("torch", "transformers", "peft", "safetensors", "pydantic", "numpy", "datasets", *quantized)
-    return Flavour(mlflow.pyfunc, _loaded_by("adapter_on_base", folder, needed) | {"signature": _text_signature()})
+    needed = ("torch", "transformers", "peft", "safetensors", "pydantic", "numpy", "pandas", "datasets", *quantized)
+    own = {"signature": _text_signature(), "input_example": ["Once upon a time"]}
+    return Flavour(mlflow.pyfunc, _loaded_by("adapter_on_base", folder, needed) | own)
 
 
 def _loaded_by(loader: str, checkpoint: Path, needed: Sequence[str], own_code: Sequence[str] = ()) -> dict[str, Any]:

@@ -295,7 +295,8 @@ def test_a_language_model_loads_as_adapters_on_their_base_or_merged(adapted: Don
 
     name = "merged" if merged else "adapters"
     options = ["--merged"] if merged else []
-    out, _ = call(adapted.folder, "best", "adapted", f"--register={name}", *options, "--json")
+    out, err = call(adapted.folder, "best", "adapted", f"--register={name}", *options, "--json")
+    assert "Warning" not in err
     uri = json.loads(out)["model"]["uri"]
     folder = artifacts.download_artifacts(adapted.document["best"]["checkpoint"], tracking_uri=adapted.store)
     tokenizer = AutoTokenizer.from_pretrained(folder)
