@@ -94,6 +94,8 @@ class Sampler:
         self.functions: Counter[str] = Counter()
         """Number of looks at the main thread that found a function on its stack."""
         self._began: float | None = None
+        self._own_s = 0.0
+        """Processor time of the sampler itself, which is not the driver's."""
         self._process = psutil.Process()
         self._dump = (folder / "stacks.txt").open("w+")
         self._done = threading.Event()
@@ -118,6 +120,7 @@ class Sampler:
                 continue
             self._began = self._began or time.monotonic()
             self._look()
+            self._own_s = time.thread_time()
             if time.monotonic() - sampled >= SAMPLE_EVERY_S:
                 sampled = time.monotonic()
                 self._sample()
@@ -137,7 +140,7 @@ class Sampler:
         assert state is not None
         names = {thread.native_id: thread.name for thread in threading.enumerate()}
         times = self._process.cpu_times()
-        cpu: Counter[str] = Counter({TOTAL: times.user + times.system})
+        cpu: Counter[str] = Counter({TOTAL: times.user + times.system - self._own_s})
         for each in self._process.threads():
             cpu[_thread_name(names.get(each.id, "native threads of Ray"))] += each.user_time + each.system_time
         sweep = self._folder / "outputs" / NAME
