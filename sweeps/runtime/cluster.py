@@ -251,6 +251,7 @@ def _silence_libraries() -> None:
         "TUNE_DISABLE_SIGINT_HANDLER": "1",  # ours stops the trials first
         "TUNE_WARN_THRESHOLD_S": "60",
         "TUNE_RESULT_BUFFER_LENGTH": "1",
+        "TUNE_GLOBAL_CHECKPOINT_S": "inf",  # `resume` needs no copies of Tune's state
         # At its end the driver reports its last tasks to Ray; if Ray is gone, it would wait 5 s for an answer.
         "RAY_task_events_shutdown_flush_timeout_ms": "500",
     }
