@@ -63,9 +63,9 @@ class Delivery:
         self._outbox = Outbox(client, self.retrier, journal, ids, self._beat)
         self._uploader = ArtifactUploader(client, self.upload_retrier, self._outbox.wait_for_run, self._uploaded)
 
-    def put(self, entry: Entry) -> None:
-        """Write an entry to the journal, from which it is delivered soon."""
-        self._outbox.put(entry)
+    def put(self, *entries: Entry) -> None:
+        """Write entries to the journal, all or none, from which they are delivered soon."""
+        self._outbox.put(*entries)
 
     def upload(self, *artifacts: Artifact) -> None:
         """Write artifacts to the journal, and upload them soon."""

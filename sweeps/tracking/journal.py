@@ -228,14 +228,14 @@ class Journal:
     def is_in(folder: Path) -> bool:
         return (folder / JOURNAL_FILE).is_file()
 
-    def append(self, entry: Entry) -> None:
-        """Write an entry at the end.
+    def append(self, *entries: Entry) -> None:
+        """Write entries at the end, all or none also if the driver is killed meanwhile.
 
         Raises:
             StorageFailed: The journal cannot be written, or an earlier call could not write it; nothing was written.
         """
         with self._lock:
-            self._write(_line(entry))
+            self._write(b"".join(map(_line, entries)))
 
     def read(self, start: int, most: int) -> tuple[list[Entry], int]:
         """Return the entries in at most ``most`` bytes from a position on, but at least one line, and the position

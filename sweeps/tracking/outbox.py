@@ -72,9 +72,7 @@ class Outbox:
         self._refused: set[str] = set()
         """Runs for which MLflow has refused a call, so that each gets only one warning."""
         self._condition = threading.Condition()
-        self._waiting = sum(
-            len(entry.metrics) for entry in journal.entries(journal.position) if isinstance(entry, Points)
-        )
+        self._waiting = _num_points(journal.entries(journal.position))
         """Number of metric values that MLflow has not received."""
         self._flushing = False
         self._closing = False
@@ -95,12 +93,12 @@ class Outbox:
             self._run_ids.update(run_ids)
             self._condition.notify_all()
 
-    def put(self, entry: Entry) -> None:
-        """Write an entry to the journal; it is delivered soon."""
-        self._journal.append(entry)
-        if isinstance(entry, Points):
+    def put(self, *entries: Entry) -> None:
+        """Write entries to the journal, all or none; they are delivered soon."""
+        self._journal.append(*entries)
+        if points := _num_points(entries):
             with self._condition:
-                self._waiting += len(entry.metrics)
+                self._waiting += points
                 if self._waiting >= WRITE_AT_POINTS:
                     self._condition.notify_all()
 
@@ -295,6 +293,10 @@ class Outbox:
             self._condition.notify_all()
         what = f"trial {key}" if key else "the sweep"
         logger.warning("MLflow refuses entries for the run of %s: %s", what, error)
+
+
+def _num_points(entries: Iterable[Entry]) -> int:
+    return sum(len(entry.metrics) for entry in entries if isinstance(entry, Points))
 
 
 def _parts(kinds: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -188,12 +188,8 @@ class TrialRecorder:
             trial = self._trials[trial_id]
             if number <= trial.exploits:
                 return False
-            if new := trial.logged.take(step, metrics):
-                self._delivery.put(Points(trial_id, step, now_ms(), new))
-            if others:
-                self._delivery.put(Tags(trial_id, others))
-            # Last: if the driver dies before this entry is written, the whole exploit is recorded again.
-            self._delivery.put(GoneBack(trial_id, step))
+            values = [Points(trial_id, step, now_ms(), metrics), Tags(trial_id, others)] if changed else []
+            self._delivery.put(*values, GoneBack(trial_id, step))
             trial.go_back(step)
             return True
 

@@ -352,6 +352,23 @@ def test_after_a_trial_went_back_a_resumed_driver_knows_which_steps_are_new(uri:
     assert loss == [(1, 1.0), (2, 1.0), (3, 1.0), (3, 2.0), (4, 1.0), (4, 3.0), (5, 1.0), (6, 0.5)]
 
 
+def test_both_values_of_a_trial_that_twice_continues_from_the_same_step_of_others_are_recorded_once(uri: str) -> None:
+    killed_driver(
+        uri,
+        """
+        recorder.trials.start("0", POINT, CONFIG, 1)
+        recorder.trials.record_exploit("0", 1, 8, {"train.lr": 0.5})
+        recorder.trials.record_exploit("0", 2, 8, {"train.lr": 0.25, "train.optimizer": "sgd"})
+        assert recorder._delivery.flush()
+        """,
+    )
+    recorder = open_recorder(uri, resume=True)
+    recorder.trials.record_exploit("0", 2, 8, {"train.lr": 0.25, "train.optimizer": "sgd"})
+    assert not recorder.close("interrupted")
+    trial = everything(uri)["0"]
+    assert sorted(trial["metrics"]["param/train.lr"]) == [(8, 0.25), (8, 0.5)]
+
+
 def test_what_a_trial_measures_that_has_lost_the_state_it_took_over_is_recorded_beside_what_it_measured_before(
     uri: str,
 ) -> None:
