@@ -173,17 +173,18 @@ def test_nested_parameters_of_a_grid_are_all_its_points() -> None:
 
 
 PARAMETERS = (
-    "method: random\nparameters: {fast: {values: [true, false]}, rate: {min: 0.0, max: 1.0}, device: {value: null}}"
+    "method: random\nparameters: {fast: {values: [true, false]}, rate: {min: 0.0, max: 1.0}, device: {value: null},"
+    " norm: {values: [false]}}"
 )
 
 
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("", ["python", "fit.py", "--device=None", "--fast=True", "--rate=0.5"]),
+        ("", ["python", "fit.py", "--device=None", "--fast=True", "--rate=0.5", "--norm=False"]),
         (
             "[bash, -c, 'echo {}', '${args_no_hyphens}']",
-            ["bash", "-c", "echo {}", "device=None", "fast=True", "rate=0.5"],
+            ["bash", "-c", "echo {}", "device=None", "fast=True", "rate=0.5", "norm=False"],
         ),
         (
             "['${env}', python3, '${program}', '${args_no_boolean_flags}']",
@@ -194,7 +195,9 @@ PARAMETERS = (
 def test_a_trial_is_started_as_by_the_agent_of_weights_and_biases(command: str, words: list[str]) -> None:
     plan = plan_of(converted(f"program: fit.py\n{PARAMETERS}\n{f'command: {command}' if command else ''}"))
     fast = plan.space["task.arguments.fast"].choices[0]  # type: ignore[union-attr]
-    training = plan.composition.trial({"task.arguments.fast": fast, "task.arguments.rate": 0.5}).training()
+    point = {"task.arguments.fast": fast, "task.arguments.rate": 0.5}
+    norm = plan.space["task.arguments.norm"].value  # type: ignore[union-attr]
+    training = plan.composition.trial({**point, "task.arguments.norm": norm}).training()
     assert isinstance(training, CommandConfig)
     assert command_line(training.task, training.values.__getitem__) == words
 
@@ -424,6 +427,10 @@ def test_no_file_is_overwritten() -> None:
         (
             "method: random\nparameters:\n  a: {distribution: log_uniform_values, min: 0, max: 1}\n",
             ["line 3", "min=0 has no logarithm"],
+        ),
+        (
+            "method: random\nparameters:\n  a: {distribution: log_normal, mu: 1000, sigma: 1}\n",
+            ["line 3", "mu=1000", "logarithm"],
         ),
         (HYDRA.replace("choice(adam, sgd)", "choice(adam"), ["line 19", "solver=choice(adam"]),
         (HYDRA.replace("[minimize, maximize]", "up"), ["line 8", "hydra.sweeper.direction=up"]),
