@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -12,6 +13,7 @@ from converting import argument, converted, plan_of
 from processes import run_python
 
 from sweeps.cli import run_command
+from sweeps.compose.overrides import parse_values
 from sweeps.errors import ConfigError
 from sweeps_train.command.command_line import command_line
 from sweeps_train.command.output import parsers, record_in
@@ -535,6 +537,26 @@ hydra:
     assert unknown == []
     words = command_line(task, {**values, "trial.folder": "here"}.__getitem__)
     assert words[3:] == ["model=large", "model.lr=0.01", "model/encoder@model.coder=deep"]
+
+
+def test_choices_of_a_hydra_config_reach_the_application_as_what_they_are() -> None:
+    params = """{text: "choice('a&b', 'c,d', 'x=y', 'null', '1e-3', plain)", solver: "choice({name: sgd, on: true})",
+      sizes: "choice([1, a b], [3])", +tag: "'#1'"}"""
+    conf = converted(f"hydra:\n  sweeper:\n    params: {params}\n")
+    composition = plan_of(conf, "task.arguments.application=fit.py").composition
+    got: list[Any] = []
+    for index, text in enumerate(argument(conf, "text")["choices"]):
+        point = {
+            "task.arguments.text": text,
+            "task.arguments.solver": argument(conf, "solver")["value"],
+            "task.arguments.sizes": argument(conf, "sizes")["choices"][index % 2],
+        }
+        training = composition.trial(point).training()
+        assert isinstance(training, CommandConfig)
+        values = {**training.values, "trial.folder": "here"}
+        got.append(parse_values(command_line(training.task, values.__getitem__)[3:]))
+    assert [each["text"] for each in got] == ["a&b", "c,d", "x=y", "null", "1e-3", "plain"]
+    assert got[0] == {"text": "a&b", "solver": {"name": "sgd", "on": True}, "sizes": [1, "a b"], "tag": "#1"}
 
 
 def test_numbers_of_numpy_and_names_with_dots_of_ray_tune_stay_what_they_are() -> None:
