@@ -409,6 +409,16 @@ def test_a_changed_sweep_keeps_what_its_config_took_from_the_environment_and_the
     assert composition.changed({"search.num_trials": 9}).config == composition.config
 
 
+@pytest.mark.parametrize("lower_first", [False, True])
+def test_a_value_that_is_searched_below_a_searched_section_is_trained_as_it_was_suggested(lower_first: bool) -> None:
+    ranges = ["task.arguments.net=choice({depth: 2, width: 8}, {depth: 3, width: 9})", "task.arguments.net.depth=7,8"]
+    tokens = ["+task.arguments.net={depth: 1, width: 1}", *(reversed(ranges) if lower_first else ranges)]
+    composition = composed("ray_train_function", "~space", *tokens)
+    point = {"task.arguments.net": {"depth": 2, "width": 8}, "task.arguments.net.depth": 7}
+    suggested = {path: point[path] for path in composition.config.space}
+    assert composition.trial(suggested).task.arguments["net"] == {"depth": 7, "width": 8}  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [
