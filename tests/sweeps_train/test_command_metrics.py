@@ -31,6 +31,7 @@ from sweeps_train.config.command import JsonLines, MlflowRun, PrintedDictionarie
         ),
         ("{'a': tensor(0.5, grad_fn=<MeanBackward0>), 'b': <object at 0x1>, 'c': 1}", {"a": 0.5, "c": 1}),
         ("{'<unk>': 0.5}", {"<unk>": 0.5}),
+        ("{'a': Fraction(1, 2), 'at': datetime.datetime(2026, 1, 2, 3, 4), 'b': np.float64(0.5)}", {"b": 0.5}),
         ("\x1b[1m{\x1b[32m'loss'\x1b[0m: \x1b[1;36m0.5\x1b[0m}", {"loss": 0.5}),  # as rich prints them
         ("{'train_loss': 0.5} {'eval': {'loss': 0.25}}", {"train_loss": 0.5, "eval/loss": 0.25}),
         ('{"step": 3, "loss": 0.5}, {"step": 3, "accuracy": 0.9}', {"step": 3, "loss": 0.5, "accuracy": 0.9}),
