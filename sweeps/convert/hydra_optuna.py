@@ -18,7 +18,7 @@ from sweeps.convert.distributions import Converted
 from sweeps.convert.source_file import SourceFile, as_number
 from sweeps.errors import ConfigError
 from sweeps.scaffold.hydra_options import HYDRA_FOLDER_OF_TRIAL, config_of
-from sweeps_train.command.placeholders import as_text
+from sweeps.texts.wording import value_text
 
 AT = ("hydra", "sweeper")
 DIRECTIONS = {"minimize": "min", "maximize": "max"}
@@ -157,7 +157,7 @@ def _as_hydra_reads_it(value: Any) -> Any:
     """Return the text from which the application's Hydra reads a value, if it would read our own text of the value as
     something else; otherwise the value."""
     with contextlib.suppress(ConfigError):
-        (read,) = parse_values([f"value={as_text(value)}"]).values()
+        (read,) = parse_values([f"value={value_text(value)}"]).values()
         if read == value and type(read) is type(value):
             return value
     return written_override("value", value).partition("=")[2]
