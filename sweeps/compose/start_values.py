@@ -46,7 +46,7 @@ class StartValues:
     def _resolved(self, text: str) -> Any:
         if text not in self._known:
             try:
-                (value,) = OmegaConf.to_container(OmegaConf.create([text]), resolve=True)
+                value = OmegaConf.to_container(OmegaConf.create([text]), resolve=True)[0]  # type: ignore[index]
             except OmegaConfBaseException:
                 return text
             self._known[text] = literal(value)
