@@ -35,6 +35,7 @@ from sweeps.compose.space_config import (
     options_of,
 )
 from sweeps.compose.stage_configs import stage_changes
+from sweeps.compose.start_values import StartValues
 from sweeps.errors import ConfigError, SweepsError, UnknownName, UserError
 from sweeps.texts.suggestions import did_you_mean
 
@@ -93,12 +94,23 @@ class _Conf:
             check_option(each, search_path)
         self._conf, self._search_path = conf, search_path
         self._arguments = [hydra_token(each, search_path) for each in self.plain]
-        self.container, self.choices = _compose(conf, self._arguments, search_path)
+        self._start_values = StartValues()
+        container, self.choices = _compose(conf, self._arguments, search_path)
+        self.container = self._fixed(container)
         self._variant = cache(self._composed_variant)
 
     def with_options(self, options: Mapping[str, str], values: Iterable[str] = ()) -> dict[str, Any]:
         """Compose the conf with the given options of groups and further values."""
-        return _compose(self._conf, [*with_options(self._arguments, options), *values], self._search_path)[0]
+        return self._fixed(
+            _compose(self._conf, [*with_options(self._arguments, options), *values], self._search_path)[0]
+        )
+
+    def _fixed(self, container: dict[str, Any]) -> dict[str, Any]:
+        # The address of the tracking store stays an interpolation, since it may have a password.
+        return {
+            name: section if name == "tracking" else self._start_values.fixed(section)
+            for name, section in container.items()
+        }
 
     def space(self, overrides: Sequence[Override]) -> dict[str, Any]:
         """Return the space of the conf and of the searched options of its groups."""

@@ -110,7 +110,10 @@ def _fix(key: str, value: str, reason: str) -> str:
         functions = f"; the functions are {FUNCTIONS.replace('|', ', ')}"
     elif value.lstrip()[:1] in ("[", "{") or _RANGE.match(f"{value})"):
         return "; close each bracket, and quote texts with other characters, as in '[\"a#b\"]'"
-    return f"{functions}; quote a text with such characters: {shlex.quote(written_override(key, value))}"
+    written = written_override(key, value)
+    if "\\${" not in value:  # an interpolation stays one
+        written = written.replace("\\${", "${")
+    return f"{functions}; quote a text with such characters: {shlex.quote(written)}"
 
 
 def _without_slash(key: str, value: str) -> str:

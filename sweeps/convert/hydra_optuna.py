@@ -10,7 +10,7 @@ from typing import Any
 
 from hydra.core.override_parser.types import RangeSweep
 
-from sweeps.compose.overrides import parse_overrides
+from sweeps.compose.overrides import parse_overrides, parse_values, written_override
 from sweeps.compose.ranges import distribution_of_range
 from sweeps.convert import distributions
 from sweeps.convert.conversion import DEFAULT_TRIALS, MISSING, Conversion
@@ -18,6 +18,7 @@ from sweeps.convert.distributions import Converted
 from sweeps.convert.source_file import SourceFile, as_number
 from sweeps.errors import ConfigError
 from sweeps.scaffold.hydra_options import HYDRA_FOLDER_OF_TRIAL, config_of
+from sweeps.texts.wording import value_text
 
 AT = ("hydra", "sweeper")
 DIRECTIONS = {"minimize": "min", "maximize": "max"}
@@ -126,7 +127,7 @@ def _read_params(file: SourceFile, conversion: Conversion) -> None:
         try:
             (override,) = parse_overrides([f"{key}={'null' if value is None else value}"])
             if not override.is_sweep_override():
-                conversion.arguments[key] = getattr(override.value(), "text", override.value())
+                conversion.arguments[key] = _as_hydra_reads_it(override.value())
                 continue
             sweep = override.value()
             if (
@@ -146,9 +147,20 @@ def _read_params(file: SourceFile, conversion: Conversion) -> None:
         except ConfigError as error:
             raise file.mistake(f"hydra.sweeper.params: {str(error).partition(';')[0]}", *AT, "params", name) from None
         if "choices" in found:
-            conversion.search(key, distributions.choice(found["choices"], ordered=found["type"] == "ordinal"))
+            choices = [_as_hydra_reads_it(each) for each in found["choices"]]
+            conversion.search(key, distributions.choice(choices, ordered=found["type"] == "ordinal"))
         else:
             conversion.search(key, Converted(found))
+
+
+def _as_hydra_reads_it(value: Any) -> Any:
+    """Return the text from which the application's Hydra reads a value, if it would read our own text of the value as
+    something else; otherwise the value."""
+    with contextlib.suppress(ConfigError):
+        (read,) = parse_values([f"value={value_text(value)}"]).values()
+        if read == value and type(read) is type(value):
+            return value
+    return written_override("value", value).partition("=")[2]
 
 
 def _read_search_space(file: SourceFile, conversion: Conversion) -> None:
@@ -157,7 +169,8 @@ def _read_search_space(file: SourceFile, conversion: Conversion) -> None:
         at = (*AT, "search_space", name)
         kind = file.choose({each: each for each in ("int", "float", "categorical")}, *at, "type")
         if kind == "categorical":
-            conversion.search(name, distributions.choice(file.require(list, *at, "choices")))
+            choices = [_as_hydra_reads_it(each) for each in file.require(list, *at, "choices")]
+            conversion.search(name, distributions.choice(choices))
             continue
         low, high, step = (file.number(*at, key) for key in ("low", "high", "step"))
         if low is None or high is None:

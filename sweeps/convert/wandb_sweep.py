@@ -27,6 +27,8 @@ NOT_CARRIED = {
 }
 COMMAND = ["${env}", "${interpreter}", "${program}", "${args}"]
 """Default command of W&B, for a file without one."""
+LARGEST_EXPONENT = 700
+"""Bound of the absolute value of an exponent of e: the powers beyond are no floats."""
 
 
 def is_wandb_sweep(values: dict[str, Any]) -> bool:
@@ -133,7 +135,7 @@ def _exponents(file: SourceFile, at: tuple[str, ...]) -> tuple[float, float]:
         UserError: A bound is beyond any float.
     """
     low, high = _bounds(file, at)
-    if max(abs(low), abs(high)) > 700:
+    if max(abs(low), abs(high)) > LARGEST_EXPONENT:
         raise file.mistake(f"{dotted(at)}: log_uniform takes exponents of e; for values use log_uniform_values", *at)
     return math.exp(low), math.exp(high)
 
@@ -156,6 +158,18 @@ def _mean_and_deviation(file: SourceFile, at: tuple[str, ...]) -> tuple[float, f
     if deviation < 0:
         raise file.mistake(f"{dotted(at)}.sigma={deviation}: must not be negative", *at, "sigma")
     return 0.0 if mean is None else mean, deviation
+
+
+def _of_logarithm(file: SourceFile, at: tuple[str, ...]) -> tuple[float, float]:
+    """Read the mean and the deviation of the logarithm of a value.
+
+    Raises:
+        UserError: The values are beyond any float.
+    """
+    mean, deviation = _mean_and_deviation(file, at)
+    if abs(mean) + distributions.DEVIATIONS * deviation > LARGEST_EXPONENT:
+        raise file.mistake(f"{dotted(at)}: mu={mean} and sigma={deviation} must be those of the value's logarithm", *at)
+    return mean, deviation
 
 
 def _choice(file: SourceFile, at: tuple[str, ...]) -> Converted:
@@ -199,8 +213,8 @@ DISTRIBUTIONS: dict[str, Callable[[SourceFile, tuple[str, ...]], Converted]] = {
     ),
     "normal": lambda file, at: distributions.normal(*_mean_and_deviation(file, at)),
     "q_normal": lambda file, at: distributions.normal(*_mean_and_deviation(file, at), _step(file, at)),
-    "log_normal": lambda file, at: distributions.log_normal(*_mean_and_deviation(file, at)),
-    "q_log_normal": lambda file, at: distributions.log_normal(*_mean_and_deviation(file, at), _step(file, at)),
+    "log_normal": lambda file, at: distributions.log_normal(*_of_logarithm(file, at)),
+    "q_log_normal": lambda file, at: distributions.log_normal(*_of_logarithm(file, at), _step(file, at)),
     "beta": _beta,
     "q_beta": _beta,
 }
@@ -268,6 +282,8 @@ def _write_as_python_does(conversion: Conversion) -> None:
     for distribution in conversion.space.values():
         if "choices" in distribution:
             distribution["choices"] = [_python_text(each) for each in distribution["choices"]]
+        elif "value" in distribution:
+            distribution["value"] = _python_text(distribution["value"])
 
 
 def _python_text(value: Any) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -29,6 +31,8 @@ AS_PATCH = (
 )
 """Options with which ``git diff`` writes what ``git apply`` reads, whatever the user's settings are."""
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Checkout:
@@ -39,13 +43,18 @@ class Checkout:
     remote: str
     """Address of the remote ``origin``, without its password."""
     diff: str
-    """Changes since the commit, with new source files; empty if there are none. ``git apply`` accepts them unless they
-    are truncated, contained secrets, which are hidden, or are of binary files, whose contents are left out."""
+    """Changes since the commit, with new source files; empty if there are none, and a comment if git cannot tell them.
+    ``git apply`` accepts them unless they are truncated, contained secrets, which are hidden, or are of binary files,
+    whose contents are left out."""
 
     @property
     def is_cut(self) -> bool:
         """Whether the diff was too long and its end is missing."""
         return len(self.diff) >= LONGEST_DIFF
+
+
+class _GitFailed(Exception):
+    """A git command has failed, or git is not installed."""
 
 
 def git_commit() -> str | None:
@@ -55,8 +64,11 @@ def git_commit() -> str | None:
 
 def checkout() -> Checkout | None:
     """Return the state of the checkout that contains the working folder; None if there is none."""
-    root = _git("rev-parse", "--show-toplevel")
-    if not root:
+    try:
+        root = _output("rev-parse", "--show-toplevel").strip()
+    except _GitFailed as error:
+        if (fix := re.search(r"git config --global --add safe\.directory .*", str(error))) is not None:
+            logger.warning("the commit is not recorded, since the checkout belongs to another user: %s", fix[0])
         return None
     commit = git_commit()
     return Checkout(
@@ -77,8 +89,10 @@ def _changes(root: str) -> str:
         environment = {**os.environ, "GIT_INDEX_FILE": str(copy)}
         if new := _new_sources(root):
             _git("add", "--intent-to-add", "--", *new, folder=root, environment=environment)
-        command = ("diff", *AS_PATCH, "HEAD", "--", ".", *NOT_FOR_RECORDS)
-        return _git(*command, folder=root, environment=environment, strip=False)
+        try:
+            return _output("diff", *AS_PATCH, "HEAD", "--", ".", *NOT_FOR_RECORDS, folder=root, environment=environment)
+        except _GitFailed as error:
+            return f"# Unknown changes: git diff failed ({' '.join(str(error).split())})\n"
 
 
 def _new_sources(root: str) -> list[str]:
@@ -98,6 +112,19 @@ def _git(
 ) -> str:
     """Return the output of a git command; empty if it fails or git is not installed."""
     try:
+        output = _output(*arguments, folder=folder, environment=environment)
+    except _GitFailed:
+        return ""
+    return output.strip() if strip else output
+
+
+def _output(*arguments: str, folder: str | None = None, environment: dict[str, str] | None = None) -> str:
+    """Return the output of a git command.
+
+    Raises:
+        _GitFailed: It fails, or git is not installed.
+    """
+    try:
         answer = subprocess.run(
             ["git", *arguments],
             cwd=folder,
@@ -106,9 +133,8 @@ def _git(
             timeout=20,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _GitFailed(str(error)) from error
     if answer.returncode != 0:
-        return ""
-    output = answer.stdout.decode(errors="replace")  # with the line ends of Windows, which a patch must have
-    return output.strip() if strip else output
+        raise _GitFailed(answer.stderr.decode(errors="replace"))
+    return answer.stdout.decode(errors="replace")  # with the line ends of Windows, which a patch must have

@@ -141,6 +141,12 @@ def _started_here(start: Callable[[], Any], forks: psutil.Process | None = None)
             ray.shutdown()
             if not isinstance(error, Exception):
                 raise
+            home = os.environ.get("HOME")
+            if isinstance(error, OSError) and home and str(error.filename).startswith(home):
+                raise UserError(
+                    f"HOME={home}: Ray cannot keep its token there ({error.strerror}); set HOME to a folder that can "
+                    "be written, or RAY_AUTH_TOKEN=TOKEN with 32 or more random characters"
+                ) from None
             lines = str(error).strip().splitlines() or [type(error).__name__]
             failure = "; ".join(dict.fromkeys((lines[0], lines[-1])))  # Ray puts the cause at the end
             if "AF_UNIX path length" in failure:

@@ -55,6 +55,9 @@ OWN_METRICS = ("causal_lm", "image_classification", "classification", "regressio
 """Tasks that compute their own metrics; the meaning of metrics in a user's code is up to the user."""
 OF_RUNGS = AshaScheduler | AutomaticScheduler | FreezeThawScheduler
 """Schedulers that neither stop nor pause a trial before ``grace``."""
+MOST_VALUES_OF_GP = 1_000_000
+"""Maximum number of values of a parameter with steps that ``gp`` searches: it lists them for every suggestion, which
+takes half a minute and 0.5 GB for this many."""
 SINGLE_OBJECTIVE = ("cmaes", "bohb")
 SYSTEM_METRICS = (
     "system/cpu_percent",
@@ -282,6 +285,8 @@ def _confirm(search: Search, space: Space) -> Iterator[str]:
 
 
 def _sampler(search: Search, space: Space, lookup: Lookup) -> Iterator[str]:
+    if search.sampler.kind == "gp":
+        yield from _too_many_for_gp(space)
     if search.sampler.kind not in ("brute_force", "grid"):
         return
     is_finite = True
@@ -297,6 +302,20 @@ def _sampler(search: Search, space: Space, lookup: Lookup) -> Iterator[str]:
             space.grid(lookup)
         except ConfigError as error:
             yield str(error)
+
+
+def _too_many_for_gp(space: Space) -> Iterator[str]:
+    for path, distribution in space.distributions.items():
+        step = getattr(distribution, "step", None)
+        if step is None:
+            continue
+        first, *rest = boundary_values(distribution)
+        count = round((rest[0] - first) / step) + 1 if rest else 1
+        if count > MOST_VALUES_OF_GP:
+            yield (
+                f"space.{path}: search.sampler.kind=gp lists its {count:,} values for every suggestion, which needs "
+                "much memory and time; give a larger step or a smaller range, or use search/sampler=tpe"
+            )
 
 
 def _population(search: Search, scheduler: PBTScheduler | PB2Scheduler, space: Space) -> Iterator[str]:

@@ -418,6 +418,48 @@ def test_a_changed_sweep_keeps_what_its_config_took_from_the_environment_and_the
     assert composition.changed({"search.num_trials": 9}).config == composition.config
 
 
+@pytest.mark.parametrize("lower_first", [False, True])
+def test_a_value_that_is_searched_below_a_searched_section_is_trained_as_it_was_suggested(lower_first: bool) -> None:
+    ranges = ["task.arguments.net=choice({depth: 2, width: 8}, {depth: 3, width: 9})", "task.arguments.net.depth=7,8"]
+    tokens = ["+task.arguments.net={depth: 1, width: 1}", *(reversed(ranges) if lower_first else ranges)]
+    composition = composed("ray_train_function", "~space", *tokens)
+    point = {"task.arguments.net": {"depth": 2, "width": 8}, "task.arguments.net.depth": 7}
+    suggested = {path: point[path] for path in composition.config.space}
+    assert composition.trial(suggested).task.arguments["net"] == {"depth": 7, "width": 8}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("${oc.env:PLACE}", "here"),
+        ("${oc.env:PLACE}/${name}", "here/digits"),
+        ("${oc.decode:${oc.env:NUMBERS}}", [1, 2]),
+        ("${oc.decode:${oc.env:NO_NUMBERS,null}}", None),
+        ("${calc:'seed + ${oc.env:ONE}'}", 3),
+        ("\\${oc.env:PLACE}", "${oc.env:PLACE}"),
+    ],
+)
+def test_trials_of_a_resumed_sweep_and_on_other_machines_have_what_its_config_took_from_the_environment(
+    text: str, value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else they would train with other values than the sweep records."""
+    for variable in ("PLACE=here", "NUMBERS=[1, 2]", "ONE=1"):
+        monkeypatch.setenv(*variable.split("="))
+    composition = composed("ray_train_function", "name=digits", "seed=2", f'+task.arguments.taken="{text}"')
+    for variable in ("PLACE=there", "NUMBERS=[3]", "ONE=5", "NO_NUMBERS=[4]"):
+        monkeypatch.setenv(*variable.split("="))
+    resumed = Composition.from_json(json.loads(json.dumps(composition.as_json())))
+    for config in (resumed.config, resumed.trial({}), resumed.changed({"search.num_trials": 99}).trial({})):
+        assert config.task.arguments["taken"] == value  # type: ignore[union-attr]
+
+
+def test_the_time_in_a_config_is_that_of_its_sweep_in_each_trial() -> None:
+    composition = composed("ray_train_function", "+task.arguments.stamp='${now:%H-%M-%S.%f}'")
+    document = composition.as_json()
+    assert "${now" not in json.dumps(document["variants"])  # the process of a trial does not have Hydra's resolver
+    assert composition.trial({}).task == composition.config.task
+
+
 @pytest.mark.parametrize("text", ["${name}: {question}", "at \\${name}", "${unknown}"])
 def test_a_searched_text_that_only_looks_like_an_interpolation_is_trained_as_it_was_suggested(text: str) -> None:
     choices = [text, [text], {"prompt": text}]

@@ -140,6 +140,8 @@ def test_a_path_that_hydra_does_not_read_as_text_is_answered_with_its_written_fo
         (["train.lr = 0.1"], "write it without blanks around =: train.lr=0.1"),
         (["data.path=f(1)"], """Unknown function 'f'); the functions are choice, interval"""),
         (["data.path=f(1)"], """quote a text with such characters: 'data.path="f(1)"'"""),
+        (["seed=${oc.decode:${oc.env:SEED,3}}"], """'seed="${oc.decode:${oc.env:SEED,3}}"'"""),
+        (["data.path=ü/${name}.csv"], """'data.path="ü/${name}.csv"'"""),
         (["train.lr=loguniform(1, 2)"], "is the notation of another tool; write 'train.lr=tag(log, interval(1, 2))'"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -12,6 +13,7 @@ from converting import argument, converted, plan_of
 from processes import run_python
 
 from sweeps.cli import run_command
+from sweeps.compose.overrides import parse_values
 from sweeps.errors import ConfigError
 from sweeps_train.command.command_line import command_line
 from sweeps_train.command.output import parsers, record_in
@@ -173,17 +175,18 @@ def test_nested_parameters_of_a_grid_are_all_its_points() -> None:
 
 
 PARAMETERS = (
-    "method: random\nparameters: {fast: {values: [true, false]}, rate: {min: 0.0, max: 1.0}, device: {value: null}}"
+    "method: random\nparameters: {fast: {values: [true, false]}, rate: {min: 0.0, max: 1.0}, device: {value: null},"
+    " norm: {values: [false]}}"
 )
 
 
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("", ["python", "fit.py", "--device=None", "--fast=True", "--rate=0.5"]),
+        ("", ["python", "fit.py", "--device=None", "--fast=True", "--rate=0.5", "--norm=False"]),
         (
             "[bash, -c, 'echo {}', '${args_no_hyphens}']",
-            ["bash", "-c", "echo {}", "device=None", "fast=True", "rate=0.5"],
+            ["bash", "-c", "echo {}", "device=None", "fast=True", "rate=0.5", "norm=False"],
         ),
         (
             "['${env}', python3, '${program}', '${args_no_boolean_flags}']",
@@ -194,7 +197,9 @@ PARAMETERS = (
 def test_a_trial_is_started_as_by_the_agent_of_weights_and_biases(command: str, words: list[str]) -> None:
     plan = plan_of(converted(f"program: fit.py\n{PARAMETERS}\n{f'command: {command}' if command else ''}"))
     fast = plan.space["task.arguments.fast"].choices[0]  # type: ignore[union-attr]
-    training = plan.composition.trial({"task.arguments.fast": fast, "task.arguments.rate": 0.5}).training()
+    point = {"task.arguments.fast": fast, "task.arguments.rate": 0.5}
+    norm = plan.space["task.arguments.norm"].value  # type: ignore[union-attr]
+    training = plan.composition.trial({**point, "task.arguments.norm": norm}).training()
     assert isinstance(training, CommandConfig)
     assert command_line(training.task, training.values.__getitem__) == words
 
@@ -425,6 +430,10 @@ def test_no_file_is_overwritten() -> None:
             "method: random\nparameters:\n  a: {distribution: log_uniform_values, min: 0, max: 1}\n",
             ["line 3", "min=0 has no logarithm"],
         ),
+        (
+            "method: random\nparameters:\n  a: {distribution: log_normal, mu: 1000, sigma: 1}\n",
+            ["line 3", "mu=1000", "logarithm"],
+        ),
         (HYDRA.replace("choice(adam, sgd)", "choice(adam"), ["line 19", "solver=choice(adam"]),
         (HYDRA.replace("[minimize, maximize]", "up"), ["line 8", "hydra.sweeper.direction=up"]),
         (
@@ -528,6 +537,26 @@ hydra:
     assert unknown == []
     words = command_line(task, {**values, "trial.folder": "here"}.__getitem__)
     assert words[3:] == ["model=large", "model.lr=0.01", "model/encoder@model.coder=deep"]
+
+
+def test_choices_of_a_hydra_config_reach_the_application_as_what_they_are() -> None:
+    params = """{text: "choice('a&b', 'c,d', 'x=y', 'null', '1e-3', plain)", solver: "choice({name: sgd, on: true})",
+      sizes: "choice([1, a b], [3])", +tag: "'#1'"}"""
+    conf = converted(f"hydra:\n  sweeper:\n    params: {params}\n")
+    composition = plan_of(conf, "task.arguments.application=fit.py").composition
+    got: list[Any] = []
+    for index, text in enumerate(argument(conf, "text")["choices"]):
+        point = {
+            "task.arguments.text": text,
+            "task.arguments.solver": argument(conf, "solver")["value"],
+            "task.arguments.sizes": argument(conf, "sizes")["choices"][index % 2],
+        }
+        training = composition.trial(point).training()
+        assert isinstance(training, CommandConfig)
+        values = {**training.values, "trial.folder": "here"}
+        got.append(parse_values(command_line(training.task, values.__getitem__)[3:]))
+    assert [each["text"] for each in got] == ["a&b", "c,d", "x=y", "null", "1e-3", "plain"]
+    assert got[0] == {"text": "a&b", "solver": {"name": "sgd", "on": True}, "sizes": [1, "a b"], "tag": "#1"}
 
 
 def test_numbers_of_numpy_and_names_with_dots_of_ray_tune_stay_what_they_are() -> None:

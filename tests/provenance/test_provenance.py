@@ -82,8 +82,32 @@ def test_changes_and_new_sources_are_a_diff_that_git_applies_and_the_index_stays
     assert Path("model.py").read_text(encoding="utf-8") == "width = 8\n"
 
 
-def test_outside_of_a_checkout_there_is_no_commit(working_folder: Path) -> None:
+def test_changes_that_git_cannot_tell_are_not_taken_for_none(repository: Path) -> None:
+    Path(".gitattributes").write_text("*.bin filter=lfs\n", encoding="utf-8")
+    Path("data.bin").write_text("1", encoding="utf-8")
+    git("add", ".")
+    git("commit", "-qm", "second")
+    git("config", "filter.lfs.clean", "no-such-program")
+    git("config", "filter.lfs.required", "true")
+    Path("data.bin").write_text("2", encoding="utf-8")
+    found = checkout()
+    assert found is not None
+    assert found.diff.startswith("# Unknown changes: git diff failed")
+    assert "data.bin: clean filter 'lfs' failed" in found.diff
+
+
+def test_a_checkout_of_another_user_that_git_does_not_trust_is_told_with_the_fix(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     assert checkout() is None
+    assert "the commit is not recorded, since the checkout belongs to another user" in caplog.text
+    assert f"git config --global --add safe.directory {repository}" in caplog.text
+
+
+def test_outside_of_a_checkout_there_is_no_commit(working_folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert checkout() is None
+    assert caplog.text == ""
     assert origin().commit is None
 
 

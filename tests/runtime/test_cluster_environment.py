@@ -103,3 +103,13 @@ def test_a_folder_for_temporary_files_that_is_too_long_for_sockets_is_named(
     monkeypatch.setenv("TMPDIR", str(folder))
     with pytest.raises(UserError, match=rf"TMPDIR={folder}: is too long for the sockets .*, as in TMPDIR=/tmp"):
         _started_here(lambda: ray.init(address="local", num_cpus=1, include_dashboard=False))
+
+
+def test_a_home_folder_in_which_ray_cannot_keep_its_token_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    for name in [name for name in os.environ if name.startswith("RAY_AUTH")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", "/dev/null/me")
+    with pytest.raises(UserError, match=r"HOME=/dev/null/me: Ray cannot keep its token there .*, or RAY_AUTH_TOKEN="):
+        _started_here(lambda: ray.init(address="local", num_cpus=1, include_dashboard=False))

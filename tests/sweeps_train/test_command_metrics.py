@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,7 @@ from tensorboardX import SummaryWriter
 
 from sweeps_train.command.measurements import Measurements
 from sweeps_train.command.output import dictionary_record, json_record, parsers, pattern_record, record_in
-from sweeps_train.command.sources import CsvTail, EventFiles, JsonLinesTail, MlflowStore, file_sources
+from sweeps_train.command.sources import CsvTail, EventFiles, JsonLinesTail, MlflowStore, file_sources, with_own_store
 from sweeps_train.config.command import JsonLines, MlflowRun, PrintedDictionaries
 
 # --- metrics in the output ----------------------------------------------------------------------------------
@@ -28,6 +31,7 @@ from sweeps_train.config.command import JsonLines, MlflowRun, PrintedDictionarie
         ),
         ("{'a': tensor(0.5, grad_fn=<MeanBackward0>), 'b': <object at 0x1>, 'c': 1}", {"a": 0.5, "c": 1}),
         ("{'<unk>': 0.5}", {"<unk>": 0.5}),
+        ("{'a': Fraction(1, 2), 'at': datetime.datetime(2026, 1, 2, 3, 4), 'b': np.float64(0.5)}", {"b": 0.5}),
         ("\x1b[1m{\x1b[32m'loss'\x1b[0m: \x1b[1;36m0.5\x1b[0m}", {"loss": 0.5}),  # as rich prints them
         ("{'train_loss': 0.5} {'eval': {'loss': 0.25}}", {"train_loss": 0.5, "eval/loss": 0.25}),
         ('{"step": 3, "loss": 0.5}, {"step": 3, "accuracy": 0.9}', {"step": 3, "loss": 0.5, "accuracy": 0.9}),
@@ -316,3 +320,14 @@ def test_metrics_that_a_program_logs_to_mlflow_are_read_from_its_store(
     assert source.read() == BY_STEP
     sources = file_sources([MlflowRun(kind="mlflow")], tmp_path, tmp_path, {}.__getitem__)
     assert [type(each) for each in sources] == [MlflowStore]
+
+
+@pytest.mark.parametrize("name", ["MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID"])
+def test_a_program_that_logs_to_mlflow_starts_a_run_of_its_own_also_inside_of_a_job_that_has_one(
+    name: str, tmp_path: Path
+) -> None:
+    sources, store = [MlflowRun(kind="mlflow")], MlflowStore(tmp_path / "mlruns")
+    environment = with_own_store({**os.environ, name: "1" * 32}, sources, tmp_path)
+    code = "import mlflow; mlflow.start_run(); mlflow.log_metric('loss', 0.5, step=1)"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=environment, check=True)
+    assert store.read() == [{"step": 1, "loss": 0.5}]

@@ -174,6 +174,6 @@ def _printed(node: ast.expr) -> Any:
             return None if number is None else -number
         case ast.Name(id=name):
             return _NOT_FINITE.get(name)
-        case ast.Call(args=[argument, *_]):
+        case ast.Call(args=[argument]):  # several are no number: of Fraction(1, 2) the first would be another one
             return _printed(argument)
     return None

@@ -23,7 +23,7 @@ from sweeps_train.command.launch import Place
 from sweeps_train.command.lead import Due, Lead, Signal
 from sweeps_train.command.placeholders import FILES, Template, as_text, filled
 from sweeps_train.command.program import Program, describe_status
-from sweeps_train.command.sources import mlflow_environment
+from sweeps_train.command.sources import with_own_store
 from sweeps_train.config import CommandConfig
 from sweeps_train.config.better import as_objectives
 from sweeps_train.config.command import CommandTask
@@ -171,7 +171,7 @@ def _start(
         environment["PYTHONPATH"] = os.pathsep.join(paths)
     # The programs of the Python environment in which Sweeps runs come first.
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
-    environment |= {"PYTHONUNBUFFERED": "1", **mlflow_environment(task.read, folder)}
+    environment = with_own_store({**environment, "PYTHONUNBUFFERED": "1"}, task.read, folder)
     for name, value in filled(task.environment, lookup).items():
         if value is None:
             environment.pop(name, None)

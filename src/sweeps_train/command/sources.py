@@ -6,7 +6,7 @@ import csv
 import os
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from sweeps_train.command.output import Record, json_record, numbers_in, printed_number
@@ -18,6 +18,8 @@ STEP = "step"
 """Name of the step in records of sources that always have one."""
 MLFLOW_FOLDER = "mlruns"
 """Folder of the program's own MLflow store, in the trial's folder."""
+OF_ANOTHER_STORE = ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME")
+"""Environment variables that name a run or an experiment, which the trial's own store does not have."""
 EVENT_FILES = "*tfevents*"
 COMPARED_BYTES = 256
 """Number of bytes before the unread ones that are compared, to detect that a file was rewritten."""
@@ -59,11 +61,12 @@ def file_sources(
     return found
 
 
-def mlflow_environment(sources: Sequence[MetricSource], folder: Path) -> dict[str, str]:
-    """Return the environment in which a program logs to a store of its own, if metrics are read from that store."""
+def with_own_store(environment: Mapping[str, str], sources: Sequence[MetricSource], folder: Path) -> dict[str, str]:
+    """Return a program's environment, in which MLflow logs to a store of the trial if metrics are read from it."""
     if not any(isinstance(source, MlflowRun) for source in sources):
-        return {}
-    return store_environment(folder / MLFLOW_FOLDER)
+        return dict(environment)
+    kept = {name: value for name, value in environment.items() if name not in OF_ANOTHER_STORE}
+    return kept | store_environment(folder / MLFLOW_FOLDER)
 
 
 def store_environment(folder: Path) -> dict[str, str]:

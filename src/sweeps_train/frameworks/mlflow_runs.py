@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeps_train.command.output import Record
-from sweeps_train.command.sources import MLFLOW_FOLDER, STEP, MlflowStore, store_environment
+from sweeps_train.command.sources import MLFLOW_FOLDER, OF_ANOTHER_STORE, STEP, MlflowStore, store_environment
 
 
 class OwnRuns:
@@ -43,7 +43,7 @@ class OwnRuns:
         os.environ.update(store_environment(self._folder))  # restored with all other variables
         if server is not None:
             os.environ.setdefault("MLFLOW_REGISTRY_URI", server)  # registered models are loaded from there as before
-        for name in ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME"):
+        for name in OF_ANOTHER_STORE:
             os.environ.pop(name, None)
         with ended_runs():
             try:

@@ -1,0 +1,53 @@
+"""Values that a config takes from the environment and the clock: read once, when the sweep is composed, so that all its
+trials have them, on any machine and after a resume."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from sweeps.compose.composition import literal
+
+_RESOLVERS = {"oc.env:", "oc.decode:", "now:"}
+_ANY = re.compile(r"\$\{\s*([\w.]+:)?")
+_TAKEN = re.compile(r"(?<!\\)\$\{(?:oc\.env|now):[^${}]*\}")
+"""Interpolation without others in it."""
+_ANYWHERE = re.compile(r"[\w./:@+ -]*")
+"""Text that means the same inside of another interpolation."""
+
+
+class StartValues:
+    """Replaces a config's interpolations of the environment and the clock by their values; one that is written twice
+    has one value."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Any] = {}
+
+    def fixed(self, value: Any) -> Any:
+        """Return a raw config, or one of its values, without such interpolations. One that cannot be resolved stays:
+        it is a mistake only if its value is read."""
+        if isinstance(value, dict):
+            return {key: self.fixed(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [self.fixed(each) for each in value]
+        if not isinstance(value, str) or _TAKEN.search(value) is None:
+            return value
+        if set(_ANY.findall(value)) <= _RESOLVERS:
+            return self._resolved(value)
+        return _TAKEN.sub(self._replaced, value)
+
+    def _replaced(self, interpolation: re.Match[str]) -> str:
+        text = str(self._resolved(interpolation[0]))
+        return text if _ANYWHERE.fullmatch(text) else interpolation[0]
+
+    def _resolved(self, text: str) -> Any:
+        if text not in self._known:
+            try:
+                value = OmegaConf.to_container(OmegaConf.create([text]), resolve=True)[0]  # type: ignore[index]
+            except OmegaConfBaseException:
+                return text
+            self._known[text] = literal(value)
+        return self._known[text]
