@@ -20,7 +20,7 @@ Session = tuple[float, float]
 SweepStatus = Literal["running", "finished", "stopped", "failed", "interrupted"]
 """Status of a sweep."""
 TrialState = Literal["finished", "pruned", "failed", "running", "stopped"]
-STATES: tuple[TrialState, ...] = get_args(TrialState)
+STATES: tuple[str, ...] = get_args(TrialState)
 """States of a trial, in the order in which they are counted."""
 INTERRUPTED = "interrupted"
 """State shown for a trial that had not ended when its sweep did; ``resume`` continues it. See
