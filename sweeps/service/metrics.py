@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Iterator
 from importlib.metadata import version
+from typing import get_args
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
@@ -23,10 +24,10 @@ from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.jobs import QUEUED, STATES
 from sweeps.service.record_cache import RecordCache
 from sweeps.tracking.record import STATES as TRIAL_STATES
+from sweeps.tracking.record import SweepStatus
 from sweeps.tracking.time_account import NAMES
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-SWEEP_STATUSES = ("running", "finished", "stopped", "failed", "interrupted")
 
 
 class ServiceCollector(Collector):
@@ -71,7 +72,7 @@ class ServiceCollector(Collector):
             return
         now, sweeps = self._clock.now(), [line.summary for line in seen.content]
         yield _gauge("sweeps_tracking_up", "Whether MLflow answers.", float(not seen.trouble))
-        statuses = Tally(dict.fromkeys(SWEEP_STATUSES, 0))
+        statuses = Tally(dict.fromkeys(get_args(SweepStatus), 0))
         trials, spent = Tally(dict.fromkeys(TRIAL_STATES, 0)), Tally(dict.fromkeys(NAMES, 0))
         lag = 0.0
         for each in sweeps:

@@ -11,14 +11,16 @@ LONGEST_NAME = 500
 
 def closest_names(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     """Return up to ``count`` known names with a similar spelling, and longer or shorter forms (``maximize``, ``max``).
-    Paths that end with the name (``model.heads``, ``heads``) come first."""
+    Paths that end with the name (``model.heads``, ``heads``) come first, then the name in other letters (``C``, ``c``).
+    """
     if len(name) > LONGEST_NAME:
         return []
     known = sorted(set(known))
     alike = difflib.get_close_matches(name, known, n=count, cutoff=0.6)
     abbreviated = [each for each in known if min(len(each), len(name)) > 2 and _begins_alike(each, name)]
     same_end = [each for each in known if each.endswith(f".{name}")]
-    return list(dict.fromkeys([*same_end, *alike, *abbreviated]))[:count]
+    same_letters = [each for each in known if each.lower() == name.lower()]
+    return list(dict.fromkeys([*same_end, *same_letters, *alike, *abbreviated]))[:count]
 
 
 def did_you_mean(name: str, known: Iterable[str], count: int = 3, listed: int = 12) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.confirmation_record import Confirmation
@@ -17,7 +17,10 @@ from sweeps.tracking.values import finite, short
 
 Session = tuple[float, float]
 """Unix times of a driver's start and end; for the current driver, the end is the time of its last update."""
-STATES = ("finished", "pruned", "failed", "running", "stopped")
+SweepStatus = Literal["running", "finished", "stopped", "failed", "interrupted"]
+"""Status of a sweep."""
+TrialState = Literal["finished", "pruned", "failed", "running", "stopped"]
+STATES: tuple[str, ...] = get_args(TrialState)
 """States of a trial, in the order in which they are counted."""
 INTERRUPTED = "interrupted"
 """State shown for a trial that had not ended when its sweep did; ``resume`` continues it. See

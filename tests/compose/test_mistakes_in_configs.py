@@ -49,6 +49,7 @@ from sweeps.validate.config_checks import check_sweep
         ),
         ("digits", ["modle=conv_net"], ConfigError, ["modle", "did you mean model"]),
         ("digits", ["train.lrr=3"], ConfigError, ["train.lrr=3", "did you mean train.lr"]),
+        ("digits", ["train.LR=3"], ConfigError, ["train.LR=3", "did you mean train.lr"]),
         ("digits", ["search.mode=maximize"], ConfigError, ["search.mode='maximize'", "did you mean max?"]),
         ("digits", ["train.lr=abc"], ConfigError, ["train.lr='abc'", "number"]),
         ("llm_lora", ["data=text", "data.path=2026"], ConfigError, ["data.path=2026", """'data.path="2026"'"""]),

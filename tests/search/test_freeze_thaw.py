@@ -17,7 +17,7 @@ from sweeps.config.search import Limit
 from sweeps.config.space import CategoricalDistribution, FloatDistribution
 from sweeps.constants import COMPLETED, DECISION_PREFIX, NUMBER
 from sweeps.search import CurveSampler
-from sweeps.search.schedulers.decisions import DecisionLog
+from sweeps.search.schedulers.decisions import STOPS, DecisionLog
 from sweeps.search.schedulers.freeze_thaw import FreezeThaw
 from sweeps.search.schedulers.places import Places
 from sweeps.search.study_search import StudySearch
@@ -76,12 +76,13 @@ def searched(
     resource: str = "steps",
     longest: float | None = 27,
     objectives: Objectives = LOSS,
+    pauses: bool = True,
 ) -> Search:
     sampler = sampler or optuna.samplers.RandomSampler(seed=seed)
     metrics, modes = objectives.metrics, objectives.modes
     searcher = StudySearch(space, metric=metrics, mode=modes, sampler=sampler, num_trials=num_trials)
     decisions = DecisionLog(searcher.study)
-    named: dict[str, Any] = {}
+    named: dict[str, Any] = {"pauses": pauses}
     if limit_s is not None:
         named["remaining_s"] = lambda: limit_s - simulation.usage.wall_s
     scheduler = FreezeThaw(resource, 1, longest, 3, space, objectives, decisions, **named)
@@ -155,6 +156,20 @@ def test_every_trial_ends_and_at_least_one_is_whole(told: float) -> None:
         search = searched(Curves(told), num_trials=num_trials)
         assert all(trial.status == "ended" for trial in search.simulation.trials)
         assert search.finished()
+
+
+@pytest.mark.parametrize(("told", "seed"), [(0.0, 4), (0.5, 0)])
+@pytest.mark.parametrize("longest", [27, None])
+def test_without_pauses_too_at_least_one_trial_is_whole(told: float, seed: int, longest: float | None) -> None:
+    search = searched(Curves(told), num_trials=20, workers=4, seed=seed, longest=longest, pauses=False)
+    assert search.finished()
+    decisions = DecisionLog(search.simulation.search.study)
+    again = FreezeThaw("steps", 1, longest, 3, SPACE, LOSS, pauses=False)
+    assert [bool(again.repeat(*each)) for each in decisions.events] == [
+        event.get(STOPS, False) for _, event in decisions.events
+    ]
+    reasons = [again.explain(name, event) for name, event in decisions.events if event["event"] == "arrived"]
+    assert any("no trial had been trained to its end" in reason for reason in reasons if reason)
 
 
 @pytest.fixture(scope="module")

@@ -77,6 +77,19 @@ def test_a_mistake_is_answered_in_the_terminals_words(api: Api) -> None:
     assert post(client, "/sweeps", 422, conf="digits", overrides=["--debug"])["detail"].startswith("body.overrides.0: ")
 
 
+def test_a_mistake_in_a_request_is_answered_with_its_key_in_plain_words(api: Api) -> None:
+    client = api.client()
+    wrong = post(client, "/plans", 422, override=["search.num_trials=3"], name=7)["detail"].splitlines()
+    assert wrong == [
+        "body.conf: is required",
+        "body.name: must be a valid string",
+        "body.override: there is no such key",
+    ]
+    for path, key in (("/sweeps", "status"), ("/sweeps/digits-1/trials", "state")):
+        assert f"query.{key}: must be '" in get(client, path, 422, **{key: "finishd"})["detail"]
+        assert get(client, path, 200, **{key: "finished"})["total"] > 0
+
+
 def test_a_dry_run_starts_nothing_and_sweeps_are_written_to_the_services_own_folder(api: Api, tmp_path: Path) -> None:
     api = Api(api.uri, f"database=sqlite:///{tmp_path}/service.db", f"output_dir='{tmp_path}/the team'")
     plan = post(api.client(), "/plans", 200, conf="digits", overrides=["search.num_trials=3"], name="mine")

@@ -22,6 +22,8 @@ from sweeps.texts.wording import amount
 
 START_COST = "start_cost"
 """Key of a decision at a rung: measured cost of starting a trial, as a part of that of a whole training."""
+IS_LEADER = "is_leader"
+"""Key of a decision at a rung: true if the trial continued since it had the best prediction and none had finished."""
 PAUSED_PER_RUNNING = 8
 """Paused trials that are kept for later, for each trial that runs at once; beyond that number, the least promising ones
 are stopped."""
@@ -38,7 +40,8 @@ class FreezeThaw(PausingScheduler):
     continues later if it turns out to be worth it after all, before any new trial is started. The most promising one
     continues in any case while less than two thirds of all steps were spent on resumed trials. As long as there are too
     few values for the model, the best 1/eta of a rung continue, as in asynchronous successive halving. Without pauses,
-    trials that would pause are stopped. A new trial also costs its start, as measured in earlier ones.
+    trials that would pause are stopped, but until one has finished, the one with the best prediction continues. A new
+    trial also costs its start, as measured in earlier ones.
 
     Towards the end of a budget of time, only trials that can be trained to their end count: no other new trial is
     started, and the best paused ones that can be finished are finished. When all trials were started, the paused ones
@@ -156,6 +159,8 @@ class FreezeThaw(PausingScheduler):
             return f"no new trial could end within the budget, and of those that had begun {told}"
         if "worth" not in arrived:
             return f"there were too few values to predict its end, and the best 1/{self._eta:g} continued"
+        if arrived.get(IS_LEADER):
+            return "no trial had been trained to its end, and this one was predicted to end best"
         if not halts and arrived["worth"] < arrived["new"]:
             best = f"among the best 1/{self._eta:g} of its rung" if STOPS in arrived else "best"
             return f"less than two thirds of all steps had been spent on continuing trials, and this one was {best}"
@@ -202,7 +207,7 @@ class FreezeThaw(PausingScheduler):
         """Whether a trial at a rung continues immediately."""
         new_fits = self._fits(None)
         if new_fits:
-            if self._worth_of(trial) >= self._least():
+            if self._worth_of(trial) >= self._least() or self._must_finish(trial):
                 return True
             if not self._is_behind(trial):
                 return False
@@ -210,6 +215,10 @@ class FreezeThaw(PausingScheduler):
             return not new_fits or self._model.curves.is_among_best(trial, self._eta)
         own = self._priority(trial)
         return all(own >= self._priority(other) for other in self._paused)
+
+    def _must_finish(self, trial: str) -> bool:
+        """Whether a trial may not be stopped, since otherwise none might be trained to its end."""
+        return not self._pauses and not self._model.done and trial in self._leaders()
 
     def _is_behind(self, arrived: str | None = None) -> bool:
         """Whether too small a share of all steps went into continued trials, counting the steps about to be made. A
@@ -265,6 +274,8 @@ class FreezeThaw(PausingScheduler):
             event["new_fits"] = False
         if (worth := self._model.worth()) is not None:
             event |= {"worth": worth.trials[name], "new": self._least()}
+            if event["worth"] < event["new"] and self._must_finish(name):
+                event[IS_LEADER] = True
         self._decisions.record(name, event)
         self._let_paused_go_first(places)
         if not halts:

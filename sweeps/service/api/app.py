@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -96,5 +97,15 @@ async def _answer_error(request: Request, error: Exception) -> JSONResponse:
 async def _answer_invalid(_request: Request, error: Exception) -> JSONResponse:
     """Answer an invalid request, without its values, which may be secrets or not representable in JSON."""
     assert isinstance(error, RequestValidationError)
-    lines = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:MAX_MISTAKES]]
+    lines = [f"{'.'.join(map(str, each['loc']))}: {_mistake(each)}" for each in error.errors()[:MAX_MISTAKES]]
     return JSONResponse({"detail": "\n".join(lines)}, 422)
+
+
+def _mistake(detail: Mapping[str, Any]) -> str:
+    """Return the words of one of pydantic's errors, as for a mistake in a config."""
+    match detail["type"]:
+        case "extra_forbidden":
+            return "there is no such key"
+        case "missing":
+            return "is required"
+    return str(detail["msg"]).replace("Input should", "must")

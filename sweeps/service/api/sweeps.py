@@ -44,6 +44,7 @@ from sweeps.service.queue.jobs import JobDocument
 from sweeps.service.queue.plans import Planned
 from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.metric_history import fetch_histories
+from sweeps.tracking.record import SweepStatus, TrialState
 from sweeps.tracking.trial_logs import LogPart
 from sweeps.tracking.values import finite
 
@@ -133,7 +134,7 @@ class PlanDocument(Document):
 @router.get("/sweeps")
 def sweeps(
     operations: Reads,
-    status: Annotated[str | None, Query(description="Only those with this status.", max_length=20)] = None,
+    status: Annotated[SweepStatus | None, Query(description="Only those with this status.")] = None,
     user: User = None,
     project: InProject = None,
     limit: Limit = 100,
@@ -180,7 +181,7 @@ def record(operations: Reads, name: Name) -> Response:
 def trials(
     operations: Reads,
     name: Name,
-    state: Annotated[str | None, Query(description="Only those in this state.", max_length=20)] = None,
+    state: Annotated[TrialState | None, Query(description="Only those in this state.")] = None,
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> Trials:
