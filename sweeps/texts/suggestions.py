@@ -16,7 +16,9 @@ def closest_names(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     if len(name) > LONGEST_NAME:
         return []
     known = sorted(set(known))
-    alike = difflib.get_close_matches(name, known, n=count, cutoff=0.6)
+    # All letters of a much shorter name may be in the other one by chance, as those of "age" in "target".
+    as_long = [each for each in known if 2 * min(len(each), len(name)) > max(len(each), len(name))]
+    alike = difflib.get_close_matches(name, as_long, n=count, cutoff=0.6)
     abbreviated = [each for each in known if min(len(each), len(name)) > 2 and _begins_alike(each, name)]
     same_end = [each for each in known if each.endswith(f".{name}")]
     same_letters = [each for each in known if each.lower() == name.lower()]

@@ -36,6 +36,7 @@ def files(working_folder: Path) -> None:
         (["data.format=parquet", "data.path=rows.parquet"], "data.path=rows.parquet: .*rows.parquet cannot be read"),
         (["data.target=labels"], r"data.target=labels: rows.csv has no such column; did you mean label\?; it has id,"),
         (["data.target=y"], "data.target=y: rows.csv has no such column; it has id, size, label, price$"),
+        (["data.target=wild"], "data.target=wild: rows.csv has no such column; it has id, size, label, price$"),
         (["data.drop=id"], r"data.drop='id': must be a valid list; write 'data.drop=\[id\]'"),
         (["data.drop=[ids]"], r"data.drop=ids: rows.csv has no such column; did you mean id\?"),
         (["data.features=[sizes]"], r"data.features=sizes: .* did you mean size\?"),
