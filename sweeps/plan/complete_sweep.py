@@ -19,13 +19,15 @@ RULE = re.compile(r"search\.stop\.[a-z_]+")
 
 def is_complete(record: SweepRecord, plan: Plan) -> bool:
     """Whether nothing is left to resume: the search has ended normally, and MLflow has received everything."""
-    if record.status not in ("finished", "failed") or record.counts["running"] or not is_delivered(plan.folder):
+    if record.status not in ("finished", "failed") or record.counts["running"]:
         return False
     ended = record.tags.get(TAG_ENDED, "")
     if record.status == "finished" and ended and ALL_STARTED.match(ended) is None:
         # A rule of search.stop, or every point of the space was tried. Earlier releases recorded the config's number.
-        return record.planned in (None, plan.num_trials, plan.config.search.num_trials)
-    return len(record.trials) >= plan.num_trials
+        is_over = record.planned in (None, plan.num_trials, plan.config.search.num_trials)
+    else:
+        is_over = len(record.trials) >= plan.num_trials
+    return is_over and is_delivered(plan.folder)  # last, since it reads the whole journal
 
 
 def describe_completion(record: SweepRecord, plan: Plan) -> str:
