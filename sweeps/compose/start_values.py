@@ -11,11 +11,13 @@ from omegaconf.errors import OmegaConfBaseException
 
 from sweeps.compose.composition import literal
 
-_RESOLVERS = {"oc.env:", "oc.decode:", "now:"}
-_ANY = re.compile(r"\$\{\s*([\w.]+:)?")
-_TAKEN = re.compile(r"(?<!\\)\$\{(?:oc\.env|now):[^${}]*\}")
-"""Interpolation without others in it."""
-_ANYWHERE = re.compile(r"[\w./:@+ -]*")
+_SAME_FOR_ALL = {"oc.env:", "oc.decode:", "now:"}
+"""Resolvers whose results do not depend on the trial."""
+_BEGINNING = re.compile(r"\$\{\s*([\w.]+:)?")
+"""Beginning of an interpolation, with its resolver if it has one."""
+_OF_START = re.compile(r"(?<!\\)\$\{(?:oc\.env|now):[^${}]*\}")
+"""Interpolation of the environment or the clock, without others in it."""
+_PLAIN = re.compile(r"[\w./:@+ -]*")
 """Text that means the same inside of another interpolation."""
 
 
@@ -33,15 +35,15 @@ class StartValues:
             return {key: self.fixed(each) for key, each in value.items()}
         if isinstance(value, list):
             return [self.fixed(each) for each in value]
-        if not isinstance(value, str) or _TAKEN.search(value) is None:
+        if not isinstance(value, str) or _OF_START.search(value) is None:
             return value
-        if set(_ANY.findall(value)) <= _RESOLVERS:
+        if set(_BEGINNING.findall(value)) <= _SAME_FOR_ALL:
             return self._resolved(value)
-        return _TAKEN.sub(self._replaced, value)
+        return _OF_START.sub(self._replaced, value)
 
     def _replaced(self, interpolation: re.Match[str]) -> str:
         text = str(self._resolved(interpolation[0]))
-        return text if _ANYWHERE.fullmatch(text) else interpolation[0]
+        return text if _PLAIN.fullmatch(text) else interpolation[0]
 
     def _resolved(self, text: str) -> Any:
         if text not in self._known:
