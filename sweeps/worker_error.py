@@ -5,6 +5,7 @@ It holds only strings and numbers, so that it can be pickled regardless of the e
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import sysconfig
@@ -40,7 +41,9 @@ _NAMES_A_MISTAKE = re.compile(
     rf"(ConfigError|UserError|ValueError|TypeError|KeyError)\b|[a-z_]+(\.[\w/-]+)*=|{_OF_A_KEY}"
 )
 _PACKAGES = tuple(
-    str(Path(spec.origin).parent) for name in ("sweeps", "sweeps_train") if (spec := find_spec(name)) and spec.origin
+    f"{Path(spec.origin).parent}{os.sep}"
+    for name in ("sweeps", "sweeps_train")
+    if (spec := find_spec(name)) and spec.origin
 )
 _PEER_TYPES = {"RuntimeError", "DistBackendError", "DistNetworkError", "DistError", "WorkerHealthCheckFailedError"}
 _NAMES_A_KEY = re.compile(r"[A-Za-z_][\w.]{0,200}=")
@@ -172,7 +175,12 @@ def is_user_code(file: str) -> bool:
     """Whether a file belongs neither to Python nor to an installed package nor to Sweeps."""
     if file.startswith("<") or "site-packages" in file or "dist-packages" in file:
         return False
-    return not file.startswith((*_PACKAGES, sysconfig.get_path("stdlib")))
+    return not is_own_code(file) and not file.startswith(sysconfig.get_path("stdlib"))
+
+
+def is_own_code(file: str) -> bool:
+    """Whether a file belongs to Sweeps."""
+    return file.startswith(_PACKAGES)
 
 
 def _most_useful(raised: traceback.TracebackException) -> Frame | None:
@@ -183,9 +191,9 @@ def _most_useful(raised: traceback.TracebackException) -> Frame | None:
         for frame in reversed(each.stack):
             if is_user_code(frame.filename):
                 return _frame(frame, users=True)
-    if raised.stack and not raised.stack[-1].filename.startswith(_PACKAGES):
+    if raised.stack and not is_own_code(raised.stack[-1].filename):
         for frame in reversed(raised.stack):
-            if frame.filename.startswith(_PACKAGES):
+            if is_own_code(frame.filename):
                 return _frame(frame, users=False)
     return None
 

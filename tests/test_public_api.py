@@ -25,6 +25,7 @@ from sweeps.driver.startup import open_recorder
 from sweeps.folders.trial_files import log_name, logs_folder
 from sweeps.plan.saved_sweep import save
 from sweeps_train.config import TrainingConfig
+from sweeps_train.targets import import_target
 
 PUBLIC_MODULES = ("sweeps", "sweeps.search", "sweeps_train")
 WRITTEN_OUT = ("Args", "Returns", "Raises", "Example")
@@ -149,3 +150,42 @@ def test_an_interpreter_completes_every_public_name_of_a_module_that_was_just_im
     shown = run_python("-c", f"import importlib\nprint(*dir(importlib.import_module({module!r})))").stdout.split()
     assert [name for name in importlib.import_module(module).__all__ if name not in shown] == []
     assert len(shown) == len(set(shown))
+
+
+UNGUARDED = """
+import torch
+import sweeps
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.head(x.flatten(1))
+
+sweeps.run("digits", ["space=none", "model=custom", "model._target_=net.Net", "scaling=single_worker"], name="first")
+"""
+
+
+def test_a_file_that_starts_a_sweep_when_a_sweep_imports_it_starts_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for call in ("run('digits')", "resume('first')", "extend('first', {})", "retrain('first')", "reproduce('first')"):
+        name = f"starts_{call.partition('(')[0]}"
+        (tmp_path / f"{name}.py").write_text(f"import sweeps\nsweeps.{call}\n", encoding="utf-8")
+        monkeypatch.syspath_prepend(tmp_path)
+        with pytest.raises(sweeps.UserError, match=f'{name}.py: .* below `if __name__ == "__main__":`'):
+            import_target("model", f"{name}.Net")
+
+
+@pytest.mark.slow
+def test_a_script_that_starts_a_sweep_of_its_own_model_without_a_guard_is_told_before_a_trial_starts(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "net.py").write_text(UNGUARDED, encoding="utf-8")
+    ended = run_python("net.py", folder=tmp_path, status=1, within_s=400)
+    assert f"{tmp_path / 'net.py'}: a sweep that imports this file would start another one" in ended.stderr
+    assert "trial 0000 started" not in ended.stderr
+    assert list(tmp_path.glob("outputs/*")) == []

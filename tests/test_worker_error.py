@@ -7,11 +7,13 @@ import pickle
 import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import sweeps
 from sweeps.errors import TrialFailed
 from sweeps.folders.trial_files import traceback_text
 from sweeps.provenance.redacted_text import redacted_error, redacted_log
@@ -19,7 +21,7 @@ from sweeps.runtime.attempt import with_errors
 from sweeps.runtime.events import Ended
 from sweeps.runtime.lost_worker import TRACEBACK, summarize_error
 from sweeps.search.advisors.failures import classify
-from sweeps.worker_error import WorkerError, describe_exception, root_cause
+from sweeps.worker_error import WorkerError, describe_exception, is_user_code, root_cause
 from sweeps_train.targets import call_target
 
 
@@ -108,6 +110,12 @@ def test_the_whole_traceback_is_there_with_its_causes() -> None:
 def test_a_file_in_the_working_folder_is_named_as_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(re.sub(r"/[^/]*$", "", __file__))
     assert "(at test_worker_error.py:" in error_of(misspells).described
+
+
+def test_a_folder_whose_name_begins_as_that_of_sweeps_has_users_code() -> None:
+    folder = Path(sweeps.__file__).parent
+    assert is_user_code(f"{folder}_of_mine/train.py")
+    assert not is_user_code(f"{folder}/errors.py")
 
 
 def test_a_mistake_that_we_tell_has_no_place_in_a_users_code() -> None:

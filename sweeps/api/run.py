@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from itertools import dropwhile
 from pathlib import Path
+from traceback import walk_stack
 from typing import TYPE_CHECKING
 
 from sweeps.api.read import load
 from sweeps.api.sweep import Sweep
+from sweeps.errors import UserError
 from sweeps.operations.local import Local
+from sweeps.worker_error import is_own_code
 
 if TYPE_CHECKING:
     from sweeps.compose.overrides import Overrides
@@ -50,6 +54,7 @@ def run(
         >>> sweep.status, len(sweep.trials)
         ('finished', 2)
     """
+    _check_not_within_a_sweep()
     from sweeps.driver.run import run as run_plan
 
     return _run_with_view(run_plan, dry_run(conf, overrides, name=name, config_dirs=config_dirs), view)
@@ -106,6 +111,7 @@ def resume(
         >>> sweeps.resume("first").status
         'finished'
     """
+    _check_not_within_a_sweep()
     from sweeps.plan.complete_sweep import describe_completion, is_complete
     from sweeps.plan.resume import reopened
 
@@ -148,6 +154,7 @@ def extend(
         >>> sweeps.extend("first", {"search.num_trials": 3}).status
         'finished'
     """
+    _check_not_within_a_sweep()
     from sweeps.compose.overrides import override_tokens
     from sweeps.driver.run import resume as resume_plan
     from sweeps.plan.extend import ask_driver, read_changes
@@ -216,6 +223,7 @@ def retrain(
         >>> sweeps.retrain("first", {"train.max_steps": 8}, name="first-longer").sweep
         'first-longer'
     """
+    _check_not_within_a_sweep()
     from sweeps.compose.overrides import override_tokens
     from sweeps.driver.run import run as run_plan
     from sweeps.plan.retrain import plan_retraining
@@ -257,6 +265,7 @@ def reproduce(
         >>> again.sweep
         'first-again'
     """
+    _check_not_within_a_sweep()
     from sweeps.driver.reproduce import compare, plan_reproduction
     from sweeps.driver.run import run as run_plan
 
@@ -283,3 +292,15 @@ def _run_with_view(start: Callable[[Plan, View], SweepRecord], plan: Plan, view:
     default = NotebookView() if is_notebook() else PlainView(plain_console(file=sys.stderr))
     with default as shown:
         return Sweep.of(run_and_notify(start, plan, shown))
+
+
+def _check_not_within_a_sweep() -> None:
+    """Raise ``UserError`` if a process of a sweep, such as a worker, calls the function of this module that calls this
+    one: it imports the user's file for its model or function, and would start the sweep in that file again."""
+    outer = dropwhile(is_own_code, (frame.f_code.co_filename for frame, _ in walk_stack(None)))
+    file = next(outer, "")
+    if any(map(is_own_code, outer)):
+        raise UserError(
+            f"{file}: a sweep that imports this file would start another one; put the call that starts it below "
+            '`if __name__ == "__main__":`'
+        )

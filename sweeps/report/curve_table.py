@@ -14,6 +14,8 @@ from sweeps.tracking.metric_history import HistoryPoint, fetch_histories, fetch_
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.values import to_text
 
+OWN_COLUMNS = {"config_id", "step", "elapsed_s"}
+
 
 def curve_table(record: SweepRecord) -> pd.DataFrame:
     """Table of a sweep's learning curves.
@@ -24,9 +26,9 @@ def curve_table(record: SweepRecord) -> pd.DataFrame:
     Returns:
         A row for each report of a trial, with the columns ``config_id`` (the trial), ``step``, ``elapsed_s`` (seconds
         that it had held its workers), one for each searched path and one for each metric. Failed trials and evaluations
-        at step 0 are left out. Parameters that a trial lacks and metrics that a report lacks are missing values; lists
-        and mappings among choices are JSON, as are all choices of a parameter that has numbers and texts, or a text
-        such as ``3`` or ``null``.
+        at step 0 are left out, as are metrics with the names of the first columns. Parameters that a trial lacks and
+        metrics that a report lacks are missing values; lists and mappings among choices are JSON, as are all choices of
+        a parameter that has numbers and texts, or a text such as ``3`` or ``null``.
 
     Raises:
         UserError: No trial has reported the first objective.
@@ -37,7 +39,7 @@ def curve_table(record: SweepRecord) -> pd.DataFrame:
     objective = {run: kept for run, points in reported if (kept := [each for each in points if each.step > 0])}
     if not objective:
         raise UserError(f"{record.sweep}: every trial has failed or not reported {record.metric}; there are no curves")
-    names = sorted(fetch_metric_names(uri, runs) - {*record.metrics})
+    names = sorted(fetch_metric_names(uri, runs) - {*record.metrics, *OWN_COLUMNS})
     histories = {name: _by_step(fetch_histories(uri, runs, name)) for name in (*record.metrics[1:], *names)}
     mixed = _of_several_types(trials)
     rows = [

@@ -126,13 +126,14 @@ def took(record: SweepRecord, trial: TrialRecord) -> str:
 
 
 def by_rank(record: SweepRecord) -> list[TrialRecord]:
-    """All trials, best first."""
+    """All trials, best first; those that cannot be the best are after the others that have a value."""
     from sweeps.config.objectives import as_loss  # here, since `list` need not load the schema of configs
 
     front = {trial.trial for trial in record.front}
 
-    def rank(trial: TrialRecord) -> tuple[bool, bool, float, str]:
-        return trial.value is None, trial.trial not in front, as_loss(trial.value or 0.0, record.mode), trial.trial
+    def rank(trial: TrialRecord) -> tuple[bool, bool, bool, float, str]:
+        loss = as_loss(trial.value or 0.0, record.mode)
+        return trial.value is None, trial.trial not in front, not trial.may_be_best, loss, trial.trial
 
     return sorted(record.trials, key=rank)
 

@@ -172,7 +172,7 @@ def _remove(folder: Folder) -> None:
 
 
 def _losses(checkpoint: Folder, objectives: Sequence[Objective]) -> tuple[float, ...] | None:
-    """Return the objectives at a checkpoint as losses; None if the first is missing, damaged, or not a number."""
+    """Return the objectives at a checkpoint as losses; None if the first is missing, damaged, or not finite."""
     metrics: dict[str, float] | None = None
     if isinstance(checkpoint, Path):
         metrics = read_metrics(checkpoint)

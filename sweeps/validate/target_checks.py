@@ -70,6 +70,11 @@ def check_target(key: str, target: str) -> None:
     no_path = ConfigError(f"{key}={target}: must be an import path such as {_import_path(target)}")
     if not module_name or ":" in target:
         raise no_path
+    if module_name == "__main__":
+        raise ConfigError(
+            f"{key}={target}: workers are other processes, which have another __main__; put {name} in a file, such as "
+            f"mine.py, and give mine.{name}"
+        )
     spec = find_module(module_name)
     if spec is None:
         if name == "py":

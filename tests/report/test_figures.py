@@ -487,6 +487,16 @@ def test_a_failed_trial_and_one_beyond_a_limit_are_ranked_after_those_that_count
     assert {each for each in best.customdata if each} == {"0000"}
 
 
+def test_the_page_s_table_has_every_whole_number_exactly_and_null_where_that_was_tried() -> None:
+    seed = 2**53 + 1  # JavaScript has no such number
+    tried = [{"seed": seed, "decay": None}, {"seed": 3, "decay": 0.1}, {"seed": 4}]
+    made = report_data([trial(number, 0.5, params=params) for number, params in enumerate(tried)])
+    table = Page(render(made, [])).data["rows"]
+    shown = [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
+    assert [each["seed"] for each in shown] == [str(seed), 3, 4]
+    assert [each["decay"] for each in shown] == ["null", 0.1, None]
+
+
 def test_images_draw_axes_that_match_with_the_same_range() -> None:
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True)
     for row, (x, colour) in enumerate([([5, 10], "#123456"), ([0, 10], "#654321")], start=1):

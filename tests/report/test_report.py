@@ -21,6 +21,7 @@ from report_page import Page
 from sweeps.cli import run_command
 from sweeps.config.objectives import Objectives
 from sweeps.driver.finish import finish
+from sweeps.report.curve_table import curve_table
 from sweeps.report.dataframes import trials_frame
 from sweeps.report.page.report import make_report
 from sweeps.report.report_folder import report_folder
@@ -137,6 +138,22 @@ def test_a_sweep_with_several_objectives_has_its_front(tmp_path: Path) -> None:
     assert len(front["x"]) == len(record.front) > 1
     assert {"best-0", "best-1", "best-2", "best-3", "importance-0", "importance-1"} <= set(figures)
     assert (page.parent / "pareto_front.png").exists()
+
+
+def test_the_steps_and_seconds_of_a_curve_are_the_sweeps_own_also_where_a_function_reports_such_metrics(
+    tmp_path: Path,
+) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    recorder = open_recorder(uri, "s", Objectives(("loss",), ("min",)), folder=tmp_path)
+    recorder.trials.start("0000", {"lr": 0.1}, "", 1)
+    for count, step in enumerate([1, 2, 1, 2], start=1):  # of two epochs
+        recorder.trials.log("0000", count, {"loss": 1 / count, "step": step, "elapsed_s": 1e6, "config_id": 7.0})
+    recorder.trials.end("0000", "finished", 4, 1)
+    recorder.close("finished")
+    table = curve_table(load_sweep(uri, "s"))
+    assert list(table["step"]) == [1, 2, 3, 4]
+    assert list(table["config_id"]) == ["0000"] * 4
+    assert table["elapsed_s"].max() < 1000
 
 
 def test_an_unknown_sweep_is_answered_with_the_nearest(page: Path, uri: str) -> None:

@@ -276,6 +276,19 @@ def test_trials_are_ranked_unless_a_column_is_asked_for() -> None:
     assert trials_table(sweep, "no-such-column", down=False, page=1).sort == "rank"
 
 
+def test_trials_that_cannot_be_the_best_are_ranked_after_the_others() -> None:
+    best, second = trial(0, 0.25), trial(1, 0.5)
+    beyond = dataclasses.replace(trial(2, 0.125), violation="system/memory_mib=9 is above its limit of 5")
+    sweep = dataclasses.replace(record(beyond, second, trial(3, 0.2, "failed"), trial(4, None), best), front=[best])
+    assert numbers(trials_table(sweep, "rank", down=False, page=1)) == ["0000", "0001", "0002", "0003", "0004"]
+
+
+def test_a_parameter_that_was_null_is_told_from_one_that_a_trial_lacks() -> None:
+    table = trials_table(record(trial(0, 0.5, decay=None), trial(1, 0.6)), "rank", down=False, page=1)
+    decay = next(column for column in table.columns if column.key == "decay")
+    assert [decay.text(each) for each in table.shown.rows] == ["null", ""]
+
+
 def test_a_sweep_of_2000_trials_shows_its_best_50() -> None:
     table = trials_table(record(*(trial(n, abs(n - 700.0)) for n in range(2000))), "rank", down=False, page=1)
     assert [each.trial for each in table.shown.rows[:2]] == ["0700", "0699"]

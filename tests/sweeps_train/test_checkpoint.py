@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import multiprocessing
 import os
 import resource
@@ -325,6 +326,14 @@ def test_the_best_is_by_mode_and_neither_nan_nor_unevaluated(tmp_path: Path) -> 
     folder = fake(tmp_path, step_1=float("nan"), step_2=0.5, step_3=0.7, step_4=0.7, step_5=None)
     assert best_checkpoint(folder, "eval/loss", "min") == folder / "step-00000002"
     assert best_checkpoint(folder, "eval/loss", "max") == folder / "step-00000003"
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_a_checkpoint_with_an_infinite_metric_is_not_the_best_as_its_report_is_no_result(
+    mode: str, tmp_path: Path
+) -> None:
+    folder = fake(tmp_path, step_1=-math.inf, step_2=0.5, step_3=math.inf)
+    assert best_checkpoint(folder, "eval/loss", mode) == folder / "step-00000002"
 
 
 def test_of_checkpoints_equal_in_the_first_objective_the_best_is_by_the_second(tmp_path: Path) -> None:

@@ -221,6 +221,28 @@ def test_a_function_that_is_stopped_saves_its_report_catches_nothing_and_goes_on
 
 
 @pytest.mark.usefixtures("in_this_process")
+@pytest.mark.parametrize("then", ["goes on", "returns", "fails"])
+@pytest.mark.parametrize(("stop", "reported"), [(Stop.SAVE, [(1, 1.0), (2, 0.9)]), (Stop.DISCARD, [(1, 1.0)])])
+def test_a_function_that_catches_its_stop_like_any_error_reports_no_more_and_has_neither_ended_nor_failed(
+    then: str, stop: Stop, reported: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def training(config: dict[str, Any]) -> None:
+        for epoch in range(4):
+            try:
+                ray.train.report({"loss": 1.0 - epoch / 10})
+            except:  # noqa: E722 - as in users' code
+                if then == "fails":
+                    raise RuntimeError("the training failed") from None
+                if then == "returns":
+                    return
+
+    monkeypatch.setattr("sweeps_train.frameworks.bound_function.import_target", lambda *_: training)
+    stopped = run_function(tmp_path, stop_when_asked=4 if stop is Stop.SAVE else 3, stop=stop)
+    assert steps(stopped) == reported
+    assert [done for *_, done in stopped.reports] == [False] * len(reported)
+
+
+@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize(
     ("framework", "advice"),
     [

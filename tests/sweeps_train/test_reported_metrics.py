@@ -48,6 +48,11 @@ def test_a_number_of_any_type_is_recorded(value: Any, expected: float) -> None:
         assert metrics_in({"loss": value}).numbers == {"loss": expected}
 
 
+@pytest.mark.parametrize("value", [np.ma.masked, np.ma.array([0.5, 0.25], mask=True).mean(), np.ma.array([0], mask=1)])
+def test_a_masked_value_is_not_a_number_instead_of_what_lies_below_the_mask(value: Any) -> None:
+    assert math.isnan(metrics_in({"loss": value}).numbers["loss"])
+
+
 @pytest.mark.parametrize(
     ("value", "kind"),
     [

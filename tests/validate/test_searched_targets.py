@@ -54,6 +54,11 @@ def test_a_file_in_place_of_an_import_path_is_told_as_one(target: str, path: str
         planned("conf=ray_train_function", f'task._target_="{target}"')
 
 
+def test_a_function_of_the_own_script_or_notebook_is_told_to_be_put_in_a_file() -> None:
+    with pytest.raises(ConfigError, match=r"^task._target_=__main__.train: .*put train in a file, .*give mine.train$"):
+        planned("conf=ray_train_function", "task._target_=__main__.train")
+
+
 def test_a_package_whose_own_code_fails_is_named() -> None:
     Path("broken").mkdir()
     Path("broken/__init__.py").write_text("1 / 0\n", encoding="utf-8")

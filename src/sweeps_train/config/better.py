@@ -31,14 +31,15 @@ def as_loss(value: float, mode: str) -> float:
 
 
 def as_losses(metrics: Mapping[str, float], objectives: Sequence[Objective]) -> tuple[float, ...] | None:
-    """Return the objectives' values in a report as losses; None without a value of the first one. The smaller of two
-    tuples is better, so that a further objective decides only between reports that are equal in those before it.
+    """Return the objectives' values in a report as losses; None without a finite value of the first one, with which a
+    report is no result. The smaller of two tuples is better, so that a further objective decides only between reports
+    that are equal in those before it.
 
     >>> two = as_objectives(["accuracy", "size"], ["max", "min"])
     >>> as_losses({"accuracy": 0.9, "size": 10.0}, two) < as_losses({"accuracy": 0.9, "size": 20.0}, two)
     True
     """
     losses = [as_loss(metrics.get(each.metric, math.nan), each.mode) for each in objectives]
-    if math.isnan(losses[0]):
+    if not math.isfinite(losses[0]):
         return None
-    return tuple(math.inf if math.isnan(loss) else loss for loss in losses)
+    return tuple(loss if math.isfinite(loss) else math.inf for loss in losses)

@@ -114,7 +114,10 @@ def run_function(
                 _in_own_folder(config, folder),
             ):
                 function()
-        except StopRequested:
+        except BaseException:  # StopRequested, or what a function does that catches it like any error
+            if not utils.has_stopped:
+                raise
+        if utils.has_stopped:
             return
         if not utils.has_reported:
             framework = config.task.framework if isinstance(config, FunctionConfig) else "ray_train"
@@ -182,6 +185,8 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         """MLflow runs that the function starts."""
         self.progress = FunctionProgress()
         """Position at the last report."""
+        self.has_stopped = False
+        """Whether a report has asked the function to end."""
         self._metrics: dict[str, float] = {}
         """Metrics of the last report, on rank 0."""
         self._newest = self._find_checkpoint()
@@ -229,8 +234,11 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         self.report_at(measured, save if checkpoint is not None else None)
 
     def report_at(self, measured: tuple[int, dict[str, float]] | None, save: Callable[[Path], None] | None) -> None:
-        """Report a step and its metrics, given on rank 0; all workers synchronise here and learn whether to stop.
-        ``save`` adds this worker's files to the folder of a checkpoint, if it has any."""
+        """Report a step and its metrics, given on rank 0; all workers synchronise here and learn whether to stop, after
+        which nothing is reported any more. ``save`` adds this worker's files to the folder of a checkpoint, if it has
+        any."""
+        if self.has_stopped:
+            raise StopRequested
         seconds = self.progress.seconds + time.perf_counter() - self._resumed
         # Not yet under its final name: only rank 0 knows the step.
         folder = unfinished(self._root / f"step-report{self.progress.evaluations + 1}")
@@ -242,6 +250,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
             decided = step, self.reporter.should_stop(can_save=False)
         step, stop = broadcast_in_report(decided)
         if stop == Stop.DISCARD:
+            self.has_stopped = True
             raise StopRequested
         evaluations = self.progress.evaluations + (step > 0)
         self.progress = FunctionProgress(step=step, evaluations=evaluations, seconds=seconds)
@@ -257,6 +266,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         if save is not None:
             self._keep_own(folder)
         if ends:
+            self.has_stopped = True
             raise StopRequested
         self._resumed = time.perf_counter()
 

@@ -7,6 +7,7 @@ text is refused, so that nothing that a trial reports can reach another trial's 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -77,6 +78,8 @@ def as_number(value: Any) -> float | None:
     """
     if isinstance(value, str | bytes | bytearray) or _num_elements(value) != 1:
         return None
+    if _is_masked(value):
+        return math.nan
     if callable(item := getattr(value, "item", None)):  # of a tensor, an array or one of their scalars
         scalar = item()
         return as_number(scalar) if type(scalar) is not type(value) else _as_float(scalar)
@@ -98,6 +101,12 @@ def as_step(name: str, value: Any) -> int:
         shown = _describe(value) if number is None else f"{number:g}"
         raise ValueError(f"{name}: it was {shown}, and must be a whole number from 0 to {LARGEST_STEP}")
     return int(number)
+
+
+def _is_masked(value: Any) -> bool:
+    """Whether NumPy masks the value, as it does the mean of no values: ``item()`` would return any number."""
+    masked_arrays: Any = sys.modules.get("numpy.ma")
+    return masked_arrays is not None and bool(masked_arrays.is_masked(value))
 
 
 def _num_elements(value: Any) -> int:

@@ -33,6 +33,8 @@ from sweeps.tracking.values import finite, short
 ASSETS = Path(__file__).parent / "assets"
 MOST_OF_FRONT = 10
 MOST_ERRORS = 5
+LARGEST_NUMBER = 2**53
+"""Largest whole number up to which browsers read all of them exactly."""
 
 
 def render(data: ReportData, sections: Sequence[Section]) -> str:
@@ -123,7 +125,7 @@ def _table(data: ReportData) -> Mapping[str, Any]:
         values = [finite(value) for value in trial.all_values()] or [None] * len(record.metrics)
         seconds = None if trial.ended is None else record.took(trial)
         took = None if seconds is None else round(seconds, 1)
-        params = [_cell(trial.params.get(path)) for path in data.paths]
+        params = [_cell(trial.params[path]) if path in trial.params else None for path in data.paths]
         note = trial.error or trial.violation or ""
         rows.append([trial.trial, trial.state, *values, trial.steps, trial.attempts, took, *params, note])
     server = server_address(record.mlflow.tracking_uri)
@@ -141,6 +143,9 @@ def _table(data: ReportData) -> Mapping[str, Any]:
 
 
 def _cell(value: Any) -> Any:
+    """Return a parameter's value as a number that browsers read exactly, or as text."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
-    return value if value is None or isinstance(value, int | str) else json.dumps(value)
+    if isinstance(value, int) and abs(value) > LARGEST_NUMBER:
+        return str(value)
+    return value if isinstance(value, int | str) else json.dumps(value)

@@ -99,7 +99,7 @@ def _parameter(path: str, name: str, trials: Sequence[TrialRecord]) -> Column:
         return trial.params.get(path)
 
     def text(trial: TrialRecord) -> str:
-        return shown(value(trial))
+        return shown(trial.params[path]) if path in trial.params else ""
 
     right = all(isinstance(value(trial), int | float | None) for trial in trials)
     return Column(key=path, name=name, title=path, right=right, text=text, value=value)
@@ -107,7 +107,7 @@ def _parameter(path: str, name: str, trials: Sequence[TrialRecord]) -> Column:
 
 def shown(value: Any) -> str:
     """Short text of a parameter's value; lists have no brackets."""
-    return "" if value is None else ", ".join(map(short, value)) if isinstance(value, list) else short(value)
+    return ", ".join(map(short, value)) if isinstance(value, list) else short(value)
 
 
 def _column(
