@@ -30,6 +30,7 @@ from sweeps.tracking.journal import (
     Entry,
     GoneBack,
     Journal,
+    NewRun,
     Points,
     Status,
     Stored,
@@ -219,7 +220,6 @@ class Recorder:
         were not uploaded."""
         journal = self._delivery.journal
         in_store = one_each(stored)
-        self._delivery.adopt({trial: run.run_id for trial, run in in_store.items()})
         fold = Fold(parent, in_store)
         waiting: dict[tuple[str, str], Artifact] = {}
         for entry in journal.entries(end=journal.position):
@@ -227,9 +227,14 @@ class Recorder:
                 fold.take(entry)
             self._replay_entry(entry, waiting)
         fold.delete(fold.trials.keys() - in_store.keys())  # a person has deleted them in MLflow
+        new = set()
         for entry in journal.entries(journal.position):
             fold.take(entry)
             self._replay_entry(entry, waiting)
+            if isinstance(entry, NewRun):
+                new.add(entry.key)
+        # A new trial may be known as the best one and have no run yet, if an earlier driver was killed in between.
+        self._delivery.adopt({trial: run.run_id for trial, run in in_store.items() if run.run_id or trial not in new})
         return fold, list(waiting.values())
 
     def _replay_entry(self, entry: Entry, waiting: dict[tuple[str, str], Artifact]) -> None:

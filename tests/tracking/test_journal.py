@@ -427,6 +427,37 @@ def test_drivers_killed_while_they_write_leave_no_gap_and_no_double(uri: str) ->
     assert all(run["params"] and run["artifacts"] for key, run in told.items() if key)
 
 
+def test_the_run_of_a_best_trial_whose_name_alone_reached_mlflow_is_created_when_the_sweep_goes_on(uri: str) -> None:
+    killed_driver(
+        uri,
+        f"""
+        import sqlite3
+        blocker = sqlite3.connect({uri.removeprefix("sqlite:///")!r})
+        blocker.execute("BEGIN IMMEDIATE")
+        recorder.trials.start("0", POINT, CONFIG, 1)
+        recorder.trials.log("0", 1, {{"eval/loss": 0.5}})
+        recorder.update({{"running": 1}}, [("0", (0.5,), POINT)], {{"wall_s": 1.0}})
+        """,
+    )
+    killed_driver(
+        uri,
+        """
+        from mlflow import MlflowClient
+        MlflowClient.create_run = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+        recorder._delivery.flush()
+        """,
+        resume=True,
+    )
+    assert [trial.run_id for trial in load_sweep(uri, "digits-1").trials] == [""]
+    recorder = open_recorder(uri, resume=True)
+    recorder.trials.log("0", 2, {"eval/loss": 0.25})
+    recorder.trials.end("0", "finished", 2, 1)
+    assert not recorder.close("finished")
+    told = everything(uri)
+    assert told["0"]["metrics"]["eval/loss"] == [(1, 0.5), (2, 0.25)]
+    assert told["0"]["artifacts"] == {"config.yaml": CONFIG}
+
+
 def test_without_its_journal_a_sweep_does_not_go_on(uri: str) -> None:
     assert not open_recorder(uri).close("finished")
     Path("outputs/digits-1", JOURNAL_FILE).unlink()
