@@ -209,11 +209,13 @@ def check_port(uri: str) -> None:
 @cache
 def _reopen_replaced_files() -> None:
     """Make SQLAlchemy open an SQLite file again if another one has taken its place, such as a restored backup: SQLite
-    refuses all writes to the open one."""
+    refuses all writes to the open one. While the file is only away, it stays open, since to open it would make a new
+    one."""
     from sqlalchemy import Engine, ExceptionContext, event
 
     def look(context: ExceptionContext) -> None:
-        if "readonly database" in str(context.original_exception):
+        file = context.engine.url.database if context.engine is not None else None
+        if "readonly database" in str(context.original_exception) and file is not None and Path(file).exists():
             context.is_disconnect = True
 
     event.listen(Engine, "handle_error", look)
