@@ -61,6 +61,7 @@ def connect(uri: str) -> MlflowClient:
     _limit_requests_by_thread()
     if (path := sqlite_path(uri)) is not None:
         check_sqlite_file(path)
+        _reopen_replaced_files()
     try:
         check_port(uri)
         with request_limits(within_s), making_tables(path, __version__):
@@ -203,6 +204,21 @@ def check_port(uri: str) -> None:
         engine.connect().close()
     finally:
         engine.dispose()
+
+
+@cache
+def _reopen_replaced_files() -> None:
+    """Make SQLAlchemy open an SQLite file again if another one has taken its place, such as a restored backup: SQLite
+    refuses all writes to the open one. While the file is only away, it stays open, since to open it would make a new
+    one."""
+    from sqlalchemy import Engine, ExceptionContext, event
+
+    def look(context: ExceptionContext) -> None:
+        file = context.engine.url.database if context.engine is not None else None
+        if "readonly database" in str(context.original_exception) and file is not None and Path(file).exists():
+            context.is_disconnect = True
+
+    event.listen(Engine, "handle_error", look)
 
 
 @cache

@@ -193,7 +193,8 @@ class Recorder:
         self.earlier_metrics = fold.metrics
         clear_request(record)
         self.trials.restore(record.all_trials)
-        self._status.restore(record)
+        marked = {trial for trial, run in fold.trials.items() if constants.TAG_PARETO in run.tags}
+        self._status.restore(record, marked)
         location = self._sweep.location
         before = record.tags.get(constants.TAG_FOLDER, location)
         for artifact in uploads:

@@ -43,15 +43,15 @@ class StatusWriter:
         self.write_latest: Callable[[], None] = lambda: None
         """Writes the status of the last ``update`` with the sweep's duration."""
 
-    def restore(self, sweep: SweepRecord) -> None:
-        """Continue from the recorded status."""
+    def restore(self, sweep: SweepRecord, marked: set[str]) -> None:
+        """Continue from the recorded status, and from the trials that are marked as those of the Pareto front."""
         of_best = (constants.TAG_BEST_TRIAL, constants.TAG_BEST_VALUE)
         self._written = {
             from_name(key): text
             for key, text in sweep.tags.items()
             if key in of_best or key.startswith(constants.TAG_BEST_PARAMETER_PREFIX)
         }
-        self._front = {trial.trial for trial in sweep.front if trial.values}
+        self._front = marked
 
     def update(self, counts: Mapping[str, int], front: Front, time: Mapping[str, Any]) -> None:
         """Write the status, unless it was written less than ``WRITE_EVERY_S`` ago."""

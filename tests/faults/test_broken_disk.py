@@ -13,6 +13,7 @@ from waiting import wait_until
 
 from sweeps.runtime.events import Log, Report
 from sweeps.runtime.report_log import ReportLog, read_report_log
+from sweeps.tracking.journal import JOURNAL_FILE
 from sweeps.tracking.reader import load_sweep
 
 
@@ -49,3 +50,15 @@ def test_a_checkpoint_that_mlflow_names_is_on_the_disk(disk: Disk, uri: str, tmp
     recorder.close("interrupted", patience_s=0)
     disk.repair()
     assert [file.read_bytes() for file in disk.folder.rglob("checkpoints/best/model")] == [content]
+
+
+@pytest.mark.skipif(not Disk.is_possible(), reason="needs root and loop devices")
+def test_a_text_that_is_not_sent_to_mlflow_again_is_on_the_disk(disk: Disk, uri: str, tmp_path: Path) -> None:
+    (tmp_path / "mlruns").symlink_to(disk.folder)
+    recorder = open_recorder(uri, folder=tmp_path / "sweep")
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    wait_until(lambda: '"Stored", "key": "0"' in (tmp_path / "sweep" / JOURNAL_FILE).read_text())
+    disk.break_down()
+    recorder.close("interrupted", patience_s=0)
+    disk.repair()
+    assert [file.read_text() for file in disk.folder.rglob("config.yaml")] == [CONFIG, CONFIG]

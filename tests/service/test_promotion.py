@@ -236,6 +236,21 @@ def test_a_champion_outside_of_tonights_space_stays_and_says_why(nightly: Nightl
     assert "version 1, has train.lr=5.0, which is outside of tonight's space; widen it" in str(nightly.night(1).reason)
 
 
+@pytest.mark.parametrize(("decay", "verdict"), [(0.25, "kept"), (0.0, "repeating")])
+def test_a_champion_with_another_value_where_tonight_has_one_of_its_own_stays_and_says_why(
+    nightly: Nightly, decay: float, verdict: str
+) -> None:
+    record(nightly.uri, "by-hand", [({**at(0.001), "train.weight_decay": decay, "seed": 7}, 0.9)])
+    make_champion(nightly.uri, "by-hand", "0000")
+    nightly.begin(1, Nights(champion=CHAMPION), [*TOKENS, "train.weight_decay=0.0"])
+    record(nightly.uri, "night-1", [(at(0.01), 0.99)])
+    nightly.end("night-1")
+    nightly.judge.step()
+    night = nightly.night(1)
+    assert night.verdict == verdict
+    assert ("has train.weight_decay=0.25, which is outside of tonight's space" in str(night.reason)) is (decay > 0)
+
+
 @pytest.mark.parametrize("reads", ["preparation.load_earlier", "champion_version.load_sweep"])
 def test_a_night_waits_for_an_mlflow_that_stops_answering_while_it_is_prepared(
     nightly: Nightly, monkeypatch: pytest.MonkeyPatch, reads: str

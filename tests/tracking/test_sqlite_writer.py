@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 from recording import CONFIG, POINT, open_recorder, record_small_sweep
 from waiting import wait_until
 
@@ -132,3 +134,29 @@ def test_the_store_of_a_sweep_that_was_killed_is_completed_without_doubles(uri: 
     recorder = open_recorder(uri, resume=True)
     assert not recorder.close("finished")
     assert tables(uri) == before
+
+
+def test_a_store_whose_file_is_replaced_by_a_copy_is_written_by_mlflows_client_too(uri: str) -> None:
+    recorder = open_recorder(uri)
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    assert recorder._delivery.flush()
+    file = Path(uri.removeprefix("sqlite:///"))
+    Path(shutil.copy(file, f"{file}.copy")).replace(file)
+    recorder.trials.log("0", 1, {"eval/loss": 1.0})
+    recorder.trials.end("0", "finished", 1, 1)
+    assert not recorder.close("finished", patience_s=10)
+    sweep = load_sweep(uri, "digits-1")
+    assert sweep.trials[0].value == 1.0
+    assert "**finished**" in sweep.tags["mlflow.note.content"]
+
+
+def test_a_store_that_is_moved_away_and_back_is_written_by_mlflows_client_too(uri: str) -> None:
+    recorder = open_recorder(uri)
+    file = Path(uri.removeprefix("sqlite:///"))
+    away = file.rename(f"{file}.away")
+    with pytest.raises(MlflowException, match="readonly database"):
+        recorder._delivery._beat()
+    assert not file.exists()
+    away.rename(file)
+    assert not recorder.close("finished", patience_s=10)
+    assert "**finished**" in load_sweep(uri, "digits-1").tags["mlflow.note.content"]

@@ -45,7 +45,7 @@ from sweeps.service.notify.message import of_sweep
 from sweeps.tracking import outbox
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.delivery import Delivery
-from sweeps.tracking.journal import Journal, NewRun, Points
+from sweeps.tracking.journal import Journal, NewRun, Points, Tags
 from sweeps.tracking.metric_history import fetch_histories, fetch_metric_names
 from sweeps.tracking.reader import list_sweeps, load_sweep
 from sweeps.tracking.record import MlflowIds
@@ -360,6 +360,21 @@ def test_of_several_objectives_the_front_is_recorded_and_marked(uri: str) -> Non
     listed = list_sweeps(uri)[0].as_json()
     assert listed["metric"] == ["eval/loss", "speed"]
     assert listed["best"] == 1.0
+
+
+def test_no_trial_stays_marked_that_leaves_the_front_after_a_driver_was_killed_while_it_marked(uri: str) -> None:
+    objectives = Objectives(("eval/loss", "speed"), ("min", "max"))
+    recorder = open_recorder(uri, objectives=objectives)
+    for trial in ("0", "1", "2"):
+        recorder.trials.start(trial, {"train.lr": float(trial)}, CONFIG, 1)
+        recorder.trials.log(trial, 1, {"eval/loss": 3.0 - int(trial), "speed": 1.0})
+    recorder._delivery.put(Tags("1", {constants.TAG_PARETO: "true"}))  # the first entry of a status
+    recorder.close("interrupted")
+    recorder = open_recorder(uri, objectives=objectives, resume=True)
+    recorder.update({"finished": 3}, [("2", (1.0, 1.0), {})], {"wall_s": 1.0})
+    recorder.close("finished")
+    marked = fetch_runs(uri, {constants.TAG_PARETO: "true"})
+    assert [run.tags[constants.TAG_TRIAL] for run in marked] == ["2"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sweeps.config.nights import Champion
-from sweeps.constants import TAG_SWEEP, TAG_TRIAL
+from sweeps.constants import SEED, TAG_SWEEP, TAG_TRIAL
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan
 from sweeps.search.samplers.earlier_sweep import as_point
@@ -59,7 +59,8 @@ def champion_point(plan: Plan, uri: str, champion: Version) -> Point:
     """Return the champion's parameters as a point of tonight's space.
 
     Raises:
-        UserError: The point is outside of the space, or the parameters are unknown.
+        UserError: The point is outside of the space, tonight's config has another value of a parameter that is no
+            longer searched, or the parameters are unknown.
     """
     who = f"champion, version {champion.version},"
     if not champion.sweep:
@@ -70,6 +71,9 @@ def champion_point(plan: Plan, uri: str, champion: Version) -> Point:
         raise UserError(f"the {who} comes from trial {champion.trial} of {champion.sweep}, which MLflow no longer has")
     settings = config_lookup(uri, record)
     point = as_point(plan.space, plan.points.lookup, settings, trial.params)
+    if not isinstance(point, str):  # it lacks numbers that are no longer searched; with others it is another model
+        fixed = (path for path in trial.params if path not in plan.space and path != SEED)
+        point = next((path for path in fixed if trial.params[path] != plan.points.lookup(path)), point)
     if isinstance(point, str):
         value = trial.params.get(point, settings(point))
         raise UserError(f"the {who} has {point}={value!r}, which is outside of tonight's space; widen it")
