@@ -186,6 +186,6 @@ def test_a_script_that_starts_a_sweep_of_its_own_model_without_a_guard_is_told_b
 ) -> None:
     (tmp_path / "net.py").write_text(UNGUARDED, encoding="utf-8")
     ended = run_python("net.py", folder=tmp_path, status=1, within_s=400)
-    assert f"{tmp_path / 'net.py'}: a sweep that imports this file would start another one" in ended.stderr
+    assert f"{tmp_path / 'net.py'}: starts a sweep within a sweep that imports or calls it" in ended.stderr
     assert "trial 0000 started" not in ended.stderr
     assert list(tmp_path.glob("outputs/*")) == []

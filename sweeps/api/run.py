@@ -295,12 +295,12 @@ def _run_with_view(start: Callable[[Plan, View], SweepRecord], plan: Plan, view:
 
 
 def _check_not_within_a_sweep() -> None:
-    """Raise ``UserError`` if a process of a sweep, such as a worker, calls the function of this module that calls this
-    one: it imports the user's file for its model or function, and would start the sweep in that file again."""
+    """Raise ``UserError`` if a public function of this module is called from within Sweeps: a worker that imports the
+    user's file for its model or function would start the sweep in that file again."""
     outer = dropwhile(is_own_code, (frame.f_code.co_filename for frame, _ in walk_stack(None)))
     file = next(outer, "")
-    if any(map(is_own_code, outer)):
+    if any(map(is_own_code, outer)):  # the rest of the stack, outside of the user's file
         raise UserError(
-            f"{file}: a sweep that imports this file would start another one; put the call that starts it below "
-            '`if __name__ == "__main__":`'
+            f"{file}: starts a sweep within a sweep that imports or calls it; put the call below "
+            '`if __name__ == "__main__":`, or outside of what a trial runs'
         )

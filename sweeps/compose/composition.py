@@ -63,7 +63,7 @@ class Composition:
         values = {
             # A searched value is a resolved one; a change of a stage is not.
             path: literal(value) if path in self.config.space else value
-            for path, value in sorted(parameters.items(), key=_depth)  # a section before the values below it
+            for path, value in sorted(parameters.items(), key=lambda each: each[0].count("."))  # sections first
             if path not in self.searched_groups
         }
         plain = _with_plain_values(raw, values)
@@ -217,10 +217,6 @@ def literal(value: Any) -> Any:
     if isinstance(value, list):
         return [literal(each) for each in value]
     return _INTERPOLATION.sub(r"\1\1\${", value) if isinstance(value, str) else value
-
-
-def _depth(parameter: tuple[str, Any]) -> int:
-    return parameter[0].count(".")
 
 
 def _interpolates(value: Any) -> bool:

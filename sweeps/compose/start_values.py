@@ -18,7 +18,7 @@ _BEGINNING = re.compile(r"\$\{\s*([\w.]+:)?")
 _OF_START = re.compile(r"(?<!\\)\$\{(?:oc\.env|now):[^${}]*\}")
 """Interpolation of the environment or the clock, without others in it."""
 _PLAIN = re.compile(r"[\w./:@+ -]*")
-"""Text that means the same inside of another interpolation."""
+"""Text that means the same in quotes inside of another interpolation."""
 
 
 class StartValues:
@@ -42,8 +42,15 @@ class StartValues:
         return _OF_START.sub(self._replaced, value)
 
     def _replaced(self, interpolation: re.Match[str]) -> str:
-        text = str(self._resolved(interpolation[0]))
-        return text if _PLAIN.fullmatch(text) else interpolation[0]
+        """Return the text of an interpolation beside or inside of others, which OmegaConf must read as that text."""
+        value, before = self._resolved(interpolation[0]), interpolation.string[: interpolation.start()]
+        outer = before[before.rfind("${") :] if before.count("${") > before.count("}") else None
+        if outer is None:
+            return str(value)
+        if value is None or not _PLAIN.fullmatch(value):
+            return "null" if value is None else interpolation[0]
+        is_quoted = outer.count("'") % 2 or outer.count('"') % 2
+        return str(value) if is_quoted else f"'{value}'"
 
     def _resolved(self, text: str) -> Any:
         if text not in self._known:

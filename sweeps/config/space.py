@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Annotated, Any, Literal
 
@@ -91,10 +90,6 @@ class CategoricalDistribution:
 
     def __post_init__(self) -> None:
         _check_choices(self.choices)
-        described = {json.dumps(choice) for choice in self.choices if isinstance(choice, list | dict)}
-        for choice in self.choices:
-            if isinstance(choice, str) and choice in described:  # Optuna gets the same text for both
-                raise ValueError(f"choices has {choice!r} as a text and as what it describes; keep one")
 
 
 @dataclass(config=STRICT, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 
@@ -13,11 +12,10 @@ def lines_with(path: Path, text: bytes) -> Iterator[tuple[int, bytes]]:
     Raises:
         OSError: The file cannot be read.
     """
-    if not path.is_file() or not path.stat().st_size:
+    if not path.is_file():
         return
-    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
-        end = 0
-        while (found := content.find(text, end)) >= 0:
-            start, newline = content.rfind(b"\n", end, found) + 1 or end, content.find(b"\n", found)
-            end = newline + 1 if newline >= 0 else len(content)
-            yield end, content[start:end]
+    content, end = path.read_bytes(), 0
+    while (found := content.find(text, end)) >= 0:
+        start, newline = content.rfind(b"\n", end, found) + 1 or end, content.find(b"\n", found)
+        end = newline + 1 if newline >= 0 else len(content)
+        yield end, content[start:end]

@@ -68,7 +68,9 @@ def checkout() -> Checkout | None:
         root = _output("rev-parse", "--show-toplevel").strip()
     except _GitFailed as error:
         if (fix := re.search(r"git config --global --add safe\.directory .*", str(error))) is not None:
-            logger.warning("the commit is not recorded, since the checkout belongs to another user: %s", fix[0])
+            logger.warning(
+                "the commit is not recorded, since the checkout belongs to another user; to trust it: %s", fix[0]
+            )
         return None
     commit = git_commit()
     return Checkout(

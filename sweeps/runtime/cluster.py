@@ -117,6 +117,12 @@ def fork_server(config: SweepConfig) -> contextlib.AbstractContextManager[ForkSe
     return ForkServer((*MODULES, *task_modules(config)), RAY_MODULES, environment)
 
 
+def _is_of_token(file: Any) -> bool:
+    """Whether an error's file is that of Ray's token, or a folder of it."""
+    home = Path.home()
+    return isinstance(file, str) and (Path(file) == home or Path(file).is_relative_to(home / ".ray"))
+
+
 def _started_here(start: Callable[[], Any], forks: psutil.Process | None = None) -> Any:
     """Start Ray on this machine without the processes that a sweep does not use; if that fails, in the usual way. The
     first start may fail because Ray's processes wait only some seconds for each other, which is too short on a busy
@@ -141,11 +147,10 @@ def _started_here(start: Callable[[], Any], forks: psutil.Process | None = None)
             ray.shutdown()
             if not isinstance(error, Exception):
                 raise
-            home = os.environ.get("HOME")
-            if isinstance(error, OSError) and home and str(error.filename).startswith(home):
+            if isinstance(error, OSError) and _is_of_token(error.filename):
                 raise UserError(
-                    f"HOME={home}: Ray cannot keep its token there ({error.strerror}); set HOME to a folder that can "
-                    "be written, or RAY_AUTH_TOKEN=TOKEN with 32 or more random characters"
+                    f"HOME={Path.home()}: Ray cannot keep its token there ({error.strerror}); set HOME to a folder "
+                    "that can be written, or RAY_AUTH_TOKEN=TOKEN with 32 or more random characters"
                 ) from None
             lines = str(error).strip().splitlines() or [type(error).__name__]
             failure = "; ".join(dict.fromkeys((lines[0], lines[-1])))  # Ray puts the cause at the end

@@ -11,7 +11,7 @@ LONGEST_NAME = 500
 
 def closest_names(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     """Return up to ``count`` known names with a similar spelling, and longer or shorter forms (``maximize``, ``max``).
-    Paths that end with the name (``model.heads``, ``heads``) come first, then the name in other letters (``C``, ``c``).
+    Paths that end with the name (``model.heads``, ``heads``) come first, then the name in other case (``C``, ``c``).
     """
     if len(name) > LONGEST_NAME:
         return []
@@ -21,8 +21,8 @@ def closest_names(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     alike = difflib.get_close_matches(name, as_long, n=count, cutoff=0.6)
     abbreviated = [each for each in known if min(len(each), len(name)) > 2 and _begins_alike(each, name)]
     same_end = [each for each in known if each.endswith(f".{name}")]
-    same_letters = [each for each in known if each.lower() == name.lower()]
-    return list(dict.fromkeys([*same_end, *same_letters, *alike, *abbreviated]))[:count]
+    other_case = [each for each in known if each.lower() == name.lower()]
+    return list(dict.fromkeys([*same_end, *other_case, *alike, *abbreviated]))[:count]
 
 
 def did_you_mean(name: str, known: Iterable[str], count: int = 3, listed: int = 12) -> str:

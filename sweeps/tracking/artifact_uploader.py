@@ -27,7 +27,7 @@ from sweeps.tracking.held_checkpoints import is_held, release
 from sweeps.tracking.journal import Artifact
 from sweeps.tracking.mlflow_characters import storable
 from sweeps.tracking.retry import GaveUp, Refused, Retrier, Superseded
-from sweeps.tracking.store import artifacts_in_sqlite
+from sweeps.tracking.store import fetch_sqlite_artifact_uri
 from sweeps.tracking.uris import local_path
 
 if TYPE_CHECKING:
@@ -230,7 +230,10 @@ class ArtifactUploader:
 
     def _artifacts_of(self, run_id: str) -> str:
         """Return the URI of a run's artifacts."""
-        return artifacts_in_sqlite(self._client.tracking_uri, run_id) or self._client.get_run(run_id).info.artifact_uri
+        return (
+            fetch_sqlite_artifact_uri(self._client.tracking_uri, run_id)
+            or self._client.get_run(run_id).info.artifact_uri
+        )
 
     def _replace_folder(self, folder: Path, target: Path) -> None:
         with replacing(target) as unfinished:

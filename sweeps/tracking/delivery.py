@@ -64,7 +64,7 @@ class Delivery:
         self._uploader = ArtifactUploader(client, self.upload_retrier, self._outbox.wait_for_run, self._uploaded)
 
     def put(self, *entries: Entry) -> None:
-        """Write entries to the journal, all or none, from which they are delivered soon."""
+        """Write entries to the journal, from which they are delivered soon."""
         self._outbox.put(*entries)
 
     def upload(self, *artifacts: Artifact) -> None:

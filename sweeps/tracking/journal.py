@@ -180,6 +180,8 @@ def _versions(path: Path) -> _Versions:
     """
     found = [(0, 1)]
     for end, text in lines_with(path, _VERSION_PREFIX):
+        if not text.startswith(_VERSION_PREFIX):
+            continue
         try:
             line = parsed(text)
         except ValueError:  # damaged, and named when the journal was opened
@@ -229,7 +231,7 @@ class Journal:
         return (folder / JOURNAL_FILE).is_file()
 
     def append(self, *entries: Entry) -> None:
-        """Write entries at the end, all or none also if the driver is killed meanwhile.
+        """Write entries at the end, in one write, so that a killed driver hardly ever leaves only the first of them.
 
         Raises:
             StorageFailed: The journal cannot be written, or an earlier call could not write it; nothing was written.

@@ -94,7 +94,7 @@ class Outbox:
             self._condition.notify_all()
 
     def put(self, *entries: Entry) -> None:
-        """Write entries to the journal, all or none; they are delivered soon."""
+        """Write entries to the journal; they are delivered soon."""
         self._journal.append(*entries)
         if points := _num_points(entries):
             with self._condition:

@@ -65,7 +65,7 @@ def fetch_tags(uri: str, run_id: str) -> dict[str, str]:
         return dict(rows)
 
 
-def artifacts_in_sqlite(uri: str, run_id: str) -> str | None:
+def fetch_sqlite_artifact_uri(uri: str, run_id: str) -> str | None:
     """Return the URI of a run's artifacts from an SQLite store; None from any other store, or if there is no such run.
 
     MLflow's client reads all of a run for it, which takes 5 ms.

@@ -188,6 +188,7 @@ class TrialRecorder:
             trial = self._trials[trial_id]
             if number <= trial.exploits:
                 return False
+            # In one write, with the return last: without it a resumed driver records the whole exploit again.
             values = Points(trial_id, step, now_ms(), metrics), Tags(trial_id, others)
             self._delivery.put(*values, GoneBack(trial_id, step))
             trial.go_back(step)

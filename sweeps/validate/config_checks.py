@@ -42,7 +42,7 @@ def check_sweep(composition: Composition, approve: Approve | None = None, *, is_
         composition: The sweep.
         approve: Called before anything else, so that a refused sweep accesses neither code nor files.
         is_new: Whether the sweep is new, so that the user can still change it. In a sweep that continues, points that
-            cannot train are accepted, since they start no worker, and so is ``brute_force`` over many values.
+            cannot train are accepted, since they start no worker, and so is what was no mistake when it began.
 
     Raises:
         ConfigError: The message has every mistake, one per line.

@@ -19,14 +19,14 @@ from sweeps.config.schedulers import (
     Resource,
 )
 from sweeps.config.search import Search
-from sweeps.config.space import ConstantDistribution, FloatDistribution, IntDistribution
+from sweeps.config.space import CategoricalDistribution, ConstantDistribution, FloatDistribution, IntDistribution
 from sweeps.constants import COST, GPU_HOURS, SEED
 from sweeps.errors import ConfigError
 from sweeps.files.file_sizes import size_of
 from sweeps.runtime.node_resources import local_resources
 from sweeps.search.schedulers.mutable_params import MUTABLE, is_mutable, mutated_paths
 from sweeps.search.schedulers.trial_length import hyperband_range, longest_trial
-from sweeps.space.distributions import boundary_values, contains, expected, grid_values, satisfies
+from sweeps.space.distributions import boundary_values, contains, encode, expected, grid_values, satisfies
 from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.texts.wording import amount
@@ -88,6 +88,8 @@ def search_mistakes(composition: Composition, space: Space, lookup: Lookup, *, i
     yield from _objectives(config.search)
     if is_new or config.search.sampler.kind == "grid":  # 0.2 began brute_force over any number of values
         yield from _sampler(config.search, space, lookup)
+    if is_new:
+        yield from _same_texts(space)
     yield from _confirm(config.search, space)
     yield from stage_mistakes(config.search)
     yield from _stop(config)
@@ -304,13 +306,23 @@ def _sampler(search: Search, space: Space, lookup: Lookup) -> Iterator[str]:
             yield str(error)
 
 
+def _same_texts(space: Space) -> Iterator[str]:
+    for path, distribution in space.distributions.items():
+        if not isinstance(distribution, CategoricalDistribution):
+            continue
+        described = {encode(choice) for choice in distribution.choices if isinstance(choice, list | dict)}
+        for choice in distribution.choices:
+            if isinstance(choice, str) and choice in described:  # Optuna gets the same text for both
+                yield f"space.{path}: choices has {choice!r} as a text and as what it describes; keep one"
+
+
 def _too_many_for_gp(space: Space) -> Iterator[str]:
     for path, distribution in space.distributions.items():
         step = getattr(distribution, "step", None)
         if step is None:
             continue
-        first, *rest = boundary_values(distribution)
-        count = round((rest[0] - first) / step) + 1 if rest else 1
+        ends = boundary_values(distribution)
+        count = round((ends[-1] - ends[0]) / step) + 1
         if count > MOST_VALUES_OF_GP:
             yield (
                 f"space.{path}: search.sampler.kind=gp lists its {count:,} values for every suggestion, which needs "

@@ -436,6 +436,9 @@ def test_a_value_that_is_searched_below_a_searched_section_is_trained_as_it_was_
         ("${oc.decode:${oc.env:NUMBERS}}", [1, 2]),
         ("${oc.decode:${oc.env:NO_NUMBERS,null}}", None),
         ("${calc:'seed + ${oc.env:ONE}'}", 3),
+        ("${oc.env:FOLDER}/${name}", "/data (1), b/digits"),
+        ("${oc.select:nothing,${oc.env:ONE}}", "1"),
+        ("${oc.select:nothing,${oc.env:MISSING,null}}", None),
         ("\\${oc.env:PLACE}", "${oc.env:PLACE}"),
     ],
 )
@@ -443,10 +446,10 @@ def test_trials_of_a_resumed_sweep_and_on_other_machines_have_what_its_config_to
     text: str, value: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else they would train with other values than the sweep records."""
-    for variable in ("PLACE=here", "NUMBERS=[1, 2]", "ONE=1"):
+    for variable in ("PLACE=here", "NUMBERS=[1, 2]", "ONE=1", "FOLDER=/data (1), b"):
         monkeypatch.setenv(*variable.split("="))
     composition = composed("ray_train_function", "name=digits", "seed=2", f'+task.arguments.taken="{text}"')
-    for variable in ("PLACE=there", "NUMBERS=[3]", "ONE=5", "NO_NUMBERS=[4]"):
+    for variable in ("PLACE=there", "NUMBERS=[3]", "ONE=5", "NO_NUMBERS=[4]", "FOLDER=/x", "MISSING=6"):
         monkeypatch.setenv(*variable.split("="))
     resumed = Composition.from_json(json.loads(json.dumps(composition.as_json())))
     for config in (resumed.config, resumed.trial({}), resumed.changed({"search.num_trials": 99}).trial({})):

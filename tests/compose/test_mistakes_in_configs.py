@@ -105,12 +105,6 @@ from sweeps.validate.config_checks import check_sweep
         ("digits", ["space.train.lr.low=nan"], ConfigError, ["space.train.lr.low=nan", "finite"]),
         ("digits", ["train.lr=choice(0.1, nan)"], ConfigError, ["choices has nan", "null or text"]),
         (
-            "ray_train_function",
-            ['task.arguments.sizes=choice([1, 2], "[1, 2]")'],
-            ConfigError,
-            ["choices has '[1, 2]' as a text and as what it describes", "keep one"],
-        ),
-        (
             "digits",
             ["space.train.lr={type: float, low: -1e308, high: 1e308, log: false}"],
             ConfigError,

@@ -135,6 +135,7 @@ def test_a_mistake_in_the_search_names_key_value_and_fix(tokens: tuple[str, ...]
             "search.points.0",
         ),
         (("seed=range(1, 200001)", "search/sampler=brute_force"), "space.seed: step=1 makes 200,000 values"),
+        (("vars.sizes=choice([1, 2], '[1, 2]')",), "space.vars.sizes: choices has '.1, 2.' as a text and as what it"),
         (("seed=range(0, 2147483648)", "search/sampler=gp"), "space.seed: .*2,147,483,648 values .*search/sampler=tpe"),
     ],
 )
