@@ -106,11 +106,10 @@ class _Conf:
         )
 
     def _fixed(self, container: dict[str, Any]) -> dict[str, Any]:
-        # The address of the tracking store stays an interpolation, since it may have a password.
-        return {
-            name: section if name == "tracking" else self._start_values.fixed(section)
-            for name, section in container.items()
-        }
+        fixed: dict[str, Any] = self._start_values.fixed(container)
+        if (uri := find(container, "tracking.uri")) is not None:
+            fixed["tracking"]["uri"] = uri  # stays an interpolation, since it may have a password
+        return fixed
 
     def space(self, overrides: Sequence[Override]) -> dict[str, Any]:
         """Return the space of the conf and of the searched options of its groups."""

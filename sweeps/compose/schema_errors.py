@@ -178,12 +178,15 @@ def describe(schema: type, detail: Mapping[str, Any], container: Any) -> str:
             return f"{prefix}{detail['ctx']['error']}"
         case "dataclass_type" | "model_attributes_type" | "dict_type":
             return _not_a_mapping(key, value, [*_by_kind(schema, detail["loc"])])
-    message = (
-        ITEMS.sub(r"must \1", detail["msg"]).replace("Input should be", "must be").replace("String should", "must")
-    )
+    message = plain_words(detail["msg"])
     words = str(detail.get("ctx", {}).get("expected", "")) if detail["type"] == "literal_error" else ""
     hints = f"{_meant(value, words)}{_searched(key, value)}{_as_list(detail, key)}{_as_text(detail, key)}"
     return f"{key}={_short(value)}: {message}{hints}"
+
+
+def plain_words(message: str) -> str:
+    """Return one of pydantic's messages as what the value must be."""
+    return ITEMS.sub(r"must \1", message).replace("Input should be", "must be").replace("String should", "must")
 
 
 def _wrong_tag(path: Sequence[str], context: Mapping[str, Any]) -> str:

@@ -14,7 +14,8 @@ from sweeps.tracking.metric_history import HistoryPoint, fetch_histories, fetch_
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.values import to_text
 
-OWN_COLUMNS = {"config_id", "step", "elapsed_s"}
+COLUMNS = CONFIG_ID, STEP, ELAPSED = "config_id", "step", "elapsed_s"
+"""Columns of every such table, as ``sweeps/simulate/recorded_rows.py`` reads them."""
 
 
 def curve_table(record: SweepRecord) -> pd.DataFrame:
@@ -39,14 +40,15 @@ def curve_table(record: SweepRecord) -> pd.DataFrame:
     objective = {run: kept for run, points in reported if (kept := [each for each in points if each.step > 0])}
     if not objective:
         raise UserError(f"{record.sweep}: every trial has failed or not reported {record.metric}; there are no curves")
-    names = sorted(fetch_metric_names(uri, runs) - {*record.metrics, *OWN_COLUMNS})
-    histories = {name: _by_step(fetch_histories(uri, runs, name)) for name in (*record.metrics[1:], *names)}
+    further = [name for name in record.metrics[1:] if name not in COLUMNS]
+    names = sorted(fetch_metric_names(uri, runs) - {*record.metrics, *COLUMNS})
+    histories = {name: _by_step(fetch_histories(uri, runs, name)) for name in (*further, *names)}
     mixed = _of_several_types(trials)
     rows = [
         {
-            "config_id": trial.trial,
-            "step": point.step,
-            "elapsed_s": trained_s(record, trial, point.time),
+            CONFIG_ID: trial.trial,
+            STEP: point.step,
+            ELAPSED: trained_s(record, trial, point.time),
             **{path: _written(value, path in mixed) for path, value in trial.params.items()},
             record.metric: point.value,
             **{name: values.get((trial.run_id, point.step)) for name, values in histories.items()},

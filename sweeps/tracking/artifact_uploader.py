@@ -71,6 +71,8 @@ class ArtifactUploader:
         self._retrier = retrier
         self._wait_for_run = wait_for_run
         self._done = done
+        self._artifact_uris: dict[str, str] = {}
+        """URIs of the artifacts of runs."""
         self._queue: dict[tuple[str, str], Artifact] = {}
         self._due: dict[tuple[str, str], float] = {}
         """Monotonic time at which each artifact is due for upload."""
@@ -230,10 +232,10 @@ class ArtifactUploader:
 
     def _artifacts_of(self, run_id: str) -> str:
         """Return the URI of a run's artifacts."""
-        return (
-            fetch_sqlite_artifact_uri(self._client.tracking_uri, run_id)
-            or self._client.get_run(run_id).info.artifact_uri
-        )
+        if run_id not in self._artifact_uris:
+            found = fetch_sqlite_artifact_uri(self._client.tracking_uri, run_id)
+            self._artifact_uris[run_id] = found or self._client.get_run(run_id).info.artifact_uri
+        return self._artifact_uris[run_id]
 
     def _replace_folder(self, folder: Path, target: Path) -> None:
         with replacing(target) as unfinished:

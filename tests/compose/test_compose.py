@@ -409,7 +409,7 @@ def test_a_changed_sweep_keeps_what_its_config_took_from_the_environment_and_the
 ) -> None:
     """Else extend would look for the sweep's folder at today's time, and record into another experiment."""
     monkeypatch.delenv("EXPERIMENT", raising=False)
-    taken = ["tracking.experiment='${oc.env:EXPERIMENT,one}'", "output_dir='outputs/${now:%H-%M-%S.%f}'"]
+    taken = ["tracking.experiment='${oc.env:EXPERIMENT,one}'", "output_dir='outputs/${now:%H|%M|%S.%f} ${name}'"]
     composition = composed("digits", "search.num_trials=9", *taken)
     monkeypatch.setenv("EXPERIMENT", "two")
     changed = composition.changed({"search.num_trials": 99}).config

@@ -104,9 +104,9 @@ def as_step(name: str, value: Any) -> int:
 
 
 def _is_masked(value: Any) -> bool:
-    """Whether NumPy masks the value, as it does the mean of no values: ``item()`` would return any number."""
-    masked_arrays: Any = sys.modules.get("numpy.ma")
-    return masked_arrays is not None and bool(masked_arrays.is_masked(value))
+    """Whether NumPy masks the value, as it does the mean of no values: ``item()`` would return what lies below."""
+    masked: Any = sys.modules.get("numpy.ma")
+    return masked is not None and isinstance(value, masked.MaskedArray) and bool(masked.is_masked(value))
 
 
 def _num_elements(value: Any) -> int:

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
+from sweeps.compose.schema_errors import plain_words
 from sweeps.errors import Conflict, SweepsError, TimeLimitExceeded, TrackingUnreachable, UnknownName, UserError
 from sweeps.service.api import administration, health, queue, results, schedules, sweeps
 from sweeps.service.api.depends import Problem
@@ -108,4 +109,4 @@ def _mistake(detail: Mapping[str, Any]) -> str:
             return "there is no such key"
         case "missing":
             return "is required"
-    return str(detail["msg"]).replace("Input should", "must")
+    return plain_words(detail["msg"])
