@@ -107,8 +107,8 @@ class _Conf:
 
     def _fixed(self, container: dict[str, Any]) -> dict[str, Any]:
         fixed: dict[str, Any] = self._start_values.fixed(container)
-        if (uri := find(container, "tracking.uri")) is not None:
-            fixed["tracking"]["uri"] = uri  # stays an interpolation, since it may have a password
+        if isinstance(tracking := container.get("tracking"), dict) and "uri" in tracking:
+            fixed["tracking"]["uri"] = tracking["uri"]  # stays an interpolation, since it may have a password
         return fixed
 
     def space(self, overrides: Sequence[Override]) -> dict[str, Any]:

@@ -349,7 +349,7 @@ def test_a_worker_gives_signs_of_life_while_it_imports_a_function_and_none_while
     monkeypatch.syspath_prepend(str(tmp_path))
 
     runs = SimpleNamespace(kept=contextlib.nullcontext)
-    utils = SimpleNamespace(rank=0, has_reported=True, end=lambda: None, runs=runs)
+    utils = SimpleNamespace(rank=0, has_reported=True, has_stopped=False, end=lambda: None, runs=runs)
     monkeypatch.setattr(ray_train, "TrialTrainFnUtils", lambda *_: utils)
     monkeypatch.setattr(ray_train, "replaced_train_fn_utils", lambda _: contextlib.nullcontext())
     task: Any = {"kind": "function", "_target_": "imported_slowly.train"}
