@@ -32,6 +32,7 @@ class AdapterOnBase(PythonModel):
     ) -> list[str]:
         """Return the completion of each text of a list, or of a table with one column. The parameters are arguments of
         transformers' ``generate``: ``max_new_tokens``, ``do_sample``, ``temperature``."""
+        # The type is that of a table, since MLflow warns about each other one; without MLflow a list comes as it is.
         texts = model_input.iloc[:, 0].tolist() if hasattr(model_input, "iloc") else list(model_input)
         return [self._complete(str(text), params or {}) for text in texts]
 

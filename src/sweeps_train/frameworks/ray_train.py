@@ -114,7 +114,7 @@ def run_function(
                 _in_own_folder(config, folder),
             ):
                 function()
-        except BaseException:  # StopRequested, or what a function does that catches it like any error
+        except BaseException:  # StopRequested, or an error of a function that has caught it
             if not utils.has_stopped:
                 raise
         if utils.has_stopped:
