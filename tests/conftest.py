@@ -147,14 +147,13 @@ def digits(shared_folder: Path) -> Done:
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Function that runs ``python -m sweeps ...`` in this process; its exit status, stdout and stderr."""
-    from sweeps.cli import main
+    from sweeps.cli import run_command
 
     def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["sweeps", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
+        monkeypatch.setattr(sys, "argv", ["sweeps", *arguments])  # provenance records the command
+        status, _ = run_command(arguments)
         printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
+        return status, printed.out, printed.err
 
     return run
 

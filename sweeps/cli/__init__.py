@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import tempfile
@@ -33,6 +32,7 @@ from sweeps.cli import (  # noqa: F401
 # isort: on
 from sweeps.cli.app import PROGRAM, app, stderr
 from sweeps.cli.exit_status import INTERRUPTED, MISTAKE, NO_SUCCESS, STORE_AWAY
+from sweeps.compat.python_exit import end_process
 from sweeps.errors import SweepsError, TrackingUnreachable
 from sweeps.folders.shadowing_file import describe_shadowing, shadowing_file
 from sweeps.texts.suggestions import did_you_mean
@@ -45,8 +45,7 @@ def main() -> None:
     if (asked := os.environ.get(completion.VARIABLE)) is not None:
         sys.exit(completion.answer(app, asked))
     status, _ = run_command(sys.argv[1:])
-    gc.freeze()  # else Python searches all objects of the libraries for garbage as it ends, for seconds
-    sys.exit(status)
+    end_process(status)
 
 
 def run_command(arguments: Sequence[str], *, is_log: bool = False) -> tuple[int, str | None]:

@@ -17,7 +17,7 @@ from recording import open_recorder
 from rich.console import Console
 from waiting import wait_until
 
-from sweeps.cli import main, run_command
+from sweeps.cli import run_command
 from sweeps.config.objectives import Objectives
 from sweeps.errors import TrackingUnreachable
 from sweeps.report import watch as watching
@@ -91,9 +91,9 @@ def watch_it(folder: Path) -> None:
     os.chdir(folder)
     with Path("out").open("w", buffering=1) as out, Path("err").open("w") as err:
         Path("process").write_text(str(os.getpid()))
-        sys.argv = ["sweeps", "show", "s", "--watch"]
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            main()
+            status, _ = run_command(["show", "s", "--watch"])
+        sys.exit(status)
 
 
 def press_ctrl_c(folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import time
 
 import numpy as np
 import optuna
@@ -70,7 +69,7 @@ def tpe(seed: int) -> BaseSampler:
     return optuna.samplers.TPESampler(seed=seed, n_startup_trials=8)
 
 
-def test_ten_thousand_trials_are_shown_in_milliseconds() -> None:
+def test_of_ten_thousand_trials_each_is_copied_once_for_its_rung() -> None:
     rungs, sampler = Rungs(), RungSampler(optuna.samplers.RandomSampler(), enough=8)
     trials = []
     for number in range(10_000):
@@ -78,11 +77,9 @@ def test_ten_thousand_trials_are_shown_in_milliseconds() -> None:
         state = TrialState.COMPLETE if number % 9 == 0 else TrialState.PRUNED
         trials.append(optuna.create_trial(value=values[max(values)], state=state, intermediate_values=values))
     rungs.study.add_trials(trials)
-    sampler.trials(rungs.study)
-    began = time.perf_counter()
-    shown = sampler.trials(rungs.study)
-    assert time.perf_counter() - began < 0.2
-    assert len(shown) == 1112
+    first, second = sampler.trials(rungs.study), sampler.trials(rungs.study)
+    assert len(first) == 1112
+    assert all(one is same for one, same in zip(first, second, strict=True))
 
 
 def search(function: Hartmann, sampler: BaseSampler, seed: int, halving: bool, budget: int) -> float:

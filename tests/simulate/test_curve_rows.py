@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sweeps.cli import main
 from sweeps.config.space import CategoricalDistribution, ConstantDistribution, FloatDistribution
 from sweeps.errors import UserError
 from sweeps.plan.plan import make_plan
@@ -171,17 +169,13 @@ def test_a_metric_that_is_rarely_reported_may_leave_nothing_to_fit_a_forest_to(t
 
 
 def test_the_command_refuses_a_table_with_one_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], working_folder: Path
+    tmp_path: Path, typed: Callable[..., tuple[int, str, str]], working_folder: Path
 ) -> None:
     file = tmp_path / "curves.parquet"
     with_values("step", math.nan, 5)(rows().rename(columns={"lr": "train.lr", "loss": "eval/accuracy"})).to_parquet(
         file
     )
     command = ["run", "conf=digits", "space=none", "train.lr=interval(0.1,1)", "--simulate", str(file)]
-    monkeypatch.setattr(sys, "argv", ["sweeps", *command])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    assert capsys.readouterr().err == (
-        f"sweeps: --simulate {file}: column step: configuration 1 has nan; write whole numbers from 1 on\n"
-    )
+    status, _, err = typed(*command)
+    assert status == 2
+    assert err == f"sweeps: --simulate {file}: column step: configuration 1 has nan; write whole numbers from 1 on\n"

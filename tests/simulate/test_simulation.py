@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from recording import open_recorder
 from rich.console import Console
 from running import run, verb
 
-from sweeps.cli import main
 from sweeps.config.space import CategoricalDistribution
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan, make_plan
@@ -277,28 +276,20 @@ def test_a_table_that_does_not_fit_the_sweep_is_refused(
         simulated(file, *overrides)
 
 
-def typed(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["sweeps", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return int(ended.value.code or 0)
-
-
 def test_the_command_prints_regret_or_the_document_of_a_sweep(
-    table: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], working_folder: Path
+    table: Path, typed: Callable[..., tuple[int, str, str]], working_folder: Path
 ) -> None:
     command = ["run", "conf=digits", "--simulate", str(table), "--between=nearest", "search.num_trials=6"]
-    assert typed(monkeypatch, *command, "--seeds=3", "--workers=2") == 0
-    text = capsys.readouterr().out
+    status, text, _ = typed(*command, "--seeds=3", "--workers=2")
+    assert status == 0
     assert "100 configurations, 80 of them trained to the end (step 300); 2 simulated workers" in text
     assert "+-" in text
-    assert typed(monkeypatch, *command, "--lane-rates=2=160", "--json") == 2
-    assert (
-        "--lane-rates=2=160: rates must be above 0, and one must be for 1 trial; give --lane-rates"
-        in capsys.readouterr().err
-    )
-    assert typed(monkeypatch, *command, "--lane-rates=1 trains 100; 2 train 160 tokens a second", "--json") == 0
-    document = json.loads(capsys.readouterr().out)
+    status, _, err = typed(*command, "--lane-rates=2=160", "--json")
+    assert status == 2
+    assert "--lane-rates=2=160: rates must be above 0, and one must be for 1 trial; give --lane-rates" in err
+    status, out, _ = typed(*command, "--lane-rates=1 trains 100; 2 train 160 tokens a second", "--json")
+    assert status == 0
+    document = json.loads(out)
     assert document["counts"]["finished"] + document["counts"]["pruned"] == len(document["trials"]) == 6
     (seed,) = document["simulation"]["seeds"]
     assert document["simulation"]["trials_per_group"] == 1
@@ -306,9 +297,10 @@ def test_the_command_prints_regret_or_the_document_of_a_sweep(
     assert seed["normalized_regret"] >= 0
     assert list(working_folder.iterdir()) == []
     for wrong in ("--detach", "--dry-run"):
-        assert typed(monkeypatch, *command, wrong) == 2
-    assert typed(monkeypatch, "run", "conf=digits", "--seeds=3") == 2
-    assert "need --simulate TABLE" in capsys.readouterr().err
+        assert typed(*command, wrong)[0] == 2
+    status, _, err = typed("run", "conf=digits", "--seeds=3")
+    assert status == 2
+    assert "need --simulate TABLE" in err
 
 
 @pytest.mark.parametrize(
@@ -321,7 +313,12 @@ def test_the_command_prints_regret_or_the_document_of_a_sweep(
     ids=["all", "texts-like-numbers", "texts-like-null"],
 )
 def test_choices_of_several_types_are_read_back_from_the_curves_of_a_sweep(
-    choices: list[Any], features: list[Any], uri: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    choices: list[Any],
+    features: list[Any],
+    uri: str,
+    typed: Callable[..., tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     recorder = open_recorder(uri, "first")
     for number, choice in enumerate(features):
@@ -331,14 +328,14 @@ def test_choices_of_several_types_are_read_back_from_the_curves_of_a_sweep(
     recorder.update({"finished": len(features)}, [("0000", (0.0,), {"features": features[0]})], {"wall_s": 7.0})
     assert not recorder.close("finished")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    assert typed(monkeypatch, "show", "first", "--curves", str(tmp_path / "curves.parquet")) == 0
+    assert typed("show", "first", "--curves", str(tmp_path / "curves.parquet"))[0] == 0
     space = Space({"features": CategoricalDistribution(type="categorical", choices=choices)})
     table = read_table(tmp_path / "curves.parquet", space, lambda path: None, ["eval/loss"])
     assert [repr(trial.point["features"]) for trial in table.trials] == [*map(repr, features)]
 
 
 def test_the_curves_of_a_sweep_are_written_with_the_time_that_trials_held_workers(
-    uri: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    uri: str, typed: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     recorder = open_recorder(uri, "first")
     for number in range(3):
@@ -353,7 +350,7 @@ def test_the_curves_of_a_sweep_are_written_with_the_time_that_trials_held_worker
     assert not recorder.close("finished")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     file = tmp_path / "curves.parquet"
-    assert typed(monkeypatch, "show", "first", "--curves", str(file)) == 0
+    assert typed("show", "first", "--curves", str(file))[0] == 0
     frame = pd.read_parquet(file)
     parameters, metrics = (
         {"train.lr", "kind", "cap"},

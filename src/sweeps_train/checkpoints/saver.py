@@ -194,6 +194,7 @@ class CheckpointSaver:
         """
         self.wait()
         self._background.end()
+        self._background.join()
         self._forget()
 
     def close(self) -> None:
@@ -288,7 +289,8 @@ class _Background:
 
     def __init__(self) -> None:
         self._todo: queue.SimpleQueue[tuple[Future[None], Callable[[], None]] | None] = queue.SimpleQueue()
-        threading.Thread(target=self._run, name="checkpoint", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
+        self._thread.start()
 
     def begin(self, work: Callable[..., None], *arguments: Any) -> Future[None]:
         """Queue a task; the result raises its error."""
@@ -299,6 +301,10 @@ class _Background:
     def end(self) -> None:
         """End the thread after the queued tasks."""
         self._todo.put(None)
+
+    def join(self) -> None:
+        """Wait until the thread has ended: Python may not end while it frees tensors, or the process aborts."""
+        self._thread.join()
 
     def _run(self) -> None:
         # When this thread is woken, it does not interrupt the one that saves, nor those of other workers. It waits for
