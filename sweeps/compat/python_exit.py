@@ -29,7 +29,8 @@ def end_process(status: int) -> NoReturn:
     Ray's own aborts the process if its connection was interrupted while it was made. Nor does Python free all that the
     libraries hold, which takes seconds.
     """
-    _run_exit_handlers()
+    with contextlib.suppress(KeyboardInterrupt):  # again: it waits for nothing more
+        _run_exit_handlers()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):  # none, its reader has ended, or closed
             stream.flush()

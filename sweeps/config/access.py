@@ -52,9 +52,9 @@ class Access:
     """Highest priority that a token with the role ``run`` may give a job; an admin may give any. Schedules have the
     priority of their file, by default 0."""
     connections: PositiveInt = 1000
-    """Maximum number of connections; idle ones are closed to make room, and new ones are refused if none is idle."""
+    """Maximum number of connections; with more, requests get status 503."""
     connections_per_address: PositiveInt = 250
-    """Maximum number of connections of one address: one client, or all clients behind one proxy."""
+    """Deprecated and ignored: limit the connections of an address in the proxy."""
     plans_at_once: PositiveInt = 3
     """Maximum number of sweeps that are composed and checked concurrently, each in a child process; one user cannot
     occupy all slots if there are several."""

@@ -13,6 +13,7 @@ from sweeps.driver.driver_progress import SEARCHES_WITHIN_S, STARTS_WITHIN_S, ex
 from sweeps.driver.early_end import Shutdown
 from sweeps.driver.finish import close_record, finish, kept_error
 from sweeps.driver.folder_access import bring_reports, held, make_folder, remove_folder
+from sweeps.driver.garbage_collection import collect_from_now_on, without_collection
 from sweeps.driver.guarded_view import GuardedView
 from sweeps.driver.joined_cluster import joined_cluster
 from sweeps.driver.measured_workers import with_measured_workers
@@ -65,6 +66,7 @@ MAX_AT_START = 3
 
 
 @ended_by_signals()
+@without_collection()
 def run(plan: Plan, view: View) -> SweepRecord:
     """Run a new sweep to its end, or until a person stops it.
 
@@ -118,6 +120,7 @@ def run(plan: Plan, view: View) -> SweepRecord:
 
 
 @ended_by_signals()
+@without_collection()
 def resume(plan: Plan, view: View) -> SweepRecord:
     """Resume a sweep that has ended, or whose driver has died.
 
@@ -371,6 +374,7 @@ def _tune(plan: Plan, session: Session, signals: ShutdownSignals, limiter: Pause
 
     capacity = Capacity(plan, session, limiter.places)
     requests = RequestHandler(plan, session, limiter, capacity, signals)
+    collect_from_now_on()
     with capacity, RequestListener(session.recorder.ids, requests.handle, plan.location), signals.handled():
         tuner.fit()
     session.lifecycle.all_ended()

@@ -16,7 +16,6 @@ from sweeps.config.service import Service
 from sweeps.errors import UserError
 from sweeps.service.api.app import make_app
 from sweeps.service.app_context import AppContext, host_in_url
-from sweeps.service.auth.connection_limits import BACKLOG, PacedListener, protocol
 from sweeps.service.web.figures import load_libraries
 
 SHUTDOWN_S = 5
@@ -46,9 +45,8 @@ def serve(service: AppContext, listener: socket.socket) -> None:
     server = _Server(
         uvicorn.Config(
             make_app(service),
-            http=protocol(access.connections, access.connections_per_address),
+            limit_concurrency=access.connections,
             ws="none",
-            backlog=BACKLOG,
             log_config=None,
             access_log=False,
             server_header=False,
@@ -83,13 +81,11 @@ def listen(config: Service) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(
             config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listener = PacedListener(family, kind, protocol)
-        # asyncio reads from a connection some three rounds after it has accepted it.
-        listener.at_once = max(1, config.access.connections_per_address // 10)
+        listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(address)
-            listener.listen(BACKLOG)
+            listener.listen()
         except OSError:
             listener.close()
             raise

@@ -24,3 +24,25 @@ os._exit(0)
 def test_a_process_ends_its_threads_runs_its_exit_handlers_and_goes_on() -> None:
     done = run_python("-c", LEAVES)
     assert done.stdout.splitlines() == ["work is done", "the handler ran", "the process goes on"], done.stderr
+
+
+ENDS = """
+import atexit, ctypes, time
+from concurrent.futures import ThreadPoolExecutor
+from sweeps.compat.python_exit import end_process
+
+def works():
+    time.sleep(0.2)
+    print("work is done")
+
+atexit.register(print, "the handler ran")
+library = ctypes.CDLL(None)
+library.__cxa_atexit(library.abort, None, None)
+ThreadPoolExecutor().submit(works)
+end_process(3)
+"""
+
+
+def test_a_process_ends_with_its_status_whatever_the_exit_handlers_of_its_libraries_do() -> None:
+    done = run_python("-c", ENDS, status=3)
+    assert done.stdout.splitlines() == ["work is done", "the handler ran"], done.stderr

@@ -11,8 +11,6 @@ import pytest
 from serving import API, Api, serving
 from web_server import listening
 
-from sweeps.service.auth.connection_limits import LimitedProtocol
-
 EXISTING = {"name": "mine", "number": 2, "group": "model", "conf": "digits"}
 """For paths and bodies: every second request comes further than to the first lookup."""
 
@@ -27,7 +25,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 @pytest.fixture(scope="module")
 def address(api: Api) -> Iterator[str]:
     """Address of a real server: the application behind uvicorn, on a real port."""
-    with listening(api.app, http=LimitedProtocol, ws="none") as port:
+    with listening(api.app, ws="none") as port:
         yield f"http://127.0.0.1:{port}"
 
 

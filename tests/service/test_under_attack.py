@@ -7,7 +7,6 @@ import itertools
 import json
 import multiprocessing
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,16 +39,14 @@ def ask(url: str, method: str, path: str, token: str, body: bytes = b"", kind: s
 
 def attack(kind: str, url: str, token: str) -> None:
     """Attack for ever, whatever the answers are."""
-    idle: list[socket.socket] = []
     for number in itertools.count():
         try:
-            _attack(kind, url, token, number, idle)
+            _attack(kind, url, token, number)
         except (OSError, http.client.HTTPException):
             time.sleep(0.01)
 
 
-def _attack(kind: str, url: str, token: str, number: int, idle: list[socket.socket]) -> None:
-    host, port = urlsplit(url).hostname, urlsplit(url).port
+def _attack(kind: str, url: str, token: str, number: int) -> None:
     if kind == "spin":
         _ = sum(range(100_000))
     elif kind == "quotes":  # before a token is looked at
@@ -58,11 +55,6 @@ def _attack(kind: str, url: str, token: str, number: int, idle: list[socket.sock
         ask(url, "POST", "/api/v1/sweeps", token, b'"' + b'\\"' * 60_000)
     elif kind == "wrong tokens":
         ask(url, "POST", "/sign-in", "", f"token=sweeps_{number:043}".encode(), "application/x-www-form-urlencoded")
-    elif kind == "idle connections":
-        idle.append(socket.create_connection((host, port)))
-        for client in idle[:-1050]:
-            client.close()
-        del idle[:-1050]
     else:
         override = {
             "powers": 'search.constraints=["1000**4000000 > 1"]',
@@ -113,10 +105,7 @@ def p99(latencies: list[float]) -> float:
     return latencies[int(len(latencies) * 0.99)]
 
 
-KINDS = (
-    *("quotes", "quotes with a token", "wrong tokens", "idle connections"),
-    *("powers", "long words", "choices"),
-)
+KINDS = ("quotes", "quotes with a token", "wrong tokens", "powers", "long words", "choices")
 
 
 def test_health_is_answered_while_somebody_attacks_and_the_service_ends_when_told(served: Served) -> None:

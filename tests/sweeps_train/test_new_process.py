@@ -60,6 +60,7 @@ with process_state_restored():  # as around a user's function
 slow = ["torch._dynamo", "torch.distributed.tensor", "sympy", "sklearn", "scipy", "pandas"]
 slow += ["transformers", "peft", "datasets", "ray"]
 print(json.dumps([name for name in slow if name in sys.modules]))
+print(json.dumps([thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]))
 """
 
 
@@ -74,14 +75,19 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Any], Path]:
 def test_a_whole_training_with_evaluations_and_checkpoints_imports_neither_compiler_nor_scikit_learn(
     printed: tuple[list[Any], Path],
 ) -> None:
-    (*_, slow), folder = printed
+    (*_, slow, _), folder = printed
     assert slow == []
     assert (folder / "step-00000002").is_dir()
 
 
+def test_no_thread_outlives_a_training_and_aborts_its_process_at_the_end(printed: tuple[list[Any], Path]) -> None:
+    (*_, threads), _ = printed
+    assert threads == []
+
+
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators are left alone")
 def test_a_step_takes_the_memory_that_the_one_before_has_freed_in_any_thread(printed: tuple[list[Any], Path]) -> None:
-    (in_main, in_another, _), _ = printed
+    (in_main, in_another, *_), _ = printed
     for outside, inside, given_back_mib in (in_main, in_another):
         assert outside > 1000
         assert inside < 50
