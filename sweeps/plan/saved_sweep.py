@@ -76,6 +76,6 @@ def saved_document(sweep: str, folder: Path) -> dict[str, Any]:
             raise UserError(f"--folder={folder}: is the folder of {document['name']}, not of {sweep}")
         return FORMAT.brought_forward(document, str(folder / name))
     raise UserError(
-        f"{sweep}: its folder {folder} is not on this machine, or is incomplete (it has no readable {SWEEP_FILE}); continue "
-        "on the machine where it was started, or give the path of its folder with --folder"
+        f"{sweep}: its folder {folder} is not on this machine, or is incomplete (it has no readable {SWEEP_FILE}); "
+        "continue on the machine where it was started, or give the path of its folder with --folder"
     )
