@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import logging
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -35,17 +37,32 @@ def listening_on_loopback(*, enabled: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def keeping_handler_of_sigterm() -> Iterator[None]:
-    """Keep the process's handler of SIGTERM, which ``ray.init`` would replace. Ray's handler exits wherever the main
-    thread is, even inside a fork that holds logging's lock, and then waits for that lock forever."""
+    """Keep the process's handler of SIGTERM, which ``ray.init`` would replace. Ray's handler in Python exits wherever
+    the main thread is, even inside a fork that holds logging's lock, and then waits for that lock forever. Its handler
+    in C++ aborts the process after some seconds if the main thread still waits for Ray to start."""
     from ray._private import utils
 
     set_handler = utils.set_sigterm_handler
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+    handler, in_main = signal.getsignal(signal.SIGTERM), threading.current_thread() is threading.main_thread()
+    if handler is not signal.SIG_DFL:
         utils.set_sigterm_handler = lambda _: None
+    if handler is not None and in_main:
+        install_handlers_of_cpp()  # which Ray does only once
+        signal.signal(signal.SIGTERM, handler)
     try:
         yield
     finally:
         utils.set_sigterm_handler = set_handler
+
+
+def install_handlers_of_cpp() -> None:
+    """Let Ray's C++ install its handlers of signals, which print where a process crashed."""
+    import ray._raylet
+
+    library = ctypes.CDLL(ray._raylet.__file__)
+    with contextlib.suppress(AttributeError):  # a release without it: a rare abort is better than no start
+        # RayLog::InstallFailureSignalHandler(const char *argv0, bool call_previous_handler)
+        library._ZN3ray6RayLog27InstallFailureSignalHandlerEPKcb(None, True)  # noqa: FBT003
 
 
 def forget_token() -> None:

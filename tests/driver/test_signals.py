@@ -125,6 +125,22 @@ def test_ray_leaves_our_handler_of_sigterm_and_sets_its_own_where_there_is_none(
         signal.signal(signal.SIGTERM, before)
 
 
+RAY_STARTS = """
+import os, signal
+from sweeps.compat.ray_core import install_handlers_of_cpp, keeping_handler_of_sigterm
+
+signal.signal(signal.SIGTERM, lambda *_: print("ours", signal.alarm(0)))
+with keeping_handler_of_sigterm():
+    install_handlers_of_cpp()  # as Ray does, which then waits for its processes
+    os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def test_rays_handler_in_cpp_sets_no_alarm_that_would_abort_a_driver_while_ray_starts() -> None:
+    done = run_python("-c", RAY_STARTS, within_s=60)
+    assert (done.stdout, done.stderr) == ("ours 0\n", "")
+
+
 def test_the_heartbeat_of_a_driver_that_does_not_go_on_stops_and_says_where_it_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
