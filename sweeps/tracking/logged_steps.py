@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 
 BLOCK = 1024
@@ -40,13 +41,13 @@ class LoggedSteps:
     """The recorded steps of one run, by metric."""
 
     def __init__(self) -> None:
-        self._steps: dict[str, StepSet] | None = {}
+        self._steps: defaultdict[str, StepSet] | None = defaultdict(StepSet)
 
     def take(self, step: int, metrics: Mapping[str, float]) -> dict[str, float]:
         """Return the metrics that are not recorded at this step yet, and mark them as recorded."""
         if self._steps is None:
             return {}
-        return {name: value for name, value in metrics.items() if self._steps.setdefault(name, StepSet()).add(step)}
+        return {name: value for name, value in metrics.items() if self._steps[name].add(step)}
 
     def go_back(self, step: int) -> None:
         """Allow all steps after the given one to be recorded again."""
