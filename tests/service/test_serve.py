@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import pytest
 import requests
@@ -127,3 +129,13 @@ def test_a_service_killed_and_started_again_goes_on_with_its_queue_and_its_sweep
     service.start()
     wait_until(lambda: service.job(second["id"])["state"] == "finished", 180)
     assert service.job(second["id"])["attempts"] == 1
+
+
+def test_with_all_connections_taken_requests_get_503_until_one_is_free(working_folder: Path) -> None:
+    with Service(working_folder, "access.connections=4") as service:
+        address = urlsplit(service.url)
+        taken = [socket.create_connection((address.hostname, address.port)) for _ in range(4)]
+        wait_until(lambda: requests.get(f"{service.url}/api/v1/health", timeout=30).status_code == 503)
+        for each in taken:
+            each.close()
+        wait_until(lambda: requests.get(f"{service.url}/api/v1/health", timeout=30).status_code == 200)
