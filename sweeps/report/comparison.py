@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from sweeps.config.objectives import as_loss
+from sweeps.constants import TAG_LANES
 from sweeps.errors import UserError
 from sweeps.report.formatting import duration
 from sweeps.report.held_workers import worker_hours
@@ -62,7 +64,7 @@ class Compared:
             while others and (others[0].ended or 0.0) <= at:
                 new.append(others.pop(0))
             known &= all(each.spans or each.steps == 0 for each in new)
-            hours += sum(worker_hours(self.record, each) for each in new)
+            hours += self._hours(new)
             if best is not None:
                 curve.append(BestSoFar(count, self.record.elapsed(at), hours if known else None, best))
         return curve
@@ -81,7 +83,12 @@ class Compared:
     def hours(self) -> float | None:
         """Hours of all workers of the whole sweep; None if not recorded."""
         spans = all(trial.spans for trial in self.record.all_trials if trial.steps)
-        return sum(worker_hours(self.record, trial) for trial in self.record.all_trials) if spans else None
+        return self._hours(self.record.all_trials) if spans else None
+
+    def _hours(self, trials: Sequence[TrialRecord]) -> float:
+        """Return the hours of the workers of trials; of workers that trials share, each trial counts its part."""
+        found = re.match(r"\d+", self.record.tags.get(TAG_LANES) or self.config.get("scaling.trials_per_group", ""))
+        return sum(worker_hours(self.record, trial) for trial in trials) / (int(found[0]) if found else 1)
 
     def reached(self, target: float) -> BestSoFar | None:
         """First point at which the best value was at least as good as the target."""
