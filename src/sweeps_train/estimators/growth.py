@@ -12,10 +12,12 @@ DEFAULT_ROUNDS = 100
 """Boosting rounds of XGBoost, whose estimator defaults to None."""
 PIECES = 20
 """Number of reports while an estimator is fitted; ``task.report_every`` overrides it."""
-AT_ONCE = ("dart", "rf", "gblinear")
-"""Kinds of boosters that cannot be continued exactly, since they change earlier rounds or depend on all of them."""
-KIND_OF_BOOSTER = ("booster", "boosting_type", "boosting", "boost")
-"""Arguments that name the kind of booster: one of XGBoost, and the three aliases of LightGBM."""
+AT_ONCE = ("dart", "rf", "gblinear", "goss")
+"""Kinds of boosters that cannot be continued exactly, since they change earlier rounds or depend on all of them, or use
+all rows in the first rounds of each call, as ``goss`` does."""
+KIND_OF_BOOSTER = ("booster", "boosting_type", "boosting", "boost", "data_sample_strategy")
+"""Arguments that name the kind of booster: one of XGBoost, the three aliases of LightGBM, and where its ``goss`` is
+now."""
 
 
 class Growth(Protocol):
@@ -44,11 +46,24 @@ def growth_of(estimator: Any) -> Growth:
         return WarmStart(parameters["n_estimators"], "n_estimators")
     if "warm_start" in parameters and name.startswith("HistGradientBoosting"):
         return WarmStart(parameters["max_iter"], "max_iter")
-    # partial_fit refuses options that would need counts over all of its calls.
-    is_refused = parameters.get("early_stopping") is True or parameters.get("class_weight") == "balanced"
-    if hasattr(estimator, "partial_fit") and isinstance(parameters.get("max_iter"), int) and not is_refused:
+    if hasattr(estimator, "partial_fit") and isinstance(parameters.get("max_iter"), int) and not _counts(estimator):
         return Passes(parameters["max_iter"])
     return AtOnce()
+
+
+def _counts(estimator: Any) -> bool:
+    """Whether an estimator is told to count over all of its passes, which ``partial_fit`` refuses (classes, rows left
+    out), does not heed (passes without progress, after which it stops or lowers its learning rate), or gets wrong (the
+    average of its intercepts)."""
+    told, defaults = estimator.get_params(), inspect.signature(type(estimator)).parameters
+    stops = any(name in told and told[name] != defaults[name].default for name in ("tol", "n_iter_no_change"))
+    return bool(
+        told.get("early_stopping") is True
+        or told.get("class_weight") == "balanced"
+        or told.get("average")
+        or (told.get("learning_rate") == "adaptive" and type(estimator).__name__.startswith("SGD"))
+        or (stops and told.get("tol") is not None)
+    )
 
 
 @dataclass
