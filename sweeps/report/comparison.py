@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -14,7 +13,6 @@ from rich.console import Console
 from rich.text import Text
 
 from sweeps.config.objectives import as_loss
-from sweeps.constants import TAG_LANES
 from sweeps.errors import UserError
 from sweeps.report.formatting import duration
 from sweeps.report.held_workers import worker_hours
@@ -87,8 +85,9 @@ class Compared:
 
     def _hours(self, trials: Sequence[TrialRecord]) -> float:
         """Return the hours of the workers of trials; of workers that trials share, each trial counts its part."""
-        found = re.match(r"\d+", self.record.tags.get(TAG_LANES) or self.config.get("scaling.trials_per_group", ""))
-        return sum(worker_hours(self.record, trial) for trial in trials) / (int(found[0]) if found else 1)
+        lanes = self.config.get("scaling.trials_per_group", "1")
+        shared_by = self.record.lanes_found if lanes == "auto" else int(lanes)
+        return sum(worker_hours(self.record, trial) for trial in trials) / shared_by
 
     def reached(self, target: float) -> BestSoFar | None:
         """First point at which the best value was at least as good as the target."""
