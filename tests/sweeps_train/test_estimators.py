@@ -302,6 +302,31 @@ def test_an_estimator_is_fitted_in_pieces_where_it_can(target: str, arguments: d
     assert growth_of(estimator_class(task)(**arguments)) == growth
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"random_state": 3, "subsample": 0.3, "subsample_freq": 1},
+        {"seed": 3, "subsample": 0.3, "subsample_freq": 1},
+        {"bagging_seed": 3, "subsample": 0.3, "subsample_freq": 1},
+        {"feature_fraction_seed": 3, "colsample_bytree": 0.3},
+    ],
+)
+def test_each_piece_of_lightgbm_draws_other_rows_and_columns(arguments: dict[str, Any]) -> None:
+    inputs, targets = datasets.load_diabetes(return_X_y=True)
+    first, both = (estimator_class(configured("lightgbm.LGBMRegressor").task)(**arguments) for _ in range(2))
+    for each in (first, both):
+        each.set_params(learning_rate=1e-9, verbose=-1)  # without progress, equal draws make equal trees
+    boosting = Boosting(4, "init_model")
+    boosting.grow(first, inputs, targets, 0, 2)
+    for done in (0, 2):
+        boosting.grow(both, inputs, targets, done, 2)
+    assert both.get_params() == {**both.get_params(), **arguments}
+    trees = [each["tree_structure"] for each in both.booster_.dump_model()["tree_info"]]
+    assert trees[:2] == [each["tree_structure"] for each in first.booster_.dump_model()["tree_info"]]
+    splits = [[each[name] for name in ("split_feature", "threshold", "internal_count")] for each in trees]
+    assert splits[2:] != splits[:2]
+
+
 @pytest.mark.parametrize("name", ["linear_model.SGDRegressor", "neural_network.MLPRegressor"])
 def test_each_pass_over_the_rows_has_another_order_and_a_resumed_one_has_the_same(name: str) -> None:
     inputs, targets = datasets.load_diabetes(return_X_y=True)

@@ -70,7 +70,7 @@ def _counts(estimator: Any) -> bool:
 class Boosting:
     """Boosting rounds of XGBoost or LightGBM; each piece continues from the previous model.
 
-    Each piece begins with its own seed, so that a resumed training draws the same rows and columns as one that was
+    Each piece begins with its own seeds, so that a resumed training draws the same rows and columns as one that was
     never interrupted, and never those of the first piece again.
     """
 
@@ -83,14 +83,17 @@ class Boosting:
         booster = None
         if done:
             booster = estimator.get_booster() if self.argument == "xgb_model" else estimator.booster_
-        seed = own.get("random_state")
-        shifted = {"random_state": seed + done} if isinstance(seed, int) else {}
-        estimator.set_params(n_estimators=number, **shifted)
+        seeds = {name: value for name, value in own.items() if _is_seed(name) and isinstance(value, int)}
+        estimator.set_params(n_estimators=number, **{name: seed + done for name, seed in seeds.items()})
         try:
             estimator.fit(inputs, targets, **{self.argument: booster})
         finally:
-            estimator.set_params(n_estimators=own["n_estimators"], **dict.fromkeys(shifted, seed))
+            estimator.set_params(n_estimators=own["n_estimators"], **seeds)
         return done + number
+
+
+def _is_seed(name: str) -> bool:
+    return name == "random_state" or name.endswith("seed")  # such as LightGBM's bagging_seed
 
 
 @dataclass
