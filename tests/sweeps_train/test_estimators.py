@@ -388,6 +388,21 @@ def test_arguments_that_a_library_does_not_know_are_found_by_trying(
 
 
 @pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("eta", "learning_rate"),
+        ("max_leaves", "num_leaves"),
+        ("l1_regularization", "reg_alpha"),
+        ("min_data_per_leaf", "min_child_samples"),
+    ],
+)
+def test_other_names_of_arguments_that_lightgbm_ignores_are_found_by_trying(name: str, own: str) -> None:
+    arguments = {name: 2, "bagging_fraction": 0.9, "lambda_l2": 0.5}
+    (mistake,) = probe_mistakes(configured("lightgbm.LGBMClassifier", arguments=arguments))
+    assert mistake == f"task.arguments.{name}=2: has no effect beside LightGBM's own {own}; name it {own}"
+
+
+@pytest.mark.parametrize(
     ("target", "arguments"),
     [
         ("sklearn.svm.SVC", {"C": -1.0}),
