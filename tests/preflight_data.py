@@ -24,7 +24,7 @@ def data_with(what: str) -> tuple[TensorDataset, TensorDataset]:
         case "a large label held out":
             held_out[1][30] = 3
         case "a negative label":
-            labels[3] = -1
+            labels[3], labels[4] = -1, -100  # the second one is ignored
         case "real labels":
             labels = labels.float()
         case "NaN labels":

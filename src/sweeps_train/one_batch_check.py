@@ -119,7 +119,8 @@ class _Excerpt:
             bad = int((~labels.isfinite()).sum())
             fault = f"are NaN or infinite in {bad} of {len(labels)} samples" if bad else f"are {labels.dtype} numbers"
             yield Finding("mistake", f"data: {self._split} labels {fault}; give class indices as integers, from 0 on")
-        elif (lowest := int(labels.min())) < 0 and lowest != IGNORED_LABEL:
+        elif len(negative := labels[(labels < 0) & (labels != IGNORED_LABEL)]):
+            lowest = int(negative.min())
             yield Finding("mistake", f"data: {self._split} label {lowest} is negative; classes are numbered from 0 on")
 
     def check_forward(self, task: Task) -> Iterator[Finding]:

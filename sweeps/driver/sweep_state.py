@@ -124,6 +124,11 @@ class SweepState:
         """The trials that repeat the best ones with other seeds."""
         return [each for each in self.all_trials if each.repeat_of is not None]
 
+    @property
+    def shared_by(self) -> int:
+        """Number of trials that train on one worker group."""
+        return self.lanes_found if self.fit.finds_lanes else self.fit.lanes
+
     def eval_every(self, status: TrialStatus) -> int:
         """Steps between two evaluations of a trial; 1 for a user's own training, which counts its reports."""
         loop = self.composition.trial(status.parameters).loop

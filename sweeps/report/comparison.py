@@ -62,7 +62,7 @@ class Compared:
             while others and (others[0].ended or 0.0) <= at:
                 new.append(others.pop(0))
             known &= all(each.spans or each.steps == 0 for each in new)
-            hours += sum(worker_hours(self.record, each) for each in new)
+            hours += self._hours(new)
             if best is not None:
                 curve.append(BestSoFar(count, self.record.elapsed(at), hours if known else None, best))
         return curve
@@ -81,7 +81,13 @@ class Compared:
     def hours(self) -> float | None:
         """Hours of all workers of the whole sweep; None if not recorded."""
         spans = all(trial.spans for trial in self.record.all_trials if trial.steps)
-        return sum(worker_hours(self.record, trial) for trial in self.record.all_trials) if spans else None
+        return self._hours(self.record.all_trials) if spans else None
+
+    def _hours(self, trials: Sequence[TrialRecord]) -> float:
+        """Return the hours of the workers of trials; of workers that trials share, each trial counts its part."""
+        lanes = self.config.get("scaling.trials_per_group", "1")
+        shared_by = self.record.lanes_found if lanes == "auto" else int(lanes)
+        return sum(worker_hours(self.record, trial) for trial in trials) / shared_by
 
     def reached(self, target: float) -> BestSoFar | None:
         """First point at which the best value was at least as good as the target."""

@@ -44,11 +44,13 @@ class Workload:
     per_trial: dict[str, float]
     """Resources that Ray reserves for a trial, such as ``{"CPU": 2.0}``."""
     concurrent: int | None
-    """Trials at a time; None if only the cluster determines it."""
+    """Trials at a time; None if only the cluster, or a measurement of trials that share workers, determines it."""
     stop: Stop
     """Rules that may end the sweep earlier."""
     hourly_cost: float | None = None
     """Cost of a trial per hour, in the most expensive of its pools; None without prices."""
+    finds_lanes: bool = False
+    """Whether a measurement determines how many trials share the resources of ``per_trial``."""
     repeats: tuple[int, int] = (0, 0)
     """Minimum and maximum number of further trainings that confirm the winner."""
     stages: tuple[Workload, ...] = ()
@@ -70,6 +72,8 @@ class PastSweep:
     """Optimizer steps of the sweep's longest trial; 0 if they were not counted."""
     whole_s: float | None = None
     """Mean seconds of a trial that was not stopped; None if all were."""
+    shared_by: int = 1
+    """Measured number of trials that share a worker group."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +118,7 @@ class ExpectedCost:
 def workload_of(plan: Plan) -> Workload:
     """Return the work of a plan. Imports neither ray, torch nor mlflow."""
     config, fit = plan.config, plan.local_fit
+    finds_lanes = config.scaling.trials_per_group == "auto"
     use_gpu = fit.use_gpu if fit is not None else config.scaling.use_gpu is True
     return Workload(
         trials=plan.num_trials,
@@ -121,9 +126,10 @@ def workload_of(plan: Plan) -> Workload:
         epochs=trial_length(config, "epochs"),
         num_workers=config.scaling.min_workers,
         per_trial=reserved_per_trial(config, use_gpu=use_gpu),
-        concurrent=None if fit is None else fit.concurrent,
+        concurrent=None if fit is None or finds_lanes else fit.concurrent,
         stop=config.search.stop,
         hourly_cost=_hourly_cost(config, use_gpu=use_gpu),
+        finds_lanes=finds_lanes,
         repeats=(MIN_RUNS * config.search.confirm, MAX_RUNS * config.search.confirm),
         stages=() if plan.stage is not None else tuple(workload_of(plan.in_stage(each.number)) for each in plan.stages),
     )
@@ -144,6 +150,7 @@ def past_of(record: SweepRecord) -> PastSweep | None:
         wall_s=record.time.wall_s * (sum(took) / (sum(took) + others) if others else 1.0),
         steps=max(trial.steps for trial in ended),
         whole_s=fmean(whole) if whole else None,
+        shared_by=record.lanes_found,
     )
 
 
@@ -177,17 +184,18 @@ def expected_cost(work: Workload, past: Sequence[PastSweep]) -> ExpectedCost | N
     """
     if not past:
         return None
-    totals: list[float] = []  # seconds of all trainings, fewest and most repeats
+    totals: list[float] = []  # seconds for which all trainings hold their workers, fewest and most repeats
     walls: list[float] = []
     for each in past:
         longer = _times_longer(work, each)
         trials = sum(part.trials * _times_longer(part, each) for part in (*work.stages, work))  # each of its own length
         searched, whole_s = trials * each.trial_s, (each.whole_s or each.trial_s) * longer
-        # If only the cluster determines the number of concurrent trials, it is that of the earlier sweep.
+        shared_by = each.shared_by if work.finds_lanes else 1
+        # If the config does not determine the number of concurrent trials, it is that of the earlier sweep.
         search_s = each.wall_s / each.trials * trials
         concurrent = work.concurrent or (max(1.0, searched / search_s) if search_s else 1.0)
         for repeats in work.repeats:
-            totals.append(searched + repeats * whole_s)
+            totals.append((searched + repeats * whole_s) / shared_by)
             walls.append(
                 (search_s if work.concurrent is None else searched / concurrent) + repeats * whole_s / concurrent
             )

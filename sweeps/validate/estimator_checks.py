@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from sweeps.errors import ConfigError
 from sweeps.texts.suggestions import did_you_mean
 from sweeps_train.config import ClassificationTask, EstimatorTask, RegressionTask
-from sweeps_train.estimators.construct import FIT_AT_ONCE, estimator_class, goal_of, unknown_arguments
+from sweeps_train.estimators.construct import FIT_AT_ONCE, estimator_class, goal_of, library_of, unknown_arguments
 from sweeps_train.tables.encoding import Goal
 
 LIBRARIES = ("sklearn", "xgboost", "lightgbm")
@@ -19,6 +19,8 @@ METRICS: dict[Goal, list[str]] = {
     "regression": RegressionTask(kind="regression").metrics,
 }
 """Metrics of the built-in tasks for tables; an estimator reports those that depend only on predictions."""
+PARTS_OF_LIGHTGBM = ("subsample", "bagging_fraction", "sub_row", "bagging")
+"""LightGBM's names of the part of the rows that each tree is trained on."""
 
 
 def check_installed(task: EstimatorTask) -> None:
@@ -69,7 +71,17 @@ def estimator_mistakes(task: EstimatorTask, space: Collection[str]) -> Iterator[
         return
     unknown, names, taken = unknown_arguments(task, found)
     for name in unknown if taken == "all" else ():
-        path = f"task.arguments.{name}"
-        given = f"space.{path}" if path in space else f"{path}={task.arguments[name]!r}"
         hint = did_you_mean(name, names) or f"; it takes {', '.join(names)}"
-        yield f"{given}: task._target_={task.target} takes no argument {name!r}{hint}"
+        yield f"{_given(task, name, space)}: task._target_={task.target} takes no argument {name!r}{hint}"
+    if library_of(found) == "lightgbm" and not task.arguments.keys() & {"subsample_freq", "bagging_freq"}:
+        for name in PARTS_OF_LIGHTGBM:
+            if f"task.arguments.{name}" in space or task.arguments.get(name, 1) != 1:
+                yield (
+                    f"{_given(task, name, space)}: LightGBM trains on all rows without subsample_freq; set "
+                    "+task.arguments.subsample_freq=1"
+                )
+
+
+def _given(task: EstimatorTask, name: str, space: Collection[str]) -> str:
+    path = f"task.arguments.{name}"
+    return f"space.{path}" if path in space else f"{path}={task.arguments[name]!r}"

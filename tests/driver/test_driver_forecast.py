@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -13,6 +14,7 @@ from compositions import composed
 from continuing import ONE_AT_ONCE, SEARCH, wait_for
 from running import NO_PREFLIGHT, ended, start, verb
 
+from sweeps.config.scaling import MOST_LANES
 from sweeps.constants import TAG_FORECAST
 from sweeps.driver.early_end import Shutdown
 from sweeps.driver.forecaster import Forecaster, search_so_far
@@ -71,6 +73,19 @@ def test_trials_are_as_far_as_their_steps() -> None:
     ]
     assert [round(each.held_s) for each in found.trials] == [50, 5, 25, 10]
     assert (found.to_start, found.places, found.workers, found.gpus) == (16, 2, 2.0, 0.0)
+
+
+@pytest.mark.parametrize(("trials_per_group", "found"), [("4", 1), ("auto", 4)])
+def test_trials_that_share_their_workers_are_forecast_to_hold_their_part_of_them(
+    trials_per_group: str, found: int
+) -> None:
+    state = six(sweep())
+    lanes = MOST_LANES if trials_per_group == "auto" else int(trials_per_group)
+    state.fit, state.lanes_found = replace(state.fit, lanes=lanes, finds_lanes=trials_per_group == "auto"), found
+    for each in state.all_trials:  # of a fixed number, each is recorded to hold its part
+        each.needs, each.hourly_cost = {"GPU": 2.0 * found / 4}, 12.0 * found / 4
+    so_far = search_so_far(state)
+    assert (so_far.workers, so_far.gpus, so_far.hourly_cost) == (0.5, 0.5, 3.0)
 
 
 def test_a_paused_trial_counts_as_ended() -> None:

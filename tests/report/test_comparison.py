@@ -14,6 +14,7 @@ from records import sweep_record, trial_record
 from rich.console import Console
 
 from sweeps.config.objectives import Objectives
+from sweeps.constants import TAG_LANES
 from sweeps.errors import UserError
 from sweeps.report.comparison import Compared, Comparison, compare_sweeps, print_comparison
 from sweeps.report.figures.comparison import check_output, comparison_figure, write_comparison
@@ -81,6 +82,22 @@ def test_the_hours_of_a_sweep_are_also_those_of_its_stages_and_repeats() -> None
     (each,) = compared(replace(sweep("staged", [trial(0, 0.5, 3600)]), staged=staged, repeats=repeats)).sweeps
     assert each.hours == 3.0
     assert [(point.trials, point.hours) for point in each.curve] == [(1, 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("setting", "tags", "hours"),
+    [
+        ("2", {}, 2.0),
+        ("auto", {TAG_LANES: "2 trials a worker group: a larger number was not faster"}, 2.0),
+        ("auto", {}, 4.0),  # it ended before a number was found
+    ],
+)
+def test_the_hours_of_trials_that_share_their_workers_are_those_of_the_workers(
+    setting: str, tags: dict[str, str], hours: float
+) -> None:
+    each = Compared(replace(FAST, tags=tags), {"scaling.trials_per_group": setting})
+    assert each.hours == hours
+    assert each.curve[-1].hours == hours
 
 
 def test_an_attempt_whose_driver_was_killed_held_its_workers_until_then() -> None:

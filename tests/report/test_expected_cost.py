@@ -10,6 +10,7 @@ import pytest
 from records import sweep_record, trial_record
 
 from sweeps.config.search import Cost, Stop
+from sweeps.constants import TAG_LANES
 from sweeps.plan.plan import make_plan
 from sweeps.report.expected_cost import (
     ExpectedCost,
@@ -90,6 +91,21 @@ def test_gpu_hours_are_those_that_all_trials_hold() -> None:
     assert expected().gpu_hours == (12 * 30 / 3600, 12 * 30 / 3600)
     assert expected(per_trial={"CPU": 2.0}).gpu_hours is None
     assert expected(stop=Stop(gpu_hours=0.01)).gpu_hours == (0.01, 0.01)
+
+
+def test_trials_that_share_workers_are_expected_to_hold_the_part_that_was_found() -> None:
+    work = workload_of(
+        make_plan(["conf=llm_lora", "cluster.num_cpus=4", "scaling.trials_per_group=auto"], [], None, "")
+    )
+    assert (work.concurrent, work.finds_lanes) == (None, True)
+    times, tags = SweepTime(wall_s=30.0), {TAG_LANES: "4 trials a worker group: 8 were not faster"}
+    trials = [trial_record(number, 0.5, started=0.0, ended=30.0) for number in range(4)]
+    past = past_of(sweep_record(trials=trials, time=times, tags=tags))
+    assert past is not None
+    shared = expected(past, trials=4, steps=None, concurrent=None, finds_lanes=True, hourly_cost=10.0)
+    assert shared.wall_s == (30.0, 30.0)
+    assert shared.gpu_hours == pytest.approx((30 / 3600,) * 2)
+    assert shared.cost == pytest.approx((30 / 3600 * 10,) * 2)
 
 
 def test_repeats_of_the_best_are_whole_trainings_after_the_search() -> None:

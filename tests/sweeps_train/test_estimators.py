@@ -254,6 +254,20 @@ def test_each_fold_reports_the_mean_so_far_and_the_last_one_keeps_a_model_of_all
     assert (load_model(worker.newest).predict(rows.data)["prediction"] == truth).all()  # it has seen all of them
 
 
+def test_a_fold_in_which_a_metric_is_undefined_does_not_count_towards_its_mean(tmp_path: Path, worker: Worker) -> None:
+    """One of three groups has a single class, of which there is no ROC AUC."""
+    file = tmp_path / "rows.csv"
+    rows = [(group, n, "a" if group == "pure" or n % 3 else "b") for group in ("one", "pure", "two") for n in range(12)]
+    file.write_text("group,x,label\n" + "".join(f"{group},{n % 3 + n / 9},{label}\n" for group, n, label in rows))
+    target, table = "sklearn.linear_model.LogisticRegression", {"group": "group"}
+    fit(configured(target, path=str(file), column="label", folds=3, data=table))
+    folds = json.loads((worker.newest / training.STATE_FILE).read_text())["folds"]
+    defined = [each["eval/roc_auc"] for each in folds if not math.isnan(each["eval/roc_auc"])]
+    assert len(defined) == 2
+    assert worker.reports[-1]["eval/roc_auc"] == pytest.approx(np.mean(defined))
+    assert worker.reports[-1]["eval/accuracy"] == pytest.approx(np.mean([each["eval/accuracy"] for each in folds]))
+
+
 @pytest.mark.parametrize(
     ("target", "arguments", "growth"),
     [
@@ -263,6 +277,8 @@ def test_each_fold_reports_the_mean_so_far_and_the_last_one_keeps_a_model_of_all
         ("lightgbm.LGBMRegressor", {"n_estimators": 7}, Boosting(7, "init_model")),
         ("lightgbm.LGBMRegressor", {"boosting": "dart"}, AtOnce()),
         ("lightgbm.LGBMRegressor", {"boost": "rf"}, AtOnce()),
+        ("lightgbm.LGBMRegressor", {"data_sample_strategy": "goss"}, AtOnce()),
+        ("lightgbm.LGBMRegressor", {"boosting_type": "goss"}, AtOnce()),
         ("sklearn.ensemble.ExtraTreesRegressor", {"n_estimators": 9}, WarmStart(9, "n_estimators")),
         ("sklearn.ensemble.RandomForestClassifier", {"oob_score": True}, WarmStart(100, "n_estimators")),
         ("sklearn.ensemble.BaggingClassifier", {"oob_score": True}, AtOnce()),
@@ -272,6 +288,11 @@ def test_each_fold_reports_the_mean_so_far_and_the_last_one_keeps_a_model_of_all
         ("sklearn.neural_network.MLPClassifier", {"max_iter": 5}, Passes(5)),
         ("sklearn.neural_network.MLPClassifier", {"early_stopping": True}, AtOnce()),
         ("sklearn.linear_model.SGDClassifier", {"class_weight": "balanced"}, AtOnce()),
+        ("sklearn.linear_model.SGDClassifier", {"learning_rate": "adaptive"}, AtOnce()),
+        ("sklearn.linear_model.SGDClassifier", {"average": True}, AtOnce()),
+        ("sklearn.linear_model.SGDRegressor", {"tol": 0.01}, AtOnce()),
+        ("sklearn.linear_model.SGDRegressor", {"tol": None, "n_iter_no_change": 9, "max_iter": 7}, Passes(7)),
+        ("sklearn.neural_network.MLPRegressor", {"n_iter_no_change": 3}, AtOnce()),
         ("sklearn.linear_model.LogisticRegression", {}, AtOnce()),
         ("sklearn.naive_bayes.GaussianNB", {}, AtOnce()),
     ],
@@ -279,6 +300,31 @@ def test_each_fold_reports_the_mean_so_far_and_the_last_one_keeps_a_model_of_all
 def test_an_estimator_is_fitted_in_pieces_where_it_can(target: str, arguments: dict[str, Any], growth: Any) -> None:
     task = configured(target, arguments=arguments).task
     assert growth_of(estimator_class(task)(**arguments)) == growth
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"random_state": 3, "subsample": 0.3, "subsample_freq": 1},
+        {"seed": 3, "subsample": 0.3, "subsample_freq": 1},
+        {"bagging_seed": 3, "subsample": 0.3, "subsample_freq": 1},
+        {"feature_fraction_seed": 3, "colsample_bytree": 0.3},
+    ],
+)
+def test_each_piece_of_lightgbm_draws_other_rows_and_columns(arguments: dict[str, Any]) -> None:
+    inputs, targets = datasets.load_diabetes(return_X_y=True)
+    first, both = (estimator_class(configured("lightgbm.LGBMRegressor").task)(**arguments) for _ in range(2))
+    for each in (first, both):
+        each.set_params(learning_rate=1e-9, verbose=-1)  # without progress, equal draws make equal trees
+    boosting = Boosting(4, "init_model")
+    boosting.grow(first, inputs, targets, 0, 2)
+    for done in (0, 2):
+        boosting.grow(both, inputs, targets, done, 2)
+    assert both.get_params() == {**both.get_params(), **arguments}
+    trees = [each["tree_structure"] for each in both.booster_.dump_model()["tree_info"]]
+    assert trees[:2] == [each["tree_structure"] for each in first.booster_.dump_model()["tree_info"]]
+    splits = [[each[name] for name in ("split_feature", "threshold", "internal_count")] for each in trees]
+    assert splits[2:] != splits[:2]
 
 
 @pytest.mark.parametrize("name", ["linear_model.SGDRegressor", "neural_network.MLPRegressor"])
@@ -339,6 +385,21 @@ def test_arguments_that_a_library_does_not_know_are_found_by_trying(
 ) -> None:
     (mistake,) = probe_mistakes(configured(target, arguments=arguments))
     assert mistake == f"task.arguments.{name}=3: task._target_={target} takes no argument {name!r}"
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("eta", "learning_rate"),
+        ("max_leaves", "num_leaves"),
+        ("l1_regularization", "reg_alpha"),
+        ("min_data_per_leaf", "min_child_samples"),
+    ],
+)
+def test_other_names_of_arguments_that_lightgbm_ignores_are_found_by_trying(name: str, own: str) -> None:
+    arguments = {name: 2, "bagging_fraction": 0.9, "lambda_l2": 0.5}
+    (mistake,) = probe_mistakes(configured("lightgbm.LGBMClassifier", arguments=arguments))
+    assert mistake == f"task.arguments.{name}=2: has no effect beside LightGBM's own {own}; name it {own}"
 
 
 @pytest.mark.parametrize(

@@ -331,19 +331,35 @@ def test_the_shards_of_every_node_are_reported_by_one_of_its_workers(
     assert named.exists() is (local_rank == 1), "the worker that reports removes its node's files"
 
 
-@pytest.mark.parametrize("has_schedule", [False, True])
-def test_a_module_that_continues_trains_with_its_changed_values(has_schedule: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("schedule", ["none", "halves", "between two rates", "cosine", "falls", "warm-up"])
+def test_a_module_that_continues_trains_with_its_changed_values(schedule: str, tmp_path: Path) -> None:
     import torch
     from lightning.pytorch import Trainer
+    from torch.optim import lr_scheduler
 
     from sweeps_train.examples.lightning_digits import Classifier, Digits
     from sweeps_train.frameworks.lightning import ChangedValues
 
     class Scheduled(Classifier):
         def configure_optimizers(self) -> Any:
-            optimizer = torch.optim.AdamW(self.parameters(), lr=self.hparams["lr"], weight_decay=self.hparams["lr"])
-            halves = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
-            return ([optimizer], [halves]) if has_schedule else optimizer
+            lr = self.hparams["lr"]
+            optimizer = torch.optim.AdamW(self.parameters(), lr=lr, weight_decay=lr)
+            match schedule:
+                case "none":
+                    return optimizer
+                case "halves":
+                    made: Any = lr_scheduler.StepLR(optimizer, 1, 0.5)
+                case "between two rates":
+                    made = lr_scheduler.CyclicLR(optimizer, lr / 10, lr, step_size_up=4, cycle_momentum=False)
+                case "cosine":
+                    made = lr_scheduler.CosineAnnealingLR(optimizer, 5, eta_min=lr / 10)
+                case "falls":
+                    made = lr_scheduler.PolynomialLR(optimizer, 5)
+                case _:
+                    rises = lr_scheduler.LinearLR(optimizer, 0.1, total_iters=1)
+                    falls = lr_scheduler.CosineAnnealingLR(optimizer, 5, eta_min=lr / 10)
+                    made = lr_scheduler.SequentialLR(optimizer, [rises, falls], [1])
+            return [optimizer], [made]
 
     def trained(lr: float, epochs: int, checkpoint: str | None) -> dict[str, Any]:
         short = {"max_epochs": epochs, "limit_train_batches": 1, "limit_val_batches": 0, "enable_checkpointing": False}
@@ -353,12 +369,13 @@ def test_a_module_that_continues_trains_with_its_changed_values(has_schedule: bo
         group: dict[str, Any] = trainer.optimizers[0].param_groups[0]
         return group
 
-    factor = 0.5 if has_schedule else 1.0
-    assert trained(0.01, 1, None)["lr"] == pytest.approx(0.01 * factor)
-    assert trained(0.01, 2, str(tmp_path / "1.ckpt"))["lr"] == pytest.approx(0.01 * factor**2)  # as without a break
-    changed = trained(0.02, 3, str(tmp_path / "2.ckpt"))
-    assert changed["lr"] == pytest.approx(0.02 * factor**3)
+    unbroken, others = trained(0.01, 2, None)["lr"], trained(0.02, 3, None)["lr"]
+    trained(0.01, 1, None)
+    assert trained(0.01, 2, str(tmp_path / "1.ckpt"))["lr"] == pytest.approx(unbroken)
+    changed = trained(0.02, 4, str(tmp_path / "2.ckpt"))
     assert changed["weight_decay"] == 0.02
+    assert trained(0.02, 3, str(tmp_path / "2.ckpt"))["lr"] == pytest.approx(others)
+    assert changed["lr"] == pytest.approx(trained(0.02, 4, None)["lr"])
 
 
 def no_training(config: dict[str, Any]) -> tuple[Path, Path]:

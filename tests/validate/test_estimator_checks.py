@@ -41,6 +41,18 @@ def files(working_folder: Path) -> None:
         (["task._target_=sklearn.svm.SVC", *OTHER, "+task.arguments.c=2"], "takes no argument 'c'; did you mean C?"),
         (["task._target_=sklearn.svm.SVC", *OTHER, "+task.arguments.q=2"], "takes no argument 'q'; it takes C, kernel"),
         (["task.arguments.early_stopping_rounds=5"], "cannot be set in a trial: .* task.patience ends one"),
+        (
+            ["task._target_=lightgbm.LGBMClassifier"],
+            r"space.task.arguments.subsample: .* without subsample_freq; set \+task.arguments.subsample_freq=1",
+        ),
+        (
+            ["task._target_=lightgbm.LGBMClassifier", *OTHER, "+task.arguments.bagging_fraction=0.5"],
+            "task.arguments.bagging_fraction=0.5: LightGBM trains on all rows",
+        ),
+        (
+            ["task._target_=lightgbm.LGBMClassifier", *OTHER, "task.arguments.subsample=interval(0.5, 1)"],
+            "space.task.arguments.subsample: LightGBM trains on all rows",
+        ),
         (["data.path=rows.csv", "data.target=labl"], "data.target=labl: .* did you mean label"),
         (["data.path=rows.csv", "data.target=price"], "data.target=price: has numbers with decimals"),
         (
@@ -70,6 +82,11 @@ def files(working_folder: Path) -> None:
 def test_a_mistake_names_key_value_and_fix(tokens: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         plan(*tokens)
+
+
+@pytest.mark.parametrize("given", [["+task.arguments.subsample_freq=1"], ["task.arguments.subsample=1", "~space"]])
+def test_lightgbm_with_parts_of_the_rows_or_with_all_of_them_is_no_mistake(given: list[str]) -> None:
+    plan("task._target_=lightgbm.LGBMClassifier", *given)
 
 
 def test_a_misspelt_class_is_one_mistake() -> None:

@@ -12,10 +12,12 @@ DEFAULT_ROUNDS = 100
 """Boosting rounds of XGBoost, whose estimator defaults to None."""
 PIECES = 20
 """Number of reports while an estimator is fitted; ``task.report_every`` overrides it."""
-AT_ONCE = ("dart", "rf", "gblinear")
-"""Kinds of boosters that cannot be continued exactly, since they change earlier rounds or depend on all of them."""
-KIND_OF_BOOSTER = ("booster", "boosting_type", "boosting", "boost")
-"""Arguments that name the kind of booster: one of XGBoost, and the three aliases of LightGBM."""
+AT_ONCE = ("dart", "rf", "gblinear", "goss")
+"""Kinds of boosters that cannot be continued exactly, since they change earlier rounds or depend on all of them, or use
+all rows in the first rounds of each call, as ``goss`` does."""
+KIND_OF_BOOSTER = ("booster", "boosting_type", "boosting", "boost", "data_sample_strategy")
+"""Arguments that name the kind of booster: one of XGBoost, the three aliases of LightGBM, and where its ``goss`` is
+now."""
 
 
 class Growth(Protocol):
@@ -44,18 +46,31 @@ def growth_of(estimator: Any) -> Growth:
         return WarmStart(parameters["n_estimators"], "n_estimators")
     if "warm_start" in parameters and name.startswith("HistGradientBoosting"):
         return WarmStart(parameters["max_iter"], "max_iter")
-    # partial_fit refuses options that would need counts over all of its calls.
-    is_refused = parameters.get("early_stopping") is True or parameters.get("class_weight") == "balanced"
-    if hasattr(estimator, "partial_fit") and isinstance(parameters.get("max_iter"), int) and not is_refused:
+    if hasattr(estimator, "partial_fit") and isinstance(parameters.get("max_iter"), int) and not _counts(estimator):
         return Passes(parameters["max_iter"])
     return AtOnce()
+
+
+def _counts(estimator: Any) -> bool:
+    """Whether an estimator is told to count over all of its passes, which ``partial_fit`` refuses (classes, rows left
+    out), does not heed (passes without progress, after which it stops or lowers its learning rate), or gets wrong (the
+    average of its intercepts)."""
+    told, defaults = estimator.get_params(), inspect.signature(type(estimator)).parameters
+    stops = any(name in told and told[name] != defaults[name].default for name in ("tol", "n_iter_no_change"))
+    return bool(
+        told.get("early_stopping") is True
+        or told.get("class_weight") == "balanced"
+        or told.get("average")
+        or (told.get("learning_rate") == "adaptive" and type(estimator).__name__.startswith("SGD"))
+        or (stops and told.get("tol") is not None)
+    )
 
 
 @dataclass
 class Boosting:
     """Boosting rounds of XGBoost or LightGBM; each piece continues from the previous model.
 
-    Each piece begins with its own seed, so that a resumed training draws the same rows and columns as one that was
+    Each piece begins with its own seeds, so that a resumed training draws the same rows and columns as one that was
     never interrupted, and never those of the first piece again.
     """
 
@@ -68,14 +83,17 @@ class Boosting:
         booster = None
         if done:
             booster = estimator.get_booster() if self.argument == "xgb_model" else estimator.booster_
-        seed = own.get("random_state")
-        shifted = {"random_state": seed + done} if isinstance(seed, int) else {}
-        estimator.set_params(n_estimators=number, **shifted)
+        seeds = {name: value for name, value in own.items() if _is_seed(name) and isinstance(value, int)}
+        estimator.set_params(n_estimators=number, **{name: seed + done for name, seed in seeds.items()})
         try:
             estimator.fit(inputs, targets, **{self.argument: booster})
         finally:
-            estimator.set_params(n_estimators=own["n_estimators"], **dict.fromkeys(shifted, seed))
+            estimator.set_params(n_estimators=own["n_estimators"], **seeds)
         return done + number
+
+
+def _is_seed(name: str) -> bool:
+    return name == "random_state" or name.endswith("seed")  # such as LightGBM's bagging_seed
 
 
 @dataclass

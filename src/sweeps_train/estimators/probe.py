@@ -21,10 +21,17 @@ MOST_ROWS = 2000
 ROUNDS = 2
 UNUSED = (re.compile(r"Parameters: \{ ([^{}]*) \} are not used"), re.compile(r"Unknown parameter: (\w+)"))
 """Warnings of XGBoost and LightGBM about arguments that they do not know."""
+IGNORED = (
+    re.compile(r"(?P<kept>\w+) is set=.*, (?P<ignored>\w+)=.* will be ignored"),
+    re.compile(r"is set with (?P<kept>\w+)=.*, (?P<ignored>\w+)=.* will be ignored"),
+    re.compile(r"is set with (?P<ignored>\w+)=.*, will be overridden by (?P<kept>\w+)="),
+)
+"""Warnings of LightGBM about two names of one argument. Its estimators always give an argument its own name, which may
+take precedence over another name."""
 
 
 def probe_mistakes(config: EstimatorConfig) -> Iterator[str]:
-    """Yield mistakes that only show during fitting: arguments that the library does not know.
+    """Yield mistakes that only show during fitting: arguments that the library does not know, or ignores.
 
     Raises:
         Exception: Any error of reading the table or fitting the estimator.
@@ -45,15 +52,23 @@ def probe_mistakes(config: EstimatorConfig) -> Iterator[str]:
         warnings.simplefilter("always")
         growth.grow(estimator, inputs, targets, 0, min(ROUNDS, growth.total))
         model.metrics(inputs, targets, model.encoding.positive_index(config.task.positive_class))
-    for name in _unused([printed.getvalue(), *(str(each.message) for each in caught)]):
+    messages = [printed.getvalue(), *(str(each.message) for each in caught)]
+    reasons = {name: f"task._target_={config.task.target} takes no argument {name!r}" for name in _unused(messages)}
+    for name, own in _ignored(messages):
+        reasons[name] = f"has no effect beside LightGBM's own {own}; name it {own}"
+    for name, reason in reasons.items():
         if name in config.task.arguments:
-            value = config.task.arguments[name]
-            yield f"task.arguments.{name}={value!r}: task._target_={config.task.target} takes no argument {name!r}"
+            yield f"task.arguments.{name}={config.task.arguments[name]!r}: {reason}"
 
 
 def _unused(messages: Iterable[str]) -> list[str]:
     found = [match[1] for message in messages for pattern in UNUSED for match in pattern.finditer(message)]
     return list(dict.fromkeys(name.strip(' "') for names in found for name in names.split(",")))
+
+
+def _ignored(messages: Iterable[str]) -> list[tuple[str, str]]:
+    found = (match for message in messages for pattern in IGNORED for match in pattern.finditer(message))
+    return [(match["ignored"], match["kept"]) for match in found]
 
 
 def _some_rows(part: Part) -> Part:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -113,7 +113,16 @@ def _fit_folds(config: EstimatorConfig, splits: list[Split], fitted: Fitted, *, 
         fitted.units = number
         if number == len(folds):
             model = _fitted_at_once(config, everything, native=native)
-        _report(model, fitted, {name: fmean(each[name] for each in fitted.folds) for name in fitted.folds[0]})
+        _report(model, fitted, {name: _mean(name, fitted.folds) for name in fitted.folds[0]})
+
+
+def _mean(name: str, folds: Sequence[Mapping[str, float]]) -> float:
+    """Return the mean of a metric over the folds in which it is defined, unlike ROC AUC of a single class; NaN if it is
+    in none, or if the predictions for a fold are not finite, so that it has no loss."""
+    if not all(math.isfinite(each["eval/loss"]) for each in folds):
+        return fmean(each[name] for each in folds)
+    defined = [each[name] for each in folds if not math.isnan(each[name])]
+    return fmean(defined) if defined else math.nan
 
 
 def _fitted_at_once(config: EstimatorConfig, split: Split, *, native: bool) -> EstimatorModel:

@@ -22,7 +22,13 @@ from ray.train.lightning import (
     prepare_trainer,
 )
 
-from sweeps_train.frameworks.optimizer_values import Values, apply_changes, configured_values
+from sweeps_train.frameworks.optimizer_values import (
+    Values,
+    apply_changed_limits,
+    apply_changes,
+    configured_limits,
+    configured_values,
+)
 from sweeps_train.frameworks.step_log import searched_metrics
 from sweeps_train.workers.distributed import Workers
 
@@ -184,24 +190,30 @@ def _validates(trainer: Trainer) -> bool:
 
 
 class ChangedValues(Callback):
-    """Callback that sets a resumed module's optimizers to the values that ``configure_optimizers`` returns in this
-    run."""
+    """Callback that sets a resumed module's optimizers, and the limits of its schedules, to the values that
+    ``configure_optimizers`` returns in this run."""
 
     def __init__(self) -> None:
         self._before: list[Values] = []
         self._now: list[Values] = []
+        self._limits_before: list[Values] = []
+        self._limits: list[Values] = []
 
     def state_dict(self) -> dict[str, Any]:
-        return {"configured": self._now}
+        return {"configured": self._now, "limits": self._limits}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._before = state_dict["configured"]
+        self._before, self._limits_before = state_dict["configured"], state_dict.get("limits", [])
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._now = [configured_values(each) for each in trainer.optimizers]  # not restored yet
+        self._limits = [configured_limits(each.scheduler) for each in trainer.lr_scheduler_configs]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for optimizer, before, now in zip(trainer.optimizers, self._before, self._now, strict=False):
             schedulers = [each.scheduler for each in trainer.lr_scheduler_configs]
             own = [each for each in schedulers if getattr(each, "optimizer", None) is optimizer]
             apply_changes(optimizer, own, before, now)
+        limits = zip(trainer.lr_scheduler_configs, self._limits_before, self._limits, strict=False)
+        for each, before, now in limits:
+            apply_changed_limits(each.scheduler, before, now)

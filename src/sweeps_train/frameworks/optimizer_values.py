@@ -7,6 +7,7 @@ trial's new ones.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 from torch.optim import Optimizer
@@ -14,6 +15,9 @@ from torch.optim.lr_scheduler import LRScheduler
 
 Values = list[dict[str, Any]]
 """Values of each parameter group of an optimizer by name; ``lr`` is the rate before the schedule is applied."""
+
+LIMITS = ("eta_min", "max_lrs", "min_lrs")
+"""Attributes of torch's schedules with the lowest or highest rate, which checkpoints hold as well."""
 
 
 def configured_values(optimizer: Optimizer) -> Values:
@@ -25,6 +29,20 @@ def configured_values(optimizer: Optimizer) -> Values:
         }
         for group in optimizer.param_groups
     ]
+
+
+def configured_limits(scheduler: Any) -> Values:
+    """Return the rates between which a schedule was created to move, then those of each schedule in it."""
+    return [
+        {name: copy(value) for name, value in vars(each).items() if name in LIMITS}
+        for each in _with_contained(scheduler)
+    ]
+
+
+def apply_changed_limits(scheduler: Any, before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> None:
+    """Set the limits that the trial has changed in a restored schedule, as ``apply_changes`` does with an optimizer."""
+    for each, old, new in zip(_with_contained(scheduler), before, now, strict=False):
+        vars(each).update({name: copy(value) for name, value in new.items() if old.get(name, value) != value})
 
 
 def apply_changes(
@@ -54,6 +72,15 @@ def apply_changes(
 def _set_base_rate(scheduler: Any, index: int, rate: float) -> None:
     if hasattr(scheduler, "base_lrs"):
         scheduler.base_lrs[index] = rate
+    for contained in _contained(scheduler):
+        _set_base_rate(contained, index, rate)
+
+
+def _contained(scheduler: Any) -> list[LRScheduler]:
+    """Return the schedules in a sequence."""
     lists = (value for value in vars(scheduler).values() if isinstance(value, list))
-    for contained in (each for values in lists for each in values if isinstance(each, LRScheduler)):
-        _set_base_rate(contained, index, rate)  # schedules in a sequence
+    return [each for values in lists for each in values if isinstance(each, LRScheduler)]
+
+
+def _with_contained(scheduler: Any) -> list[Any]:
+    return [scheduler, *(each for contained in _contained(scheduler) for each in _with_contained(contained))]
