@@ -55,7 +55,7 @@ def let_actors_end(*, ends_within_s: float, max_deaths: Callable[[Trial], int]) 
             super()._actor_task_failed(tracked_actor_task, exception)
 
     ray.tune.tune.TuneController = Controller  # type: ignore[attr-defined]
-    tune_controller.RayActorManager = ActorManager  # type: ignore[attr-defined, misc]
+    tune_controller.RayActorManager = ActorManager  # type: ignore[attr-defined]
 
 
 def keep_idle_actors(controller: Any, trial: Trial, count: int) -> None:
