@@ -54,9 +54,9 @@ def test_an_actor_that_ray_kills_because_memory_runs_out_is_a_lost_one(monkeypat
     ray_tune.let_actors_end(ends_within_s=60, max_deaths=lambda trial: 5)
     assert "self._actor_manager = RayActorManager(" in inspect.getsource(TuneController.__init__), "_actor_manager"
     errors: list[Exception] = []
-    actor = TrackedActor("0", on_error=lambda _, error: errors.append(error))
+    actor = TrackedActor(0, on_error=lambda _, error: errors.append(error))
     task = TrackedActorTask(actor, on_error=lambda _, error: errors.append(error))
-    manager: Any = tune_controller.RayActorManager(resource_manager=MagicMock())
+    manager = vars(tune_controller)["RayActorManager"](resource_manager=MagicMock())
     manager._live_actors_to_ray_actors_resources[actor] = MagicMock(), MagicMock()
     manager._actor_task_failed(task, ray.exceptions.OutOfMemoryError("low on memory\nadvice"))
     assert [(type(each), str(each)) for each in errors] == [(ray.exceptions.RayActorError, "low on memory")] * 2
