@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, cast
 
 from sweeps.config.objectives import Objectives
+from sweeps.constants import STEP
 from sweeps.search.schedulers.pausing import PausingScheduler
 from sweeps.search.schedulers.places import Places
-from sweeps.search.schedulers.scheduler import Scheduler, Verdict
+from sweeps.search.schedulers.scheduler import Exploit, Scheduler, Verdict
 
 LOSS = Objectives(("loss",), ("min",))
 
@@ -17,12 +18,10 @@ LOSS = Objectives(("loss",), ("min",))
 class CurveTrial:
     """A trial as schedulers see it. Its curve holds its reports: pairs of resource and value."""
 
-    num_exploits = 0
-
     def __init__(self, name: str, curve: Sequence[tuple[float, float]]):
         self.id, self.curve = name, list(curve)
         self.parameters: dict[str, Any] = {}
-        self.position = 0
+        self.position = self.num_exploits = 0
         self.status: Literal["running", "paused", "ended"] = "running"
 
     def __repr__(self) -> str:
@@ -57,7 +56,11 @@ class Controller:
         trial.position += 1
         result = {self.resource: progress, "loss": value, "training_iteration": trial.position}
         is_done = trial.position == len(trial.curve)
+        result[STEP] = trial.position
         verdict = Verdict.STOP if is_done else self.scheduler.report(trial, result, self.places)
+        if isinstance(verdict, Exploit):
+            trial.num_exploits, trial.position = verdict.origin.num_exploits, verdict.origin.step
+            verdict = Verdict.PAUSE
         if verdict is Verdict.STOP:
             self.scheduler.complete(trial, result, self.places)
             self._end(trial)

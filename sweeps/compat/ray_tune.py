@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import ray.tune.tune
+from ray.air.execution._internal import RayActorManager
+from ray.exceptions import OutOfMemoryError, RayActorError
+from ray.tune.execution import tune_controller
 from ray.tune.execution.tune_controller import TuneController
 
 if TYPE_CHECKING:
@@ -22,8 +25,8 @@ def objective_of(part: Any) -> tuple[Any, Any]:
 
 
 def let_actors_end(*, ends_within_s: float, max_deaths: Callable[[Trial], int]) -> None:
-    """Make Tune restart a trial whose actor died before the trial began, at most as often as ``max_deaths`` returns,
-    and let actors exit on their own after the search.
+    """Make Tune restart a trial whose actor died before the trial began, or was killed because memory ran out, at most
+    as often as ``max_deaths`` returns, and let actors exit on their own after the search.
 
     By itself, Tune kills the last actors after 10 s, and with them their workers, which may write files as they end."""
 
@@ -45,7 +48,14 @@ def let_actors_end(*, ends_within_s: float, max_deaths: Callable[[Trial], int]) 
                 self._set_trial_status(trial, trial.RUNNING)
             super()._process_trial_failure(trial, exception)
 
+    class ActorManager(RayActorManager):
+        def _actor_task_failed(self, tracked_actor_task: Any, exception: Exception) -> None:
+            if isinstance(exception, OutOfMemoryError):  # it was killed: else Tune would end the sweep
+                exception = RayActorError(error_msg=str(exception).partition("\n")[0])
+            super()._actor_task_failed(tracked_actor_task, exception)
+
     ray.tune.tune.TuneController = Controller  # type: ignore[attr-defined]
+    tune_controller.RayActorManager = ActorManager  # type: ignore[attr-defined]
 
 
 def keep_idle_actors(controller: Any, trial: Trial, count: int) -> None:

@@ -37,6 +37,7 @@ from sweeps.errors import StorageFailed, SweepsError, Undelivered, UserError, is
 from sweeps.plan.plan import Plan
 from sweeps.plan.planned_memory import questions_worth_asking
 from sweeps.plan.preflight import Preflight
+from sweeps.plan.resume import as_last_saved
 from sweeps.plan.saved_sweep import save
 from sweeps.runtime.cluster import fork_server
 from sweeps.runtime.shared_folder import SharedFolder
@@ -133,6 +134,7 @@ def resume(plan: Plan, view: View) -> SweepRecord:
     with contextlib.chdir(plan.working_folder):
         expect_progress(STARTS_WITHIN_S)
         with held(plan) as copy, fork_server(config) as forks:
+            plan = as_last_saved(plan)
             began = time.monotonic()
             announce_start(plan, view, resumed=True)
             tracking = connect_in_background(config.tracking.uri)

@@ -107,7 +107,8 @@ class TrialLifecycle:
         only if the workers have given none."""
 
         def announce() -> None:
-            failure = self._state.trials[trial].failure or f"trial {trial}: {reason}"
+            status = self._state.trials.get(trial)  # None: the actor died before Tune announced the trial's start
+            failure = (status.failure if status is not None else None) or f"trial {trial}: {reason}"
             self._state.announce(f"{failure}; it is tried again, from its newest checkpoint if it has one")
 
         self._put(announce)

@@ -22,7 +22,7 @@ from sweeps.storage.location import is_remote, working_copy
 from sweeps.storage.object_store import checked_store
 from sweeps.storage.state_mirror import refresh
 from sweeps.tracking.journal import check_journal
-from sweeps.tracking.reader import HEARTBEAT_TIMEOUT_S
+from sweeps.tracking.reader import HEARTBEAT_TIMEOUT_S, load_sweep
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.uris import absolute
 from sweeps.validate.config_checks import Approve, check_sweep
@@ -71,6 +71,8 @@ def reopened(
         working_folder=working_folder,
         uri=stored_at,
         stages=planned_stages(composition),
+        changes=changes,
+        saved=document["composition"],
     )
     if changes and composition.config == before.config and is_complete(record, plan):
         given = ", ".join(f"{key}={value}" for key, value in changes.items())
@@ -80,6 +82,15 @@ def reopened(
             "extend needs a larger number, or another value"
         )
     return plan
+
+
+def as_last_saved(plan: Plan) -> Plan:
+    """Return the plan of a sweep whose folder this driver now holds. The driver that held it before may have been
+    told to extend the sweep after the plan was made."""
+    if saved_document(plan.name, plan.folder)["composition"] == plan.saved:
+        return plan
+    folder = plan.folder if plan.uri is None else None
+    return reopened(load_sweep(plan.config.tracking.uri, plan.name), plan.changes, folder)
 
 
 def _is_gone(file: Path) -> bool:

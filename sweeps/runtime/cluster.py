@@ -248,6 +248,9 @@ def worker_environment(cluster: Cluster) -> dict[str, str]:
         # This machine is not preempted: without the watcher there is one process less for each worker group.
         environment["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"
         environment["RAY_preload_python_modules"] = "sweeps.runtime.preloaded"
+        # When memory runs out, Ray first kills actors that it can restart, so the sweep's broker, again and again. The
+        # kernel kills the largest process instead, which is a worker; the killed trial is retried.
+        environment["RAY_memory_monitor_refresh_ms"] = "0"
     return environment
 
 

@@ -33,7 +33,7 @@ def lost_workers(exception: BaseException, locations: Sequence[str], nodes: Sequ
     return tuple(
         _lost_worker(rank, locations, nodes, death, reachable)
         for rank, death in deaths
-        if isinstance(death, ray.exceptions.RayActorError)
+        if isinstance(death, ray.exceptions.RayActorError | ray.exceptions.OutOfMemoryError)
     )
 
 
@@ -47,7 +47,7 @@ def dead_workers(workers: Sequence[WorkerProcess]) -> Iterator[WorkerError]:
         if answer in ready:
             try:
                 ray.get(answer)
-            except ray.exceptions.RayActorError as death:
+            except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError) as death:
                 yield _lost_worker(rank, locations, nodes, death, reachable)
 
 

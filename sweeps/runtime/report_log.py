@@ -78,7 +78,7 @@ def _relocated(event: Log, folder: Path) -> Log:
     if not isinstance(event, Report | Saved) or event.checkpoint is None or is_remote(event.checkpoint):
         return event
     parts = Path(event.checkpoint).parts
-    step = next(index for index, part in enumerate(parts) if part.startswith("step-"))
+    step = max(index for index, part in enumerate(parts) if part.startswith("step-"))  # a parent may have such a name
     held = None if event.held is None else str(folder / UPLOADS / Path(event.held).name)
     return replace(event, checkpoint=str(folder.joinpath(*parts[step:])), held=held)
 

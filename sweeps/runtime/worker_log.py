@@ -108,7 +108,7 @@ class WorkerLog:
 
 def _redirect(out: int, err: int) -> None:
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # it may be the user's own
             stream.flush()
     os.dup2(out, 1)
     os.dup2(err, 2)

@@ -6,12 +6,17 @@ import inspect
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pandas as pd
 import pytest
+import ray.tune.tune
 from processes import run_python
+from ray.air.execution._internal import RayActorManager, TrackedActor
+from ray.air.execution._internal.tracked_actor_task import TrackedActorTask
 from ray.tune import PlacementGroupFactory
+from ray.tune.execution import tune_controller
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
 from ray.tune.utils import object_cache
@@ -41,6 +46,20 @@ def test_the_controller_can_keep_more_idle_actors(controller: Any, trial: Trial)
     before = controller._actor_cache.total_max_objects
     ray_tune.keep_idle_actors(controller, trial, 5)
     assert controller._actor_cache.total_max_objects == before + 5, "TuneController._actor_cache.increase_max"
+
+
+def test_an_actor_that_ray_kills_because_memory_runs_out_is_a_lost_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray.tune.tune, "TuneController", TuneController)  # and as before afterwards
+    monkeypatch.setattr(tune_controller, "RayActorManager", RayActorManager)
+    ray_tune.let_actors_end(ends_within_s=60, max_deaths=lambda trial: 5)
+    assert "self._actor_manager = RayActorManager(" in inspect.getsource(TuneController.__init__), "_actor_manager"
+    errors: list[Exception] = []
+    actor = TrackedActor(0, on_error=lambda _, error: errors.append(error))
+    task = TrackedActorTask(actor, on_error=lambda _, error: errors.append(error))
+    manager = vars(tune_controller)["RayActorManager"](resource_manager=MagicMock())
+    manager._live_actors_to_ray_actors_resources[actor] = MagicMock(), MagicMock()
+    manager._actor_task_failed(task, ray.exceptions.OutOfMemoryError("low on memory\nadvice"))
+    assert [(type(each), str(each)) for each in errors] == [(ray.exceptions.RayActorError, "low on memory")] * 2
 
 
 @pytest.mark.filterwarnings("ignore")  # of a fit to few rows

@@ -105,6 +105,14 @@ def test_a_trial_is_said_to_start_after_the_end_of_the_one_before() -> None:
     ]
 
 
+def test_a_trial_whose_actor_dies_before_its_start_is_announced_is_tried_again() -> None:
+    told, session = new_session()
+    session.lifecycle.retried("0000", "its actor died")
+    session.lifecycle.process(session.lifecycle.queued())
+    (said,) = [arguments[1] for name, arguments in told.calls if name == "event"]
+    assert said.startswith("trial 0000: its actor died; it is tried again")
+
+
 def session_with_a_report_log(folder: Path, *events: Log) -> tuple[_Told, Session]:
     """A session in a folder where the workers of the trial ``0000`` have written these events."""
     told, session = new_session()

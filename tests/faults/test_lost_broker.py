@@ -7,8 +7,8 @@ from pathlib import Path
 import optuna
 import pytest
 from continuing import journal
-from lost_broker import SLOW_NET, run_and_kill_broker
-from running import NO_PREFLIGHT, SHORT, Done
+from lost_broker import NET, SLOW_NET, run_and_kill_broker
+from running import NO_PREFLIGHT, SHORT, Done, run
 
 TWO_AT_ONCE = ("cluster.num_cpus=2", "scaling.num_workers=1")
 SEARCH = ("conf=digits", *SHORT, *SLOW_NET, *TWO_AT_ONCE, "search/sampler=random", "search.num_trials=4", NO_PREFLIGHT)
@@ -29,15 +29,25 @@ def test_trials_go_on_and_every_report_is_recorded_once_though_the_broker_dies(t
     assert "Traceback" not in done.err
     taken_over = exploits(done)
     assert not taken_over or scheduler == "pbt"
-    for trial, run in zip(done.document["trials"], done.trials(), strict=True):
+    for trial, recorded in zip(done.document["trials"], done.trials(), strict=True):
         parts = lineages(trial["steps"], taken_over.get(trial["trial"], []))
-        evaluated = [(each.step, each.value) for each in history(done, run.info.run_id, "eval/accuracy")]
+        evaluated = [(each.step, each.value) for each in history(done, recorded.info.run_id, "eval/accuracy")]
         assert [step for step, _ in evaluated] == steps(parts, 10)
         assert trial["value"] == max(value for _, value in evaluated)
-        logged = [each.step for each in history(done, run.info.run_id, "train/loss")]
+        logged = [each.step for each in history(done, recorded.info.run_id, "train/loss")]
         assert logged == steps(parts, 5)
         if trial["state"] == "finished":
             assert trial["steps"] == 40
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_sweep_goes_on_though_ray_finds_that_memory_runs_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_memory_usage_threshold", "0.01")  # more is used
+    (tmp_path / "nets.py").write_text(NET, encoding="utf-8")
+    done = run(tmp_path, *SEARCH, "search/scheduler=none")
+    assert done.document["counts"]["finished"] == 4, done.err
+    assert "has died" not in done.err
 
 
 def history(done: Done, run_id: str, metric: str) -> list[object]:

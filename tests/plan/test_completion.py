@@ -21,7 +21,7 @@ from sweeps.errors import ConfigError
 from sweeps.plan.complete_sweep import ALL_STARTED, describe_completion, extension, is_complete
 from sweeps.plan.extend import ask_driver
 from sweeps.plan.plan import Plan, make_plan
-from sweeps.plan.resume import reopened
+from sweeps.plan.resume import as_last_saved, reopened
 from sweeps.plan.saved_sweep import save
 from sweeps.report.comparison import compare_sweeps
 from sweeps.report.dataframes import trials_frame
@@ -229,6 +229,17 @@ def test_extending_to_what_a_complete_sweep_has_is_refused_unless_another_value_
         reopened(record, same)
     reopened(record, {**same, "search.max_retries": 3})
     reopened(replace(record, status="interrupted"), same)
+
+
+def test_a_sweep_that_was_extended_while_a_resume_waited_for_its_driver_stays_extended(uri: str) -> None:
+    recorded_sweep(uri, "done", planned=3, states=("finished",), status="interrupted")
+    record = load_sweep(uri, "done")
+    waits, extends = reopened(record, {}), reopened(record, {"search.max_retries": 7})
+    assert as_last_saved(waits) is waits
+    save(reopened(record, {"search.num_trials": 5}))
+    assert as_last_saved(waits).config.search.num_trials == 5
+    search = as_last_saved(extends).config.search
+    assert (search.num_trials, search.max_retries) == (5, 7)
 
 
 @pytest.mark.parametrize("reason", ["1 trial was started", "16 trials were started", "1,200 trials were started"])

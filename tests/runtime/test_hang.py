@@ -20,6 +20,7 @@ from training_runs import IMAGES, configured
 
 from sweeps.folders.trial_files import log_name
 from sweeps.runtime import attempt, hang, worker_loop
+from sweeps.runtime import broker as broker_module
 from sweeps.runtime.answers import Answer
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Log, Note, Report, Started
@@ -60,6 +61,22 @@ async def test_workers_that_wait_for_nodes_may_start_later_and_not_for_ever(monk
     ended: Any = await asyncio.wait_for(broker.next_outcome("0000", 0.1, 1.0), 10)
     assert time.monotonic() - began >= 0.9
     assert "its workers do not start" in ended.end.error
+
+
+async def test_workers_that_were_stopped_together_with_the_broker_do_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_module, "LATE_S", 0.5)
+    broker = Broker()
+    await broker.stop_waiting_for_answers()
+    await broker.begin("0000")
+    await broker.post(Started("0000", 1, 0))
+    outcome = asyncio.create_task(broker.next_outcome("0000", 0.5))
+    await asyncio.sleep(0.1)
+    time.sleep(2)  # as a container is paused, with all processes in it
+    await asyncio.sleep(0.2)
+    went_on = not outcome.done()
+    ended: Any = await asyncio.wait_for(outcome, 5)
+    assert went_on
+    assert "its workers hang" in str(ended.end.error)
 
 
 class WorkerActor:

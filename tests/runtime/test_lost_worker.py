@@ -42,6 +42,15 @@ def test_a_worker_is_lost_with_its_node_before_ray_has_noticed_that(node: str, r
     assert error.message == f"worker 1 on b was lost: {reason}"
 
 
+def test_a_worker_that_ray_has_killed_because_memory_ran_out_is_lost() -> None:
+    failed = RuntimeError("workers failed")
+    death = ray.exceptions.OutOfMemoryError("1 worker(s) were killed due to the node running low on memory.")
+    failed.worker_failures = {0: SimpleNamespace(health_check_failure=death)}  # type: ignore[attr-defined]
+    (error,) = lost_workers(failed, ("a",), ("1",))
+    assert error.kind == "lost"
+    assert error.message == "worker 0 on a was lost: it was killed because its node was running low on memory"
+
+
 def test_a_node_is_asked_once_however_many_of_its_workers_were_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(lost_worker, "is_reachable", lambda node: bool(asked.append(node)))

@@ -91,3 +91,14 @@ def test_what_a_killed_worker_had_not_sent_before_its_checkpoint_is_sent_by_the_
         reporter.log(Progress(step=7), {"train/loss": 1.0})
     reporter.flush()
     assert sorted({*LOCAL_RAY.get(broker.steps.remote())}) == [*range(1, 8)]
+
+
+def test_a_checkpoint_is_found_in_a_folder_whose_path_has_a_part_named_like_one(tmp_path: Path) -> None:
+    folder = tmp_path / "step-size" / "trials" / "0003"
+    log = ReportLog(str(folder))
+    for step, name in ((4, "step-00000004"), (8, "step-00000008/files")):
+        log.write(Report("0003", 1, step, {"eval/loss": 0.5}, 1, checkpoint=str(folder / name)))
+    log.close()
+    moved = folder.parents[1].rename(tmp_path / "step-moved") / "trials" / "0003"
+    found = [event.checkpoint for event in read_report_log(str(moved)) if isinstance(event, Report)]
+    assert found == [str(moved / "step-00000004"), str(moved / "step-00000008" / "files")]

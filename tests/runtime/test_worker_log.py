@@ -102,6 +102,24 @@ with log.of_trial(sys.argv[1]):
     assert "printed" not in started_again
 
 
+def test_streams_of_the_users_own_that_cannot_be_flushed_fail_no_trial(tmp_path: Path) -> None:
+    out = ran(
+        """
+class Twice:
+    def write(self, text):
+        return os.write(1, 2 * text.encode())
+
+with log.of_trial(sys.argv[1]):
+    sys.stdout, sys.stderr = Twice(), None
+    print("printed")
+os.write(1, b"ended")
+""",
+        tmp_path,
+    )
+    assert out == "ended"
+    assert logged(tmp_path).count("printed") == 2
+
+
 def test_all_that_a_killed_worker_has_printed_is_there_at_once(tmp_path: Path) -> None:
     code = """
 with log.of_trial(sys.argv[1]):

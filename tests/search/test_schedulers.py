@@ -316,6 +316,17 @@ def test_no_trial_of_a_population_continues_from_the_state_of_one_that_diverged(
     assert donors == {"0003"}
 
 
+def test_every_trial_of_a_population_gets_its_turn_though_all_get_worse_with_every_step() -> None:
+    options: dict[str, Any] = {"objectives": LOSS, "population": lambda: 6, "states": KeptStates()}
+    for seed in range(10):
+        chance, scheduler = random.Random(seed), PopulationBasedTraining("steps", 1, 0.5, mutation([]), **options)
+        controller = Controller(scheduler, "steps", places=2)
+        curves = {f"{number:04}": [(step, step + chance.random()) for step in range(1, 9)] for number in range(6)}
+        controller.run(curves, choose=chance.choice)
+        assert all(trial.position == 8 for trial in controller.trials)
+        assert len(controller.order) < 1000
+
+
 def test_a_population_is_compared_after_every_interval_that_is_a_fraction() -> None:
     assert 0.3 - 0.2 < 0.1
     decisions, places = DecisionLog(), Places(1)

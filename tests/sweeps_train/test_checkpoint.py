@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import resource
 import shutil
+import stat
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -118,6 +119,30 @@ def test_a_checkpoint_has_its_name_only_when_it_is_complete(tmp_path: Path, monk
         run(configured(IMAGES, checkpoint={"background": False}), tmp_path)
     assert names(tmp_path) == ["step-00000004.unfinished"]
     assert newest_intact(tmp_path) == (None, [])
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_a_training_goes_on_where_folders_cannot_be_flushed_nor_those_of_open_files_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, background: bool
+) -> None:
+    config = configured(IMAGES, train=EVERY_STEP, checkpoint={"background": background})
+    flush = os.fsync
+
+    def fsync(file: int) -> None:  # of a folder on CIFS
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        flush(file)
+
+    def rmdir(path: str, **_: Any) -> None:  # on NFS, where a file that is open stays under another name
+        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "rmdir", rmdir)
+    run(config, tmp_path, stop_when_asked=6)
+    (tmp_path / "step-00000009.unfinished").mkdir()  # of an attempt that was killed
+    resumed = run(config, tmp_path)
+    assert [step for step, *_ in resumed.reports][-1] == 4
+    assert newest_intact(tmp_path)[0] == tmp_path / "step-00000004"
 
 
 def test_a_finished_training_reports_its_end_again_and_trains_no_further(tmp_path: Path) -> None:

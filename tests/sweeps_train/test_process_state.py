@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ def settings() -> Settings:
     return {
         "environment": dict(os.environ),
         "folder": Path.cwd(),
+        "streams": (sys.stdout, sys.stderr),
         "type": torch.get_default_dtype(),
         "device": torch.get_default_device(),
         "threads": torch.get_num_threads(),
@@ -43,12 +46,17 @@ def take_newer_names() -> None:
     torch.backends.fp32_precision = "tf32"  # type: ignore[attr-defined]  # as transformers does for `tf32=True`
 
 
+def take_streams() -> None:
+    sys.stdout, sys.stderr = io.StringIO(), io.StringIO()  # as scripts do that keep a log file of their own
+
+
 @pytest.mark.parametrize(
     "change",
     [
         change_environment,
         take_newer_names,
         lambda: os.chdir("/"),
+        take_streams,
         lambda: torch.set_default_dtype(torch.bfloat16),
         lambda: torch.set_default_device("meta"),
         lambda: torch.set_num_threads(torch.get_num_threads() + 1),

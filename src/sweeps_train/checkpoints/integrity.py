@@ -93,8 +93,7 @@ def finish(folder: Path, path: Path, sums: Mapping[str, list[int]] | None = None
         path.rename(replaced)
     folder.rename(path)
     flush_folder(path.parent)
-    if replaced.exists():
-        shutil.rmtree(replaced)
+    shutil.rmtree(replaced, ignore_errors=True)
 
 
 def clean_up(root: Path) -> None:
@@ -103,7 +102,7 @@ def clean_up(root: Path) -> None:
     for left in root.glob(f"step-*{UNFINISHED}"):
         replaced = left.with_name(left.name.removesuffix(REPLACED))
         if left == replaced or replaced.exists():
-            shutil.rmtree(left)
+            shutil.rmtree(left, ignore_errors=True)
         else:
             left.rename(replaced)
 
@@ -180,10 +179,13 @@ def quarantine(folder: Path) -> Path:
 
 
 def flush_folder(folder: Path) -> None:
-    """Flush the entries of a folder (its files' names) to the disk."""
+    """Flush the entries of a folder (its files' names) to the disk, if its file system can do so."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # of file systems such as CIFS
+            raise
     finally:
         os.close(descriptor)
 

@@ -22,5 +22,6 @@ def remove_superseded(
     kept = {best} if finished and "last" not in keep and best is not None else {best, checkpoints[-1]}
     for path in checkpoints:
         if path not in kept and path not in needed:
-            # Renamed first: under its own name, a half removed folder would look like a checkpoint.
-            shutil.rmtree(path.rename(unfinished(path)))
+            # Renamed first: under its own name, a half removed folder would look like a checkpoint. On network file
+            # systems a file that another program has open stays there, and the next attempt removes it.
+            shutil.rmtree(path.rename(unfinished(path)), ignore_errors=True)

@@ -145,7 +145,7 @@ class Holder:
                     written.write(block)
             sums[str(name)] = written.sum
         if path.exists():  # the same step was written by a worker that had lost the connection to its node
-            shutil.rmtree(folder)
+            shutil.rmtree(folder, ignore_errors=True)
         else:
             finish(folder, path, sums)
         self._state["written"] = str(path)

@@ -15,14 +15,15 @@ from sweeps_train.devices.numerics import algorithms_restored, precision_restore
 
 @contextmanager
 def process_state_restored() -> Iterator[None]:
-    """Restore environment variables, the working folder and torch's global settings after a ``with`` block, and discard
-    what torch compiled in it.
+    """Restore environment variables, the working folder, the standard streams and torch's global settings after a
+    ``with`` block, and discard what torch compiled in it.
 
     Libraries change these, too: Hugging Face Accelerate sets a variable that makes later trainings use FSDP, and
     Lightning removes the variable with the number of workers. Torch stops compiling a function after some
     recompilations.
     """
     environment, folder = dict(os.environ), Path.cwd()
+    streams = sys.stdout, sys.stderr
     number, threads = torch.get_default_dtype(), torch.get_num_threads()
     device = torch.get_default_device()
     has_gradients, finds_anomalies = torch.is_grad_enabled(), torch.is_anomaly_enabled()
@@ -32,6 +33,7 @@ def process_state_restored() -> Iterator[None]:
     finally:
         _restore_environment(environment)
         os.chdir(folder)
+        sys.stdout, sys.stderr = streams
         torch.set_default_dtype(number)
         torch.set_num_threads(threads)
         if torch.get_default_device() != device:

@@ -224,5 +224,7 @@ class PopulationBasedTraining(PausingScheduler):
         self._states.release(trial.id)
 
     def ready(self, paused: Sequence[ScheduledTrial], places: Places, *, complete: bool) -> Choice:
-        """Return all paused trials, the least trained first; none is stopped."""
-        return sorted(paused, key=lambda trial: (self._members[trial.id].reached, trial.id)), []
+        """Return all paused trials, the least trained first; none is stopped. Of equally trained ones, those that have
+        taken over a state less often are first: the worst could otherwise take over the same state forever, in turn,
+        while those that have it wait."""
+        return sorted(paused, key=lambda each: (self._members[each.id].reached, each.num_exploits, each.id)), []
