@@ -41,7 +41,7 @@ __all__ = ["app", "main"]
 
 
 def main() -> None:
-    """Entry point of the command line."""
+    """Entry point of the command line, which ends the process; ``run_command`` returns."""
     if (asked := os.environ.get(completion.VARIABLE)) is not None:
         sys.exit(completion.answer(app, asked))
     status, _ = run_command(sys.argv[1:])
@@ -61,9 +61,7 @@ def run_command(arguments: Sequence[str], *, is_log: bool = False) -> tuple[int,
     """
     debug = "--debug" in arguments
     try:
-        status = app([*arguments], prog_name=PROGRAM, standalone_mode=False)
-    except SystemExit as left:
-        return left.code if isinstance(left.code, int) else int(left.code is not None), None
+        return _run(arguments), None
     except (KeyboardInterrupt, click.Abort):
         stderr.print("sweeps: interrupted")
         return INTERRUPTED, None
@@ -79,7 +77,17 @@ def run_command(arguments: Sequence[str], *, is_log: bool = False) -> tuple[int,
             traceback.print_exc()
         status, message = _print_error(error)
         return STORE_AWAY if is_log and isinstance(error, TrackingUnreachable) else status, message
-    return status or 0, None
+
+
+def _run(arguments: Sequence[str]) -> int:
+    """Run one command, and write all that it has printed; return the exit status."""
+    try:
+        status = app([*arguments], prog_name=PROGRAM, standalone_mode=False) or 0
+    except SystemExit as left:
+        status = left.code if isinstance(left.code, int) else int(left.code is not None)
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    return int(status)
 
 
 def _print_error(error: Exception) -> tuple[int, str]:

@@ -29,8 +29,7 @@ def end_process(status: int) -> NoReturn:
     Ray's own aborts the process if its connection was interrupted while it was made. Nor does Python free all that the
     libraries hold, which takes seconds.
     """
-    with contextlib.suppress(KeyboardInterrupt):  # again: it waits for nothing more
-        _run_exit_handlers()
+    _run_exit_handlers()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):  # none, its reader has ended, or closed
             stream.flush()
@@ -39,6 +38,7 @@ def end_process(status: int) -> NoReturn:
 
 def _run_exit_handlers() -> None:
     python: Any = threading
-    python._shutdown()
+    with contextlib.suppress(KeyboardInterrupt):  # it then waits for no thread
+        python._shutdown()
     handlers: Any = atexit
     handlers._run_exitfuncs()

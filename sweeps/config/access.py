@@ -52,7 +52,7 @@ class Access:
     """Highest priority that a token with the role ``run`` may give a job; an admin may give any. Schedules have the
     priority of their file, by default 0."""
     connections: PositiveInt = 1000
-    """Maximum number of connections; with more, requests get status 503."""
+    """Maximum number of connections; further ones are closed at once."""
     connections_per_address: PositiveInt = 250
     """Deprecated and ignored: limit the connections of an address in the proxy."""
     plans_at_once: PositiveInt = 3

@@ -12,15 +12,20 @@ from collections.abc import Iterator
 def without_collection() -> Iterator[None]:
     """Collect no garbage until ``collect_from_now_on``, since a sweep that starts makes hardly any; its end undoes
     both."""
+    was_enabled, frozen = gc.isenabled(), gc.get_freeze_count()
+    gc.collect()  # such as models that a notebook has dropped
     gc.disable()
     try:
         yield
     finally:
-        gc.unfreeze()
-        gc.enable()
+        if not frozen:
+            gc.unfreeze()
+        (gc.enable if was_enabled else gc.disable)()
 
 
 def collect_from_now_on() -> None:
     """Collect garbage among the objects that are made from now on."""
+    if gc.get_freeze_count():  # what the stage before has left; the first time nothing is garbage
+        gc.collect()
     gc.freeze()
     gc.enable()

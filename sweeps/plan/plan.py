@@ -86,10 +86,6 @@ class Plan:
     first trials decide."""
     alone: str | None = None
     """Reason why trials do not share their workers despite ``scaling.trials_per_group=auto``."""
-    changes: Mapping[str, Any] = field(default_factory=dict)
-    """Changes of ``extend`` to the saved sweep, by dotted path."""
-    saved: Any = None
-    """Composition of the saved sweep without the changes, as its file has it; None for a new sweep."""
 
     def _repr_html_(self) -> str:
         from sweeps.plan.plan_html import plan_html

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,19 @@ from sweeps.tracking.uris import absolute
 from sweeps.validate.config_checks import Approve, check_sweep
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReopenedPlan(Plan):
+    """Plan with which an earlier sweep continues."""
+
+    changes: Mapping[str, Any]
+    """Changes of ``extend`` to the saved sweep, by dotted path."""
+    saved: Any
+    """Composition of the saved sweep without the changes, as in its file."""
+
+
 def reopened(
     record: SweepRecord, changes: Mapping[str, Any], folder: Path | None = None, approve: Approve | None = None
-) -> Plan:
+) -> ReopenedPlan:
     """Make the plan with which an earlier sweep continues, with the changes of ``extend`` by dotted path. Its folder is
     the recorded one, unless the current path is given.
 
@@ -61,7 +72,7 @@ def reopened(
     before = before.recorded_at(uri if working_folder == Path.cwd() else absolute(uri))
     composition = extended(before, changes, record) if changes else before
     space = check_sweep(composition, approve, is_new=False)
-    plan = Plan(
+    plan = ReopenedPlan(
         name=record.sweep,
         composition=composition,
         space=space,
@@ -87,6 +98,7 @@ def reopened(
 def as_last_saved(plan: Plan) -> Plan:
     """Return the plan of a sweep whose folder this driver now holds. The driver that held it before may have been
     told to extend the sweep after the plan was made."""
+    assert isinstance(plan, ReopenedPlan)
     if saved_document(plan.name, plan.folder)["composition"] == plan.saved:
         return plan
     folder = plan.folder if plan.uri is None else None

@@ -15,7 +15,7 @@ from rich.text import Text
 from sweeps.config.objectives import as_loss
 from sweeps.errors import UserError
 from sweeps.report.formatting import duration
-from sweeps.report.held_workers import worker_hours
+from sweeps.report.held_workers import lanes_found, worker_hours
 from sweeps.report.plain_console import plain_table
 from sweeps.report.report_data import best_values, recorded_config
 from sweeps.texts.wording import counted
@@ -86,7 +86,7 @@ class Compared:
     def _hours(self, trials: Sequence[TrialRecord]) -> float:
         """Return the hours of the workers of trials; of workers that trials share, each trial counts its part."""
         lanes = self.config.get("scaling.trials_per_group", "1")
-        shared_by = self.record.lanes_found if lanes == "auto" else int(lanes)
+        shared_by = lanes_found(self.record) if lanes == "auto" else int(lanes)
         return sum(worker_hours(self.record, trial) for trial in trials) / shared_by
 
     def reached(self, target: float) -> BestSoFar | None:

@@ -14,7 +14,7 @@ from sweeps.config.search import Stop
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan
 from sweeps.report.formatting import duration
-from sweeps.report.held_workers import held_s
+from sweeps.report.held_workers import held_s, lanes_found
 from sweeps.runtime.reservation import reserved_per_trial
 from sweeps.search.confirmation_race import MAX_RUNS, MIN_RUNS
 from sweeps.search.schedulers.trial_length import trial_length
@@ -150,7 +150,7 @@ def past_of(record: SweepRecord) -> PastSweep | None:
         wall_s=record.time.wall_s * (sum(took) / (sum(took) + others) if others else 1.0),
         steps=max(trial.steps for trial in ended),
         whole_s=fmean(whole) if whole else None,
-        shared_by=record.lanes_found,
+        shared_by=lanes_found(record),
     )
 
 

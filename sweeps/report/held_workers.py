@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from sweeps.constants import TAG_LANES
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.trial_history import Span, may_be_cut
 
@@ -17,6 +20,12 @@ def worker_hours(record: SweepRecord, trial: TrialRecord) -> float:
     """Worker-hours of a trial: the hours for which it held workers, summed over the workers."""
     held = sum((span_end(record, trial, span) - span.held) * len(span.workers) for span in trial.spans)
     return _periods(trial) * held / 3600
+
+
+def lanes_found(record: SweepRecord) -> int:
+    """Return the number of trials that one worker group trains at a time, if it was measured; otherwise 1."""
+    found = re.match(r"\d+", record.tags.get(TAG_LANES, ""))
+    return int(found[0]) if found else 1
 
 
 def _periods(trial: TrialRecord) -> float:

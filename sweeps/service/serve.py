@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
 import resource
@@ -11,6 +12,7 @@ import threading
 from collections.abc import Iterator
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sweeps.config.service import Service
 from sweeps.errors import UserError
@@ -45,7 +47,7 @@ def serve(service: AppContext, listener: socket.socket) -> None:
     server = _Server(
         uvicorn.Config(
             make_app(service),
-            limit_concurrency=access.connections,
+            http=_protocol(access.connections),
             ws="none",
             log_config=None,
             access_log=False,
@@ -61,6 +63,19 @@ def serve(service: AppContext, listener: socket.socket) -> None:
         server.run(sockets=[listener])
     finally:
         service.stop()
+
+
+def _protocol(most: int) -> type[H11Protocol]:
+    """Return a protocol for uvicorn that closes connections above a maximum, so that files are left for everything
+    else. Uvicorn's other protocol, by httptools, takes headers of any size."""
+
+    class Protocol(H11Protocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's own
+            super().connection_made(transport)
+            if len(self.connections) > most:
+                transport.close()
+
+    return Protocol
 
 
 def _raise_file_limit(count: int) -> None:

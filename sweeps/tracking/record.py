@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from sweeps.constants import TAG_LANES
 from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.confirmation_record import Confirmation
 from sweeps.tracking.forecast_record import Forecast
@@ -278,12 +276,6 @@ class SweepRecord:
     def all_trials(self) -> list[TrialRecord]:
         """All trials: those of the search's stages, those of the search itself, then the repeats."""
         return [*self.staged, *self.trials, *self.repeats]
-
-    @property
-    def lanes_found(self) -> int:
-        """Number of trials that one worker group trains at a time, if it was measured; otherwise 1."""
-        found = re.match(r"\d+", self.tags.get(TAG_LANES, ""))
-        return int(found[0]) if found else 1
 
     @property
     def metric(self) -> str:

@@ -21,6 +21,8 @@ METRICS: dict[Goal, list[str]] = {
 """Metrics of the built-in tasks for tables; an estimator reports those that depend only on predictions."""
 PARTS_OF_LIGHTGBM = ("subsample", "bagging_fraction", "sub_row", "bagging")
 """LightGBM's names of the part of the rows that each tree is trained on."""
+FREQUENCIES_OF_LIGHTGBM = ("subsample_freq", "bagging_freq")
+"""LightGBM's names of the number of trees after which it draws other rows; 0, the default, is never."""
 
 
 def check_installed(task: EstimatorTask) -> None:
@@ -73,9 +75,10 @@ def estimator_mistakes(task: EstimatorTask, space: Collection[str]) -> Iterator[
     for name in unknown if taken == "all" else ():
         hint = did_you_mean(name, names) or f"; it takes {', '.join(names)}"
         yield f"{_given(task, name, space)}: task._target_={task.target} takes no argument {name!r}{hint}"
-    if library_of(found) == "lightgbm" and not task.arguments.keys() & {"subsample_freq", "bagging_freq"}:
+    draws = any(f"task.arguments.{name}" in space or task.arguments.get(name) for name in FREQUENCIES_OF_LIGHTGBM)
+    if library_of(found) == "lightgbm" and not draws and "goss" not in task.arguments.values():
         for name in PARTS_OF_LIGHTGBM:
-            if f"task.arguments.{name}" in space or task.arguments.get(name, 1) != 1:
+            if f"task.arguments.{name}" in space or task.arguments.get(name) not in (None, 1):
                 yield (
                     f"{_given(task, name, space)}: LightGBM trains on all rows without subsample_freq; set "
                     "+task.arguments.subsample_freq=1"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -74,6 +75,21 @@ def test_a_command_started_with_closed_streams_works_and_no_file_gets_their_numb
     code = "import sweeps.cli\nassert open('kept', 'w').fileno() > 2\nsweeps.cli.main()"
     done = subprocess.run(["sh", "-c", f'exec "$0" -c "$1" list {closed}', sys.executable, code], check=False)
     assert done.returncode == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+def test_output_that_cannot_be_written_is_an_error() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "sweeps", "conf"],
+            env={**os.environ, "PYTHONUNBUFFERED": ""},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
 
 
 def test_a_folder_that_exists_already_is_not_written_over(typed: Typed) -> None:

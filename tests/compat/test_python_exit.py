@@ -46,3 +46,19 @@ end_process(3)
 def test_a_process_ends_with_its_status_whatever_the_exit_handlers_of_its_libraries_do() -> None:
     done = run_python("-c", ENDS, status=3)
     assert done.stdout.splitlines() == ["work is done", "the handler ran"], done.stderr
+
+
+INTERRUPTED = """
+import atexit, os, signal, threading, time
+from sweeps.compat.python_exit import end_process
+
+atexit.register(print, "the handler ran")
+threading.Thread(target=time.sleep, args=[600]).start()
+threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
+end_process(3)
+"""
+
+
+def test_ctrl_c_while_a_process_waits_for_its_threads_ends_it_after_its_exit_handlers() -> None:
+    done = run_python("-c", INTERRUPTED, status=3, within_s=60)
+    assert (done.stdout, done.stderr) == ("the handler ran\n", "")

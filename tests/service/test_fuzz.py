@@ -25,7 +25,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 @pytest.fixture(scope="module")
 def address(api: Api) -> Iterator[str]:
     """Address of a real server: the application behind uvicorn, on a real port."""
-    with listening(api.app, ws="none") as port:
+    with listening(api.app, http="h11", ws="none") as port:
         yield f"http://127.0.0.1:{port}"
 
 

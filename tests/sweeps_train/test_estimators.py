@@ -257,13 +257,15 @@ def test_each_fold_reports_the_mean_so_far_and_the_last_one_keeps_a_model_of_all
 def test_a_fold_in_which_a_metric_is_undefined_does_not_count_towards_its_mean(tmp_path: Path, worker: Worker) -> None:
     """One of three groups has a single class, of which there is no ROC AUC."""
     file = tmp_path / "rows.csv"
-    rows = [(group, n, "a" if group == "pure" or n % 3 else "b") for group in ("one", "pure", "two") for n in range(12)]
+    groups = ("pure", "one", "two")
+    rows = [(group, n, "a" if group == "pure" or n % 3 else "b") for group in groups for n in range(12)]
     file.write_text("group,x,label\n" + "".join(f"{group},{n % 3 + n / 9},{label}\n" for group, n, label in rows))
     target, table = "sklearn.linear_model.LogisticRegression", {"group": "group"}
     fit(configured(target, path=str(file), column="label", folds=3, data=table))
     folds = json.loads((worker.newest / training.STATE_FILE).read_text())["folds"]
     defined = [each["eval/roc_auc"] for each in folds if not math.isnan(each["eval/roc_auc"])]
     assert len(defined) == 2
+    assert all(math.isfinite(each["eval/roc_auc"]) for each in worker.reports)
     assert worker.reports[-1]["eval/roc_auc"] == pytest.approx(np.mean(defined))
     assert worker.reports[-1]["eval/accuracy"] == pytest.approx(np.mean([each["eval/accuracy"] for each in folds]))
 

@@ -12,9 +12,11 @@ DEFAULT_ROUNDS = 100
 """Boosting rounds of XGBoost, whose estimator defaults to None."""
 PIECES = 20
 """Number of reports while an estimator is fitted; ``task.report_every`` overrides it."""
-AT_ONCE = ("dart", "rf", "gblinear", "goss")
+AT_ONCE = ("dart", "rf", "random_forest", "gblinear", "goss")
 """Kinds of boosters that cannot be continued exactly, since they change earlier rounds or depend on all of them, or use
 all rows in the first rounds of each call, as ``goss`` does."""
+STOPPING = ("tol", "n_iter_no_change")
+"""Arguments of scikit-learn's rules that stop an estimator after passes without progress."""
 KIND_OF_BOOSTER = ("booster", "boosting_type", "boosting", "boost", "data_sample_strategy")
 """Arguments that name the kind of booster: one of XGBoost, the three aliases of LightGBM, and where its ``goss`` is
 now."""
@@ -56,7 +58,7 @@ def _counts(estimator: Any) -> bool:
     out), does not heed (passes without progress, after which it stops or lowers its learning rate), or gets wrong (the
     average of its intercepts)."""
     told, defaults = estimator.get_params(), inspect.signature(type(estimator)).parameters
-    stops = any(name in told and told[name] != defaults[name].default for name in ("tol", "n_iter_no_change"))
+    stops = any(told[name] != defaults[name].default for name in STOPPING if name in told and name in defaults)
     return bool(
         told.get("early_stopping") is True
         or told.get("class_weight") == "balanced"

@@ -22,9 +22,9 @@ ROUNDS = 2
 UNUSED = (re.compile(r"Parameters: \{ ([^{}]*) \} are not used"), re.compile(r"Unknown parameter: (\w+)"))
 """Warnings of XGBoost and LightGBM about arguments that they do not know."""
 IGNORED = (
-    re.compile(r"(?P<kept>\w+) is set=.*, (?P<ignored>\w+)=.* will be ignored"),
-    re.compile(r"is set with (?P<kept>\w+)=.*, (?P<ignored>\w+)=.* will be ignored"),
-    re.compile(r"is set with (?P<ignored>\w+)=.*, will be overridden by (?P<kept>\w+)="),
+    re.compile(r"\b(?P<kept>\w++) is set=[^\s,]*+, (?P<ignored>\w++)=\S*+ will be ignored"),
+    re.compile(r"\bis set with (?P<kept>\w++)=[^\s,]*+, (?P<ignored>\w++)=\S*+ will be ignored"),
+    re.compile(r"\bis set with (?P<ignored>\w++)=[^\s,]*+, will be overridden by (?P<kept>\w++)="),
 )
 """Warnings of LightGBM about two names of one argument. Its estimators always give an argument its own name, which may
 take precedence over another name."""

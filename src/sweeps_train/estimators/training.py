@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import ray
 import ray.train
 
@@ -105,6 +106,8 @@ def _note_progress(fitted: Fitted, metrics: dict[str, float], objective: Objecti
 def _fit_folds(config: EstimatorConfig, splits: list[Split], fitted: Fitted, *, native: bool) -> None:
     """Fit an estimator to each fold, report the mean of the metrics after each, and finally fit it to all rows."""
     *folds, everything = splits
+    # Some metrics are undefined for held-out rows of a single class; a first report without a value ends a trial.
+    folds.sort(key=lambda split: len(np.unique(split.held_out.targets)) < 2)
     for number, split in enumerate(folds[fitted.units :], start=fitted.units + 1):
         model = _fitted_at_once(config, split, native=native)
         held_out = model.inputs(split.held_out.features)
