@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +102,8 @@ def as_last_saved(plan: Plan) -> Plan:
     if saved_document(plan.name, plan.folder)["composition"] == plan.saved:
         return plan
     folder = plan.folder if plan.uri is None else None
-    return reopened(load_sweep(plan.config.tracking.uri, plan.name), plan.changes, folder)
+    record = replace(load_sweep(plan.config.tracking.uri, plan.name), status="interrupted")  # no other driver runs it
+    return reopened(record, plan.changes, folder)
 
 
 def _is_gone(file: Path) -> bool:

@@ -196,6 +196,11 @@ class Attempt:
         """Record a sign of life of a worker that prepares data and model."""
         self._silence.end(counts=False)
 
+    def was_stopped(self, seconds: float) -> None:
+        """Leave out a time for which the broker's process was stopped, and the workers perhaps with it."""
+        self._began += seconds
+        self._silence.end(counts=False)
+
     def waits_for_room(self) -> None:
         """Record that the attempt's workers wait for free resources, which does not count as silence."""
         self._silence.end(counts=False)

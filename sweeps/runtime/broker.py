@@ -31,6 +31,8 @@ CUT_OFF = "the driver had lost the connection to the sweep's broker"
 """Reason for which trials move when the driver attaches to a process that has not died."""
 CHECKED_WITHIN_S = 180.0
 """Maximum seconds that a failed trial waits for the check of its nodes."""
+SLICE_S = 30.0
+"""Maximum seconds to wait for an outcome at a time, so that a time in which this process was stopped is noticed."""
 LATE_S = 10.0
 """Seconds late from which this process was stopped, as in a paused container, and the workers perhaps with it."""
 
@@ -147,11 +149,12 @@ class Broker(SharedSlots):
                 elif attempt is self._attempts[trial]:
                     attempt.finish(replace(end, suspected=self._suspected(attempt, end)))
                 continue
-            waits_s, began = min(allowed - silent, hang_timeout_s), time.monotonic()
+            waits_s, began = min(allowed - silent, hang_timeout_s, SLICE_S), time.monotonic()
             with contextlib.suppress(TimeoutError):  # logs may have been posted meanwhile
                 return await attempt.next_outcome(waits_s)
-            if time.monotonic() - began > waits_s + LATE_S:
-                attempt.alive()
+            late_s = time.monotonic() - began - waits_s
+            if late_s > LATE_S:
+                attempt.was_stopped(late_s)
         return None
 
     def _suspected(self, attempt: Attempt, end: Ended) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from processes import run_python
 
 from sweeps_train.workers.process_state import process_state_restored
 
@@ -111,3 +112,17 @@ def test_a_default_device_that_was_set_before_comes_back() -> None:
         assert torch.get_default_device().type == "meta"
     finally:
         torch.set_default_device(None)
+
+
+def test_a_stream_that_user_code_makes_of_the_standard_output_closes_it_for_nobody(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\n"
+        "from sweeps_train.workers.process_state import process_state_restored\n"
+        "with process_state_restored():\n"
+        "    sys.stdout = os.fdopen(1, 'w', buffering=1)\n"
+        "with open(sys.argv[1], 'w') as file:\n"
+        "    print('said', flush=True)\n"
+    )
+    done = run_python("-c", code, str(tmp_path / "file"), within_s=100)
+    assert done.stdout == "said\n"
+    assert (tmp_path / "file").read_text() == ""

@@ -93,7 +93,23 @@ def finish(folder: Path, path: Path, sums: Mapping[str, list[int]] | None = None
         path.rename(replaced)
     folder.rename(path)
     flush_folder(path.parent)
-    shutil.rmtree(replaced, ignore_errors=True)
+    remove_folder(replaced)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder if it exists, except for files that another program has open on a network file system, which keep
+    the folder until they are closed.
+
+    Raises:
+        OSError: It cannot be removed for another reason.
+    """
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EBUSY):
+            raise
 
 
 def clean_up(root: Path) -> None:
@@ -102,7 +118,7 @@ def clean_up(root: Path) -> None:
     for left in root.glob(f"step-*{UNFINISHED}"):
         replaced = left.with_name(left.name.removesuffix(REPLACED))
         if left == replaced or replaced.exists():
-            shutil.rmtree(left, ignore_errors=True)
+            remove_folder(left)
         else:
             left.rename(replaced)
 

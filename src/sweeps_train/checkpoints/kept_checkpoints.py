@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from sweeps_train.checkpoints.checkpoint import best_by, complete_checkpoints
+from sweeps_train.checkpoints.integrity import remove_folder
 from sweeps_train.config.better import Objective
 from sweeps_train.files.atomic_write import unfinished
 
@@ -22,6 +22,5 @@ def remove_superseded(
     kept = {best} if finished and "last" not in keep and best is not None else {best, checkpoints[-1]}
     for path in checkpoints:
         if path not in kept and path not in needed:
-            # Renamed first: under its own name, a half removed folder would look like a checkpoint. On network file
-            # systems a file that another program has open stays there, and the next attempt removes it.
-            shutil.rmtree(path.rename(unfinished(path)), ignore_errors=True)
+            # Renamed first: under its own name, a half removed folder would look like a checkpoint.
+            remove_folder(path.rename(unfinished(path)))

@@ -32,7 +32,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sweeps_train.checkpoints.integrity import BLOCK, SEAL_FILE, ChecksummedFile, finish
+from sweeps_train.checkpoints.integrity import BLOCK, SEAL_FILE, ChecksummedFile, finish, remove_folder
 from sweeps_train.files.atomic_write import unfinished
 
 FILES = "files"
@@ -145,7 +145,7 @@ class Holder:
                     written.write(block)
             sums[str(name)] = written.sum
         if path.exists():  # the same step was written by a worker that had lost the connection to its node
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)
         else:
             finish(folder, path, sums)
         self._state["written"] = str(path)

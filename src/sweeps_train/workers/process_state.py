@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -23,7 +24,7 @@ def process_state_restored() -> Iterator[None]:
     recompilations.
     """
     environment, folder = dict(os.environ), Path.cwd()
-    streams = sys.stdout, sys.stderr
+    streams = {name: getattr(sys, name) for name in ("stdout", "stderr")}
     number, threads = torch.get_default_dtype(), torch.get_num_threads()
     device = torch.get_default_device()
     has_gradients, finds_anomalies = torch.is_grad_enabled(), torch.is_anomaly_enabled()
@@ -33,7 +34,7 @@ def process_state_restored() -> Iterator[None]:
     finally:
         _restore_environment(environment)
         os.chdir(folder)
-        sys.stdout, sys.stderr = streams
+        _restore_streams(streams)
         torch.set_default_dtype(number)
         torch.set_num_threads(threads)
         if torch.get_default_device() != device:
@@ -42,6 +43,26 @@ def process_state_restored() -> Iterator[None]:
         torch.autograd.set_detect_anomaly(finds_anomalies)
         if "torch._dynamo" in sys.modules:
             torch.compiler.reset()
+
+
+_REPLACED: list[Any] = []
+"""Streams of user code that were replaced; their ends would close the files that they share with ours."""
+
+
+def _restore_streams(before: dict[str, Any]) -> None:
+    """Restore the standard streams that user code has replaced, and not closed."""
+    for name, stream in before.items():
+        own = getattr(sys, name)
+        if own is not stream and not _is_closed(stream):
+            _REPLACED.append(own)
+            setattr(sys, name, stream)
+
+
+def _is_closed(stream: Any) -> bool:
+    try:
+        return bool(stream.closed)
+    except ValueError:  # detached
+        return True
 
 
 def _restore_environment(before: dict[str, str]) -> None:
