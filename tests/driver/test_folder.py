@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import optuna
 import pytest
 from processes import outputs
+from running import NO_PREFLIGHT, SHORT, ended, run, start
 from waiting import wait_until
 
 from sweeps.constants import NUMBER, ORIGIN_PREFIX
@@ -25,9 +27,12 @@ from sweeps.folders import driver_lock as driver
 from sweeps.folders.driver_lock import DRIVER_FILE, DRIVER_LOCK, driver_was_killed, only_driver
 from sweeps.launch.slurm import BODY
 from sweeps.plan.plan import make_plan
+from sweeps.plan.resume import reopened
+from sweeps.plan.saved_sweep import save, saved_config
 from sweeps.search.study_file import open_study_storage
 from sweeps.search.study_version import STUDY_FILE
 from sweeps.storage.object_store import ObjectStore
+from sweeps.tracking.reader import load_sweep
 
 HOLD = """
 import sys, time
@@ -52,6 +57,28 @@ def hold(folder: Path, machine: str = "") -> subprocess.Popen[str]:
 def blind(folder: Path) -> None:
     """As from another machine, on storage that does not pass on locks."""
     (folder / DRIVER_LOCK).unlink()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_driver_that_waits_for_another_one_continues_the_sweep_as_that_one_leaves_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path, "conf=digits", "search.num_trials=2", "--name=mine", *SHORT, NO_PREFLIGHT)
+    folder = tmp_path / "outputs" / "mine"
+    first = hold(folder)
+    monkeypatch.setenv(driver.PATIENCE, "200")
+    second = start(tmp_path, "extend", "mine", "search.num_trials=3")
+    assert second.stderr is not None
+    while "waiting up to 200 s" not in (line := second.stderr.readline()):
+        assert line
+    record = replace(load_sweep(f"sqlite:///{tmp_path}/mlflow.db", "mine"), status="interrupted")
+    save(reopened(record, {"search.max_retries": 7}))
+    first.kill()
+    first.communicate()
+    ended(tmp_path, second)
+    search = saved_config("mine", str(folder)).search
+    assert (search.num_trials, search.max_retries) == (3, 7)
 
 
 @pytest.fixture
