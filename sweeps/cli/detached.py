@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 from sweeps.cli import run_command
-from sweeps.compat.python_exit import end_process
 from sweeps.files.whole_files import replacing, write_json
 from sweeps.folders.sweep_folder import LOG_FILE
 from sweeps.service.subprocesses import LOCK_FILE, OUTCOME_FILE, REQUEST_FILE
@@ -43,7 +42,7 @@ def run_request(folder: Path, lock: int) -> None:
         if status:
             break
     write_json(folder / OUTCOME_FILE, {"status": status, "error": error, "document": document})
-    end_process(status)
+    sys.exit(status)
 
 
 def _link_log(folder: Path, sweep_folder: Path) -> None:
