@@ -26,8 +26,8 @@ def run_exit_handlers() -> None:
 def end_process(status: int) -> NoReturn:
     """End this process as ``sys.exit`` does, but without the exit handlers of C++.
 
-    Ray's own aborts the process if its connection was interrupted while it was made. Nor does Python free all that the
-    libraries hold, which takes seconds.
+    The one of Ray aborts the process if its connection to the cluster was interrupted while it was being made. Python
+    also does not free all objects of the libraries, which would take seconds.
     """
     _run_exit_handlers()
     for stream in (sys.stdout, sys.stderr):

@@ -108,7 +108,7 @@ def search_so_far(state: SweepState) -> SearchSoFar:
         to_follow=to_follow,
         repeats=(confirmed[0], confirmed[1]),
         workers=_mean([each.num_workers for each in seen], 1.0) / state.shared_by,
-        # Of a fixed number of trials on a group, each is recorded to hold its part.
+        # GPUs and cost of a trial are those of its part of a group already, unless the number of parts was measured.
         gpus=_mean([each.needs.get("GPU", 0.0) for each in seen], 0.0) / state.lanes_found,
         hourly_cost=_mean([each.hourly_cost for each in seen], 0.0) / state.lanes_found,
     )

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def without_collection() -> Iterator[None]:
-    """Collect no garbage until ``collect_from_now_on``, since a sweep that starts makes hardly any; its end undoes
-    both."""
+    """Collect no garbage until ``collect_from_now_on``, since a sweep that starts makes hardly any. After the block,
+    collection is as it was before."""
     was_enabled, frozen = gc.isenabled(), gc.get_freeze_count()
     gc.collect()  # such as models that a notebook has dropped
     gc.disable()

@@ -46,7 +46,8 @@ def process_state_restored() -> Iterator[None]:
 
 
 _REPLACED: list[Any] = []
-"""Streams of user code that were replaced; their ends would close the files that they share with ours."""
+"""Streams of user code that were replaced. They are kept, since their finalizers would close the files that they share
+with ours."""
 
 
 def _restore_streams(before: dict[str, Any]) -> None:
