@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
+import logging
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from processes import run_python
@@ -34,6 +38,10 @@ def settings() -> Settings:
         "matrices": torch.get_float32_matmul_precision(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "attention": CUDA.flash_sdp_enabled(),
+        "logging": ([*logging.getLogger().handlers], logging.getLogger().level),
+        "warnings": [*warnings.filters],
+        "errors": np.geterr(),
+        "collects": gc.isenabled(),
     }
 
 
@@ -51,6 +59,10 @@ def take_streams() -> None:
     sys.stdout, sys.stderr = io.StringIO(), io.StringIO()  # as scripts do that keep a log file of their own
 
 
+def log_into_file() -> None:
+    logging.basicConfig(filename="train.log", level=logging.DEBUG, force=True)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -66,6 +78,11 @@ def take_streams() -> None:
         lambda: torch.set_float32_matmul_precision("high"),
         lambda: torch.use_deterministic_algorithms(True),
         lambda: CUDA.enable_flash_sdp(not CUDA.flash_sdp_enabled()),
+        log_into_file,
+        lambda: logging.getLogger().addHandler(logging.StreamHandler()),
+        lambda: warnings.simplefilter("error"),
+        lambda: np.seterr(all="raise"),
+        gc.disable,
     ],
 )
 def test_settings_are_as_before_also_after_an_error(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import logging
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from sweeps_train.devices.numerics import algorithms_restored, precision_restored
@@ -16,8 +20,8 @@ from sweeps_train.devices.numerics import algorithms_restored, precision_restore
 
 @contextmanager
 def process_state_restored() -> Iterator[None]:
-    """Restore environment variables, the working folder, the standard streams and torch's global settings after a
-    ``with`` block, and discard what torch compiled in it.
+    """Restore environment variables, the working folder, the standard streams, Python's logging and filters of
+    warnings, and the global settings of NumPy and torch after a ``with`` block, and discard what torch compiled in it.
 
     Libraries change these, too: Hugging Face Accelerate sets a variable that makes later trainings use FSDP, and
     Lightning removes the variable with the number of workers. Torch stops compiling a function after some
@@ -28,13 +32,17 @@ def process_state_restored() -> Iterator[None]:
     number, threads = torch.get_default_dtype(), torch.get_num_threads()
     device = torch.get_default_device()
     has_gradients, finds_anomalies = torch.is_grad_enabled(), torch.is_anomaly_enabled()
+    handlers, level, collects = [*logging.getLogger().handlers], logging.getLogger().level, gc.isenabled()
     try:
-        with precision_restored(), algorithms_restored():
+        with precision_restored(), algorithms_restored(), warnings.catch_warnings(), np.errstate():
             yield
     finally:
         _restore_environment(environment)
         os.chdir(folder)
         _restore_streams(streams)
+        _restore_handlers(handlers)
+        logging.getLogger().setLevel(level)
+        (gc.enable if collects else gc.disable)()
         torch.set_default_dtype(number)
         torch.set_num_threads(threads)
         if torch.get_default_device() != device:
@@ -43,6 +51,15 @@ def process_state_restored() -> Iterator[None]:
         torch.autograd.set_detect_anomaly(finds_anomalies)
         if "torch._dynamo" in sys.modules:
             torch.compiler.reset()
+
+
+def _restore_handlers(before: list[logging.Handler]) -> None:
+    """Restore the handlers of the root logger, lest the next training writes into the log file of this one, or each
+    line twice."""
+    root = logging.getLogger()
+    for handler in {*root.handlers}.difference(before):
+        handler.close()
+    root.handlers[:] = before
 
 
 _REPLACED: list[Any] = []
