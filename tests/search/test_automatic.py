@@ -13,7 +13,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from sweeps.constants import CHECKPOINT_TIME, RESTARTED, SAVED, TIME_OF_REPORT
+from sweeps.constants import CHECKPOINT_TIME, RESTARTED, SAVED, TIME_OF_REPORT, WORK_TIMES
 from sweeps.plan.build_scheduler import build_scheduler
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.plan.searcher_options import searcher_options
@@ -114,6 +114,19 @@ def test_a_start_is_what_the_first_report_takes_longer_than_its_training() -> No
     assert overhead.of_training(20.0) == pytest.approx((6 / 40, 0.0))
 
 
+def test_slow_trials_do_not_seem_to_take_long_to_start() -> None:
+    """Batch sizes and ranks of a space change the time of a step; workers report the seconds that they worked."""
+    overhead = TrialOverhead("steps")
+    for trial, pace in {"a": 1.0, "b": 2.0, "c": 4.0}.items():
+        overhead.begin(trial, counts=True)
+        work = dict(zip(WORK_TIMES, (6.0 * pace, 2.0 * pace), strict=True))
+        overhead.report(trial, {"steps": 8, TIME_OF_REPORT: 9.0 * pace + 1.0, CHECKPOINT_TIME: 1.0, **work})
+    for step in (16, 24, 32, 40):
+        overhead.report("a", {"steps": step, TIME_OF_REPORT: 8.0, CHECKPOINT_TIME: 1.0})
+    assert overhead.is_reliable
+    assert overhead.of_training(100.0) == pytest.approx((1 / 100, 0.0))
+
+
 def test_what_a_trial_of_an_earlier_session_reports_first_tells_nothing_about_its_start() -> None:
     """It may only repeat the report of the checkpoint from which it continues."""
     plan = planned(*ONE_LR)
@@ -128,7 +141,7 @@ def test_what_a_trial_of_an_earlier_session_reports_first_tells_nothing_about_it
             scheduler.add(trial, places)
         for trial in begun:
             scheduler.report(trial, {scheduler._resource: 1, TIME_OF_REPORT: 1.0, SAVED: True}, places)
-        return [seconds for seconds, _ in scheduler._overhead._starts]
+        return [seconds for seconds, *_ in scheduler._overhead._starts]
 
     assert len(measured(*trials[:2])) == 1  # the first one waited for the start of the workers
     assert measured(*trials[:2]) == []

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from sweeps.constants import CHECKPOINT_TIME, RESTARTED, TIME_OF_REPORT
+from sweeps.constants import CHECKPOINT_TIME, RESTARTED, TIME_OF_REPORT, WORK_TIMES
 
 STARTS, INTERVALS = 3, 4
 """Numbers of measurements from which an overhead is reliable."""
@@ -44,9 +44,9 @@ class TrialOverhead:
         self._begins: set[str] = set()
         """Trials that have not reported since they began or continued."""
         self._last: dict[str, Position] = {}
-        self._starts: deque[tuple[float, float]] = deque(maxlen=NEWEST)
-        """Seconds from the start of a trial, or of its continuation, to its next report, and its training until
-        then."""
+        self._starts: deque[tuple[float, float, float | None]] = deque(maxlen=NEWEST)
+        """Seconds from the start of a trial, or of its continuation, to its next report, without those to save; its
+        training until then; and the seconds of one unit of it, None if the workers have not measured them."""
         self._intervals: deque[tuple[float, float, float]] = deque(maxlen=NEWEST)
         """Seconds of training between two reports, its amount, and seconds to save."""
 
@@ -73,7 +73,10 @@ class TrialOverhead:
         trained = now.resource - (before.resource if before is not None else 0.0)
         if trial in self._begins:
             self._begins.remove(trial)
-            self._starts.append((seconds, trained))
+            # Trials of one space may differ several times in their pace, which a start must not be taken for.
+            work = sum(float(result.get(name, 0.0)) for name in WORK_TIMES)
+            pace = work / trained if work > 0 and trained > 0 else None
+            self._starts.append((seconds - now.saved_s, trained, pace))
         elif before is not None and trained > 0 and not result.get(RESTARTED):  # else its attempt has failed or moved
             saving = max(now.saved_s - before.saved_s, 0.0)
             self._intervals.append((max(seconds - saving, 1e-6), trained, saving))
@@ -90,8 +93,8 @@ class TrialOverhead:
             return None
         pace = statistics.median(seconds / trained for seconds, trained, _ in self._intervals)
         saving = statistics.median(saving for *_, saving in self._intervals)
-        start = statistics.median(seconds - saving - pace * trained for seconds, trained in self._starts)
+        starts = [(seconds / (own or pace) - trained) / longest for seconds, trained, own in self._starts]
         return Overhead(
-            max(start, 0.0) / (pace * longest),
+            max(statistics.median(starts), 0.0),
             saving / statistics.median(seconds for seconds, *_ in self._intervals),
         )
