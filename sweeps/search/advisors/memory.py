@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,18 +15,17 @@ from sweeps.space.space import Space
 
 if TYPE_CHECKING:
     import optuna
-    from sklearn.gaussian_process import GaussianProcessRegressor
+
+    from sweeps.search.advisors.peak_model import PeakModel
 
 KINDS = {"system/gpu_memory_mib": "GPU memory", "system/memory_mib": "memory"}
 """Metrics of one worker's memory, and their names; the first one that trials report is shown."""
 MIN_TRIALS = 3
 """Minimum number of trials for an estimate."""
 MAX_FITTED = 100
-"""Maximum number of trials to which the process is fitted: the time grows with their cube."""
+"""Maximum number of trials to which the model is fitted: the time grows with their cube."""
 UPDATE_GROWTH = 1.1
-"""Minimum growth of the number of trials before the process is fitted to them, as a trial waits for the fit."""
-REFIT_GROWTH = 2.0
-"""Growth of the number of trials after which the process's length scales are fitted again."""
+"""Minimum growth of the number of trials before the model is fitted to them, as a trial waits for the fit."""
 MIN_RELATIVE_ERROR = 0.05
 """Minimum error relative to the estimate: trials that took the same memory may have been similar."""
 MIB_OF_GIB = 1024
@@ -41,22 +39,13 @@ class Estimate(NamedTuple):
     """One standard deviation."""
 
 
-class _Fitted(NamedTuple):
-    process: GaussianProcessRegressor
-    number: int
-    """Number of trials to which the process was fitted."""
-    searched_at: int
-    """Number of trials to which the length scales were fitted."""
-
-
 class MemoryEstimate(Advisor):
     """Predicts the peak memory of a trial's worker from the memory that earlier trials reported; as an advisor, it
     refuses points that need too much.
 
-    The model is a Gaussian process (scikit-learn's) of the logarithms of the peaks, in the unit cube. Its error grows
-    far from the trials, and if the peaks do not depend on the parameters. On GPUs the peak is the memory that PyTorch
-    allocated; on CPUs it is the resident memory of the process, and a warm worker keeps some of it from one trial to
-    the next.
+    The error grows far from the trials, and if the peaks do not depend on the parameters. On GPUs the peak is the
+    memory that PyTorch allocated; on CPUs it is the resident memory of the process, and a warm worker keeps some of it
+    from one trial to the next.
 
     Example:
         >>> from sweeps.search import IntDistribution, MemoryEstimate, Space
@@ -80,7 +69,8 @@ class MemoryEstimate(Advisor):
         self._limits, self._room = limits or {}, room or {}
         self._reported_room: dict[str, float] = {}
         self._vectors: dict[Hashable, Vector] = {}
-        self._fitted: dict[str, _Fitted] = {}
+        self._fitted: dict[str, tuple[int, PeakModel]] = {}
+        """Number of trials to which each metric's model was fitted, and the model."""
         self._peaks: dict[str, dict[Hashable, float]] = {metric: {} for metric in KINDS}
 
     def observe(self, trial: Hashable, point: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
@@ -114,33 +104,24 @@ class MemoryEstimate(Advisor):
         peaks = dict(self._peaks[metric])  # a copy: another thread may observe more meanwhile
         if len(peaks) < MIN_TRIALS or not self._unit.columns:
             return None
-        fitted = self._fitted.get(metric)
-        if fitted is None or len(peaks) >= UPDATE_GROWTH * fitted.number:
-            fitted = self._fitted[metric] = self._fit(peaks, fitted)
-        mean, deviation = fitted.process.predict(self._unit.vector(point)[None], return_std=True)
-        mib = math.exp(mean[0])
-        return Estimate(mib, mib * max(math.expm1(deviation[0]), MIN_RELATIVE_ERROR))
+        number, model = self._fitted.get(metric, (0, None))
+        if model is None or len(peaks) >= UPDATE_GROWTH * number:
+            model = self._fit(peaks, model)
+            self._fitted[metric] = len(peaks), model
+        mib, error = model.predict(self._unit.vector(point))
+        return Estimate(mib, mib * max(error, MIN_RELATIVE_ERROR))
 
-    def _fit(self, peaks: Mapping[Hashable, float], before: _Fitted | None) -> _Fitted:
-        """Fit the process. After only a few more trials, keep its length scales, which take a hundred times as long to
-        fit."""
-        # Takes a second. Not in a thread: while another one imports a part of scipy, each may get half a module.
-        from sklearn.exceptions import ConvergenceWarning
-        from sklearn.gaussian_process import GaussianProcessRegressor
-        from sklearn.gaussian_process.kernels import RBF, WhiteKernel
+    def _fit(self, peaks: Mapping[Hashable, float], before: PeakModel | None) -> PeakModel:
+        from sweeps.search.advisors.peak_model import PeakModel  # imports scipy
 
         newest = list(peaks)[-MAX_FITTED:]
         vectors = np.array([self._vectors[trial] for trial in newest])
-        if before is not None and len(peaks) < REFIT_GROWTH * before.searched_at:
-            searched_at, kernel, optimizer = before.searched_at, before.process.kernel_, None
-        else:
-            lengths = RBF(np.ones(vectors.shape[1]), length_scale_bounds=(0.1, 100.0))
-            searched_at, kernel, optimizer = len(peaks), lengths + WhiteKernel(0.01, (1e-4, 1.0)), "fmin_l_bfgs_b"
-        process = GaussianProcessRegressor(kernel, optimizer=optimizer, normalize_y=True, random_state=0)
-        with warnings.catch_warnings():  # a length scale at its bound is fine: the parameter does not matter
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            process.fit(vectors, np.log([peaks[trial] for trial in newest]))
-        return _Fitted(process, len(peaks), searched_at)
+        return PeakModel(
+            vectors,
+            self._unit.groups,
+            [peaks[trial] for trial in newest],
+            None if before is None else before.hyperparameters,
+        )
 
     def describe(self, point: Mapping[str, Any]) -> str:
         """Describe the estimate, as ``about 1.3 GiB of memory a worker (+-0.2)``, with a warning if a worker has less.
