@@ -65,21 +65,17 @@ def test_asha_compares_trials_at_a_rung_that_is_a_fraction_and_was_rounded_up() 
     assert [controller.report(trial) for trial in (better, worse, better, worse)] == [CONTINUE] * 3 + [STOP]
 
 
-def test_asha_stops_a_trial_that_reports_nan_once_it_has_had_its_grace() -> None:
-    controller = Controller(Asha("steps", 2, 3, 1, 0, LOSS), "steps", places=2)
-    trial = controller.add("a", [(1, math.nan), (2, math.nan), (3, 1.0)])
-    assert controller.report(trial) == CONTINUE
-    assert controller.report(trial) == STOP
-
-
+@pytest.mark.parametrize("bad", [math.inf, math.nan])
 @pytest.mark.parametrize("mode", ["min", "max"])
-def test_asha_stops_what_is_infinitely_bad_once_it_has_had_its_grace_and_compares_nothing_with_it(mode: Mode) -> None:
+def test_asha_stops_what_is_nan_or_infinitely_bad_once_it_has_had_its_grace_and_compares_nothing_with_it(
+    mode: Mode, bad: float
+) -> None:
     objectives = Objectives(("loss",), (mode,))
     controller = Controller(Asha("steps", 2, 3, 1, 0, objectives), "steps", places=9)
     sign = 1 if mode == "min" else -1
     decisions = []
-    for number, loss in enumerate((math.inf, 1, math.inf, math.inf, math.inf, 2, 0.5)):
-        trial = controller.add(f"{number}", [(1, sign * math.inf), (2, sign * loss), (3, 0)])
+    for number, loss in enumerate((bad, 1, bad, bad, bad, 2, 0.5)):
+        trial = controller.add(f"{number}", [(1, sign * bad), (2, sign * loss), (3, 0)])
         assert controller.report(trial) == CONTINUE
         decisions.append(controller.report(trial))
     assert decisions == [STOP, CONTINUE, STOP, STOP, STOP, STOP, CONTINUE]

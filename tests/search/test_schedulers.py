@@ -88,16 +88,13 @@ def test_hyperband_gives_every_trial_what_its_rungs_give_it_in_any_order(
         assert controller.most_running <= places
 
 
-def test_hyperband_compares_trials_at_the_rung_itself_also_where_a_negative_power_is_above_it() -> None:
-    assert 729 * 3.0**-5 > 3
-    controller = Controller(Hyperband("steps", 3, 729, 3.0, LOSS), "steps", places=1)
-    assert controller.report(controller.add("0", [(3, 0.5), (4, 0.5)])) == PAUSE
-
-
-def test_hyperband_compares_trials_at_a_rung_that_is_a_fraction_and_was_rounded_up() -> None:
-    assert 2.7 / 3**2 > 0.3
-    controller = Controller(Hyperband("epochs", 0.3, 2.7, 3.0, LOSS), "epochs", places=1)
-    assert controller.report(controller.add("0", [(0.3, 0.5), (0.4, 0.5)])) == PAUSE
+@pytest.mark.parametrize(("rung", "longest", "rounded_up"), [(3, 729, 729 * 3.0**-5), (0.3, 2.7, 2.7 / 3**2)])
+def test_hyperband_compares_trials_at_the_rung_itself_where_its_power_or_fraction_was_rounded_up(
+    rung: float, longest: float, rounded_up: float
+) -> None:
+    assert rounded_up > rung
+    controller = Controller(Hyperband("steps", rung, longest, 3.0, LOSS), "steps", places=1)
+    assert controller.report(controller.add("0", [(rung, 0.5), (1.5 * rung, 0.5)])) == PAUSE
 
 
 @pytest.mark.parametrize(
@@ -411,22 +408,7 @@ def test_a_pinned_checkpoint_survives_its_trainings_tidying_and_gives_way_to_the
     assert not pin(tmp_path, "0007", 0, 60)
 
 
-def test_a_trial_that_takes_over_anothers_checkpoint_keeps_its_own_best_and_newest(tmp_path: Path) -> None:
-    checkpoint(tmp_path / "0007", 20, 0.2)
-    pin(tmp_path, "0007", 0, 20)
-    for step, loss in ((20, 0.1), (30, 0.9), (40, 5)):
-        checkpoint(tmp_path / "0003", step, loss)
-    take_over(tmp_path, "0003", Origin("0007", 20, 1), BY_LOSS)
-    folder = checkpoint_folder(tmp_path, "0003", 1)
-    assert [path.name for path in folder.iterdir()] == ["step-00000020"]
-    assert find_damage(folder / "step-00000020") is None
-    assert read_metrics(folder / "step-00000020") == {}, "it has not reported them itself"
-    assert read_metrics(tmp_path / "0007" / "pinned" / "step-00000020") == {"loss": 0.2}
-    kept = sorted(path.name for path in (tmp_path / "0003").glob("step-*"))
-    assert kept == ["step-00000020", "step-00000040"]
-
-
-def test_a_trial_that_takes_over_anothers_checkpoint_keeps_none_of_its_own_that_is_damaged_or_half_written(
+def test_a_trial_that_takes_over_anothers_checkpoint_keeps_the_best_and_newest_of_its_own_that_are_whole(
     tmp_path: Path,
 ) -> None:
     checkpoint(tmp_path / "0007", 20, 0.2)
@@ -436,8 +418,13 @@ def test_a_trial_that_takes_over_anothers_checkpoint_keeps_none_of_its_own_that_
     quarantine(tmp_path / "0003" / "step-00000010")
     (tmp_path / "0003" / "step-00000050.unfinished").mkdir()
     take_over(tmp_path, "0003", Origin("0007", 20, 1), BY_LOSS)
+    folder = checkpoint_folder(tmp_path, "0003", 1)
+    assert [path.name for path in folder.iterdir()] == ["step-00000020"]
+    assert find_damage(folder / "step-00000020") is None
+    assert read_metrics(folder / "step-00000020") == {}, "it has not reported them itself"
+    assert read_metrics(tmp_path / "0007" / "pinned" / "step-00000020") == {"loss": 0.2}
     kept = sorted(path.name for path in (tmp_path / "0003").glob("step-*"))
-    assert kept == ["step-00000020", "step-00000040"], "its best and newest"
+    assert kept == ["step-00000020", "step-00000040"]
 
 
 def test_the_state_that_a_trial_took_over_is_not_its_best_one(tmp_path: Path) -> None:
