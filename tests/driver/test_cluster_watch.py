@@ -88,26 +88,20 @@ def test_the_driver_leaves_when_somebody_removes_the_files_of_ray_without_which_
     assert f"Ray is gone: {file} was removed, without which no worker can start; what was" in str(leaves.errors[0])
 
 
-@pytest.mark.usefixtures("started")
-def test_the_driver_leaves_when_ray_on_this_machine_takes_no_connections_any_more(
-    monkeypatch: pytest.MonkeyPatch, server: socket.socket
+@pytest.mark.parametrize("is_own", [True, False])
+def test_the_driver_leaves_when_its_own_ray_refuses_connections_or_a_cluster_does_not_answer_for_long(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, server: socket.socket, is_own: bool
 ) -> None:
+    if is_own:
+        request.getfixturevalue("started")
+    else:
+        monkeypatch.setattr(cluster_watch, "GONE_AFTER_S", 0.5)
     leaves = Leaves(address := address_of(server), monkeypatch)
     with leaves.watch:
         server.close()
         wait_until(lambda: leaves.errors, 10)
-    assert f"Ray is gone: {address} refuses connections" in str(leaves.errors[0])
-
-
-def test_the_driver_leaves_a_cluster_whose_head_does_not_answer_for_long(
-    monkeypatch: pytest.MonkeyPatch, server: socket.socket
-) -> None:
-    monkeypatch.setattr(cluster_watch, "GONE_AFTER_S", 0.5)
-    leaves = Leaves(address := address_of(server), monkeypatch)
-    with leaves.watch:
-        server.close()
-        wait_until(lambda: leaves.errors, 10)
-    assert f"Ray is gone: {address} has not answered for" in str(leaves.errors[0])
+    gone = "refuses connections" if is_own else "has not answered for"
+    assert f"Ray is gone: {address} {gone}" in str(leaves.errors[0])
 
 
 NODE = """

@@ -230,14 +230,23 @@ def fit_and_resume(
 
 
 @pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before the epoch ended")
-def test_a_resumed_module_is_validated_at_the_steps_of_one_that_was_not_interrupted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("steps", "reported_at"),
+    [
+        (
+            {"max_steps": 10, "limit_train_batches": 4, "val_check_interval": 3, "check_val_every_n_epoch": None},
+            [3, 6, 9, 9],
+        ),
+        ({"max_steps": 6, "limit_train_batches": 2, "limit_val_batches": 0}, [2, 4, 6, 6]),  # is never validated
+    ],
+)
+def test_a_resumed_module_reports_at_the_steps_of_one_that_was_not_interrupted(
+    steps: dict[str, Any], reported_at: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sweeps_train.examples.lightning_digits import Classifier
 
-    steps = {"max_steps": 10, "limit_train_batches": 4, "limit_val_batches": 1, "val_check_interval": 3}
-    reported = fit_and_resume(Classifier, tmp_path, monkeypatch, 6, **steps, check_val_every_n_epoch=None)
-    assert [each["step"] for each in reported] == [3, 6, 9, 9]
+    reported = fit_and_resume(Classifier, tmp_path, monkeypatch, reported_at[1], **{"limit_val_batches": 1, **steps})
+    assert [each["step"] for each in reported] == reported_at
 
 
 def test_a_validation_of_a_resumed_module_is_reported_without_the_metrics_of_the_epoch_before(
@@ -258,16 +267,6 @@ def test_a_validation_of_a_resumed_module_is_reported_without_the_metrics_of_the
     assert all(each.get("seen") == each.get("ended") for each in reported)
     whole = [(1, None), (2, 0), (3, None), (4, 1), (5, None), (6, 2)]
     assert [(each["step"], each.get("seen")) for each in reported] == [*whole, *whole[2:]]
-
-
-def test_a_resumed_module_that_is_never_validated_reports_the_steps_of_one_that_was_not_interrupted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from sweeps_train.examples.lightning_digits import Classifier
-
-    steps = {"max_steps": 6, "limit_train_batches": 2, "limit_val_batches": 0}
-    reported = fit_and_resume(Classifier, tmp_path, monkeypatch, 4, **steps)
-    assert [each["step"] for each in reported] == [2, 4, 6, 6]
 
 
 def stand_in(rank: int, local_rank: int, broadcast: Any, **options: Any) -> Any:
@@ -382,21 +381,22 @@ def no_training(config: dict[str, Any]) -> tuple[Path, Path]:
     return Path(), Path()
 
 
-def test_an_object_that_is_no_training_is_refused() -> None:
-    task = FunctionTask(kind="function", framework="lightning", _target_=f"{__name__}.no_training")
-    with pytest.raises(ValueError, match=r"Path; task.framework=lightning needs a tuple of a lightning.pytorch Traine"):
-        bind_function(task)()
-
-
 def of_a_single_device(config: dict[str, Any]) -> tuple[Any, Any]:
     from lightning.pytorch import LightningModule, Trainer
 
     return Trainer(strategy="auto", logger=False), LightningModule()
 
 
-def test_a_trainer_that_would_not_meet_the_other_workers_is_refused() -> None:
-    task = FunctionTask(kind="function", framework="lightning", _target_=f"{__name__}.of_a_single_device")
-    with pytest.raises(ValueError, match="has the strategy SingleDeviceStrategy, which does not use the trial's"):
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (no_training, "Path; task.framework=lightning needs a tuple of a lightning.pytorch Traine"),
+        (of_a_single_device, "has the strategy SingleDeviceStrategy, which does not use the trial's"),
+    ],
+)
+def test_what_is_no_training_or_would_not_meet_the_other_workers_is_refused(function: Any, words: str) -> None:
+    task = FunctionTask(kind="function", framework="lightning", _target_=f"{__name__}.{function.__name__}")
+    with pytest.raises(ValueError, match=words):
         bind_function(task)()
 
 
