@@ -189,19 +189,6 @@ def test_a_sequence_covers_also_what_is_conditional() -> None:
     assert sorted(int(point["x"]) for point in points if point is not None) == list(range(8))
 
 
-@pytest.mark.parametrize(
-    ("sampler", "message"),
-    [
-        ({"_target_": "no.such.Sampler"}, "cannot be imported"),
-        ({"_target_": "optuna.samplers.TPESampler", "arguments": {"n_trials": 3}}, r"arguments=.*n_trials"),
-        ({"_target_": "fractions.Fraction"}, "Fraction; it must make an optuna"),
-    ],
-)
-def test_a_custom_sampler_that_cannot_be_made_is_a_mistake_of_the_config(sampler: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        build_sampler(sampler_of("custom", **sampler), 0, SPACE)
-
-
 def test_a_custom_sampler_that_does_not_exist_is_found_before_anything_starts() -> None:
     tokens = ["search/sampler=custom", "search.sampler._target_=optuna.samplers.TPSampler"]
     with pytest.raises(ConfigError, match=r"search\.sampler\._target_=optuna\.samplers\.TPSampler.*TPESampler"):
