@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
+from pydantic import ByteSize
+
 from sweeps.errors import ConfigError
 
 AGES = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
@@ -93,10 +95,6 @@ def parse_size(text: str) -> int:
     return int(float(found[1]) * SIZES[found[2].upper()])
 
 
-def describe_size(size: float) -> str:
+def describe_size(size: int) -> str:
     """Describe a size: ``1.5 GiB``."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
+    return ByteSize(size).human_readable(separator=" ")

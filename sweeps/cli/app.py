@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Any
 
 import click
 
-from sweeps.cli.standard_streams import open_closed_streams
 from sweeps.report.plain_console import PIPE_WIDTH, plain_console
 from sweeps.texts.suggestions import did_you_mean
 
@@ -110,6 +110,16 @@ def verb(name: str, group: click.Group = app) -> Callable[[Callable[..., None]],
     return decorate
 
 
-open_closed_streams()
+def _open_closed_streams() -> None:
+    """Open ``/dev/null`` in place of each standard stream that is closed, as with ``>&-``. Otherwise one of the sweep's
+    files would get the stream's number, and what libraries print would be written into that file."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, mode, encoding="utf-8")  # noqa: PTH123, SIM115 - it gets the lowest free number
+            os.set_inheritable(stream.fileno(), True)  # noqa: FBT003 - it takes no keyword
+            setattr(sys, name, stream)
+
+
+_open_closed_streams()
 stderr = plain_console(stderr=True)
 stdout = plain_console(width=None if sys.stdout.isatty() else PIPE_WIDTH)

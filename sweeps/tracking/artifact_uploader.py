@@ -192,7 +192,8 @@ class ArtifactUploader:
             return True
         assert artifact.folder is not None
         if artifact.name == LOGS:
-            self._write_logs(run_id, artifact.folder)
+            for name, content in _logs(artifact.folder):  # none of a trial that never began
+                self._write_text(run_id, f"{LOGS}/{name}", redacted_log(content.decode(errors="replace")))
             return True
         return self._replace_checkpoint(run_id, artifact.name, Path(artifact.folder))
 
@@ -214,11 +215,6 @@ class ArtifactUploader:
                 raise
             return False
         return all(path.exists() for path in files)
-
-    def _write_logs(self, run_id: str, folder: str) -> None:
-        """Upload a trial's logs with secrets hidden; a trial that never began has none."""
-        for name, content in _logs(folder):
-            self._write_text(run_id, f"{LOGS}/{name}", redacted_log(content.decode(errors="replace")))
 
     def _write_text(self, run_id: str, name: str, text: str) -> None:
         if (root := local_path(self._artifacts_of(run_id))) is None:

@@ -107,16 +107,14 @@ class ConfigPolicy:
         raise_mistakes(
             f"{refusal.path}={_short(refusal.value)}: {refusal.reason}"
             for each in _all_configs(composition)
-            for refusal in (*self._refused_commands(each), *self._refused_values(each, sweep_exists))
+            for refusal in self._refused_values(each, sweep_exists)
             if refusal.identity not in self._own.values
         )
 
-    def _refused_commands(self, config: Mapping[str, Any]) -> Iterator[Refusal]:
-        yield from (Refusal(*each, refused=each) for each in self._commands.refusals(config))
-
     def _refused_values(self, config: Mapping[str, Any], sweep_exists: SweepExists) -> Iterator[Refusal]:
+        yield from (Refusal(*each, refused=each) for each in self._commands.refusals(config))
         for item in reaching_values(config):
-            if item.reach is not Reach.COMMAND:  # _refused_commands checks the section as a whole
+            if item.reach is not Reach.COMMAND:  # the section was checked as a whole
                 for refused, reason in self._refusals(item, sweep_exists):
                     yield Refusal(item.path, item.value, reason, refused)
 
