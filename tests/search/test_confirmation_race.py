@@ -14,13 +14,13 @@ from sweeps.config.search import Mode
 from sweeps.search.confirmation_race import Race, race
 
 
-def run_race(means: Mapping[str, float], seed: int, *, mode: Mode = "min", deviation: float = 1.0) -> Race:
-    """Run a race whose runs return the contender's mean with normal noise."""
+def run_race(means: Mapping[str, float], seed: int, *, mode: Mode = "min") -> Race:
+    """Run a race whose runs return the contender's mean with normal noise of deviation 1."""
     draws = random.Random(seed)
     values: dict[str, list[float]] = {name: [] for name in means}
     while (state := race(mode, values)).next:
         for name in state.next:
-            values[name].append(draws.gauss(means[name], deviation))
+            values[name].append(draws.gauss(means[name], 1.0))
     assert {name: each.runs for name, each in state.estimates.items()} == {name: len(values[name]) for name in values}
     return state
 

@@ -18,18 +18,16 @@ from sweeps_train.reports.progress import Progress
 CHECKPOINT: TypeAdapter[Checkpoint] = TypeAdapter(Checkpoint)
 
 
-def due(
-    every: Any, steps: int = 12, eval_every: int = 4, step_s: float = 1.0, failures: int = 0, **changes: Any
-) -> list[int]:
-    """Steps at which checkpoints are due, of a training with five steps an epoch, that is measured at every second step
-    and whose saves stop it for 0.02 s."""
+def due(every: Any, steps: int = 12, eval_every: int = 4, failures: int = 0, **changes: Any) -> list[int]:
+    """Steps at which checkpoints are due, of a training with five steps an epoch, one a second, that is measured at
+    every second step and whose saves stop it for 0.02 s."""
     schedule = SaveSchedule(
         CHECKPOINT.validate_python({"every": every, **changes}), eval_every=eval_every, failures=failures, step=0
     )
     found: list[int] = []
     for step in range(1, steps + 1):
         if step % 2 == 0 and schedule.needs_times:
-            schedule.observe(step * step_s, step_s, blocked_s=0.02 if found else 0.0, write_s=0.1)
+            schedule.observe(step, 1.0, blocked_s=0.02 if found else 0.0, write_s=0.1)
         if schedule.is_due(Progress(step=step, epochs=step / 5), (step - 1) / 5):
             schedule.saved(step)
             found.append(step)

@@ -13,9 +13,9 @@ from sweeps.validate.search_checks import search_notes
 SPACE = ("space=none", "train.lr=interval(0.001, 0.1)")
 
 
-def stages(*overrides: str, num_trials: int = 6, keep: int = 3) -> str:
+def stages(*overrides: str, num_trials: int = 6) -> str:
     listed = ", ".join(f"'{each}'" for each in overrides)
-    return f"search.stages=[{{overrides: [{listed}], num_trials: {num_trials}, keep: {keep}}}]"
+    return f"search.stages=[{{overrides: [{listed}], num_trials: {num_trials}, keep: 3}}]"
 
 
 @pytest.mark.parametrize(
