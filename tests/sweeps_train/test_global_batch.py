@@ -336,10 +336,10 @@ def attempt(folder: Path, rank: int, size: int, kill_at: int | None) -> None:
 
 
 def samples_of_steps(folder: Path, size: int, first_step: int) -> dict[int, list[int]]:
-    """Samples that all workers together have read for each step."""
+    """Samples that all workers together have read for each step; before the first, each looks at one sample."""
     share = 12 // size
     files = [sorted((folder / f"rank-{rank}").glob("asked-*")) for rank in range(size)]
-    asked = [[int(line) for file in each for line in file.read_text().split()] for each in files]
+    asked = [[int(line) for file in each for line in file.read_text().split()[1:]] for each in files]
     found = {}
     for place in range(max(map(len, asked)) // share):
         own = [each[place * share : (place + 1) * share] for each in asked]

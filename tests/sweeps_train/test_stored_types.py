@@ -240,6 +240,7 @@ def test_merged_adapters_have_the_type_of_their_base(folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's
 def test_modules_trained_as_a_whole_beside_adapters_continue_without_rounding(working_folder: Path) -> None:
+    write_prompts(working_folder)
     lora = {"r": 2, "target_modules": "attention", "modules_to_save": ["embed_tokens"]}
     config = configured(TEXT, model={"dtype": "bfloat16", "lora": lora})
     task = CausalLMTraining(config, None)
