@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from sweeps_train.config.table import TableData
-from sweeps_train.tables.columns import ColumnKind, column_kind, feature_names, is_text
+from sweeps_train.tables.columns import ColumnKind, column_kind, feature_names, index_columns, is_text
 from sweeps_train.tables.csv_texts import CsvTexts
 
 if TYPE_CHECKING:
@@ -110,6 +110,11 @@ class TableEncoding:
     def num_outputs(self) -> int:
         """Outputs of a model: one for each class, or a single number."""
         return len(self.output.values) if isinstance(self.output, Classes) else 1
+
+    @property
+    def classes(self) -> list[bool | int | str]:
+        """Classes in the order of a model's outputs; none if the target is a number."""
+        return self.output.values if isinstance(self.output, Classes) else []
 
     @property
     def num_inputs(self) -> int:
@@ -237,7 +242,7 @@ def learn_encoding(config: TableData, goal: Goal, table: pa.Table) -> TableEncod
     """
     from pyarrow import types
 
-    names = feature_names(config, table.column_names)
+    names = feature_names(config, table.column_names, index_columns(table))
     kinds = {name: column_kind(config, name, table[name]) for name in names}
     kinds = {name: kind for name, kind in kinds.items() if kind != "empty"}
     texts = CsvTexts.of(config)
