@@ -228,6 +228,21 @@ def test_a_class_of_interest_has_metrics_of_its_own(target: str, task: Any, citi
     assert {"eval/precision_positive", "eval/recall_positive"} <= worker.reports[-1].keys()
 
 
+@pytest.mark.parametrize("task", [{}, {"folds": 3}])
+@pytest.mark.parametrize("target", ["sklearn.linear_model.LogisticRegression", "lightgbm.LGBMClassifier"])
+def test_classes_have_weights_by_their_names_in_the_table(target: str, task: Any, cities: Path, worker: Worker) -> None:
+    arguments = {"class_weight": {"n": 1e-6, "y": 1e6}}
+    config = configured(target, path=str(cities), column="good", positive_class="y", arguments=arguments, **task)
+    assert list(probe_mistakes(config)) == []
+    fit(config)
+    assert worker.reports[-1]["eval/recall_positive"] == 1.0
+    assert worker.reports[-1]["eval/accuracy"] < 1.0
+    with pytest.raises(ValueError, match=r"task.arguments.class_weight.yes: the target has no such class; use n, y"):
+        list(
+            probe_mistakes(configured(target, path=str(cities), column="good", arguments={"class_weight": {"yes": 2}}))
+        )
+
+
 def test_patience_ends_a_trial_that_no_longer_improves(worker: Worker) -> None:
     config = configured(
         "xgboost.XGBClassifier", arguments={"n_estimators": 400, "learning_rate": 1.0}, report_every=2, patience=3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
 from sweeps_train.config.estimator import EstimatorTask
@@ -92,12 +93,20 @@ def library_of(found: type[Any]) -> str:
     return next((root for root in roots if root in (*HANDLES_GAPS, "sklearn")), roots[0])
 
 
-def make_estimator(task: EstimatorTask, seed: int, num_cpus: int, *, has_categories: bool) -> Any:
+def make_estimator(
+    task: EstimatorTask,
+    seed: int,
+    num_cpus: int,
+    *,
+    has_categories: bool,
+    classes: Sequence[bool | int | str] = (),
+) -> Any:
     """Make an unfitted estimator. It gets ``seed`` as its random state, and ``num_cpus`` threads, if it has such
-    arguments and the task does not set them.
+    arguments and the task does not set them. ``classes`` are those of the table, in the order of their indices, which
+    the estimator learns.
 
     Raises:
-        ValueError: The class does not take these arguments.
+        ValueError: The class does not take these arguments, or the table lacks a class that has a weight.
     """
     found = estimator_class(task)
     is_lightgbm = library_of(found) == "lightgbm"
@@ -105,12 +114,24 @@ def make_estimator(task: EstimatorTask, seed: int, num_cpus: int, *, has_categor
         "n_estimators" if is_lightgbm and name in ROUNDS_OF_LIGHTGBM else name: value
         for name, value in task.arguments.items()
     }
+    if isinstance(weights := arguments.get("class_weight"), Mapping):
+        arguments["class_weight"] = _by_index(weights, [str(each) for each in classes])
     try:
         known = found(**arguments).get_params()
         estimator = found(**{**_defaults(found, known, seed, num_cpus, has_categories), **arguments})
     except TypeError as error:
         raise ValueError(f"task.arguments={task.arguments} do not fit task._target_={task.target}: {error}") from error
     return estimator
+
+
+def _by_index(weights: Mapping[str, float], classes: Sequence[str]) -> dict[int, float]:
+    """Return the weights of classes by the indices of the classes; keys of a config are texts."""
+    for name in weights:
+        if name not in classes:
+            raise ValueError(
+                f"task.arguments.class_weight.{name}: the target has no such class; use {', '.join(classes[:8])}"
+            )
+    return {classes.index(name): weight for name, weight in weights.items()}
 
 
 def _defaults(

@@ -136,7 +136,13 @@ def _fitted_at_once(config: EstimatorConfig, split: Split, *, native: bool) -> E
 
 
 def _new(config: EstimatorConfig, split: Split) -> Any:
-    return make_estimator(config.task, config.seed, _num_cpus(), has_categories=bool(split.encoding.categories))
+    return make_estimator(
+        config.task,
+        config.seed,
+        _num_cpus(),
+        has_categories=bool(split.encoding.categories),
+        classes=split.encoding.classes,
+    )
 
 
 def _num_cpus() -> int:
