@@ -18,7 +18,15 @@ from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import closest_names, did_you_mean
 from sweeps.validate.argument_checks import configs_of_trials
 from sweeps_train.command.command_line import command_line, words
-from sweeps_train.command.config_files import NEW, Document, UnknownPath, file_format, read_document, with_values
+from sweeps_train.command.config_files import (
+    NEW,
+    Document,
+    UnknownPath,
+    file_format,
+    file_name,
+    read_document,
+    with_values,
+)
 from sweeps_train.command.placeholders import (
     CHECKPOINT,
     FILES,
@@ -278,7 +286,7 @@ def _without_effect(composition: Composition, space: Space, tasks: list[CommandT
     """Yield mistakes about searched values that no placeholder uses."""
     for path in space:
         section = path.partition(".")[0]
-        if not path.startswith("task.arguments.") and section not in (*TRAINING_SECTIONS, "seed"):
+        if not path.startswith("task.arguments.") and section not in (*TRAINING_SECTIONS, "seed", "vars"):
             continue
         if path not in composition.searched_groups and not _is_used(composition, tasks, path):
             name = path.removeprefix("task.arguments.")
@@ -298,6 +306,13 @@ def command_notes(composition: Composition) -> Iterator[str]:
             f"cluster.slurm.stop_before_limit_s={slurm.stop_before_limit_s}: the job may end while the program still "
             f"has task.grace_s={task.grace_s:g} s to end; set it to {needed_s} or more"
         )
+    used = {name for _, text in templates(task) for name in Template(text).names}
+    for name, file in task.files.items():
+        if f"{FILES}{name}" not in used:
+            yield (
+                f"task.files.{name}: the program is not told of it, and finds it only as {file_name(name, file)} in "
+                f"the trial's own folder; put {{{FILES}{name}}} into task.command"
+            )
     for name in leaves(task.arguments):
         path = f"task.arguments.{name}"
         if path not in composition.config.space and not _is_used(composition, [task], path):
@@ -311,10 +326,4 @@ def _is_used(composition: Composition, tasks: list[CommandTask], path: str) -> b
     if "arguments" in used:
         used.add("task.arguments")
     is_named = any(f"{each}.".startswith(f"{path}.") or f"{path}.".startswith(f"{each}.") for each in used)
-    return is_named or _is_referenced(composition, path)
-
-
-def _is_referenced(composition: Composition, path: str) -> bool:
-    """Whether another value of the YAML is computed from the value at a path."""
-    pattern = re.compile(r"\$\{[^}]*\b" + re.escape(path))
-    return any(pattern.search(repr(raw)) for raw in composition.variants.values())
+    return is_named or composition.refers_to(path)

@@ -59,6 +59,9 @@ MOST_VALUES_OF_GP = 1_000_000
 """Maximum number of values of a parameter with steps that ``gp`` searches: it lists them for every suggestion, which
 takes half a minute and 0.5 GB for this many."""
 SINGLE_OBJECTIVE = ("cmaes", "bohb")
+LOSS = "eval/loss"
+DECIDES_LOSS = {"task.loss": "eval/rmse or eval/mae", "task.class_weight": "eval/log_loss"}
+"""Values of a task by which ``eval/loss`` is computed, with metrics that do not depend on them."""
 SYSTEM_METRICS = (
     "system/cpu_percent",
     "system/memory_mib",
@@ -90,6 +93,7 @@ def search_mistakes(composition: Composition, space: Space, lookup: Lookup, *, i
         yield from _sampler(config.search, space, lookup)
     if is_new:
         yield from _same_texts(space)
+        yield from _different_losses(config.search, space)
     yield from _confirm(config.search, space)
     yield from stage_mistakes(config.search)
     yield from _stop(config)
@@ -122,11 +126,8 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
             f"are good in {' or '.join(search.metrics[1:])}; use search/scheduler=none or freeze_thaw for the whole "
             "Pareto front"
         )
-    if search.confirm and _ignores_seed(composition.config):
-        yield (
-            f"search.confirm={search.confirm}: the program is not given {{seed}}, so its repeats differ only if it "
-            "draws its seed itself; use {seed} in task.command"
-        )
+    if search.confirm and (fix := _way_to_give_seed(composition)):
+        yield f"search.confirm={search.confirm}: {fix}"
     yield from stage_notes(search)
     yield from _new_processes(config)
     yield from _wrong_direction(composition.config)
@@ -182,11 +183,28 @@ def _single_value(path: str, distribution: FloatDistribution | IntDistribution) 
         )
 
 
-def _ignores_seed(config: SweepConfig) -> bool:
-    """Whether the task is a program that does not receive the seed."""
-    if not isinstance(config.task, CommandTask):
-        return False
-    return SEED not in config_values(config.task, SWEEP_CONFIG.dump_python(config, by_alias=True))[0]
+def _way_to_give_seed(composition: Composition) -> str | None:
+    """Describe how a user's code that does not receive the seed can get it; None if it does, or is seeded by the
+    worker."""
+    config, task = composition.config, composition.config.task
+    if isinstance(task, CommandTask):
+        if SEED in config_values(task, SWEEP_CONFIG.dump_python(config, by_alias=True))[0]:
+            return None
+        return (
+            "the program is not given {seed}, so its repeats differ only if it draws its seed itself; use {seed} in "
+            "task.command"
+        )
+    if not isinstance(task, FunctionTask) or composition.refers_to(SEED):
+        return None
+    give = "give it task.arguments.seed=${seed}"
+    if task.framework == "script":
+        return f"the script is not given the seed, so its repeats differ only if it draws its seed itself; {give}"
+    if task.framework == "huggingface":
+        return (
+            "a Trainer seeds itself by the seed of its TrainingArguments, 42 by default, so the order of its samples "
+            f"and its dropout do not differ; {give}, and TrainingArguments(seed=config['seed'])"
+        )
+    return None
 
 
 def _wrong_direction(config: SweepConfig) -> Iterator[str]:
@@ -244,6 +262,17 @@ def _metrics(config: SweepConfig) -> Iterator[str]:
             yield (
                 f"search.limits.{metric}: neither the task {config.task.kind} nor a worker reports it"
                 f"{did_you_mean(metric, reported)}"
+            )
+
+
+def _different_losses(search: Search, space: Space) -> Iterator[str]:
+    """Yield mistakes about searched values by which each trial computes the metric that compares them."""
+    for path, others in DECIDES_LOSS.items():
+        searched = space.distributions.get(path)
+        if LOSS in search.metrics and isinstance(searched, CategoricalDistribution) and len(searched.choices) > 1:
+            yield (
+                f"search.metric={LOSS}: is computed with {path}, which is searched, so that its values cannot be "
+                f"compared; use {others}, or remove space.{path}"
             )
 
 

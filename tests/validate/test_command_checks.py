@@ -142,6 +142,13 @@ def test_a_program_that_may_end_after_the_time_limit_of_its_slurm_job_is_noted(g
     assert any("cluster.slurm.stop_before_limit_s=180" in note and "181 or more" in note for note in notes) == is_noted
 
 
+def test_a_config_file_that_the_program_is_not_told_of_is_noted() -> None:
+    files = {"config": {"source": "base.yaml", "values": {"optim.lr": "{lr}"}}}
+    (note,) = plan({"command": "true base.yaml", "files": files})
+    assert note.startswith("task.files.config: the program is not told of it, and finds it only as config.yaml in the")
+    assert plan({"command": "true {files.config}", "files": files}) == []
+
+
 def test_sections_of_the_training_are_checked_and_searched_through_placeholders() -> None:
     space = {"train.lr": {"type": "float", "low": 0.1, "high": 1.0}}
     plan({"command": "true {train.lr}"}, train={"lr": 0.5, "epochs": 1}, space=space)
