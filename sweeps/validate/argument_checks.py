@@ -50,14 +50,20 @@ def check_arguments(composition: Composition, space: Space, lookup: Lookup) -> N
 
 
 def _without_seed(composition: Composition, space: Space) -> Iterator[str]:
-    """Yield a mistake if the seed is searched for a script, which is a process of its own, and the script does not get
-    it."""
+    """Yield a mistake if the seed is searched, and neither a script, which is a process of its own, nor an estimator
+    gets it."""
     task = composition.config.task
-    is_script = isinstance(task, FunctionTask) and task.framework == "script"
-    if SEED in space and is_script and not composition.refers_to(SEED):
+    if SEED not in space or composition.refers_to(SEED):
+        return
+    if isinstance(task, FunctionTask) and task.framework == "script":
         yield (
             f"space.{SEED}: the script does not get it, so it has no effect; add '+task.arguments.seed=${{seed}}', or "
             f"remove it (~space.{SEED})"
+        )
+    if isinstance(task, EstimatorTask) and (own := task.arguments.get("random_state")) is not None:
+        yield (
+            f"space.{SEED}: the estimator gets task.arguments.random_state={own} instead, so it has no effect; remove "
+            "one of them"
         )
 
 
@@ -157,6 +163,11 @@ def mistakes_of_call(
 def _mistakes_of_optimizer(
     optimizer: CustomOptimizer, found: inspect.Signature | None, space: Collection[str]
 ) -> Iterator[str]:
+    if "train.momentum" in space and "train.optimizer" not in space:
+        yield (
+            f"space.train.momentum: train.optimizer._target_={optimizer.target} does not get it, so it has no effect; "
+            "search train.optimizer.arguments.NAME, or remove it (~space.train.momentum)"
+        )
     called = {"params": ..., "lr": ..., **optimizer.arguments}
     yield from mistakes_of_call("train.optimizer", optimizer.target, called, found, space)
     for name in sorted({"lr", "weight_decay"} & optimizer.arguments.keys()):

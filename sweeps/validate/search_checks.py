@@ -35,7 +35,7 @@ from sweeps.validate.scaling_checks import pool_mistakes
 from sweeps.validate.stage_checks import stage_mistakes, stage_notes
 from sweeps.validate.warm_start_checks import warm_start_mistakes
 from sweeps_train.command.placeholders import config_values
-from sweeps_train.config import CausalLM, ClassificationTask, CommandTask, EstimatorTask, FunctionTask
+from sweeps_train.config import CausalLM, ClassificationTask, CommandTask, EstimatorTask, FunctionTask, TableData
 from sweeps_train.tables.metrics import POSITIVE_METRICS
 
 NEED_WHOLE_TRIALS = ("tpe", "bohb", "curves", "predicted", "gp", "cmaes", "nsga2", "nsga3")
@@ -94,6 +94,7 @@ def search_mistakes(composition: Composition, space: Space, lookup: Lookup, *, i
     if is_new:
         yield from _same_texts(space)
         yield from _different_losses(config.search, space)
+        yield from _held_out(config, space)
     yield from _confirm(config.search, space)
     yield from stage_mistakes(config.search)
     yield from _stop(config)
@@ -186,25 +187,25 @@ def _single_value(path: str, distribution: FloatDistribution | IntDistribution) 
 def _way_to_give_seed(composition: Composition) -> str | None:
     """Describe how a user's code that does not receive the seed can get it; None if it does, or is seeded by the
     worker."""
-    config, task = composition.config, composition.config.task
-    if isinstance(task, CommandTask):
-        if SEED in config_values(task, SWEEP_CONFIG.dump_python(config, by_alias=True))[0]:
-            return None
-        return (
-            "the program is not given {seed}, so its repeats differ only if it draws its seed itself; use {seed} in "
-            "task.command"
-        )
-    if not isinstance(task, FunctionTask) or composition.refers_to(SEED):
-        return None
-    give = "give it task.arguments.seed=${seed}"
-    if task.framework == "script":
-        return f"the script is not given the seed, so its repeats differ only if it draws its seed itself; {give}"
-    if task.framework == "huggingface":
-        return (
-            "a Trainer seeds itself by the seed of its TrainingArguments, 42 by default, so the order of its samples "
-            f"and its dropout do not differ; {give}, and TrainingArguments(seed=config['seed'])"
-        )
-    return None
+    config, is_given = composition.config, composition.refers_to(SEED)
+    give, found = "give it task.arguments.seed=${seed}", None
+    match config.task:
+        case CommandTask() as task:
+            if SEED not in config_values(task, SWEEP_CONFIG.dump_python(config, by_alias=True))[0]:
+                found = (
+                    "the program is not given {seed}, so its repeats differ only if it draws its seed itself; use "
+                    "{seed} in task.command"
+                )
+        case EstimatorTask(arguments={"random_state": int(own)}) if not is_given:
+            found = f"task.arguments.random_state={own} is the seed of all repeats, which do not differ; remove it"
+        case FunctionTask(framework="script") if not is_given:
+            found = f"the script is not given the seed, so its repeats differ only if it draws its seed itself; {give}"
+        case FunctionTask(framework="huggingface") if not is_given:
+            found = (
+                "a Trainer seeds itself by the seed of its TrainingArguments, 42 by default, so the order of its "
+                f"samples and its dropout do not differ; {give}, and TrainingArguments(seed=config['seed'])"
+            )
+    return found
 
 
 def _wrong_direction(config: SweepConfig) -> Iterator[str]:
@@ -274,6 +275,21 @@ def _different_losses(search: Search, space: Space) -> Iterator[str]:
                 f"search.metric={LOSS}: is computed with {path}, which is searched, so that its values cannot be "
                 f"compared; use {others}, or remove space.{path}"
             )
+
+
+def _held_out(config: SweepConfig, space: Space) -> Iterator[str]:
+    """Yield mistakes about searched values that would choose the held-out rows of a table, if others did not."""
+    data, task = config.data, config.task
+    if not isinstance(data, TableData):
+        return
+    by_folds = isinstance(task, EstimatorTask) and task.folds is not None
+    others = {
+        "data.eval_fraction": "task.folds" if by_folds else "data.eval_path" if data.eval_path is not None else None,
+        "data.split_seed": None if data.time is None else "data.time",
+    }
+    for path, other in others.items():
+        if path in space and other is not None and other not in space:
+            yield f"space.{path}: {other} chooses the held-out rows, so it has no effect; remove it (~space.{path})"
 
 
 def _objectives(search: Search) -> Iterator[str]:

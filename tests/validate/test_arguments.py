@@ -233,6 +233,13 @@ def test_the_options_of_a_script_are_known_or_any(change: str, options: set[str]
             ["space.task.arguments.amp: .* reads --amp with type=bool, which takes any text for true, also false"],
         ),
         (
+            (
+                *("conf=digits", "~space", "train.optimizer={_target_: torch.optim.RMSprop}"),
+                "train.momentum=interval(0.1, 0.9)",
+            ),
+            ["space.train.momentum: train.optimizer._target_=torch.optim.RMSprop does not get it, so it has no effect"],
+        ),
+        (
             (*FLAGGED, "seed=choice(1, 2)"),
             [
                 re.escape(

@@ -72,6 +72,18 @@ def files(working_folder: Path) -> None:
             "search.metric=eval/loss: is the error rate with task.arguments.loss=hinge, where .* use search.metric=",
         ),
         (
+            ["seed=choice(1, 2)", "+task.arguments.random_state=3"],
+            "space.seed: the estimator gets task.arguments.random_state=3 instead, so it has no effect",
+        ),
+        (
+            ["task.folds=3", "data.eval_fraction=choice(0.1, 0.2)"],
+            "space.data.eval_fraction: task.folds chooses the hel",
+        ),
+        (
+            ["data.path=rows.csv", "data.target=label", "data.time=price", "data.split_seed=choice(1, 2)"],
+            "space.data.split_seed: data.time chooses the held-out rows",
+        ),
+        (
             ["+task.arguments.eta=0.9"],
             "task.arguments.eta=0.9: is XGBoost's other name of learning_rate, which has a value, too",
         ),

@@ -377,6 +377,8 @@ def test_a_plan_says_that_each_trial_of_own_code_starts_new_processes(tokens: li
         (("conf=huggingface_trainer",), "a Trainer seeds itself by the seed of its TrainingArguments, 42 by"),
         (("conf=huggingface_trainer", "task.arguments.seed=${seed}"), None),
         (("conf=ray_train_function",), None),
+        (("conf=estimator",), None),
+        (("conf=estimator", "+task.arguments.random_state=3"), "task.arguments.random_state=3 is the seed of all"),
     ],
     ids=str,
 )
