@@ -41,9 +41,7 @@ def probe_mistakes(config: EstimatorConfig) -> Iterator[str]:
     folds = config.task.folds
     split = held_out_split(config.data, goal) if folds is None else fold_splits(config.data, goal, folds)[0]
     encoding = split.encoding
-    estimator = make_estimator(
-        config.task, config.seed, 1, has_categories=bool(encoding.categories), classes=encoding.classes
-    )
+    estimator = make_estimator(config.task, config.seed, 1, has_categories=bool(encoding.categories), encoding=encoding)
     if library_of(found) == "lightgbm":
         estimator.set_params(verbose=0)  # its warnings name unknown arguments
     model = split.model(estimator, native=is_native(config.task, found))

@@ -136,12 +136,9 @@ def _fitted_at_once(config: EstimatorConfig, split: Split, *, native: bool) -> E
 
 
 def _new(config: EstimatorConfig, split: Split) -> Any:
+    encoding = split.encoding
     return make_estimator(
-        config.task,
-        config.seed,
-        _num_cpus(),
-        has_categories=bool(split.encoding.categories),
-        classes=split.encoding.classes,
+        config.task, config.seed, _num_cpus(), has_categories=bool(encoding.categories), encoding=encoding
     )
 
 

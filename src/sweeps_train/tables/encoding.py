@@ -117,6 +117,11 @@ class TableEncoding:
         return self.output.values if isinstance(self.output, Classes) else []
 
     @property
+    def input_names(self) -> list[str]:
+        """Names of the columns of ``frame`` before they are made plain: numbers, then categories."""
+        return [each.name for each in self.numbers] + [each.column for each in self.categories]
+
+    @property
     def num_inputs(self) -> int:
         """Number of columns of ``matrix``, without categories."""
         return len(self.numbers) + sum(each.has_missing for each in self.numbers)
@@ -178,8 +183,7 @@ class TableEncoding:
         for index, each in enumerate(self.categories):
             codes = features.categories[:, index] - 1
             columns.append(pd.Categorical.from_codes(codes, categories=each.values))
-        names = [each.name for each in self.numbers] + [each.column for each in self.categories]
-        return pd.DataFrame(dict(zip(plain_names(names), columns, strict=True)))
+        return pd.DataFrame(dict(zip(plain_names(self.input_names), columns, strict=True)))
 
     def targets(self, table: pa.Table, where: str) -> npt.NDArray[Any]:
         """Return the values of the target, which each row has: int64 indices of classes, or float64 numbers. Messages
