@@ -18,7 +18,7 @@ from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import closest_names, did_you_mean
 from sweeps.validate.dataset_checks import dataset_mistakes
 from sweeps.validate.estimator_checks import estimator_mistakes, loss_mistakes
-from sweeps.validate.script_checks import script_options
+from sweeps.validate.script_checks import FALSE, script_options
 from sweeps.validate.source_checks import keys_read, source_signature
 from sweeps_train.command.placeholders import as_text
 from sweeps_train.config import CustomData, CustomModel, CustomOptimizer, EstimatorTask, FunctionTask, TableData
@@ -29,8 +29,6 @@ MISSPELT = 0.8
 """Minimum similarity of an unused argument to one that is read, for it to be reported as misspelt."""
 GIVEN_SIZES = ("num_numbers", "category_sizes", "num_outputs")
 """Arguments that a user's own model for tables receives, if its signature has them."""
-FALSE = ("false", "0", "no", "off", "null", "none")
-"""Texts that mean false, but not to Python's ``bool``."""
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 

@@ -6,7 +6,8 @@ import math
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from sweeps.errors import raise_mistakes
 from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import closest_names, did_you_mean
 from sweeps.validate.argument_checks import configs_of_trials
+from sweeps.validate.script_checks import FALSE, OptionKind, script_options
 from sweeps_train.command.command_line import command_line, words
 from sweeps_train.command.config_files import (
     NEW,
@@ -239,8 +241,28 @@ def _filled_in(task: CommandTask, lookup: Callable[[str], Any], *, is_local: boo
         yield f"task.command: the program {program!r} is not found on PATH; install it, or give its path"
     script = next(iter(words(task)[1:]), "")
     is_script = Path(program).name.startswith("python") and script.endswith(".py") and "{" not in script
-    if is_script and not depends_on_trial and not (folder / Path(script).expanduser()).is_file():
+    if not is_script or depends_on_trial:
+        return
+    if not (folder / Path(script).expanduser()).is_file():
         yield f"task.command: there is no file {script}; give a script that exists"
+        return
+    yield from _mistakes_of_options(script, script_options(str(folder / script)), command[2:])
+
+
+def _mistakes_of_options(script: str, options: Mapping[str, OptionKind] | None, given: Sequence[str]) -> Iterator[str]:
+    """Yield mistakes in the words after a Python script whose options are known."""
+    for word, following in pairwise([*given, ""]) if options is not None else ():
+        if not word.startswith("--") or word == "--":
+            continue
+        name, equals, value = word.removeprefix("--").partition("=")
+        kinds = [kind for option, kind in options.items() if option.startswith(name.removeprefix("no-"))]
+        if not kinds:
+            yield f"task.command: {script} has no option --{name}{did_you_mean(name, options)}"
+        elif kinds == ["bool"] and (value if equals else following).lower() in FALSE:
+            yield (
+                f"task.command: {script} reads --{name} with type=bool, which takes any text for true, also "
+                f"{value or following}; let it read the text, as type=json.loads does"
+            )
 
 
 def _file_mistakes(key: str, file: Any, lookup: Callable[[str], Any]) -> Iterator[str]:

@@ -14,6 +14,9 @@ PARSER_METHODS = ("add_argument", "parse_args", "parse_known_args", "error", "pr
 OptionKind = Literal["value", "flag", "bool"]
 """An option with a value, one without, or one with ``type=bool``, which takes any text for true."""
 
+FALSE = ("false", "0", "no", "off", "null", "none")
+"""Texts that mean false, but not to Python's ``bool``."""
+
 
 class _AnyOption(Exception):
     """The script may accept options that its source does not list."""
