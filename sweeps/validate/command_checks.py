@@ -246,12 +246,13 @@ def _filled_in(task: CommandTask, lookup: Callable[[str], Any], *, is_local: boo
     if not (folder / Path(script).expanduser()).is_file():
         yield f"task.command: there is no file {script}; give a script that exists"
         return
-    yield from _mistakes_of_options(script, script_options(str(folder / script)), command[2:])
+    if (options := script_options(str(folder / script))) is not None:
+        yield from _mistakes_of_options(script, options, command[2:])
 
 
-def _mistakes_of_options(script: str, options: Mapping[str, OptionKind] | None, given: Sequence[str]) -> Iterator[str]:
-    """Yield mistakes in the words after a Python script whose options are known."""
-    for word, following in pairwise([*given, ""]) if options is not None else ():
+def _mistakes_of_options(script: str, options: Mapping[str, OptionKind], given: Sequence[str]) -> Iterator[str]:
+    """Yield mistakes in the words after a Python script that has these options."""
+    for word, following in pairwise([*given, ""]):
         if not word.startswith("--") or word == "--":
             continue
         name, equals, value = word.removeprefix("--").partition("=")
