@@ -228,25 +228,29 @@ def _filled_in(task: CommandTask, lookup: Callable[[str], Any], *, is_local: boo
         return  # the program is on other machines
     folder = Path(where if where is not None else ".").expanduser()
     depends_on_trial = task.working_folder is not None and any(map(is_of_trial, Template(task.working_folder).names))
-    if depends_on_trial:
-        folder = Path()
-    elif not folder.is_dir():
+    if not depends_on_trial and not folder.is_dir():
         yield f"task.working_folder={task.working_folder}: there is no such folder"
         return
+    script = next(iter(words(task)[1:]), "")
+    yield from _mistakes_of_program(command, script, None if depends_on_trial else folder)
+
+
+def _mistakes_of_program(command: Sequence[str], script: str, folder: Path | None) -> Iterator[str]:
+    """Yield mistakes in a program, and in the options of a Python script, which is the second word without the values
+    of placeholders; ``folder`` is the working folder, None if it differs between trials."""
     program = command[0]
     if "/" in program:
-        if not depends_on_trial and not (folder / Path(program)).is_file():
+        if folder is not None and not (folder / Path(program)).is_file():
             yield f"task.command: there is no program {program}; give the path of one, or a name on PATH"
     elif shutil.which(program) is None and shutil.which(program, path=str(Path(sys.executable).parent)) is None:
         yield f"task.command: the program {program!r} is not found on PATH; install it, or give its path"
-    script = next(iter(words(task)[1:]), "")
     is_script = Path(program).name.startswith("python") and script.endswith(".py") and "{" not in script
-    if not is_script or depends_on_trial:
+    if not is_script or folder is None:
         return
-    if not (folder / Path(script).expanduser()).is_file():
+    file = folder / Path(script).expanduser()
+    if not file.is_file():
         yield f"task.command: there is no file {script}; give a script that exists"
-        return
-    if (options := script_options(str(folder / script))) is not None:
+    elif (options := script_options(str(file))) is not None:
         yield from _mistakes_of_options(script, options, command[2:])
 
 

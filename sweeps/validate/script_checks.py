@@ -74,9 +74,17 @@ def _parser(tree: ast.Module, parents: Mapping[ast.AST, ast.AST]) -> str:
 
 def _added(call: ast.Call) -> dict[str, OptionKind]:
     names = [each.value for each in call.args if isinstance(each, ast.Constant)]
-    if len(names) != len(call.args):
+    if len(names) != len(call.args) or any(map(_takes_the_rest, call.keywords)):
         raise _AnyOption
     return {str(name).removeprefix("--"): _kind(call) for name in names if str(name).startswith("--")}
+
+
+def _takes_the_rest(keyword: ast.keyword) -> bool:
+    """Whether an argument takes all words that follow, as of another program."""
+    match keyword:
+        case ast.keyword(arg="nargs", value=ast.Attribute(attr="REMAINDER") | ast.Constant(value="...")):
+            return True
+    return False
 
 
 def _kind(call: ast.Call) -> OptionKind:

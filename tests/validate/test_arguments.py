@@ -172,6 +172,7 @@ def test_the_keys_that_a_function_reads_are_known_or_any(target: str, keys: set[
         ("args, others = parser.parse_known_args(); print(others)", None),
         ("args = parser.parse_known_args()", None),
         ("parser.add_argument(*names)", None),
+        ("parser.add_argument('rest', nargs=argparse.REMAINDER)", None),
     ],
 )
 def test_the_options_of_a_script_are_known_or_any(change: str, options: set[str] | None) -> None:
