@@ -51,6 +51,11 @@ BEST = {
     **dict.fromkeys(("eval/loss", "eval/log_loss", "eval/mae", "eval/rmse", "train/loss"), "min"),
 }
 """Modes of search for metrics that the built-in tasks compute."""
+CHOOSES_HELD_OUT = (
+    *("data.eval_fraction", "data.split_seed", "data.eval_path", "data.eval_split", "data.max_eval_documents"),
+    *("data.group", "data.time", "data.target"),
+)
+"""Paths of values by which the held-out samples are chosen."""
 OWN_METRICS = ("causal_lm", "image_classification", "classification", "regression", "estimator")
 """Tasks that compute their own metrics; the meaning of metrics in a user's code is up to the user."""
 OF_RUNGS = AshaScheduler | AutomaticScheduler | FreezeThawScheduler
@@ -132,6 +137,7 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
     yield from stage_notes(search)
     yield from _new_processes(config)
     yield from _wrong_direction(composition.config)
+    yield from _compared_on_other_samples(composition, space)
     yield from _high_learning_rate(composition.config)
     for path in space:
         distribution = space[path]
@@ -215,6 +221,22 @@ def _wrong_direction(config: SweepConfig) -> Iterator[str]:
         if config.task.kind in OWN_METRICS and best is not None and best != mode:
             which = "lowest" if mode == "min" else "highest"
             yield f"search.mode={mode} looks for the {which} {metric}, its worst value; use search.mode={best}"
+
+
+def _compared_on_other_samples(composition: Composition, space: Space) -> Iterator[str]:
+    """Yield notes about searched values with which trials are evaluated on other samples, or other units of them."""
+    objectives = ", ".join(composition.config.search.metrics)
+    for path in CHOOSES_HELD_OUT:
+        if path in space:
+            yield f"space.{path}: trials hold out different samples, so that their {objectives} cannot be compared"
+    models = [composition.trial(dict(options)).model for options in composition.variants]
+    tokenizers = {each.tokenizer or each.path for each in models if isinstance(each, CausalLM)}
+    of_tokens = {LOSS, "eval/perplexity", "train/loss"} & {*composition.config.search.metrics}
+    if of_tokens and (len(tokenizers) > 1 or "model.tokenizer" in space):
+        yield (
+            f"space.model: {', '.join(of_tokens)} is a mean over tokens, which cannot be compared between models whose "
+            "tokenizers differ; search such models in sweeps of their own"
+        )
 
 
 def _high_learning_rate(config: SweepConfig) -> Iterator[str]:

@@ -234,6 +234,7 @@ def test_what_goes_together_passes(tokens: tuple[str, ...]) -> None:
             ("space.train.lr.when={train.max_steps: 5}",),
             ["train.lr is never searched", "occur with train.max_steps=198"],
         ),
+        (("data.eval_fraction=choice(0.1, 0.2)",), ["space.data.eval_fraction: trials hold out different samples"]),
         (("search.metric=eval/accuracy", "search.mode=min"), ["mode=min", "lowest eval/accuracy", "search.mode=max"]),
     ],
 )
@@ -368,6 +369,12 @@ def test_memory_and_speed_can_be_objectives_of_a_built_in_task(metric: str) -> N
 def test_a_plan_says_that_each_trial_of_own_code_starts_new_processes(tokens: list[str], words: list[str]) -> None:
     notes = [note for note in planned(*tokens).notes if note.startswith("scaling.isolation=auto: ")]
     assert [note.rpartition("reuses them, ")[2] for note in notes] == words
+
+
+def test_models_of_different_tokenizers_are_noted_as_not_to_be_compared_by_their_tokens() -> None:
+    composition = composed("llm_lora_hub", "model=choice(llama3.2_1b, qwen3_4b)")
+    notes = list(search_notes(composition, Space(composition.config.space), lookup_in(composition)))
+    assert any("cannot be compared between models whose tokenizers differ" in note for note in notes), notes
 
 
 @pytest.mark.parametrize(
