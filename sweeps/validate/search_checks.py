@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from sweeps.compose import Composition
 from sweeps.config import SWEEP_CONFIG, SweepConfig, UserTask
-from sweeps.config.samplers import NSGASampler, PredictedSampler
+from sweeps.config.samplers import GPSampler, NSGASampler, PredictedSampler, TPESampler
 from sweeps.config.schedulers import (
     AshaScheduler,
     AutomaticScheduler,
@@ -158,6 +158,12 @@ def _sampler_notes(search: Search) -> Iterator[str]:
         yield (
             f"search.sampler.population={sampler.population} is more than search.num_trials={search.num_trials}: the "
             "first generation never ends, and all points are random; search/sampler=tpe also works for a few trials"
+        )
+    startup = sampler.startup_trials if isinstance(sampler, TPESampler | GPSampler) and not search.warm_start else 0
+    if 1 < search.num_trials <= startup:
+        yield (
+            f"search.sampler.startup_trials={startup}: with search.num_trials={search.num_trials} all points are random; "
+            "lower it, or search more trials"
         )
     if sampler.kind == "bohb" and search.scheduler.kind == "none":
         yield "search.sampler.kind=bohb learns from rungs; with search.scheduler.kind=none it acts as tpe"

@@ -222,6 +222,7 @@ def test_what_goes_together_passes(tokens: tuple[str, ...]) -> None:
     [
         (("search/sampler=nsga2",), ["population=50", "num_trials=16"]),
         (("search/sampler=bohb", "search/scheduler=none"), ["kind=bohb", "tpe"]),
+        (("search/sampler=tpe", "search.num_trials=8"), ["startup_trials=8: with search.num_trials=8 all points are"]),
         (("search/sampler=predicted",), ["kind=predicted: curves is used instead"]),
         (("search/scheduler=median",), ["kind=median: asha with eta=2 is used instead"]),
         (
