@@ -162,8 +162,8 @@ def _sampler_notes(search: Search) -> Iterator[str]:
     startup = sampler.startup_trials if isinstance(sampler, TPESampler | GPSampler) and not search.warm_start else 0
     if 1 < search.num_trials <= startup:
         yield (
-            f"search.sampler.startup_trials={startup}: with search.num_trials={search.num_trials} all points are random; "
-            "lower it, or search more trials"
+            f"search.sampler.startup_trials={startup}: with search.num_trials={search.num_trials} all points are "
+            "random; lower it, or search more trials"
         )
     if sampler.kind == "bohb" and search.scheduler.kind == "none":
         yield "search.sampler.kind=bohb learns from rungs; with search.scheduler.kind=none it acts as tpe"
