@@ -56,6 +56,13 @@ class Composition:
             value = value.get(key) if isinstance(value, Mapping) else value
         return _interpolates(value)
 
+    def refers_to(self, path: str) -> bool:
+        """Whether a value of the YAML is computed from the value at a path, or from a section that has it."""
+        above = [re.escape(path[:end]) for end, character in enumerate(path) if character == "."]
+        names = "|".join([re.escape(path), *(rf"{each}\s*[,}}]" for each in above)])
+        pattern = re.compile(rf"\$\{{[^}}]*\b(?:{names})")
+        return any(pattern.search(repr(raw)) for raw in self.variants.values())
+
     def container(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Return the resolved, unchecked config of a trial: that of the sweep with the sampled values. A sampled value
         replaces an interpolation at its path."""

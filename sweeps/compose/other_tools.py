@@ -91,6 +91,10 @@ def hint_for_override(token: str) -> str | None:
 
 
 def _bounds(arguments: Sequence[str]) -> dict[str, str]:
+    order = {"low": 0, "lower": 0, "high": 1, "upper": 1}  # Optuna prints high before low
+    arguments = sorted(
+        arguments, key=lambda each: order.get(each.partition("=")[0].strip(), 0 if "=" not in each else 2)
+    )
     values = [each.rpartition("=")[2].strip() for each in arguments]
     numbers = [each for each in values if _NUMBER.fullmatch(each)]
     return dict(zip(("low", "high", "step"), (numbers + ["LOW", "HIGH", "STEP"][len(numbers) :])[:3], strict=True))

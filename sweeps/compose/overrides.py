@@ -202,11 +202,23 @@ def _token(key: str, value: Any) -> str:
         return key
     if isinstance(value, str) and _RANGE.fullmatch(value.strip()):
         return f"{key}={value}"
-    return written_override(key, value)
+    if isinstance(value, Mapping) and [*value] == ["grid_search"]:
+        raise ConfigError(f"{key}={value}: is the notation of another tool; write the text 'choice(A, B)'")
+    try:
+        return written_override(key, value)
+    except TypeError as error:
+        raise ConfigError(
+            f"{key}={value!r}: a config cannot hold a {error}; give a number, a text, a list or a mapping, and a range "
+            "as a text, such as 'interval(0, 1)' or 'choice(1, 2)'"
+        ) from None
 
 
 def written_override(key: str, value: Any) -> str:
-    """Return ``key=value`` in Hydra's grammar, such that it composes to exactly this JSON value."""
+    """Return ``key=value`` in Hydra's grammar, such that it composes to exactly this JSON value.
+
+    Raises:
+        TypeError: JSON has no such value; the message is its type.
+    """
     return f"{key}={_written(value)}"
 
 
@@ -221,13 +233,13 @@ def _written(value: Any) -> str:
             return f'"{literal(quoted)}"'
         case Mapping():
             return "{" + ", ".join(f"{_written_key(name)}: {_written(each)}" for name, each in value.items()) + "}"
-        case Sequence():
+        case Sequence() if not isinstance(value, bytes | bytearray):
             return "[" + ", ".join(map(_written, value)) + "]"
         case os.PathLike():
             return _written(os.fspath(value))
     if isinstance(value, numbers.Real):
-        value = int(value) if isinstance(value, numbers.Integral) else float(value)
-    return repr(value)
+        return repr(int(value) if isinstance(value, numbers.Integral) else float(value))
+    raise TypeError(type(value).__name__)
 
 
 def _written_key(name: Any) -> str:

@@ -6,7 +6,8 @@ import math
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,17 @@ from sweeps.errors import raise_mistakes
 from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import closest_names, did_you_mean
 from sweeps.validate.argument_checks import configs_of_trials
+from sweeps.validate.script_checks import FALSE, OptionKind, script_options
 from sweeps_train.command.command_line import command_line, words
-from sweeps_train.command.config_files import NEW, Document, UnknownPath, file_format, read_document, with_values
+from sweeps_train.command.config_files import (
+    NEW,
+    Document,
+    UnknownPath,
+    file_format,
+    file_name,
+    read_document,
+    with_values,
+)
 from sweeps_train.command.placeholders import (
     CHECKPOINT,
     FILES,
@@ -218,21 +228,46 @@ def _filled_in(task: CommandTask, lookup: Callable[[str], Any], *, is_local: boo
         return  # the program is on other machines
     folder = Path(where if where is not None else ".").expanduser()
     depends_on_trial = task.working_folder is not None and any(map(is_of_trial, Template(task.working_folder).names))
-    if depends_on_trial:
-        folder = Path()
-    elif not folder.is_dir():
+    if not depends_on_trial and not folder.is_dir():
         yield f"task.working_folder={task.working_folder}: there is no such folder"
         return
+    script = next(iter(words(task)[1:]), "")
+    yield from _mistakes_of_program(command, script, None if depends_on_trial else folder)
+
+
+def _mistakes_of_program(command: Sequence[str], script: str, folder: Path | None) -> Iterator[str]:
+    """Yield mistakes in a program, and in the options of a Python script, which is the second word without the values
+    of placeholders; ``folder`` is the working folder, None if it differs between trials."""
     program = command[0]
     if "/" in program:
-        if not depends_on_trial and not (folder / Path(program)).is_file():
+        if folder is not None and not (folder / Path(program)).is_file():
             yield f"task.command: there is no program {program}; give the path of one, or a name on PATH"
     elif shutil.which(program) is None and shutil.which(program, path=str(Path(sys.executable).parent)) is None:
         yield f"task.command: the program {program!r} is not found on PATH; install it, or give its path"
-    script = next(iter(words(task)[1:]), "")
     is_script = Path(program).name.startswith("python") and script.endswith(".py") and "{" not in script
-    if is_script and not depends_on_trial and not (folder / Path(script).expanduser()).is_file():
+    if not is_script or folder is None:
+        return
+    file = folder / Path(script).expanduser()
+    if not file.is_file():
         yield f"task.command: there is no file {script}; give a script that exists"
+    elif (options := script_options(str(file))) is not None:
+        yield from _mistakes_of_options(script, options, command[2:])
+
+
+def _mistakes_of_options(script: str, options: Mapping[str, OptionKind], given: Sequence[str]) -> Iterator[str]:
+    """Yield mistakes in the words after a Python script that has these options."""
+    for word, following in pairwise([*given, ""]):
+        if not word.startswith("--") or word == "--":
+            continue
+        name, equals, value = word.removeprefix("--").partition("=")
+        kinds = [kind for option, kind in options.items() if option.startswith(name.removeprefix("no-"))]
+        if not kinds:
+            yield f"task.command: {script} has no option --{name}{did_you_mean(name, options)}"
+        elif kinds == ["bool"] and (value if equals else following).lower() in FALSE:
+            yield (
+                f"task.command: {script} reads --{name} with type=bool, which takes any text for true, also "
+                f"{value or following}; let it read the text, as type=json.loads does"
+            )
 
 
 def _file_mistakes(key: str, file: Any, lookup: Callable[[str], Any]) -> Iterator[str]:
@@ -278,7 +313,7 @@ def _without_effect(composition: Composition, space: Space, tasks: list[CommandT
     """Yield mistakes about searched values that no placeholder uses."""
     for path in space:
         section = path.partition(".")[0]
-        if not path.startswith("task.arguments.") and section not in (*TRAINING_SECTIONS, "seed"):
+        if not path.startswith("task.arguments.") and section not in (*TRAINING_SECTIONS, "seed", "vars"):
             continue
         if path not in composition.searched_groups and not _is_used(composition, tasks, path):
             name = path.removeprefix("task.arguments.")
@@ -298,6 +333,13 @@ def command_notes(composition: Composition) -> Iterator[str]:
             f"cluster.slurm.stop_before_limit_s={slurm.stop_before_limit_s}: the job may end while the program still "
             f"has task.grace_s={task.grace_s:g} s to end; set it to {needed_s} or more"
         )
+    used = {name for _, text in templates(task) for name in Template(text).names}
+    for name, file in task.files.items():
+        if f"{FILES}{name}" not in used:
+            yield (
+                f"task.files.{name}: the program is not told of it, and finds it only as {file_name(name, file)} in "
+                f"the trial's own folder; put {{{FILES}{name}}} into task.command"
+            )
     for name in leaves(task.arguments):
         path = f"task.arguments.{name}"
         if path not in composition.config.space and not _is_used(composition, [task], path):
@@ -311,10 +353,4 @@ def _is_used(composition: Composition, tasks: list[CommandTask], path: str) -> b
     if "arguments" in used:
         used.add("task.arguments")
     is_named = any(f"{each}.".startswith(f"{path}.") or f"{path}.".startswith(f"{each}.") for each in used)
-    return is_named or _is_referenced(composition, path)
-
-
-def _is_referenced(composition: Composition, path: str) -> bool:
-    """Whether another value of the YAML is computed from the value at a path."""
-    pattern = re.compile(r"\$\{[^}]*\b" + re.escape(path))
-    return any(pattern.search(repr(raw)) for raw in composition.variants.values())
+    return is_named or composition.refers_to(path)

@@ -192,18 +192,10 @@ def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes, is
             variants[key] = SWEEP_CONFIG.dump_python(options, by_alias=True)
     lookup = lookup_in(composition)
     for path in space:
-        if re.split("[./]", path)[0] in SWEEP_SECTIONS:
-            mistakes.add(f"space.{path}: belongs to the sweep and not to a trial, so it cannot be searched; remove it")
+        if (mistake := _without_effect(composition, path, is_new=is_new)) is not None:
+            mistakes.add(mistake)
             continue
         if path in composition.searched_groups:
-            continue
-        section = re.split("[./]", path)[0]
-        kind = composition.config.task.kind
-        if section in IGNORED_SECTIONS.get(kind, ()):
-            mistakes.add(
-                f"space.{path}: task.kind={kind} ignores {section}; search task.arguments.NAME, or remove it "
-                f"(~space.{path})"
-            )
             continue
         _check_conditions(composition, variants, path, mistakes)
         if is_new:
@@ -217,6 +209,24 @@ def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes, is
                 hint = condition or _missing_hint(path, values)
                 mistakes.add(f"space.{path}: the config has no such value{within}{hint}")
                 break
+
+
+def _without_effect(composition: Composition, path: str, *, is_new: bool) -> str | None:
+    """Return the mistake in a searched path that has no effect on a trial; None if it has one."""
+    section, kind = re.split("[./]", path)[0], composition.config.task.kind
+    if section in SWEEP_SECTIONS:
+        return f"space.{path}: belongs to the sweep and not to a trial, so it cannot be searched; remove it"
+    if path not in composition.searched_groups and section in IGNORED_SECTIONS.get(kind, ()):
+        return (
+            f"space.{path}: task.kind={kind} ignores {section}; search task.arguments.NAME, or remove it "
+            f"(~space.{path})"
+        )
+    if section == "vars" and kind != "command" and is_new and not composition.refers_to(path):
+        return (
+            f"space.{path}: no other value refers to it, so it has no effect; write ${{{path}}} where it belongs, or "
+            f"remove it (~space.{path})"
+        )
+    return None
 
 
 def _check_conditions(

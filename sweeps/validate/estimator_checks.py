@@ -4,12 +4,21 @@ that would run the user's code."""
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 from sweeps.errors import ConfigError
 from sweeps.texts.suggestions import did_you_mean
+from sweeps.texts.wording import value_text
 from sweeps_train.config import ClassificationTask, EstimatorTask, RegressionTask
-from sweeps_train.estimators.construct import FIT_AT_ONCE, estimator_class, goal_of, library_of, unknown_arguments
+from sweeps_train.estimators.construct import (
+    FIT_AT_ONCE,
+    estimator_class,
+    goal_of,
+    is_native,
+    library_of,
+    unknown_arguments,
+)
 from sweeps_train.tables.encoding import Goal
 
 LIBRARIES = ("sklearn", "xgboost", "lightgbm")
@@ -19,6 +28,15 @@ METRICS: dict[Goal, list[str]] = {
     "regression": RegressionTask(kind="regression").metrics,
 }
 """Metrics of the built-in tasks for tables; an estimator reports those that depend only on predictions."""
+NAMES_OF_XGBOOST = {
+    "eta": "learning_rate",
+    "lambda": "reg_lambda",
+    "alpha": "reg_alpha",
+    "min_split_loss": "gamma",
+    "seed": "random_state",
+    "nthread": "n_jobs",
+}
+"""XGBoost's other names of arguments; of two names of one argument it heeds one, without a word."""
 PARTS_OF_LIGHTGBM = ("subsample", "bagging_fraction", "sub_row", "bagging")
 """LightGBM's names of the part of the rows that each tree is trained on."""
 FREQUENCIES_OF_LIGHTGBM = ("subsample_freq", "bagging_freq")
@@ -75,6 +93,25 @@ def estimator_mistakes(task: EstimatorTask, space: Collection[str]) -> Iterator[
     for name in unknown if taken == "all" else ():
         hint = did_you_mean(name, names) or f"; it takes {', '.join(names)}"
         yield f"{_given(task, name, space)}: task._target_={task.target} takes no argument {name!r}{hint}"
+    yield from _without_effect(task, found, space)
+
+
+def _without_effect(task: EstimatorTask, found: type[Any], space: Collection[str]) -> Iterator[str]:
+    """Yield one line for each value that an estimator would not heed."""
+    if is_native(task, found) and not {"task._target_", "task.encoding"} & {*space}:
+        for path in ("data.imputation", "data.standardize"):
+            if path in space:
+                yield (
+                    f"space.{path}: task._target_={task.target} gets numbers as they are in the table, so it has no "
+                    f"effect; remove it (~space.{path}), or set task.encoding=one_hot"
+                )
+    if library_of(found) == "xgboost":
+        for other, own in NAMES_OF_XGBOOST.items():
+            if {other, own} <= task.arguments.keys():
+                yield (
+                    f"{_given(task, other, space)}: is XGBoost's other name of {own}, which has a value, too, so that "
+                    f"one of them has no effect; remove one (~task.arguments.{own})"
+                )
     draws = any(f"task.arguments.{name}" in space or task.arguments.get(name) for name in FREQUENCIES_OF_LIGHTGBM)
     if library_of(found) == "lightgbm" and not draws and "goss" not in task.arguments.values():
         for name in PARTS_OF_LIGHTGBM:
@@ -83,6 +120,30 @@ def estimator_mistakes(task: EstimatorTask, space: Collection[str]) -> Iterator[
                     f"{_given(task, name, space)}: LightGBM trains on all rows without subsample_freq; set "
                     "+task.arguments.subsample_freq=1"
                 )
+
+
+def loss_mistakes(tasks: Iterable[tuple[Mapping[str, Any], EstimatorTask]]) -> Iterator[str]:
+    """Yield a mistake if ``eval/loss`` is the log loss at some points of the space and the error rate at others."""
+    points = {has_probabilities(task): point for point, task in reversed(list(tasks))}
+    if not points.keys() >= {True, False}:
+        return
+    differing = {path: value for path, value in points[False].items() if points[True].get(path) != value}
+    values = ", ".join(f"{path}={value_text(value)}" for path, value in differing.items())
+    yield (
+        f"search.metric=eval/loss: is the error rate with {values or 'the own values of the config'}, where the "
+        "estimator has no probabilities, and the log loss elsewhere, so that its values cannot be compared; use "
+        "search.metric=eval/f1 or eval/accuracy with search.mode=max"
+    )
+
+
+def has_probabilities(task: EstimatorTask) -> bool | None:
+    """Whether a library's classifier predicts probabilities with these arguments; None if that is unknown."""
+    if known_goal(task) != "classification" or task.target.partition(".")[0] not in LIBRARIES:
+        return None
+    try:
+        return hasattr(estimator_class(task)(**task.arguments), "predict_proba")
+    except (TypeError, ValueError):  # the arguments are wrong, which other checks report
+        return None
 
 
 def _given(task: EstimatorTask, name: str, space: Collection[str]) -> str:

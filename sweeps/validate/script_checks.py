@@ -5,18 +5,24 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from sweeps.validate.source_checks import find_module, parents_of, parsed_file, parsed_module
 
-PARSER_METHODS = ("add_argument", "parse_args", "error", "print_help")
+PARSER_METHODS = ("add_argument", "parse_args", "parse_known_args", "error", "print_help")
 """Methods of an ``ArgumentParser`` that leave its options as the source lists them."""
+OptionKind = Literal["value", "flag", "bool"]
+"""An option with a value, one without, or one with ``type=bool``, which takes any text for true."""
+
+FALSE = ("false", "0", "no", "off", "null", "none")
+"""Texts that mean false, but not to Python's ``bool``."""
 
 
 class _AnyOption(Exception):
     """The script may accept options that its source does not list."""
 
 
-def script_options(target: str) -> set[str] | None:
+def script_options(target: str) -> dict[str, OptionKind] | None:
     """Return the ``--name`` options of a script (a ``.py`` file, or a module as after ``python -m``) with one
     ``ArgumentParser``, without dashes; None if there may be more."""
     tree = _source(target)
@@ -36,8 +42,8 @@ def _source(target: str) -> ast.Module | None:
     return parsed_module(find_module(f"{target}.__main__") if is_package else spec)
 
 
-def _options(tree: ast.Module) -> set[str]:
-    parents, options = parents_of(tree), set[str]()
+def _options(tree: ast.Module) -> dict[str, OptionKind]:
+    parents, options = parents_of(tree), dict[str, OptionKind]()
     parser = _parser(tree, parents)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr == "argv":
@@ -47,6 +53,8 @@ def _options(tree: ast.Module) -> set[str]:
         attribute, call = parents[node], parents[parents[node]]
         if not isinstance(attribute, ast.Attribute) or not isinstance(call, ast.Call):
             raise _AnyOption  # passed to code that may add options
+        if attribute.attr == "parse_known_args" and _uses_unknown(tree, parents[call]):
+            raise _AnyOption
         if attribute.attr not in PARSER_METHODS:
             raise _AnyOption
         if attribute.attr == "add_argument":
@@ -64,11 +72,40 @@ def _parser(tree: ast.Module, parents: Mapping[ast.AST, ast.AST]) -> str:
     raise _AnyOption
 
 
-def _added(call: ast.Call) -> set[str]:
+def _added(call: ast.Call) -> dict[str, OptionKind]:
     names = [each.value for each in call.args if isinstance(each, ast.Constant)]
-    if len(names) != len(call.args):
+    if len(names) != len(call.args) or any(map(_takes_the_rest, call.keywords)):
         raise _AnyOption
-    return {str(name).removeprefix("--") for name in names if str(name).startswith("--")}
+    return {str(name).removeprefix("--"): _kind(call) for name in names if str(name).startswith("--")}
+
+
+def _takes_the_rest(keyword: ast.keyword) -> bool:
+    """Whether an argument takes all words that follow, as of another program."""
+    match keyword:
+        case ast.keyword(arg="nargs", value=ast.Attribute(attr="REMAINDER") | ast.Constant(value="...")):
+            return True
+    return False
+
+
+def _kind(call: ast.Call) -> OptionKind:
+    for keyword in call.keywords:
+        match keyword:
+            case ast.keyword(arg="action", value=ast.Constant(value="store_true" | "store_false")):
+                return "flag"
+            case ast.keyword(arg="type", value=ast.Name(id="bool")):
+                return "bool"
+    return "value"
+
+
+def _uses_unknown(tree: ast.Module, use: ast.AST) -> bool:
+    """Whether a script reads the options that ``parse_known_args`` does not know, the second of its two results."""
+    match use:
+        case ast.Subscript(slice=ast.Constant(value=0)):
+            return False
+        case ast.Assign(targets=[ast.Tuple(elts=[_, ast.Name(id=unknown)])]):
+            names = (node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == unknown)
+            return any(isinstance(node.ctx, ast.Load) for node in names)
+    return True
 
 
 def _name(node: ast.expr) -> str:

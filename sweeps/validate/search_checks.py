@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from sweeps.compose import Composition
 from sweeps.config import SWEEP_CONFIG, SweepConfig, UserTask
-from sweeps.config.samplers import NSGASampler, PredictedSampler
+from sweeps.config.samplers import GPSampler, NSGASampler, PredictedSampler, TPESampler
 from sweeps.config.schedulers import (
     AshaScheduler,
     AutomaticScheduler,
@@ -35,7 +35,7 @@ from sweeps.validate.scaling_checks import pool_mistakes
 from sweeps.validate.stage_checks import stage_mistakes, stage_notes
 from sweeps.validate.warm_start_checks import warm_start_mistakes
 from sweeps_train.command.placeholders import config_values
-from sweeps_train.config import CausalLM, ClassificationTask, CommandTask, EstimatorTask, FunctionTask
+from sweeps_train.config import CausalLM, ClassificationTask, CommandTask, EstimatorTask, FunctionTask, TableData
 from sweeps_train.tables.metrics import POSITIVE_METRICS
 
 NEED_WHOLE_TRIALS = ("tpe", "bohb", "curves", "predicted", "gp", "cmaes", "nsga2", "nsga3")
@@ -51,6 +51,11 @@ BEST = {
     **dict.fromkeys(("eval/loss", "eval/log_loss", "eval/mae", "eval/rmse", "train/loss"), "min"),
 }
 """Modes of search for metrics that the built-in tasks compute."""
+CHOOSES_HELD_OUT = (
+    *("data.eval_fraction", "data.split_seed", "data.eval_path", "data.eval_split", "data.max_eval_documents"),
+    *("data.group", "data.time", "data.target"),
+)
+"""Paths of values by which the held-out samples are chosen."""
 OWN_METRICS = ("causal_lm", "image_classification", "classification", "regression", "estimator")
 """Tasks that compute their own metrics; the meaning of metrics in a user's code is up to the user."""
 OF_RUNGS = AshaScheduler | AutomaticScheduler | FreezeThawScheduler
@@ -59,6 +64,9 @@ MOST_VALUES_OF_GP = 1_000_000
 """Maximum number of values of a parameter with steps that ``gp`` searches: it lists them for every suggestion, which
 takes half a minute and 0.5 GB for this many."""
 SINGLE_OBJECTIVE = ("cmaes", "bohb")
+LOSS = "eval/loss"
+DECIDES_LOSS = {"task.loss": "eval/rmse or eval/mae", "task.class_weight": "eval/log_loss"}
+"""Values of a task by which ``eval/loss`` is computed, with metrics that do not depend on them."""
 SYSTEM_METRICS = (
     "system/cpu_percent",
     "system/memory_mib",
@@ -90,6 +98,8 @@ def search_mistakes(composition: Composition, space: Space, lookup: Lookup, *, i
         yield from _sampler(config.search, space, lookup)
     if is_new:
         yield from _same_texts(space)
+        yield from _different_losses(config.search, space)
+        yield from _held_out(config, space)
     yield from _confirm(config.search, space)
     yield from stage_mistakes(config.search)
     yield from _stop(config)
@@ -122,14 +132,12 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
             f"are good in {' or '.join(search.metrics[1:])}; use search/scheduler=none or freeze_thaw for the whole "
             "Pareto front"
         )
-    if search.confirm and _ignores_seed(composition.config):
-        yield (
-            f"search.confirm={search.confirm}: the program is not given {{seed}}, so its repeats differ only if it "
-            "draws its seed itself; use {seed} in task.command"
-        )
+    if search.confirm and (fix := _way_to_give_seed(composition)):
+        yield f"search.confirm={search.confirm}: {fix}"
     yield from stage_notes(search)
     yield from _new_processes(config)
     yield from _wrong_direction(composition.config)
+    yield from _compared_on_other_samples(composition, space)
     yield from _high_learning_rate(composition.config)
     for path in space:
         distribution = space[path]
@@ -150,6 +158,12 @@ def _sampler_notes(search: Search) -> Iterator[str]:
         yield (
             f"search.sampler.population={sampler.population} is more than search.num_trials={search.num_trials}: the "
             "first generation never ends, and all points are random; search/sampler=tpe also works for a few trials"
+        )
+    startup = sampler.startup_trials if isinstance(sampler, TPESampler | GPSampler) and not search.warm_start else 0
+    if 1 < search.num_trials <= startup:
+        yield (
+            f"search.sampler.startup_trials={startup}: with search.num_trials={search.num_trials} all points are "
+            "random; lower it, or search more trials"
         )
     if sampler.kind == "bohb" and search.scheduler.kind == "none":
         yield "search.sampler.kind=bohb learns from rungs; with search.scheduler.kind=none it acts as tpe"
@@ -182,11 +196,28 @@ def _single_value(path: str, distribution: FloatDistribution | IntDistribution) 
         )
 
 
-def _ignores_seed(config: SweepConfig) -> bool:
-    """Whether the task is a program that does not receive the seed."""
-    if not isinstance(config.task, CommandTask):
-        return False
-    return SEED not in config_values(config.task, SWEEP_CONFIG.dump_python(config, by_alias=True))[0]
+def _way_to_give_seed(composition: Composition) -> str | None:
+    """Describe how a user's code that does not receive the seed can get it; None if it does, or is seeded by the
+    worker."""
+    config, is_given = composition.config, composition.refers_to(SEED)
+    give, found = "give it task.arguments.seed=${seed}", None
+    match config.task:
+        case CommandTask() as task:
+            if SEED not in config_values(task, SWEEP_CONFIG.dump_python(config, by_alias=True))[0]:
+                found = (
+                    "the program is not given {seed}, so its repeats differ only if it draws its seed itself; use "
+                    "{seed} in task.command"
+                )
+        case EstimatorTask(arguments={"random_state": int(own)}) if not is_given:
+            found = f"task.arguments.random_state={own} is the seed of all repeats, which do not differ; remove it"
+        case FunctionTask(framework="script") if not is_given:
+            found = f"the script is not given the seed, so its repeats differ only if it draws its seed itself; {give}"
+        case FunctionTask(framework="huggingface") if not is_given:
+            found = (
+                "a Trainer seeds itself by the seed of its TrainingArguments, 42 by default, so the order of its "
+                f"samples and its dropout do not differ; {give}, and TrainingArguments(seed=config['seed'])"
+            )
+    return found
 
 
 def _wrong_direction(config: SweepConfig) -> Iterator[str]:
@@ -196,6 +227,22 @@ def _wrong_direction(config: SweepConfig) -> Iterator[str]:
         if config.task.kind in OWN_METRICS and best is not None and best != mode:
             which = "lowest" if mode == "min" else "highest"
             yield f"search.mode={mode} looks for the {which} {metric}, its worst value; use search.mode={best}"
+
+
+def _compared_on_other_samples(composition: Composition, space: Space) -> Iterator[str]:
+    """Yield notes about searched values with which trials are evaluated on other samples, or other units of them."""
+    objectives = ", ".join(composition.config.search.metrics)
+    for path in CHOOSES_HELD_OUT:
+        if path in space:
+            yield f"space.{path}: trials hold out different samples, so that their {objectives} cannot be compared"
+    models = [composition.trial(dict(options)).model for options in composition.variants]
+    tokenizers = {each.tokenizer or each.path for each in models if isinstance(each, CausalLM)}
+    of_tokens = {LOSS, "eval/perplexity", "train/loss"} & {*composition.config.search.metrics}
+    if of_tokens and (len(tokenizers) > 1 or "model.tokenizer" in space):
+        yield (
+            f"space.model: {', '.join(of_tokens)} is a mean over tokens, which cannot be compared between models whose "
+            "tokenizers differ; search such models in sweeps of their own"
+        )
 
 
 def _high_learning_rate(config: SweepConfig) -> Iterator[str]:
@@ -245,6 +292,32 @@ def _metrics(config: SweepConfig) -> Iterator[str]:
                 f"search.limits.{metric}: neither the task {config.task.kind} nor a worker reports it"
                 f"{did_you_mean(metric, reported)}"
             )
+
+
+def _different_losses(search: Search, space: Space) -> Iterator[str]:
+    """Yield mistakes about searched values by which each trial computes the metric that compares them."""
+    for path, others in DECIDES_LOSS.items():
+        searched = space.distributions.get(path)
+        if LOSS in search.metrics and isinstance(searched, CategoricalDistribution) and len(searched.choices) > 1:
+            yield (
+                f"search.metric={LOSS}: is computed with {path}, which is searched, so that its values cannot be "
+                f"compared; use {others}, or remove space.{path}"
+            )
+
+
+def _held_out(config: SweepConfig, space: Space) -> Iterator[str]:
+    """Yield mistakes about searched values that would choose the held-out rows of a table, if others did not."""
+    data, task = config.data, config.task
+    if not isinstance(data, TableData):
+        return
+    by_folds = isinstance(task, EstimatorTask) and task.folds is not None
+    others = {
+        "data.eval_fraction": "task.folds" if by_folds else "data.eval_path" if data.eval_path is not None else None,
+        "data.split_seed": None if data.time is None else "data.time",
+    }
+    for path, other in others.items():
+        if path in space and other is not None and other not in space:
+            yield f"space.{path}: {other} chooses the held-out rows, so it has no effect; remove it (~space.{path})"
 
 
 def _objectives(search: Search) -> Iterator[str]:

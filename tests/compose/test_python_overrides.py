@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import shlex
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,17 @@ def test_anything_else_is_refused_before_anything_starts(overrides: Any) -> None
         sweeps.dry_run("digits", overrides)
 
 
+@pytest.mark.parametrize("value", [b"x", 1j, {1, 2}, print, datetime.date(2026, 1, 1), {"a": [object]}], ids=repr)
+def test_a_value_that_a_config_cannot_hold_is_refused_with_its_type(value: Any) -> None:
+    with pytest.raises(ConfigError, match=r"task.arguments.x=.*: a config cannot hold a \w+; give a number, a text, a"):
+        override_tokens({"task.arguments.x": value})
+
+
+def test_a_grid_of_ray_tune_is_no_value() -> None:
+    with pytest.raises(ConfigError, match=r"task.arguments.x=.* notation of another tool; write the text 'choice"):
+        override_tokens({"task.arguments.x": {"grid_search": [1, 2]}})
+
+
 def test_numbers_of_numpy_and_paths_are_taken() -> None:
     import numpy as np
 
@@ -142,6 +154,7 @@ def test_a_path_that_hydra_does_not_read_as_text_is_answered_with_its_written_fo
         (["data.path=f(1)"], """quote a text with such characters: 'data.path="f(1)"'"""),
         (["seed=${oc.decode:${oc.env:SEED,3}}"], """'seed="${oc.decode:${oc.env:SEED,3}}"'"""),
         (["data.path=ü/${name}.csv"], """'data.path="ü/${name}.csv"'"""),
+        (["train.lr=FloatDistribution(high=2.0, log=False, low=1.0, step=None)"], "'train.lr=interval(1.0, 2.0)'"),
         (["train.lr=loguniform(1, 2)"], "is the notation of another tool; write 'train.lr=tag(log, interval(1, 2))'"),
     ],
 )

@@ -154,6 +154,26 @@ def test_a_turn_without_text_is_refused() -> None:
         ChatEncoder(tokenizer(read("llama3"))).encode([QUESTION, {"role": "assistant", "content": ""}])
 
 
+@pytest.mark.parametrize(
+    ("messages", "words"),
+    [
+        (
+            [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}],
+            "message 1 has no role but from, value",
+        ),
+        ([*CHAT[:3], {"role": "Assistant", "content": "Six."}], "message 4 has the role 'Assistant', whose answers"),
+        (
+            [QUESTION, {"role": "model", "content": "Four."}],
+            "the role 'model', whose answers the loss would not count; rename",
+        ),
+        ('[{"role": "user", "content": "Hi"}]', "its messages are a text; give a list"),
+    ],
+)
+def test_answers_by_other_names_are_not_left_out_without_a_word(messages: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        ChatEncoder(tokenizer(read("llama3"))).encode(messages)
+
+
 def test_a_tokenizer_in_python_is_refused() -> None:
     reader = ByT5Tokenizer()
     reader.chat_template = "{{ messages }}"

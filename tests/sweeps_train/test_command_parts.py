@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -47,6 +48,15 @@ def test_values_are_filled_in_after_splitting_so_that_each_stays_one_word() -> N
 def test_a_command_goes_on_after_a_backslash_at_the_end_of_a_line(end: str) -> None:
     command = "train 'a\\\n' \\\n  --lr {lr} \\\n  --name b\\ c".replace("\n", end)
     assert command_line(task(command), LOOKUP) == ["train", f"a\\{end}", "--lr", "1e-05", "--name", "b c"]
+
+
+@pytest.mark.parametrize("low", [-1e-05, -2.5e-7, -0.5, -1e22, 1e-05])
+def test_a_small_negative_number_is_no_option_to_argparse(low: float) -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--low", type=float)
+    for program in (task("train --low {low}"), task(options={"--low": "{low}"})):
+        _, *words = command_line(program, {"low": low}.__getitem__)
+        assert parser.parse_args(words).low == low
 
 
 def test_a_command_may_be_a_list_of_words() -> None:

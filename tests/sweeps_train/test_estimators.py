@@ -228,6 +228,50 @@ def test_a_class_of_interest_has_metrics_of_its_own(target: str, task: Any, citi
     assert {"eval/precision_positive", "eval/recall_positive"} <= worker.reports[-1].keys()
 
 
+@pytest.mark.parametrize("task", [{}, {"folds": 3}])
+@pytest.mark.parametrize("target", ["sklearn.linear_model.LogisticRegression", "lightgbm.LGBMClassifier"])
+def test_classes_have_weights_by_their_names_in_the_table(target: str, task: Any, cities: Path, worker: Worker) -> None:
+    arguments = {"class_weight": {"n": 1e-6, "y": 1e6}}
+    config = configured(target, path=str(cities), column="good", positive_class="y", arguments=arguments, **task)
+    assert list(probe_mistakes(config)) == []
+    fit(config)
+    assert worker.reports[-1]["eval/recall_positive"] == 1.0
+    assert worker.reports[-1]["eval/accuracy"] < 1.0
+    with pytest.raises(ValueError, match=r"task.arguments.class_weight.yes: the target has no such class; use n, y"):
+        list(
+            probe_mistakes(configured(target, path=str(cities), column="good", arguments={"class_weight": {"yes": 2}}))
+        )
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "by_position"),
+    [
+        ("xgboost.XGBRegressor", "monotone_constraints", "(0,1,0)"),
+        ("lightgbm.LGBMRegressor", "monotone_constraints", [0, 1, 0]),
+        ("sklearn.ensemble.HistGradientBoostingRegressor", "monotonic_cst", [0, 1, 0]),
+    ],
+)
+def test_a_column_is_constrained_by_its_name_wherever_it_is_in_the_table(
+    target: str, name: str, by_position: Any, tmp_path: Path, worker: Worker
+) -> None:
+    draw = np.random.default_rng(0)
+    city, size, age = draw.choice(["Oslo", "Rome"], 300), draw.normal(size=300), draw.normal(size=300)
+    frame = pd.DataFrame({"city": city, "size [m]": size, "age": age, "price": age - size})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    given = {"path": str(tmp_path / "rows.csv"), "column": "price"}
+    config = configured(target, **given, arguments={name: {"size [m]": 1}})
+    assert list(probe_mistakes(config)) == []
+    fit(config)
+    model = load_model(worker.newest)
+    rows = [{"city": "Oslo", "size [m]": size, "age": 0.0} for size in (-2.0, -1.0, 0.0, 1.0, 2.0)]
+    predicted = model.predict(rows)["prediction"]
+    assert predicted.is_monotonic_increasing  # though the price falls with the size
+    with pytest.raises(ValueError, match=rf"{name}=.* is by position, .*order \(size \[m\], age, city\); name them"):
+        list(probe_mistakes(configured(target, **given, arguments={name: by_position})))
+    with pytest.raises(ValueError, match=rf"{name}.siz: is no column; use size"):
+        list(probe_mistakes(configured(target, **given, arguments={name: {"siz": 1}})))
+
+
 def test_patience_ends_a_trial_that_no_longer_improves(worker: Worker) -> None:
     config = configured(
         "xgboost.XGBClassifier", arguments={"n_estimators": 400, "learning_rate": 1.0}, report_every=2, patience=3

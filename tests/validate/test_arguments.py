@@ -85,6 +85,15 @@ def main():
     parser.add_argument("--batch-size", "-b", type=int)
     print(parser.parse_args())
 """
+FLAGS = """
+import argparse
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float)
+parser.add_argument("--amp", type=bool, default=False)
+parser.add_argument("--fast", action="store_true")
+args, _ = parser.parse_known_args()
+"""
 FUNCTION = """
 defaults: [ray_train_function, _self_]
 task: {_target_: own_nets.train}
@@ -96,6 +105,7 @@ def _modules(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (working_folder / "own_nets.py").write_text(NETS)
     (working_folder / "own_layers.py").write_text("class Block:\n    def __init__(self, size):\n        pass\n")
     (working_folder / "own_script.py").write_text(SCRIPT)
+    (working_folder / "own_flags.py").write_text(FLAGS)
     (working_folder / "mine.yaml").write_text(FUNCTION)
     (working_folder / "groups" / "model").mkdir(parents=True)
     (working_folder / "groups" / "model" / "own.yaml").write_text("kind: custom\n_target_: own_nets.Net\n")
@@ -110,6 +120,10 @@ def mistakes(*tokens: str) -> list[str]:
 
 
 MODEL = ("conf=digits", "space=none", "model=custom", "model._target_=own_nets.Net")
+FLAGGED = (
+    *("conf=torchrun_script", "~space", "~task.arguments", "task._target_=own_flags.py"),
+    "task.arguments.lr=interval(0, 1)",
+)
 
 
 @pytest.mark.parametrize(
@@ -153,13 +167,19 @@ def test_the_keys_that_a_function_reads_are_known_or_any(target: str, keys: set[
         ("", {"lr", "batch-size"}),
         ("import sys; print(sys.argv)", None),
         ("add_more(parser)", None),
-        ("parser.parse_known_args()", None),
+        ("args, _ = parser.parse_known_args()", {"lr", "batch-size"}),
+        ("args = parser.parse_known_args()[0]", {"lr", "batch-size"}),
+        ("args, others = parser.parse_known_args(); print(others)", None),
+        ("args = parser.parse_known_args()", None),
         ("parser.add_argument(*names)", None),
+        ("parser.add_argument('rest', nargs=argparse.REMAINDER)", None),
     ],
 )
 def test_the_options_of_a_script_are_known_or_any(change: str, options: set[str] | None) -> None:
     Path("own_script.py").write_text(SCRIPT + change)
-    assert script_options("own_script.py") == script_options("own_script") == options
+    found = script_options("own_script.py")
+    assert found == script_options("own_script")
+    assert (None if found is None else {*found}) == options
 
 
 @pytest.mark.parametrize(
@@ -203,6 +223,37 @@ def test_the_options_of_a_script_are_known_or_any(change: str, options: set[str]
             [
                 "space.task.arguments.hidden: .*own_script.py has no option --hidden; use one of batch-size, lr",
                 "task.arguments.epochs=6: task._target_=own_script.py has no option --epochs",
+            ],
+        ),
+        (
+            (*FLAGGED, "task.arguments.wd=interval(0, 1)"),
+            ["space.task.arguments.wd: task._target_=own_flags.py has no option --wd; use one of"],
+        ),
+        (
+            (*FLAGGED, "task.arguments.amp=choice(true, false)"),
+            ["space.task.arguments.amp: .* reads --amp with type=bool, which takes any text for true, also false"],
+        ),
+        (
+            (
+                *("conf=digits", "~space", "train.optimizer={_target_: torch.optim.RMSprop}"),
+                "train.momentum=interval(0.1, 0.9)",
+            ),
+            ["space.train.momentum: train.optimizer._target_=torch.optim.RMSprop does not get it, so it has no effect"],
+        ),
+        (
+            (*FLAGGED, "seed=choice(1, 2)"),
+            [
+                re.escape(
+                    "space.seed: the script does not get it, so it has no effect; add '+task.arguments.seed=${seed}'"
+                )
+            ],
+        ),
+        ((*FLAGGED, "+task.arguments.amp=0"), ["task.arguments.amp=0: .*with type=bool.* also 0"]),
+        (
+            (*FLAGGED, "task.arguments.fast=choice(true, false)"),
+            [
+                f"space.task.arguments.fast: .* takes --fast without a value, and a script gets --fast={value}; use"
+                for value in ("true", "false")
             ],
         ),
     ],

@@ -16,6 +16,15 @@ from sweeps_train.command.command_line import command_line
 DEFAULTS = ["task: command", "search: random", "scaling: single_worker", "checkpoint: last", "tracking: mlflow"]
 CHECKPOINTS = {"folder": "{trial.folder}/out"}
 RESUME = {"--resume": "{checkpoint}"}
+OWN = """
+import argparse
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float)
+parser.add_argument("--amp", type=bool)
+parser.add_argument("--fast", action=argparse.BooleanOptionalAction)
+args, _ = parser.parse_known_args()
+"""
 
 
 def plan(task: dict[str, Any], **sections: Any) -> list[str]:
@@ -50,6 +59,9 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"command": "no-such-program {lr}"}, "the program 'no-such-program' is not found on PATH; install it"),
     ({"command": "./train.sh {lr}"}, "task.command: there is no program ./train.sh"),
     ({"command": "python trian.py {lr}"}, "task.command: there is no file trian.py; give a script that exists"),
+    ({"command": "python own.py --lr {lr} --wd 1"}, "task.command: own.py has no option --wd; use one of amp, fast"),
+    ({"command": "python own.py {arguments} --amp=off"}, "own.py reads --amp with type=bool, which takes any text for"),
+    ({"command": "python own.py --lr {lr} --amp {amp}", "arguments": {"lr": 1, "amp": False}}, "for true, also false;"),
     ({"command": "true {lrr}"}, "task.command: the config has no value for {lrr}; did you mean {lr}"),
     ({"command": "true {lr} {train.lr}"}, "task.command: the config has no value for {train.lr}"),
     ({"command": "true {lr} {trial.nummer}"}, "did you mean {trial.number}"),
@@ -99,6 +111,7 @@ def _files(working_folder: Path) -> None:
     (working_folder / "base.yaml").write_text("optim: {lr: 1}\nlayers: [1, 2]\n")
     (working_folder / "base.txt").write_text("optim: {lr: 1}\n")
     (working_folder / "broken.json").write_text("{")
+    (working_folder / "own.py").write_text(OWN)
 
 
 @pytest.mark.parametrize(("task", "words"), MISTAKES, ids=range(len(MISTAKES)))
@@ -121,6 +134,7 @@ def test_a_mistake_is_named_with_its_key_and_the_fix(task: dict[str, Any], words
         {"working_folder": "{trial.folder}", "read": [{"kind": "csv", "path": "{trial.folder}/log.csv"}]},
         {"rename": {"eval_loss": "loss"}, "metrics": ["loss"]},
         {"command": "python {trial.folder}/train.py {lr}"},
+        {"command": "python own.py --lr {lr} --amp true --no-fast", "options": {"--fast": True}},
         {"command": "python train.py {lr}", "working_folder": "{trial.folder}/cloned"},
     ],
 )  # fmt: skip
@@ -140,6 +154,13 @@ def test_a_fixed_argument_that_the_program_does_not_get_is_noted() -> None:
 def test_a_program_that_may_end_after_the_time_limit_of_its_slurm_job_is_noted(grace_s: float, is_noted: bool) -> None:
     notes = plan({"grace_s": grace_s}, cluster={"slurm": {"stop_before_limit_s": 180}})
     assert any("cluster.slurm.stop_before_limit_s=180" in note and "181 or more" in note for note in notes) == is_noted
+
+
+def test_a_config_file_that_the_program_is_not_told_of_is_noted() -> None:
+    files = {"config": {"source": "base.yaml", "values": {"optim.lr": "{lr}"}}}
+    (note,) = plan({"command": "true base.yaml", "files": files})
+    assert note.startswith("task.files.config: the program is not told of it, and finds it only as config.yaml in the")
+    assert plan({"command": "true {files.config}", "files": files}) == []
 
 
 def test_sections_of_the_training_are_checked_and_searched_through_placeholders() -> None:

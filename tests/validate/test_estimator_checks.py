@@ -63,6 +63,34 @@ def files(working_folder: Path) -> None:
             ["data.path=rows.csv", "data.target=price", "task._target_=xgboost.XGBRegressor", "task.positive_class=1"],
             "task.positive_class=1: numbers are predicted, not classes; remove it",
         ),
+        (
+            ["data.imputation=choice(mean, median)"],
+            "space.data.imputation: .* gets numbers as they are in the table, so it has no effect; remove it",
+        ),
+        (
+            ["task._target_=sklearn.linear_model.SGDClassifier", *OTHER, "task.arguments.loss=choice(log_loss, hinge)"],
+            "search.metric=eval/loss: is the error rate with task.arguments.loss=hinge, where .* use search.metric=",
+        ),
+        (
+            ["seed=choice(1, 2)", "+task.arguments.random_state=3"],
+            "space.seed: the estimator gets task.arguments.random_state=3 instead, so it has no effect",
+        ),
+        (
+            ["task.folds=3", "data.eval_fraction=choice(0.1, 0.2)"],
+            "space.data.eval_fraction: task.folds chooses the hel",
+        ),
+        (
+            ["data.path=rows.csv", "data.target=label", "data.time=price", "data.split_seed=choice(1, 2)"],
+            "space.data.split_seed: data.time chooses the held-out rows",
+        ),
+        (
+            ["+task.arguments.eta=0.9"],
+            "task.arguments.eta=0.9: is XGBoost's other name of learning_rate, which has a value, too",
+        ),
+        (
+            ["task.arguments.lambda=interval(1, 9)", "+task.arguments.reg_lambda=1"],
+            "space.task.arguments.lambda: is XG",
+        ),
         (["search.metric=eval/auc"], "the task estimator does not report it; it reports .*eval/roc_auc"),
         (["task._target_=xgboost.XGBRegressor", "search.metric=eval/f1"], "it reports eval/loss, eval/mae"),
         (["scaling.num_workers=2"], "scaling.num_workers=2: an estimator is fitted by one worker"),
@@ -87,6 +115,19 @@ def test_a_mistake_names_key_value_and_fix(tokens: list[str], message: str) -> N
 @pytest.mark.parametrize("given", [["+task.arguments.subsample_freq=1"], ["task.arguments.subsample=1", "~space"]])
 def test_lightgbm_with_parts_of_the_rows_or_with_all_of_them_is_no_mistake(given: list[str]) -> None:
     plan("task._target_=lightgbm.LGBMClassifier", *given)
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        ["search.metric=eval/f1", "search.mode=max", "task.arguments.loss=choice(log_loss, hinge)"],
+        ["task.arguments.loss=choice(hinge, squared_hinge)", "data.imputation=choice(mean, median)"],
+        ["task.arguments.loss=choice(log_loss, modified_huber)", "data.standardize=choice(true, false)"],
+    ],
+    ids=str,
+)
+def test_estimators_that_can_be_compared_are_no_mistake(tokens: list[str]) -> None:
+    plan("task._target_=sklearn.linear_model.SGDClassifier", *OTHER, *tokens)
 
 
 def test_a_misspelt_class_is_one_mistake() -> None:

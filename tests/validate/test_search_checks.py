@@ -118,6 +118,10 @@ TWO = ("search.metric=[eval/accuracy,eval/loss]", "search.mode=[max,min]", "sear
             ("search.points=[{train.optimizer: adamw, train.momentum: 0.9}]",),
             ["search.points.0.train.momentum=0.9", "only while train.optimizer is 'sgd'"],
         ),
+        (
+            ("vars.rate=choice(0.1, 0.2)",),
+            ["space.vars.rate", "no other value refers to it", "write ${vars.rate}", "(~space.vars.rate)"],
+        ),
         (("search/sampler=choice(tpe, gp)",), ["space.search/sampler", "belongs to the sweep", "remove it"]),
         (("space.model={type: int, low: 0, high: 1}",), ["space.model.type=int", "ordinal"]),
     ],
@@ -125,6 +129,32 @@ TWO = ("search.metric=[eval/accuracy,eval/loss]", "search.mode=[max,min]", "sear
 def test_a_mistake_in_the_search_names_key_value_and_fix(tokens: tuple[str, ...], words: list[str]) -> None:
     found = mistakes(*tokens)
     assert any(all(word in line for word in words) for line in found), found
+
+
+@pytest.mark.parametrize(
+    ("tokens", "path", "others"),
+    [
+        (
+            ("task=regression", "data.path=builtin:diabetes", "task.loss=choice(squared, huber)"),
+            "task.loss",
+            "eval/rmse",
+        ),
+        (("task.class_weight=choice(none, balanced)",), "task.class_weight", "eval/log_loss"),
+    ],
+)
+def test_trials_that_compute_their_loss_in_different_ways_are_not_compared_by_it(
+    tokens: tuple[str, ...], path: str, others: str
+) -> None:
+    (mistake,) = mistakes(*tokens, "search.metric=eval/loss", conf="tabular")
+    assert mistake.startswith(f"search.metric=eval/loss: is computed with {path}, which is searched")
+    assert others in mistake
+    assert mistakes(*tokens, f"search.metric={others}", conf="tabular") == []
+
+
+@pytest.mark.parametrize("by", ["${vars.rate}", "${calc:'vars.rate * 2'}"])
+def test_a_value_that_another_one_refers_to_has_an_effect(by: str) -> None:
+    searched = "space.vars.rate={type: float, low: 0.1, high: 0.2}"
+    assert mistakes("~space.train.lr", f"train.lr={by}", "vars.rate=0.1", searched) == []
 
 
 @pytest.mark.parametrize(
@@ -192,6 +222,7 @@ def test_what_goes_together_passes(tokens: tuple[str, ...]) -> None:
     [
         (("search/sampler=nsga2",), ["population=50", "num_trials=16"]),
         (("search/sampler=bohb", "search/scheduler=none"), ["kind=bohb", "tpe"]),
+        (("search/sampler=tpe", "search.num_trials=8"), ["startup_trials=8: with search.num_trials=8 all points are"]),
         (("search/sampler=predicted",), ["kind=predicted: curves is used instead"]),
         (("search/scheduler=median",), ["kind=median: asha with eta=2 is used instead"]),
         (
@@ -204,6 +235,7 @@ def test_what_goes_together_passes(tokens: tuple[str, ...]) -> None:
             ("space.train.lr.when={train.max_steps: 5}",),
             ["train.lr is never searched", "occur with train.max_steps=198"],
         ),
+        (("data.eval_fraction=choice(0.1, 0.2)",), ["space.data.eval_fraction: trials hold out different samples"]),
         (("search.metric=eval/accuracy", "search.mode=min"), ["mode=min", "lowest eval/accuracy", "search.mode=max"]),
     ],
 )
@@ -338,6 +370,29 @@ def test_memory_and_speed_can_be_objectives_of_a_built_in_task(metric: str) -> N
 def test_a_plan_says_that_each_trial_of_own_code_starts_new_processes(tokens: list[str], words: list[str]) -> None:
     notes = [note for note in planned(*tokens).notes if note.startswith("scaling.isolation=auto: ")]
     assert [note.rpartition("reuses them, ")[2] for note in notes] == words
+
+
+def test_models_of_different_tokenizers_are_noted_as_not_to_be_compared_by_their_tokens() -> None:
+    composition = composed("llm_lora_hub", "model=choice(llama3.2_1b, qwen3_4b)")
+    notes = list(search_notes(composition, Space(composition.config.space), lookup_in(composition)))
+    assert any("cannot be compared between models whose tokenizers differ" in note for note in notes), notes
+
+
+@pytest.mark.parametrize(
+    ("tokens", "note"),
+    [
+        (("conf=torchrun_script",), "the script is not given the seed, so its repeats differ only if"),
+        (("conf=huggingface_trainer",), "a Trainer seeds itself by the seed of its TrainingArguments, 42 by"),
+        (("conf=huggingface_trainer", "task.arguments.seed=${seed}"), None),
+        (("conf=ray_train_function",), None),
+        (("conf=estimator",), None),
+        (("conf=estimator", "+task.arguments.random_state=3"), "task.arguments.random_state=3 is the seed of all"),
+    ],
+    ids=str,
+)
+def test_repeats_of_code_that_does_not_get_their_seed_are_noted(tokens: tuple[str, ...], note: str | None) -> None:
+    found = [each for each in planned(*tokens, "search.confirm=2").notes if each.startswith("search.confirm=2: ")]
+    assert found == [] if note is None else note in found[0]
 
 
 def test_a_sampled_point_that_cannot_be_trained_is_refused_before_a_worker_starts() -> None:

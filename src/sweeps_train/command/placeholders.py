@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
 from string import Formatter
 from typing import Any
 
@@ -119,11 +121,14 @@ def _chosen(name: str, other: str, lookup: Lookup) -> str | None:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as a word of a command line: texts unchanged, others as JSON.
+    """Return a value as a word of a command line: texts unchanged, others as JSON. Negative numbers have no exponent,
+    since Python's ``argparse`` takes ``-1e-05`` for an option.
 
-    >>> as_text("a b"), as_text(1e-05), as_text([1, None]), as_text(True)
-    ('a b', '1e-05', '[1, null]', 'true')
+    >>> as_text("a b"), as_text(1e-05), as_text(-1e-05), as_text([1, None]), as_text(True)
+    ('a b', '1e-05', '-0.00001', '[1, null]', 'true')
     """
+    if isinstance(value, float) and -math.inf < value < 0:
+        return format(Decimal(repr(value)), "f")
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 Message = dict[str, Any]
 Rendered = TypeVar("Rendered")
 
+ANSWERING = ("assistant", "gpt", "chatgpt", "model", "bot")
+"""Names of the role ``assistant`` in other forms of chats."""
 _MARKS = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 
@@ -71,6 +73,7 @@ class ChatEncoder:
             spans = (range(bisect_right(ends, start), bisect_left(starts, end)) for start, end in turns if start < end)
             written = {token for span in spans for token in span}
             return ids, [token in written for token in range(len(ids))]
+        _check_messages(messages)
         text = self._render(messages)
         ids, starts, _ = self._tokenized(text)
         mask = [False] * len(ids)
@@ -130,6 +133,23 @@ class ChatEncoder:
 
     def _render(self, messages: Sequence[Message], **options: Any) -> Any:
         return _fitting(lambda: self._tokenizer.apply_chat_template(list(messages), tokenize=False, **options))
+
+
+def _check_messages(messages: Any) -> None:
+    """Raise ``ValueError`` for messages in another form, whose answers the loss would not count."""
+    if isinstance(messages, str):
+        raise ValueError(  # noqa: TRY004 - a mistake in the data
+            "its messages are a text; give a list of messages, as json.loads makes it of JSON"
+        )
+    for number, message in enumerate(messages, 1):
+        if "role" not in message:
+            raise ValueError(f"message {number} has no role but {', '.join(message)}; rename them to role and content")
+        role = message["role"]
+        if role != "assistant" and str(role).lower() in ANSWERING:
+            raise ValueError(
+                f"message {number} has the role {role!r}, whose answers the loss would not count; rename it to "
+                "'assistant'"
+            )
 
 
 def _fitting(render: Callable[[], Rendered]) -> Rendered:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
 from sweeps_train.config.estimator import EstimatorTask
-from sweeps_train.tables.encoding import Goal
+from sweeps_train.tables.encoding import Goal, TableEncoding, plain_names
 from sweeps_train.targets import import_target
 
 HANDLES_GAPS = ("xgboost", "lightgbm")
@@ -25,6 +26,8 @@ FIT_AT_ONCE = {
 }
 """Arguments that are not supported, with the reasons."""
 
+MONOTONE = ("monotone_constraints", "monotone_constraint", "mc", "monotonic_cst")
+"""Arguments of libraries that constrain the direction of a column's effect."""
 ROUNDS_OF_LIGHTGBM = (
     *("num_iterations", "num_iteration", "n_iter", "num_tree", "num_trees", "num_round", "num_rounds", "nrounds"),
     *("num_boost_round", "max_iter"),
@@ -92,12 +95,20 @@ def library_of(found: type[Any]) -> str:
     return next((root for root in roots if root in (*HANDLES_GAPS, "sklearn")), roots[0])
 
 
-def make_estimator(task: EstimatorTask, seed: int, num_cpus: int, *, has_categories: bool) -> Any:
+def make_estimator(
+    task: EstimatorTask,
+    seed: int,
+    num_cpus: int,
+    *,
+    has_categories: bool,
+    encoding: TableEncoding | None = None,
+) -> Any:
     """Make an unfitted estimator. It gets ``seed`` as its random state, and ``num_cpus`` threads, if it has such
-    arguments and the task does not set them.
+    arguments and the task does not set them. Arguments by the names of classes and columns need the ``encoding``
+    of the table.
 
     Raises:
-        ValueError: The class does not take these arguments.
+        ValueError: The class does not take these arguments, or the table lacks a class or a column that they name.
     """
     found = estimator_class(task)
     is_lightgbm = library_of(found) == "lightgbm"
@@ -105,12 +116,48 @@ def make_estimator(task: EstimatorTask, seed: int, num_cpus: int, *, has_categor
         "n_estimators" if is_lightgbm and name in ROUNDS_OF_LIGHTGBM else name: value
         for name, value in task.arguments.items()
     }
+    if encoding is not None:
+        if isinstance(weights := arguments.get("class_weight"), Mapping):
+            arguments["class_weight"] = _by_index(weights, [str(each) for each in encoding.classes])
+        for name in {*MONOTONE} & arguments.keys() if is_native(task, found) else ():
+            arguments[name] = _by_column(name, arguments[name], encoding, library_of(found))
     try:
         known = found(**arguments).get_params()
         estimator = found(**{**_defaults(found, known, seed, num_cpus, has_categories), **arguments})
     except TypeError as error:
         raise ValueError(f"task.arguments={task.arguments} do not fit task._target_={task.target}: {error}") from error
     return estimator
+
+
+def _by_index(weights: Mapping[str, float], classes: Sequence[str]) -> dict[int, float]:
+    """Return the weights of classes by the indices of the classes; keys of a config are texts."""
+    for name in weights:
+        if name not in classes:
+            raise ValueError(
+                f"task.arguments.class_weight.{name}: the target has no such class; use {', '.join(classes[:8])}"
+            )
+    return {classes.index(name): weight for name, weight in weights.items()}
+
+
+def _by_column(name: str, constraints: Any, encoding: TableEncoding, library: str) -> Any:
+    """Return the constraints of columns in the form that a library takes; XGBoost's own mapping fails in its
+    ``set_params``, and LightGBM has none."""
+    inputs = encoding.input_names
+    if not isinstance(constraints, Mapping):
+        if constraints is not None and inputs != [*encoding.kinds]:
+            raise ValueError(
+                f"task.arguments.{name}={constraints}: is by position, and the estimator gets the columns in another "
+                f"order ({', '.join(inputs[:8])}); name them, as in {{{inputs[0]}: 1}}"
+            )
+        return constraints
+    for each in constraints:
+        if each not in inputs:
+            raise ValueError(f"task.arguments.{name}.{each}: is no column; use {', '.join(inputs[:8])}")
+    if library == "sklearn":
+        plain = dict(zip(inputs, plain_names(inputs), strict=True))
+        return {plain[each]: constraint for each, constraint in constraints.items()}
+    of_all = [constraints.get(each, 0) for each in inputs]
+    return of_all if library == "lightgbm" else f"({','.join(map(str, of_all))})"
 
 
 def _defaults(

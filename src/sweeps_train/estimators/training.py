@@ -136,7 +136,10 @@ def _fitted_at_once(config: EstimatorConfig, split: Split, *, native: bool) -> E
 
 
 def _new(config: EstimatorConfig, split: Split) -> Any:
-    return make_estimator(config.task, config.seed, _num_cpus(), has_categories=bool(split.encoding.categories))
+    encoding = split.encoding
+    return make_estimator(
+        config.task, config.seed, _num_cpus(), has_categories=bool(encoding.categories), encoding=encoding
+    )
 
 
 def _num_cpus() -> int:

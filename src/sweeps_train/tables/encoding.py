@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from sweeps_train.config.table import TableData
-from sweeps_train.tables.columns import ColumnKind, column_kind, feature_names, is_text
+from sweeps_train.tables.columns import ColumnKind, column_kind, feature_names, index_columns, is_text
 from sweeps_train.tables.csv_texts import CsvTexts
 
 if TYPE_CHECKING:
@@ -112,6 +112,16 @@ class TableEncoding:
         return len(self.output.values) if isinstance(self.output, Classes) else 1
 
     @property
+    def classes(self) -> list[bool | int | str]:
+        """Classes in the order of a model's outputs; none if the target is a number."""
+        return self.output.values if isinstance(self.output, Classes) else []
+
+    @property
+    def input_names(self) -> list[str]:
+        """Names of the columns of ``frame`` before they are made plain: numbers, then categories."""
+        return [each.name for each in self.numbers] + [each.column for each in self.categories]
+
+    @property
     def num_inputs(self) -> int:
         """Number of columns of ``matrix``, without categories."""
         return len(self.numbers) + sum(each.has_missing for each in self.numbers)
@@ -173,8 +183,7 @@ class TableEncoding:
         for index, each in enumerate(self.categories):
             codes = features.categories[:, index] - 1
             columns.append(pd.Categorical.from_codes(codes, categories=each.values))
-        names = [each.name for each in self.numbers] + [each.column for each in self.categories]
-        return pd.DataFrame(dict(zip(plain_names(names), columns, strict=True)))
+        return pd.DataFrame(dict(zip(plain_names(self.input_names), columns, strict=True)))
 
     def targets(self, table: pa.Table, where: str) -> npt.NDArray[Any]:
         """Return the values of the target, which each row has: int64 indices of classes, or float64 numbers. Messages
@@ -237,7 +246,7 @@ def learn_encoding(config: TableData, goal: Goal, table: pa.Table) -> TableEncod
     """
     from pyarrow import types
 
-    names = feature_names(config, table.column_names)
+    names = feature_names(config, table.column_names, index_columns(table))
     kinds = {name: column_kind(config, name, table[name]) for name in names}
     kinds = {name: kind for name, kind in kinds.items() if kind != "empty"}
     texts = CsvTexts.of(config)

@@ -181,9 +181,14 @@ def _named(names: list[str]) -> list[str]:
 
 
 def _parquet(opened: Any) -> pa.Table:
+    import pyarrow as pa
     import pyarrow.parquet
 
-    return pyarrow.parquet.read_table(opened)
+    table = pyarrow.parquet.ParquetFile(opened).read()
+    # Arrow computes little with these types.
+    usual = {pa.string_view(): pa.string(), pa.float16(): pa.float32()}
+    fields = [each.with_type(usual.get(each.type, each.type)) for each in table.schema]
+    return table.cast(pa.schema(fields, table.schema.metadata))
 
 
 def _csv(config: TableData, location: str, opened: Any, texts: Collection[str], first_block: bool) -> pa.Table:
