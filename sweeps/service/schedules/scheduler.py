@@ -243,5 +243,6 @@ def _states(paths: Iterable[Path]) -> _Files:
             status = path.stat()
         except OSError:  # just removed
             continue
-        states.append((str(path), status.st_mtime_ns, status.st_ctime_ns, status.st_size))  # the third changes with rights
+        # The time of the last change of rights, too: a file that could not be read may be readable now.
+        states.append((str(path), status.st_mtime_ns, status.st_ctime_ns, status.st_size))
     return states
