@@ -142,7 +142,7 @@ def test_no_model_is_made_of_a_damaged_checkpoint(uri: str, tmp_path: Path, spoi
     save_model(record, record.best, tmp_path / "intact")
     (weights,) = (tmp_path / "mlruns").rglob("best/model.safetensors")
     spoil(weights)
-    wrong = r"its checkpoint is damaged: model.safetensors .*; choose another trial with --trial, or `python -m sweeps ret"
+    wrong = r"its checkpoint is damaged: model.safetensors .*; choose another trial with --trial, or `python -m"
     with pytest.raises(UserError, match=wrong):
         save_model(record, record.best, tmp_path / "damaged")
     with pytest.raises(UserError, match=wrong):
