@@ -39,6 +39,9 @@ from sweeps.texts.suggestions import did_you_mean
 
 __all__ = ["app", "main"]
 
+NO_HOME = "Could not determine home directory"
+"""Text of Python's error for a user without a home folder, which Ray and MLflow raise."""
+
 
 def main() -> None:
     """Entry point of the command line, which ends the process; ``run_command`` returns."""
@@ -93,7 +96,13 @@ def _run(arguments: Sequence[str]) -> int:
 def _print_error(error: Exception) -> tuple[int, str]:
     """Print an error; return the exit status and the message."""
     status, usage = NO_SUCCESS, False
-    if isinstance(error, SweepsError):
+    if NO_HOME in str(error):
+        status = MISTAKE
+        message = (
+            "HOME: is not set, and this user has no home folder, which Ray and MLflow need; set it to a folder that "
+            "can be written, as in HOME=/tmp"
+        )
+    elif isinstance(error, SweepsError):
         status, message = error.exit_status, str(error)
     elif isinstance(error, click.exceptions.NoArgsIsHelpError):
         stderr.print(error.format_message(), highlight=False, soft_wrap=True)

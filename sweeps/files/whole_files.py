@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -66,14 +67,18 @@ def write_json(path: Path, document: Any, indent: int | None = None, *, checksum
 
 
 def sync(path: Path) -> None:
-    """Wait until the content of a file, or the names of the files in a folder, have reached the disk.
+    """Wait until the content of a file, or the names of the files in a folder, have reached the disk, if the file
+    system can do so.
 
     Raises:
-        OSError: They have not, or the file system cannot do so.
+        OSError: They have not.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # of folders on file systems such as CIFS
+            raise
     finally:
         os.close(descriptor)
 

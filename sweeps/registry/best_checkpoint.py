@@ -13,6 +13,7 @@ from sweeps.storage.object_store import ObjectStore
 from sweeps.tracking.client import connect
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps_train.checkpoints.checkpoint import TRAINING_FILE, best_checkpoint, newest_intact
+from sweeps_train.checkpoints.integrity import SEAL_FILE, find_damage
 from sweeps_train.checkpoints.training_state import STATE_FILES
 
 if TYPE_CHECKING:
@@ -24,8 +25,20 @@ def fetch_checkpoint(record: SweepRecord, trial: TrialRecord, target: Path) -> P
     machine, it is downloaded to ``target``, without the training state, which is larger than the model.
 
     Raises:
-        UserError: The checkpoint cannot be found from this machine.
+        UserError: The checkpoint cannot be found from this machine, or is damaged.
     """
+    folder = _find(record, trial, target)
+    # A folder that a user's own code has uploaded may have no list of its files.
+    damage = find_damage(folder, without=STATE_FILES) if (folder / SEAL_FILE).is_file() else None
+    if damage is not None:
+        raise UserError(
+            f"trial {trial.trial} of {record.sweep}: its checkpoint is damaged: {damage}; choose another trial with "
+            f"--trial, or `python -m sweeps retrain {record.sweep} --trial {trial.trial}` trains it again"
+        )
+    return folder
+
+
+def _find(record: SweepRecord, trial: TrialRecord, target: Path) -> Path:
     uri = trial.checkpoint
     if uri is not None and uri.startswith("runs:/"):
         run_id, _, path = uri.removeprefix("runs:/").partition("/")

@@ -25,6 +25,7 @@ from sweeps.runtime.cluster_processes import OwnCluster, cluster_processes
 from sweeps.runtime.environment import chosen_variables, setting_up
 from sweeps.runtime.fork_server import ADDRESS, MAX_FOLDER, MODULES, RAY_MODULES, ForkServer, task_modules
 from sweeps.runtime.node_resources import label
+from sweeps.runtime.process_limits import check_limits
 
 ROOM_TIMEOUT = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"
 """Environment variable: seconds after which Ray Train gives up a placement group that finds no room and requests a new
@@ -129,13 +130,14 @@ def _started_here(start: Callable[[], Any], forks: psutil.Process | None = None)
     machine, or because another program has taken a port in the meantime.
 
     Raises:
-        UserError: Ray failed to start twice.
+        UserError: Ray failed to start twice, or would not start with a limit of this process.
     """
     import ray
 
     from sweeps.compat.ray_core import forget_token
     from sweeps.compat.ray_head_node import lean_head_node
 
+    check_limits()
     failure, others = "", cluster_processes()
     for lean in (True, False):
         forget_token()

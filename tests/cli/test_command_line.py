@@ -92,6 +92,25 @@ def test_output_that_cannot_be_written_is_an_error() -> None:
     assert "No space left on device" in done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments", [("run", "conf=digits", "preflight.timeout_s=0"), ("list", "--tracking-uri=http://127.0.0.1:1")]
+)
+def test_a_user_without_a_home_folder_is_told_to_set_home(arguments: tuple[str, ...]) -> None:
+    """As in a container that runs as a user whom its image does not know."""
+    as_unknown = ["unshare", "--user", "--map-user=54321"]
+    if subprocess.run([*as_unknown, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("needs user namespaces")
+    environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "RAY_AUTH_TOKEN")}
+    command = [*as_unknown, sys.executable, "-m", "sweeps", *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines()[-1] == (
+        "sweeps: HOME: is not set, and this user has no home folder, which Ray and MLflow need; set it to a folder "
+        "that can be written, as in HOME=/tmp"
+    )
+
+
 def test_a_folder_that_exists_already_is_not_written_over(typed: Typed) -> None:
     Path("outputs/mine").mkdir(parents=True)
     Path("outputs/mine/notes.txt").touch()

@@ -86,9 +86,8 @@ PROGRAMS = {
 """Programs that do as Slurm and Ray would, as far as the script sees it, in a shell of `salloc` on the login node."""
 
 
-def test_in_salloc_on_the_login_node_the_first_node_is_the_head_and_unequal_nodes_and_amds_gpus_are_used(
-    here: Path,
-) -> None:
+def run_in_salloc(here: Path, **variables: str) -> list[str]:
+    """Run the script on two nodes, in a shell with these variables; returns the environment of Ray."""
     programs = here / "bin"
     programs.mkdir()
     for name, text in PROGRAMS.items():
@@ -105,15 +104,29 @@ def test_in_salloc_on_the_login_node_the_first_node_is_the_head_and_unequal_node
         "SLURM_CPU_BIND": "mask_cpu:0x1",
         "SLURM_EXPORT_ENV": "NONE",
         "PATH": f"{programs}:{os.environ['PATH']}",
+        **variables,
     }
     done = subprocess.run(["bash", "job.sh"], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+    return (here / "environment_of_ray").read_text().splitlines()
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, "0"), ({"RAY_memory_monitor_refresh_ms": "250"}, "250")])
+def test_the_kernel_and_not_rays_monitor_kills_when_memory_runs_out_unless_the_user_wants_it(
+    here: Path, given: dict[str, str], expected: str
+) -> None:
+    assert f"RAY_memory_monitor_refresh_ms={expected}" in run_in_salloc(here, **given)
+
+
+def test_in_salloc_on_the_login_node_the_first_node_is_the_head_and_unequal_nodes_and_amds_gpus_are_used(
+    here: Path,
+) -> None:
+    of_ray = run_in_salloc(here)
     assert "--address 10.0.0.1:" in (here / "ray_arguments").read_text()
     asked_of_srun = (here / "sruns").read_text()
     assert "--cpus-per-task=2 " in asked_of_srun, "the smallest node's"
     assert asked_of_srun.count("--export=ALL") == 2, "sbatch --export=NONE would leave the nodes without variables"
     assert "SLURM_CPU_BIND" not in (here / "environment").read_text()
-    of_ray = (here / "environment_of_ray").read_text().splitlines()
     assert "HIP_VISIBLE_DEVICES=0,1" in of_ray
     assert not any(line.startswith("ROCR_VISIBLE_DEVICES") for line in of_ray)
 

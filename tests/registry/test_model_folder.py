@@ -5,19 +5,22 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from recording import POINT, one_trial
 from training_runs import IMAGES, TEXT, configured, run, write_prompts
 
 from sweeps.errors import ConfigError, UserError
 from sweeps.plan.plan import make_plan
-from sweeps.registry.model_folder import write_model
+from sweeps.registry.model_folder import save_model, write_model
 from sweeps.registry.model_names import check_folder, check_registration, retrained_model
+from sweeps.registry.register import register
+from sweeps.tracking.reader import load_sweep
 from sweeps_train import load_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's
@@ -124,6 +127,27 @@ def test_files_of_a_users_own_program_are_copied_without_the_state_of_its_traine
     (checkpoint / "progress.json").write_text("{}")
     folder = written(checkpoint, tmp_path / "saved")
     assert sorted(str(each.relative_to(folder)) for each in folder.rglob("*.*")) == ["config.json", "nested/tokens.txt"]
+
+
+@pytest.mark.parametrize("spoil", [lambda file: file.write_bytes(file.read_bytes()[:1000]), Path.unlink])
+def test_no_model_is_made_of_a_damaged_checkpoint(uri: str, tmp_path: Path, spoil: Callable[[Path], object]) -> None:
+    run(configured(IMAGES, train={"max_steps": 1, "eval_every": 1}), tmp_path / "checkpoints")
+    with one_trial(uri) as recorder:
+        recorder.trials.log("0", 1, {"eval/loss": 0.5})
+        recorder.trials.record_checkpoint("0", str(tmp_path / "checkpoints" / "step-00000001"), "best")
+        recorder.trials.end("0", "finished", 1, 1)
+        recorder.update({"finished": 1}, [("0", (0.5,), POINT)], {"wall_s": 1.0})
+    record = load_sweep(uri, "digits-1")
+    assert record.best is not None
+    save_model(record, record.best, tmp_path / "intact")
+    (weights,) = (tmp_path / "mlruns").rglob("best/model.safetensors")
+    spoil(weights)
+    wrong = r"its checkpoint is damaged: model.safetensors .*; choose another trial with --trial, or `python -m"
+    with pytest.raises(UserError, match=wrong):
+        save_model(record, record.best, tmp_path / "damaged")
+    with pytest.raises(UserError, match=wrong):
+        register(record, record.best, "damaged", None)
+    assert not (tmp_path / "damaged").exists()
 
 
 def test_a_folder_with_files_is_never_overwritten(tmp_path: Path) -> None:

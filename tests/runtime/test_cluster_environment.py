@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,6 +93,40 @@ def test_a_local_start_that_fails_once_is_tried_again_and_a_second_failure_is_on
     starts.clear()
     with pytest.raises(UserError, match=r"failed twice to start on this machine \(The current node timed out"):
         _started_here(lambda: start(2))
+
+
+WITH_A_LIMIT = """
+import resource, sys
+import ray
+from sweeps.errors import UserError
+from sweeps.runtime.cluster import _started_here
+resource.setrlimit(getattr(resource, sys.argv[1]), (int(sys.argv[2]),) * 2)
+try:
+    _started_here(lambda: ray.init(address="local", num_cpus=1, include_dashboard=False))
+except UserError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("limit", "number", "said"),
+    [
+        ("RLIMIT_AS", 4 << 30, r"ulimit -v: a process may use 4.0 GiB of addresses, and one of Ray's needs [\d.]+ GiB"),
+        ("RLIMIT_FSIZE", 400 << 20, r"ulimit -f: a file may have 0.4 GiB, and that of Ray's objects has [\d.]+ GiB"),
+    ],
+)
+def test_a_limit_under_which_ray_hangs_or_does_not_start_is_named(limit: str, number: int, said: str) -> None:
+    done = run_python("-c", WITH_A_LIMIT, limit, str(number), within_s=100)
+    assert re.fullmatch(rf"{said} here; raise it, as in `ulimit -. unlimited`", done.stdout.strip())
+
+
+def test_a_limit_of_processes_under_which_ray_aborts_the_driver_is_named() -> None:
+    as_user = ["unshare", "--user", "--map-user=54321"]
+    if subprocess.run([*as_user, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("needs user namespaces")
+    command = [*as_user, sys.executable, "-c", WITH_A_LIMIT, "RLIMIT_NPROC", "130"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
+    assert done.stdout.startswith("ulimit -u: a user may have 130 processes and threads, and Ray needs more than 200;")
 
 
 def test_a_folder_for_temporary_files_that_is_too_long_for_sockets_is_named(

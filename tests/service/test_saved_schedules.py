@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -420,6 +422,21 @@ def test_a_kill_at_any_moment_loses_no_version(tmp_path: Path) -> None:
             assert all(each.action == "saved" for each in saved.versions("a"))
             told = int(text.split()[1])
         process.stdin.close()
+
+
+def test_a_schedule_is_saved_where_folders_cannot_be_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flush = os.fsync
+
+    def fsync(file: int) -> None:  # of a folder on CIFS
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        flush(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    saved = SavedSchedules(tmp_path / "schedules")
+    for text in (FIRST, SECOND):
+        write(saved, "a", text)
+    assert (saved.text("a"), [each.text for each in saved.versions("a")]) == (SECOND, [SECOND, FIRST])
 
 
 def test_a_change_of_something_else_is_refused_under_the_lock(tmp_path: Path) -> None:

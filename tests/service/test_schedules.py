@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from scheduled import Travelling, at, defined, outcomes, set_state, sweeps
 from sqlalchemy import insert
+from sqlalchemy.exc import OperationalError
 
 from sweeps.config.nights import Champion, Nights
 from sweeps.config.service import Service
@@ -16,6 +17,7 @@ from sweeps.errors import ConfigError, UnknownName
 from sweeps.plan.plan import make_plan
 from sweeps.service.database import tables
 from sweeps.service.database.engine import open_database, writing
+from sweeps.service.database.timeouts import waiting_at_most
 from sweeps.service.nights.checks import check_nights
 from sweeps.service.schedules.definition import load_definitions
 from sweeps.service.schedules.firing import decide, fire_now
@@ -144,6 +146,37 @@ def test_a_scheduler_follows_its_files_and_keeps_what_was_right(tmp_path: Path) 
     clock.time = at("2026-01-06 03:00")
     scheduler.poll()
     assert list(outcomes(engine, "mine")) == ["02 03:00", "02 05:00", "03 05:00", "04 05:00"]
+
+
+def test_a_saved_file_that_cannot_be_read_is_named_and_counts_once_it_can_be(tmp_path: Path) -> None:
+    engine, clock = open_database(f"sqlite:///{tmp_path}/service.db"), Travelling("2026-01-01 12:00")
+    (mine := tmp_path / "schedules" / "mine.yaml").mkdir(parents=True)
+    write(tmp_path, "other", DIGITS)
+    config = Service(schedules=["other"], output_dir=str(tmp_path))
+    scheduler = Scheduler(ServiceContext(config, engine, clock, [tmp_path]), number="s")
+    assert "schedules/mine.yaml: cannot be read (Is a directory)" in str(scheduler.trouble)
+    scheduler.poll()
+    clock.time = at("2026-01-02 03:00")
+    scheduler.poll()
+    assert outcomes(engine, "other") == {"02 03:00": "queued"}
+    mine.rmdir()
+    mine.write_text(f"name: mine\n{DIGITS}")
+    scheduler.poll()
+    assert (set(scheduler.definitions), scheduler.trouble) == ({"mine", "other"}, None)
+
+
+def test_a_file_that_is_back_before_its_removal_was_recorded_loses_no_firing(tmp_path: Path) -> None:
+    engine, clock = open_database(f"sqlite:///{tmp_path}/service.db"), Travelling("2026-01-01 12:00")
+    mine = write(tmp_path, "mine", DIGITS)
+    scheduler = Scheduler(ServiceContext(Service(), engine, clock, [tmp_path]), number="s")
+    scheduler.poll()
+    mine.rename(tmp_path / "kept")
+    with writing(engine), waiting_at_most(0.1), pytest.raises(OperationalError, match="locked"):
+        scheduler.poll()
+    (tmp_path / "kept").rename(mine)
+    clock.time = at("2026-01-02 03:00")
+    scheduler.poll()
+    assert outcomes(engine, "mine") == {"02 03:00": "queued"}
 
 
 def test_a_scheduler_sleeps_until_the_next_firing_and_may_have_few_schedules(tmp_path: Path) -> None:

@@ -110,6 +110,19 @@ def test_a_training_resumes_from_the_newest_intact_checkpoint(
     assert (tmp_path / f"{newest.name}.damaged").is_dir()
 
 
+def test_a_training_whose_checkpoints_are_all_damaged_says_that_it_begins_again(
+    stopped: tuple[Path, float], tmp_path: Path
+) -> None:
+    folder, loss = stopped
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    for name in names(tmp_path):
+        (tmp_path / name / "model.safetensors").unlink()
+    again = run(configured(IMAGES, train=EVERY_STEP), tmp_path, mode="max")
+    assert again.reports[0][0] == 1
+    assert again.final["eval/loss"] == loss
+    assert again.notes[-1] == "no intact checkpoint is left, so it trains from its first step"
+
+
 def test_a_checkpoint_has_its_name_only_when_it_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")

@@ -188,6 +188,8 @@ def prepare_resume(root: Path, note: Callable[[str], None], held: Path | None = 
     newest, damages = newest_intact(root)
     for damage in damages:
         note(damage)
+    if damages and newest is None:
+        note("no intact checkpoint is left, so it trains from its first step")
     return newest
 
 

@@ -221,15 +221,18 @@ def with_saved(
     """
     found, mistakes = dict(definitions), {}
     for name in saved.names():
-        text, operators = saved.text(name) or "", definitions.get(name)
-        if operators is None and is_pause(text):
-            continue  # the operator has removed the paused schedule
+        operators = definitions.get(name)
         try:
+            text = saved.text(name) or ""
+            if operators is None and is_pause(text):
+                continue  # the operator has removed the paused schedule
             schedule = read_schedule(text, name, None if operators is None else operators.schedule)
             own = replace(define(schedule), description=description_of(text))
             wrong = own.mistakes_of_times(now)
         except ConfigError as error:
             wrong = str(error).splitlines()
+        except OSError as error:
+            wrong = [f"cannot be read ({error.strerror}); let the service's user read it, or remove it"]
         else:
             found |= {} if wrong else {name: own}
         if wrong:

@@ -43,7 +43,7 @@ RETRY_AFTER_S = 5.0
 
 logger = logging.getLogger(__name__)
 
-_Files = list[tuple[str, int, int]]
+_Files = list[tuple[str, int, int, int]]
 
 
 class Scheduler(Poller):
@@ -220,7 +220,8 @@ class Scheduler(Poller):
             logger.error("a saved schedule has mistakes: %s", mistake)
             if name in self.definitions and self.definitions[name].is_saved:
                 definitions[name] = self.definitions[name]
-        self._removed += [each for name, each in self.definitions.items() if name not in definitions]
+        gone = [*self._removed, *self.definitions.values()]
+        self._removed = [each for each in gone if each.name not in definitions]
         self.definitions = definitions
         self.trouble = "\n".join(filter(None, [self._own_trouble, *mistakes.values()])) or None
 
@@ -242,5 +243,6 @@ def _states(paths: Iterable[Path]) -> _Files:
             status = path.stat()
         except OSError:  # just removed
             continue
-        states.append((str(path), status.st_mtime_ns, status.st_size))
+        # The time of the last change of rights, too: a file that could not be read may be readable now.
+        states.append((str(path), status.st_mtime_ns, status.st_ctime_ns, status.st_size))
     return states

@@ -1,0 +1,54 @@
+"""Limits of this process (``ulimit``) under which Ray on this machine waits forever for its first workers, fails to
+start, or aborts this process."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+import psutil
+
+from sweeps.errors import UserError
+
+OBJECTS_SHARE, MOST_OBJECTS = 0.3, 200e9
+"""Size of the file of Ray's objects: a share of the available memory, at most so many bytes."""
+ADDRESSES = 4 * 2**30
+"""Bytes of addresses that a process of Ray needs besides that file, which it maps."""
+PROCESSES = 200
+"""Number of processes and threads of a cluster with one worker."""
+
+
+def check_limits() -> None:
+    """Check the limits.
+
+    Raises:
+        UserError: One is too low.
+    """
+    objects = min(OBJECTS_SHARE * psutil.virtual_memory().available, MOST_OBJECTS)
+    addresses, file = _limit(resource.RLIMIT_AS), _limit(resource.RLIMIT_FSIZE)
+    processes = _limit(resource.RLIMIT_NPROC) if os.geteuid() != 0 else None  # which root may exceed
+    if addresses is not None and addresses < objects + ADDRESSES:
+        raise UserError(
+            f"ulimit -v: a process may use {_gib(addresses)} of addresses, and one of Ray's needs "
+            f"{_gib(objects + ADDRESSES)} here; raise it, as in `ulimit -v unlimited`"
+        )
+    if file is not None and file < objects:
+        raise UserError(
+            f"ulimit -f: a file may have {_gib(file)}, and that of Ray's objects has {_gib(objects)} here; raise it, "
+            "as in `ulimit -f unlimited`"
+        )
+    if processes is not None and processes < PROCESSES:
+        raise UserError(
+            f"ulimit -u: a user may have {processes} processes and threads, and Ray needs more than {PROCESSES}; "
+            "raise it, as in `ulimit -u 4096`"
+        )
+
+
+def _limit(number: int) -> int | None:
+    """Return a limit; None if there is none."""
+    soft, _ = resource.getrlimit(number)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _gib(size: float) -> str:
+    return f"{size / 2**30:.1f} GiB"
