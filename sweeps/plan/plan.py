@@ -39,7 +39,7 @@ from sweeps.validate.command_checks import check_command, command_notes
 from sweeps.validate.config_checks import Approve, check_sweep, check_training, lookup_in
 from sweeps.validate.data_checks import check_data
 from sweeps.validate.hub_checks import HubName, check_hub, hub_names
-from sweeps.validate.search_checks import search_notes
+from sweeps.validate.search_notes import search_notes
 from sweeps.validate.storage_checks import storage_notes
 from sweeps.validate.target_checks import check_all_targets
 from sweeps.validate.warm_start_checks import check_sources, unread_sources, warm_start_notes

@@ -9,6 +9,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
@@ -219,6 +220,16 @@ def test_numbers_that_a_parquet_file_has_as_texts_never_become_categories_withou
         ValueError, match=r"'x' has numbers as texts \(1.*write it as a column of numbers, with null for"
     ):
         learn_encoding(data(format="parquet", drop=[]), "classification", table)
+
+
+def test_types_with_which_arrow_computes_little_are_read_as_usual_ones(files: Path) -> None:
+    numbers, texts = np.array([1, 2, 2, 1], dtype=np.float16), pa.array(["a", "b", "b", "a"], pa.string_view())
+    pyarrow.parquet.write_table(pa.table({"x": numbers, "c": texts, "label": [*"abab"]}), files / "views.parquet")
+    config = data(format="parquet", path="views.parquet", drop=[], categories=["x"], eval_fraction=0.5)
+    train, _ = read_split(config, "classification")
+    encoding = learn_encoding(config, "classification", read_table(config))
+    assert [each.values for each in encoding.categories] == [["1", "2"], ["a", "b"]]
+    assert encoding.encode(train).categories.min() > 0
 
 
 def test_codes_that_a_parquet_file_has_as_texts_are_categories() -> None:

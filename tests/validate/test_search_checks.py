@@ -16,7 +16,8 @@ from sweeps.search.schedulers.trial_length import longest_trial, trial_length
 from sweeps.space.space import Space
 from sweeps.validate.argument_checks import configs_of_trials
 from sweeps.validate.config_checks import check_sweep, lookup_in
-from sweeps.validate.search_checks import SYSTEM_METRICS, search_notes
+from sweeps.validate.search_checks import SYSTEM_METRICS
+from sweeps.validate.search_notes import search_notes
 
 NO_SPACE = ("space=none",)
 POPULATION = ("search=pbt", "space=none", "train.lr=interval(0.001, 0.1)")

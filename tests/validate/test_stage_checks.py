@@ -8,7 +8,7 @@ from composing import checked, composed, refusal
 from sweeps.compose.composition import Composition
 from sweeps.plan.stage import planned_stages
 from sweeps.validate.config_checks import check_sweep, lookup_in
-from sweeps.validate.search_checks import search_notes
+from sweeps.validate.search_notes import search_notes
 
 SPACE = ("space=none", "train.lr=interval(0.001, 0.1)")
 
