@@ -33,8 +33,6 @@ RESTARTED = "sweeps_restarted"
 """Whether a result is the first one since its trial was given to its workers."""
 CHECKPOINT_TIME = "time/checkpoint_s"
 """Metric of built-in tasks: seconds that the training has waited for checkpoints in its current attempt."""
-WORK_TIMES = ("time/steps_s", "time/evaluation_s")
-"""Metrics of built-in tasks: seconds of steps and of evaluations in the current attempt."""
 
 COST = "system/cost"
 """Metric: cost of a trial's workers so far, in the currency of the prices."""

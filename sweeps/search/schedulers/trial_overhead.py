@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from sweeps.constants import CHECKPOINT_TIME, RESTARTED, TIME_OF_REPORT, WORK_TIMES
+from sweeps.constants import CHECKPOINT_TIME, RESTARTED, TIME_OF_REPORT
 
-STARTS, INTERVALS = 3, 4
-"""Numbers of measurements from which an overhead is reliable."""
+STARTS, OTHER_STARTS, INTERVALS = 3, 8, 4
+"""Numbers of measurements that make an overhead reliable: of starts of trials whose pace is known, or of all starts, and
+of intervals."""
 NEWEST = 64
 """Number of measurements of each kind that count."""
 
@@ -44,11 +46,11 @@ class TrialOverhead:
         self._begins: set[str] = set()
         """Trials that have not reported since they began or continued."""
         self._last: dict[str, Position] = {}
-        self._starts: deque[tuple[float, float, float | None]] = deque(maxlen=NEWEST)
-        """Seconds from the start of a trial, or of its continuation, to its next report, without those to save; its
-        training until then; and the seconds of one unit of it, None if the workers have not measured them."""
-        self._intervals: deque[tuple[float, float, float]] = deque(maxlen=NEWEST)
-        """Seconds of training between two reports, its amount, and seconds to save."""
+        self._starts: deque[tuple[str, float, float]] = deque(maxlen=NEWEST)
+        """A trial, seconds from its start or continuation to its next report, without those to save, and its training
+        until then."""
+        self._intervals: deque[tuple[str, float, float, float]] = deque(maxlen=NEWEST)
+        """A trial, seconds of training between two of its reports, its amount, and seconds to save."""
 
     def begin(self, trial: str, *, counts: bool) -> None:
         """Record that a trial begins or continues.
@@ -73,28 +75,36 @@ class TrialOverhead:
         trained = now.resource - (before.resource if before is not None else 0.0)
         if trial in self._begins:
             self._begins.remove(trial)
-            # Trials of one space may differ several times in their pace, which a start must not be taken for.
-            work = sum(float(result.get(name, 0.0)) for name in WORK_TIMES)
-            pace = work / trained if work > 0 and trained > 0 else None
-            self._starts.append((seconds - now.saved_s, trained, pace))
+            self._starts.append((trial, seconds - now.saved_s, trained))
         elif before is not None and trained > 0 and not result.get(RESTARTED):  # else its attempt has failed or moved
             saving = max(now.saved_s - before.saved_s, 0.0)
-            self._intervals.append((max(seconds - saving, 1e-6), trained, saving))
+            self._intervals.append((trial, max(seconds - saving, 1e-6), trained, saving))
 
     @property
     def is_reliable(self) -> bool:
         """Whether there are enough measurements for a choice that holds for the whole search."""
-        return len(self._starts) >= STARTS and len(self._intervals) >= INTERVALS
+        known = {trial for trial, *_ in self._intervals}
+        own = sum(trial in known for trial, *_ in self._starts)
+        has_starts = own >= STARTS or len(self._starts) >= OTHER_STARTS
+        return has_starts and len(self._intervals) >= INTERVALS
 
     def of_training(self, longest: float | None) -> Overhead | None:
         """Return the overhead of a trial relative to a whole training of this length; None before the first
         measurements, or if the length is unknown."""
         if longest is None or not self._starts or not self._intervals:
             return None
-        pace = statistics.median(seconds / trained for seconds, trained, _ in self._intervals)
+        paces = defaultdict(list)
+        for trial, seconds, trained, _ in self._intervals:
+            paces[trial].append(seconds / trained)
+        # Trials of a space may differ several times in their pace: by another one's, a slow trial seems to start late.
+        own = [each for each in self._starts if each[0] in paces]
+        of_others = statistics.median(itertools.chain.from_iterable(paces.values()))
+        starts = [
+            (seconds / statistics.median(paces.get(trial, [of_others])) - trained) / longest
+            for trial, seconds, trained in own or self._starts
+        ]
         saving = statistics.median(saving for *_, saving in self._intervals)
-        starts = [(seconds / (own or pace) - trained) / longest for seconds, trained, own in self._starts]
         return Overhead(
             max(statistics.median(starts), 0.0),
-            saving / statistics.median(seconds for seconds, *_ in self._intervals),
+            saving / statistics.median(seconds for _, seconds, *_ in self._intervals),
         )
