@@ -145,6 +145,17 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         open_recorder(f"sqlite:///{tmp_path}/file/mlflow.db")
 
 
+def test_a_summary_for_which_the_time_is_over_says_so(
+    uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "mlruns").write_text("a file where MLflow's artifacts would be")
+    recorder = open_recorder(uri)
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    recorder.close("finished", patience_s=1)
+    reason = "no call has succeeded within tracking.patience_s"
+    assert f"the summary of sweep digits-1 could not be written to MLflow: {reason}" in caplog.messages
+
+
 @pytest.mark.slow
 def test_a_server_that_dies_and_comes_back_loses_and_doubles_nothing(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
