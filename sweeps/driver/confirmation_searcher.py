@@ -12,7 +12,6 @@ from sweeps.driver.confirmer import Confirmer, Repeat, record
 from sweeps.driver.not_pickled import NotPickled
 from sweeps.driver.retries import failure_reason
 from sweeps.driver.session import Session
-from sweeps.errors import StorageFailed, mentions_storage_failure
 from sweeps.tracking.confirmation_record import Confirmation, Contender
 
 
@@ -93,8 +92,8 @@ class RepeatSearcher(NotPickled, Searcher):
         self._live.discard(trial_id)
         if state.pools is not None:
             state.pools.release(trial_id)
-        if error and trial is not None and mentions_storage_failure(reason := failure_reason(trial), state.folder):
-            state.shutdown.storage_has_failed(StorageFailed(state.folder, reason))
+        if error and trial is not None:
+            state.end_if_storage_failed(failure_reason(trial))
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Do nothing, because the session records reports."""

@@ -8,7 +8,7 @@ import traceback
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from sweeps.errors import DriverFailed, ResultUnreachable, TrackingUnreachable, Undelivered
+from sweeps.errors import DriverFailed, ResultUnreachable, SweepsError, TrackingUnreachable, Undelivered, UnknownName
 from sweeps.folders.sweep_folder import ERROR_FILE
 from sweeps.plan.plan import Plan
 from sweeps.texts.uri_passwords import redact_uri
@@ -64,6 +64,7 @@ def finish(plan: Plan) -> SweepRecord:
 
     Raises:
         ResultUnreachable: MLflow, which has the whole record, no longer answers.
+        SweepsError: The sweep's run in MLflow was deleted.
     """
     tracking, num_kept = plan.config.tracking, plan.config.checkpoint.trials
     if num_kept is not None:
@@ -76,6 +77,11 @@ def finish(plan: Plan) -> SweepRecord:
         raise ResultUnreachable(
             f"{plan.name}: has ended and is recorded, but {error}; then `python -m sweeps show {plan.name}` has the "
             f"result, and `python -m sweeps report {plan.name}` makes the report"
+        ) from error
+    except UnknownName as error:
+        raise SweepsError(
+            f"{plan.name}: has ended, and its run in MLflow was deleted meanwhile; restore it there, and "
+            f"`python -m sweeps resume {plan.name}` records its end"
         ) from error
     if tracking.report and record.status != "interrupted":
         from sweeps.report.report_folder import report_folder

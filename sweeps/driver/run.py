@@ -264,11 +264,12 @@ def _trial_context(plan: Plan, session: Session) -> TrialContext:
 
     # Trials do not use the tracking store, whose address may hold a password.
     composition = plan.composition.recorded_at(redact_uri(plan.config.tracking.uri))
+    session.state.shared = SharedFolder.marked(plan.folder) if plan.uri is None else None
     return TrialContext(
         composition,
         str(plan.folder),
         plan.uri,
-        SharedFolder.marked(plan.folder) if plan.uri is None else None,
+        session.state.shared,
         session.state.fit,
         session.broker.of_trials,
         plan.config.cluster.node_timeout_s if session.state.awaits else 0.0,

@@ -12,7 +12,6 @@ from sweeps.driver.optuna_searcher import OptunaSearcher
 from sweeps.driver.pool_choice import PoolChoice
 from sweeps.driver.retries import failure_reason
 from sweeps.driver.session import Session
-from sweeps.errors import StorageFailed, mentions_storage_failure
 from sweeps.plan.stage import PlannedStage
 from sweeps.search.reported_values import reported_values
 from sweeps.search.schedulers.scheduler import Exploit
@@ -80,14 +79,14 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         return "it could not be started" if trial is None else failure_reason(trial)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        shutdown, folder = self._session.state.shutdown, self._session.state.folder
+        state = self._session.state
         if result is not None and FAILED in result:
             self._reasons[trial_id], error = result[FAILED], True
-        if error and mentions_storage_failure(reason := self.why_failed(trial_id), folder):
-            shutdown.storage_has_failed(StorageFailed(folder, reason))
-        if (pools := self._session.state.pools) is not None:
-            pools.release(trial_id)
-        self.interrupted = shutdown.interrupts_trials()
+        if error:
+            state.end_if_storage_failed(self.why_failed(trial_id))
+        if state.pools is not None:
+            state.pools.release(trial_id)
+        self.interrupted = state.shutdown.interrupts_trials()
         super().on_trial_complete(trial_id, result, error)
         if error and not self.interrupted:
             self._end_if_all_fail_alike(trial_id)

@@ -16,6 +16,8 @@ from sweeps.driver.pool_choice import PoolChoice
 from sweeps.driver.time_ledger import TimeLedger
 from sweeps.driver.trial_status import State, TrialStatus
 from sweeps.driver.usage import UsageMeter
+from sweeps.errors import StorageFailed, mentions_storage_failure
+from sweeps.runtime.shared_folder import SharedFolder
 from sweeps.runtime.trials_at_once import Fit
 from sweeps.search.budget import exhausted_budget, remaining_s
 from sweeps.tracking.forecast_record import Forecast
@@ -51,6 +53,8 @@ class SweepState:
     """Number of trials at a time."""
     shutdown: Shutdown
     folder: Path = field(default_factory=Path)
+    shared: SharedFolder | None = None
+    """The folder with the mark of this session, once trials may start; None in an object store."""
     fit: Fit = field(default_factory=lambda: Fit(use_gpu=False, per_worker={}, num_workers=1, concurrent=1))
     """Resources of a trial in each pool, as of the start of the session."""
     excluded_nodes: tuple[str, ...] = ()
@@ -133,6 +137,14 @@ class SweepState:
         """Steps between two evaluations of a trial; 1 for a user's own training, which counts its reports."""
         loop = self.composition.trial(status.parameters).loop
         return 1 if loop is None else loop.eval_every
+
+    def end_if_storage_failed(self, reason: str) -> None:
+        """End the sweep, so that it can be resumed, if the reason of a trial's failure is a full or failed disk of the
+        sweep's folder, or if that folder is gone."""
+        if self.shared is not None and not self.shared.is_seen():
+            self.shutdown.storage_has_failed(StorageFailed(self.folder, "it was unmounted, moved or removed"))
+        elif mentions_storage_failure(reason, self.folder):
+            self.shutdown.storage_has_failed(StorageFailed(self.folder, reason))
 
     # --- trials that change their state -----------------------------------------------------------------------
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.driver.trial_time import SPENT_METRICS
-from sweeps.errors import StorageFailed, mentions_storage_failure
 from sweeps.files.checksums import mend
 from sweeps.folders.trial_files import LOGS, flight_record_name, logs_folder, traceback_name, traceback_text
 from sweeps.runtime.attachment import TrialSoFar
@@ -224,8 +223,7 @@ class WorkerEvents:
             if record is not None:
                 self._save(event.trial, flight_record_name(attempt, rank), record)
         status.failure = f"trial {event.trial}: attempt {attempt} failed: {error}"
-        if mentions_storage_failure(error, self._state.folder):
-            self._state.shutdown.storage_has_failed(StorageFailed(self._state.folder, error))
+        self._state.end_if_storage_failed(error)
 
     def _begin_again(self, status: TrialStatus) -> None:
         """Record that a trial's next attempt begins after a failed one."""

@@ -194,7 +194,7 @@ class Recorder:
         clear_request(record)
         self.trials.restore(record.all_trials)
         marked = {trial for trial, run in fold.trials.items() if constants.TAG_PARETO in run.tags}
-        self._status.restore(record, marked)
+        self._status.restore(parent.tags, marked)
         location = self._sweep.location
         before = record.tags.get(constants.TAG_FOLDER, location)
         for artifact in uploads:

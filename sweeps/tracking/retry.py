@@ -41,6 +41,9 @@ class Refused(Exception):
 class GaveUp(Exception):
     """Raised when the time limit for calls has passed."""
 
+    def __str__(self) -> str:
+        return "no call has succeeded within tracking.patience_s"
+
 
 class Superseded(Exception):
     """Raised by a call that is no longer needed; it does not show whether MLflow answers."""

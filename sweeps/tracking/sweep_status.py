@@ -15,7 +15,6 @@ from sweeps.config.objectives import Objectives, Values
 from sweeps.tracking.journal import PARENT, Points, Tags
 from sweeps.tracking.logged_steps import LoggedSteps
 from sweeps.tracking.mlflow_characters import LONGEST_TAG, from_name
-from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.time_account import TimeAccount
 from sweeps.tracking.values import first_as_json, now_ms, to_text, written
 
@@ -43,12 +42,13 @@ class StatusWriter:
         self.write_latest: Callable[[], None] = lambda: None
         """Writes the status of the last ``update`` with the sweep's duration."""
 
-    def restore(self, sweep: SweepRecord, marked: set[str]) -> None:
-        """Continue from the recorded status, and from the trials that are marked as those of the Pareto front."""
+    def restore(self, tags: Mapping[str, str], marked: set[str]) -> None:
+        """Continue from the status that MLflow has, which may have refused entries of the journal, and from the trials
+        that are marked as those of the Pareto front."""
         of_best = (constants.TAG_BEST_TRIAL, constants.TAG_BEST_VALUE)
         self._written = {
             from_name(key): text
-            for key, text in sweep.tags.items()
+            for key, text in tags.items()
             if key in of_best or key.startswith(constants.TAG_BEST_PARAMETER_PREFIX)
         }
         self._front = marked

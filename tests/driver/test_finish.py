@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from mlflow import MlflowClient
 from recording import held, record_with_checkpoints
 
 from sweeps.driver.finish import finish
-from sweeps.errors import ResultUnreachable, TrackingUnreachable
+from sweeps.errors import ResultUnreachable, SweepsError, TrackingUnreachable
 from sweeps.plan.plan import make_plan
+from sweeps.tracking.reader import load_sweep
 
 
 def test_only_as_many_trials_as_wanted_keep_their_checkpoints(uri: str) -> None:
@@ -17,6 +19,16 @@ def test_only_as_many_trials_as_wanted_keep_their_checkpoints(uri: str) -> None:
     assert finish(plan).status == "finished"
     gone = (False, False, False)
     assert held(uri, "digits-1") == {"0000": gone, "0001": gone, "0002": (True, True, True), "0003": gone}
+
+
+def test_a_sweep_whose_run_was_deleted_while_it_ran_says_how_to_get_it_back(uri: str) -> None:
+    plan = make_plan(["conf=digits", "tracking.report=false"], [], "digits-1", "")
+    record_with_checkpoints(uri, "digits-1")
+    MlflowClient(uri).delete_run(load_sweep(uri, "digits-1").mlflow.run_id)
+    message = "digits-1: has ended, and its run in MLflow was deleted meanwhile; restore it there, and"
+    with pytest.raises(SweepsError, match=message) as raised:
+        finish(plan)
+    assert raised.value.exit_status == 1
 
 
 def test_a_server_that_goes_away_after_the_whole_record_is_no_mistake_of_the_user() -> None:

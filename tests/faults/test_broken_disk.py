@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from disk import Disk
+from lost_broker import NET, SLOW_NET
+from processes import outputs
 from recording import CONFIG, POINT, open_recorder
+from running import NO_PREFLIGHT, SHORT, ended, start
 from waiting import wait_until
 
 from sweeps.runtime.events import Log, Report
@@ -62,3 +66,20 @@ def test_a_text_that_is_not_sent_to_mlflow_again_is_on_the_disk(disk: Disk, uri:
     recorder.close("interrupted", patience_s=0)
     disk.repair()
     assert [file.read_text() for file in disk.folder.rglob("config.yaml")] == [CONFIG, CONFIG]
+
+
+@pytest.mark.slow
+def test_a_sweep_whose_folder_is_taken_away_ends_and_continues_once_it_is_back(tmp_path: Path) -> None:
+    """As when its disk is unmounted."""
+    (tmp_path / "nets.py").write_text(NET, encoding="utf-8")
+    one = ("search.num_trials=3", "search/scheduler=none", "scaling.num_workers=1", "cluster.num_cpus=1")
+    arguments = ("conf=digits", *SHORT, *SLOW_NET, *one, NO_PREFLIGHT, "tracking.report=false", "--name=away")
+    process, folder = start(tmp_path, "run", *arguments), tmp_path / "outputs" / "away"
+    wait_until(lambda: list(folder.glob("trials/*/reports.jsonl")), 200)
+    folder.rename(tmp_path / "elsewhere")
+    _, err = outputs(process, 200)
+    assert process.returncode == 1, err
+    assert err.strip().splitlines()[-1].endswith("continue with `python -m sweeps resume away`"), err
+    shutil.rmtree(folder)  # what was written in its place
+    (tmp_path / "elsewhere").rename(folder)
+    assert ended(tmp_path, start(tmp_path, "resume", "away", "--json")).document["counts"]["finished"] == 3

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from mlflow import MlflowClient
 from postgres import FOLDER, PASSWORD, Postgres
 from recording import CONFIG, POINT, Server, artifact_files, history, one_trial, open_recorder
 from small_http import Handler, serving_http
@@ -143,6 +144,38 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(TrackingUnreachable, match=r"tracking\.uri=sqlite.*can be written"):
         open_recorder(f"sqlite:///{tmp_path}/file/mlflow.db")
+
+
+def test_a_winner_that_mlflow_refused_while_the_sweeps_run_was_deleted_is_recorded_by_resume(uri: str) -> None:
+    counts, client = {"finished": 2}, MlflowClient(uri)
+    recorder = open_recorder(uri)
+    for trial, loss in (("0", 0.5), ("1", 0.4)):
+        recorder.trials.start(trial, POINT, CONFIG, 1)
+        recorder.trials.log(trial, 10, {"eval/loss": loss})
+        recorder.trials.end(trial, "finished", 10, 1)
+    recorder.update(counts, [("0", (0.5,), POINT)], {"wall_s": 1.0})
+    assert recorder._delivery.flush()
+    client.delete_run(recorder.ids.run_id)
+    recorder.update(counts, [("1", (0.4,), POINT)], {"wall_s": 2.0})
+    recorder.close("interrupted")
+    client.restore_run(recorder.ids.run_id)
+    resumed = open_recorder(uri, resume=True)
+    resumed.update(counts, [("1", (0.4,), POINT)], {"wall_s": 2.0})
+    assert not resumed.close("finished")
+    best = load_sweep(uri, "digits-1").best
+    assert best is not None
+    assert (best.trial, best.value) == ("1", 0.4)
+
+
+def test_a_summary_for_which_the_time_is_over_says_so(
+    uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "mlruns").write_text("a file where MLflow's artifacts would be")
+    recorder = open_recorder(uri)
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    recorder.close("finished", patience_s=1)
+    reason = "no call has succeeded within tracking.patience_s"
+    assert f"the summary of sweep digits-1 could not be written to MLflow: {reason}" in caplog.messages
 
 
 @pytest.mark.slow
