@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from sweeps.constants import CHECKPOINT_TIME, RESTARTED, TIME_OF_REPORT
 
 STARTS, OTHER_STARTS, INTERVALS = 3, 8, 4
-"""Numbers of measurements that make an overhead reliable: of starts of trials whose pace is known, or of all starts, and
-of intervals."""
+"""Numbers of measurements that make an overhead reliable: of starts of trials whose pace is known, or of all starts,
+and of intervals."""
 NEWEST = 64
 """Number of measurements of each kind that count."""
 
