@@ -66,9 +66,9 @@ def read_report_log(folder: str, up_to: int | None = None) -> Iterator[Log]:
         for line in undamaged_lines(lines):
             try:
                 values = parsed(line)
-            except ValueError:
+                event = _relocated(KINDS[values.pop("kind")](**values), path.parent)
+            except (ValueError, KeyError, TypeError):  # damaged, or of another release
                 continue
-            event = _relocated(KINDS[values.pop("kind")](**values), path.parent)
             if up_to is None or event.step <= up_to:
                 yield event
 

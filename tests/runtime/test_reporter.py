@@ -102,3 +102,12 @@ def test_a_checkpoint_is_found_in_a_folder_whose_path_has_a_part_named_like_one(
     moved = folder.parents[1].rename(tmp_path / "step-moved") / "trials" / "0003"
     found = [event.checkpoint for event in read_report_log(str(moved)) if isinstance(event, Report)]
     assert found == [str(moved / "step-00000004"), str(moved / "step-00000008" / "files")]
+
+
+def test_a_line_that_is_no_event_of_this_release_keeps_no_sweep_from_being_resumed(tmp_path: Path) -> None:
+    log, event = ReportLog(str(tmp_path)), Report("0003", 1, 4, {"eval/loss": 0.5}, 1)
+    log.write(event)
+    log.close()
+    with (tmp_path / "reports.jsonl").open("a") as file:
+        file.write('{"kind": "Other", "step": 1}\n{"kind": "Report", "other": 1}\n{}\n[1]\n')
+    assert [*read_report_log(str(tmp_path))] == [event]
