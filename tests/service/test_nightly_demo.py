@@ -26,6 +26,6 @@ def test_three_nights_promote_a_champion_and_tell_a_regression(checkout: Path, t
     assert str(champion.version) == nights[-1].version
     report = folder / "outputs" / nights[-1].sweep / "report"
     assert (report / "nights.png").stat().st_size > 10_000
-    assert "digits_nightly have brought" in (report / "report.html").read_text()
+    assert "The nights of digits_nightly: each night" in (report / "report.html").read_text()
     assert "promoted" in done.stdout
     assert "regression" in done.stdout
