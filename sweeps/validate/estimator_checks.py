@@ -98,7 +98,7 @@ def estimator_mistakes(task: EstimatorTask, space: Collection[str]) -> Iterator[
 
 def _without_effect(task: EstimatorTask, found: type[Any], space: Collection[str]) -> Iterator[str]:
     """Yield one line for each value that an estimator would not heed."""
-    if is_native(task, found) and not {"task._target_", "task.encoding"} & {*space}:
+    if is_native(task, found) and not {"task", "task._target_", "task.encoding"} & {*space}:
         for path in ("data.imputation", "data.standardize"):
             if path in space:
                 yield (
@@ -107,7 +107,8 @@ def _without_effect(task: EstimatorTask, found: type[Any], space: Collection[str
                 )
     if library_of(found) == "xgboost":
         for other, own in NAMES_OF_XGBOOST.items():
-            if {other, own} <= task.arguments.keys():
+            is_searched = {f"task.arguments.{other}", f"task.arguments.{own}"} & {*space}
+            if is_searched and {other, own} <= task.arguments.keys():
                 yield (
                     f"{_given(task, other, space)}: is XGBoost's other name of {own}, which has a value, too, so that "
                     f"one of them has no effect; remove one (~task.arguments.{own})"

@@ -72,19 +72,11 @@ def files(working_folder: Path) -> None:
             "search.metric=eval/loss: is the error rate with task.arguments.loss=hinge, where .* use search.metric=",
         ),
         (
-            ["seed=choice(1, 2)", "+task.arguments.random_state=3"],
-            "space.seed: the estimator gets task.arguments.random_state=3 instead, so it has no effect",
-        ),
-        (
             ["task.folds=3", "data.eval_fraction=choice(0.1, 0.2)"],
             "space.data.eval_fraction: task.folds chooses the hel",
         ),
         (
-            ["data.path=rows.csv", "data.target=label", "data.time=price", "data.split_seed=choice(1, 2)"],
-            "space.data.split_seed: data.time chooses the held-out rows",
-        ),
-        (
-            ["+task.arguments.eta=0.9"],
+            ["+task.arguments.eta=0.9", "task.arguments.learning_rate=interval(0.1, 0.5)"],
             "task.arguments.eta=0.9: is XGBoost's other name of learning_rate, which has a value, too",
         ),
         (
@@ -128,6 +120,24 @@ def test_lightgbm_with_parts_of_the_rows_or_with_all_of_them_is_no_mistake(given
 )
 def test_estimators_that_can_be_compared_are_no_mistake(tokens: list[str]) -> None:
     plan("task._target_=sklearn.linear_model.SGDClassifier", *OTHER, *tokens)
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        ["+task.arguments.eta=0.9", "~space"],
+        ["+task.arguments.random_state=3", "seed=choice(1, 2)"],
+        ["data.path=rows.csv", "data.target=label", "data.time=price", "data.split_seed=choice(1, 2)"],
+        ["task=choice(estimator, linear)", "~space", "data.imputation=choice(mean, median)"],
+    ],
+    ids=str,
+)
+def test_a_value_that_may_have_an_effect_or_that_is_not_searched_is_no_mistake(tokens: list[str]) -> None:
+    Path("own/task").mkdir(parents=True)
+    Path("own/task/linear.yaml").write_text(
+        "defaults: [estimator]\n_target_: sklearn.linear_model.LogisticRegression\n"
+    )
+    planned("conf=estimator", *tokens, folders=[Path("own")])
 
 
 def test_a_misspelt_class_is_one_mistake() -> None:
