@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from sweeps_train.config.table import TableData
-from sweeps_train.tables.columns import ColumnKind, column_kind, feature_names, index_columns, is_text
+from sweeps_train.tables.columns import ColumnKind, column_kind, feature_names, is_text
 from sweeps_train.tables.csv_texts import CsvTexts
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ def learn_encoding(config: TableData, goal: Goal, table: pa.Table) -> TableEncod
     """
     from pyarrow import types
 
-    names = feature_names(config, table.column_names, index_columns(table))
+    names = feature_names(config, table.column_names)
     kinds = {name: column_kind(config, name, table[name]) for name in names}
     kinds = {name: kind for name, kind in kinds.items() if kind != "empty"}
     texts = CsvTexts.of(config)
