@@ -93,10 +93,10 @@ def estimator_mistakes(task: EstimatorTask, space: Collection[str]) -> Iterator[
     for name in unknown if taken == "all" else ():
         hint = did_you_mean(name, names) or f"; it takes {', '.join(names)}"
         yield f"{_given(task, name, space)}: task._target_={task.target} takes no argument {name!r}{hint}"
-    yield from _without_effect(task, found, space)
+    yield from _ignored_values(task, found, space)
 
 
-def _without_effect(task: EstimatorTask, found: type[Any], space: Collection[str]) -> Iterator[str]:
+def _ignored_values(task: EstimatorTask, found: type[Any], space: Collection[str]) -> Iterator[str]:
     """Yield one line for each value that an estimator would not heed."""
     if is_native(task, found) and not {"task", "task._target_", "task.encoding"} & {*space}:
         for path in ("data.imputation", "data.standardize"):
