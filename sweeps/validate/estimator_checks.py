@@ -116,9 +116,9 @@ def _ignored_values(task: EstimatorTask, found: type[Any], space: Collection[str
     draws = any(f"task.arguments.{name}" in space or task.arguments.get(name) for name in FREQUENCIES_OF_LIGHTGBM)
     if library_of(found) == "lightgbm" and not draws and "goss" not in task.arguments.values():
         for name in PARTS_OF_LIGHTGBM:
-            if f"task.arguments.{name}" in space or task.arguments.get(name) not in (None, 1):
+            if f"task.arguments.{name}" in space:
                 yield (
-                    f"{_given(task, name, space)}: LightGBM trains on all rows without subsample_freq; set "
+                    f"space.task.arguments.{name}: LightGBM trains on all rows without subsample_freq; set "
                     "+task.arguments.subsample_freq=1"
                 )
 
