@@ -11,14 +11,13 @@ from sweeps.compose import Composition, Variant
 from sweeps.compose.dotted import MISSING, find
 from sweeps.config import SweepConfig
 from sweeps.config.samplers import CustomSampler
-from sweeps.constants import SEED
 from sweeps.errors import raise_mistakes
 from sweeps.space.distributions import boundary_values
 from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import closest_names, did_you_mean
 from sweeps.validate.dataset_checks import dataset_mistakes
 from sweeps.validate.estimator_checks import estimator_mistakes, loss_mistakes
-from sweeps.validate.script_checks import FALSE, script_options
+from sweeps.validate.script_checks import script_options
 from sweeps.validate.source_checks import keys_read, source_signature
 from sweeps_train.command.placeholders import as_text
 from sweeps_train.config import CustomData, CustomModel, CustomOptimizer, EstimatorTask, FunctionTask, TableData
@@ -27,6 +26,8 @@ Signature = Callable[[str], inspect.Signature | None]
 """Function that returns the signature of an import path; None if it is unknown."""
 MISSPELT = 0.8
 """Minimum similarity of an unused argument to one that is read, for it to be reported as misspelt."""
+FALSE = ("false", "0", "no", "off", "null", "none")
+"""Texts that mean false, but not to Python's ``bool``."""
 GIVEN_SIZES = ("num_numbers", "category_sizes", "num_outputs")
 """Arguments that a user's own model for tables receives, if its signature has them."""
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -41,28 +42,9 @@ def check_arguments(composition: Composition, space: Space, lookup: Lookup) -> N
     """
     configs = list(configs_of_trials(composition, space, lookup))
     raise_mistakes(line for _, config in configs for line in argument_mistakes(config, source_signature, list(space)))
-    raise_mistakes(_without_seed(composition, space))
     if "eval/loss" in composition.config.search.metrics:
         tasks = [(point, config.task) for point, config in configs if isinstance(config.task, EstimatorTask)]
         raise_mistakes(loss_mistakes(tasks))
-
-
-def _without_seed(composition: Composition, space: Space) -> Iterator[str]:
-    """Yield a mistake if the seed is searched, and neither a script, which is a process of its own, nor an estimator
-    gets it."""
-    task = composition.config.task
-    if SEED not in space or composition.refers_to(SEED):
-        return
-    if isinstance(task, FunctionTask) and task.framework == "script":
-        yield (
-            f"space.{SEED}: the script does not get it, so it has no effect; add '+task.arguments.seed=${{seed}}', or "
-            f"remove it (~space.{SEED})"
-        )
-    if isinstance(task, EstimatorTask) and (own := task.arguments.get("random_state")) is not None:
-        yield (
-            f"space.{SEED}: the estimator gets task.arguments.random_state={own} instead, so it has no effect; remove "
-            "one of them"
-        )
 
 
 def configs_of_trials(
@@ -161,11 +143,6 @@ def mistakes_of_call(
 def _mistakes_of_optimizer(
     optimizer: CustomOptimizer, found: inspect.Signature | None, space: Collection[str]
 ) -> Iterator[str]:
-    if "train.momentum" in space and "train.optimizer" not in space:
-        yield (
-            f"space.train.momentum: train.optimizer._target_={optimizer.target} does not get it, so it has no effect; "
-            "search train.optimizer.arguments.NAME, or remove it (~space.train.momentum)"
-        )
     called = {"params": ..., "lr": ..., **optimizer.arguments}
     yield from mistakes_of_call("train.optimizer", optimizer.target, called, found, space)
     for name in sorted({"lr", "weight_decay"} & optimizer.arguments.keys()):
@@ -181,7 +158,8 @@ def _mistakes_of_script(task: FunctionTask, space: Collection[str]) -> Iterator[
     if options is None:
         return
     for name, value in task.arguments.items():
-        given = _written(f"task.arguments.{name}", value, space)
+        path = f"task.arguments.{name}"
+        given = _written(path, value, space)
         if not any(each.startswith(name) for each in options):
             yield f"{given}: task._target_={task.target} has no option --{name}{did_you_mean(name, options)}"
         elif options.get(name) == "flag":
@@ -189,7 +167,7 @@ def _mistakes_of_script(task: FunctionTask, space: Collection[str]) -> Iterator[
                 f"{given}: task._target_={task.target} takes --{name} without a value, and a script gets "
                 f"--{name}={as_text(value)}; use task=command, where {{--{name}: true}} in task.options adds it alone"
             )
-        elif options.get(name) == "bool" and as_text(value).lower() in FALSE:
+        elif options.get(name) == "bool" and path in space and as_text(value).lower() in FALSE:
             yield (
                 f"{given}: task._target_={task.target} reads --{name} with type=bool, which takes any text for true, "
                 f"also {as_text(value)}; let it read the text, as type=json.loads does"

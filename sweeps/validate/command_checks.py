@@ -6,8 +6,8 @@ import math
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from sweeps.errors import raise_mistakes
 from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import closest_names, did_you_mean
 from sweeps.validate.argument_checks import configs_of_trials
-from sweeps.validate.script_checks import FALSE, OptionKind, script_options
+from sweeps.validate.script_checks import script_options
 from sweeps_train.command.command_line import command_line, words
 from sweeps_train.command.config_files import (
     NEW,
@@ -254,20 +254,15 @@ def _mistakes_of_program(command: Sequence[str], script: str, folder: Path | Non
         yield from _mistakes_of_options(script, options, command[2:])
 
 
-def _mistakes_of_options(script: str, options: Mapping[str, OptionKind], given: Sequence[str]) -> Iterator[str]:
-    """Yield mistakes in the words after a Python script that has these options."""
-    for word, following in pairwise([*given, ""]):
-        if not word.startswith("--") or word == "--":
+def _mistakes_of_options(script: str, options: Collection[str], given: Sequence[str]) -> Iterator[str]:
+    """Yield mistakes in the words after a Python script that has these options. To ``argparse``, a word with a space
+    and those after ``--`` are values."""
+    for word in takewhile(lambda each: each != "--", given):
+        if not word.startswith("--") or " " in word:
             continue
-        name, equals, value = word.removeprefix("--").partition("=")
-        kinds = [kind for option, kind in options.items() if option.startswith(name.removeprefix("no-"))]
-        if not kinds:
+        name = word.removeprefix("--").partition("=")[0]
+        if not any(option.startswith((name, name.removeprefix("no-"))) for option in options):
             yield f"task.command: {script} has no option --{name}{did_you_mean(name, options)}"
-        elif kinds == ["bool"] and (value if equals else following).lower() in FALSE:
-            yield (
-                f"task.command: {script} reads --{name} with type=bool, which takes any text for true, also "
-                f"{value or following}; let it read the text, as type=json.loads does"
-            )
 
 
 def _file_mistakes(key: str, file: Any, lookup: Callable[[str], Any]) -> Iterator[str]:
@@ -313,7 +308,7 @@ def _without_effect(composition: Composition, space: Space, tasks: list[CommandT
     """Yield mistakes about searched values that no placeholder uses."""
     for path in space:
         section = path.partition(".")[0]
-        if not path.startswith("task.arguments.") and section not in (*TRAINING_SECTIONS, "seed", "vars"):
+        if not path.startswith("task.arguments.") and section not in (*TRAINING_SECTIONS, "seed"):
             continue
         if path not in composition.searched_groups and not _is_used(composition, tasks, path):
             name = path.removeprefix("task.arguments.")

@@ -192,7 +192,7 @@ def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes, is
             variants[key] = SWEEP_CONFIG.dump_python(options, by_alias=True)
     lookup = lookup_in(composition)
     for path in space:
-        if (mistake := _without_effect(composition, path, is_new=is_new)) is not None:
+        if (mistake := _outside_of_trials(composition, path)) is not None:
             mistakes.add(mistake)
             continue
         if path in composition.searched_groups:
@@ -211,7 +211,7 @@ def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes, is
                 break
 
 
-def _without_effect(composition: Composition, path: str, *, is_new: bool) -> str | None:
+def _outside_of_trials(composition: Composition, path: str) -> str | None:
     """Return the mistake in a searched path that has no effect on a trial; None if it has one."""
     section, kind = re.split("[./]", path)[0], composition.config.task.kind
     if section in SWEEP_SECTIONS:
@@ -220,11 +220,6 @@ def _without_effect(composition: Composition, path: str, *, is_new: bool) -> str
         return (
             f"space.{path}: task.kind={kind} ignores {section}; search task.arguments.NAME, or remove it "
             f"(~space.{path})"
-        )
-    if section == "vars" and kind != "command" and is_new and not composition.refers_to(path):
-        return (
-            f"space.{path}: no other value refers to it, so it has no effect; write ${{{path}}} where it belongs, or "
-            f"remove it (~space.{path})"
         )
     return None
 

@@ -93,12 +93,12 @@ def estimator_mistakes(task: EstimatorTask, space: Collection[str]) -> Iterator[
     for name in unknown if taken == "all" else ():
         hint = did_you_mean(name, names) or f"; it takes {', '.join(names)}"
         yield f"{_given(task, name, space)}: task._target_={task.target} takes no argument {name!r}{hint}"
-    yield from _without_effect(task, found, space)
+    yield from _ignored_values(task, found, space)
 
 
-def _without_effect(task: EstimatorTask, found: type[Any], space: Collection[str]) -> Iterator[str]:
+def _ignored_values(task: EstimatorTask, found: type[Any], space: Collection[str]) -> Iterator[str]:
     """Yield one line for each value that an estimator would not heed."""
-    if is_native(task, found) and not {"task._target_", "task.encoding"} & {*space}:
+    if is_native(task, found) and not {"task", "task._target_", "task.encoding"} & {*space}:
         for path in ("data.imputation", "data.standardize"):
             if path in space:
                 yield (
@@ -107,7 +107,8 @@ def _without_effect(task: EstimatorTask, found: type[Any], space: Collection[str
                 )
     if library_of(found) == "xgboost":
         for other, own in NAMES_OF_XGBOOST.items():
-            if {other, own} <= task.arguments.keys():
+            is_searched = {f"task.arguments.{other}", f"task.arguments.{own}"} & {*space}
+            if is_searched and {other, own} <= task.arguments.keys():
                 yield (
                     f"{_given(task, other, space)}: is XGBoost's other name of {own}, which has a value, too, so that "
                     f"one of them has no effect; remove one (~task.arguments.{own})"
@@ -115,9 +116,9 @@ def _without_effect(task: EstimatorTask, found: type[Any], space: Collection[str
     draws = any(f"task.arguments.{name}" in space or task.arguments.get(name) for name in FREQUENCIES_OF_LIGHTGBM)
     if library_of(found) == "lightgbm" and not draws and "goss" not in task.arguments.values():
         for name in PARTS_OF_LIGHTGBM:
-            if f"task.arguments.{name}" in space or task.arguments.get(name) not in (None, 1):
+            if f"task.arguments.{name}" in space:
                 yield (
-                    f"{_given(task, name, space)}: LightGBM trains on all rows without subsample_freq; set "
+                    f"space.task.arguments.{name}: LightGBM trains on all rows without subsample_freq; set "
                     "+task.arguments.subsample_freq=1"
                 )
 

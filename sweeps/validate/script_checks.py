@@ -9,13 +9,10 @@ from typing import Literal
 
 from sweeps.validate.source_checks import find_module, parents_of, parsed_file, parsed_module
 
-PARSER_METHODS = ("add_argument", "parse_args", "parse_known_args", "error", "print_help")
+PARSER_METHODS = ("add_argument", "parse_args", "error", "print_help")
 """Methods of an ``ArgumentParser`` that leave its options as the source lists them."""
 OptionKind = Literal["value", "flag", "bool"]
 """An option with a value, one without, or one with ``type=bool``, which takes any text for true."""
-
-FALSE = ("false", "0", "no", "off", "null", "none")
-"""Texts that mean false, but not to Python's ``bool``."""
 
 
 class _AnyOption(Exception):
@@ -53,8 +50,6 @@ def _options(tree: ast.Module) -> dict[str, OptionKind]:
         attribute, call = parents[node], parents[parents[node]]
         if not isinstance(attribute, ast.Attribute) or not isinstance(call, ast.Call):
             raise _AnyOption  # passed to code that may add options
-        if attribute.attr == "parse_known_args" and _uses_unknown(tree, parents[call]):
-            raise _AnyOption
         if attribute.attr not in PARSER_METHODS:
             raise _AnyOption
         if attribute.attr == "add_argument":
@@ -95,17 +90,6 @@ def _kind(call: ast.Call) -> OptionKind:
             case ast.keyword(arg="type", value=ast.Name(id="bool")):
                 return "bool"
     return "value"
-
-
-def _uses_unknown(tree: ast.Module, use: ast.AST) -> bool:
-    """Whether a script reads the options that ``parse_known_args`` does not know, the second of its two results."""
-    match use:
-        case ast.Subscript(slice=ast.Constant(value=0)):
-            return False
-        case ast.Assign(targets=[ast.Tuple(elts=[_, ast.Name(id=unknown)])]):
-            names = (node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == unknown)
-            return any(isinstance(node.ctx, ast.Load) for node in names)
-    return True
 
 
 def _name(node: ast.expr) -> str:

@@ -130,18 +130,14 @@ def _different_losses(search: Search, space: Space) -> Iterator[str]:
 
 
 def _held_out(config: SweepConfig, space: Space) -> Iterator[str]:
-    """Yield mistakes about searched values that would choose the held-out rows of a table, if others did not."""
-    data, task = config.data, config.task
-    if not isinstance(data, TableData):
+    """Yield a mistake about a searched part of a table that is not held out, since a file or folds are."""
+    path, data, task = "data.eval_fraction", config.data, config.task
+    if path not in space or not isinstance(data, TableData):
         return
     by_folds = isinstance(task, EstimatorTask) and task.folds is not None
-    others = {
-        "data.eval_fraction": "task.folds" if by_folds else "data.eval_path" if data.eval_path is not None else None,
-        "data.split_seed": None if data.time is None else "data.time",
-    }
-    for path, other in others.items():
-        if path in space and other is not None and other not in space:
-            yield f"space.{path}: {other} chooses the held-out rows, so it has no effect; remove it (~space.{path})"
+    other = "task.folds" if by_folds else "data.eval_path" if data.eval_path is not None else None
+    if other is not None and not {"data", "task", other} & {*space}:
+        yield f"space.{path}: {other} chooses the held-out rows, so it has no effect; remove it (~space.{path})"
 
 
 def _objectives(search: Search) -> Iterator[str]:

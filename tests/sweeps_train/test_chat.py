@@ -157,21 +157,23 @@ def test_a_turn_without_text_is_refused() -> None:
 @pytest.mark.parametrize(
     ("messages", "words"),
     [
-        (
-            [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}],
-            "message 1 has no role but from, value",
-        ),
-        ([*CHAT[:3], {"role": "Assistant", "content": "Six."}], "message 4 has the role 'Assistant', whose answers"),
-        (
-            [QUESTION, {"role": "model", "content": "Four."}],
-            "the role 'model', whose answers the loss would not count; rename",
-        ),
-        ('[{"role": "user", "content": "Hi"}]', "its messages are a text; give a list"),
+        ([*CHAT, {"from": "gpt", "value": "Hello"}], "no role but from, value"),
+        ([*CHAT, {"role": "Assistant", "content": "Six."}], "the role 'Assistant'"),
+        ([*CHAT, {"role": "model", "content": "Four."}], "the role 'model'"),
     ],
 )
-def test_answers_by_other_names_are_not_left_out_without_a_word(messages: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        ChatEncoder(tokenizer(read("llama3"))).encode(messages)
+def test_answers_by_other_names_are_left_out_with_one_warning(
+    messages: Any, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    encoder = ChatEncoder(tokenizer("{% for m in messages %}{{ m.role }}: {{ m.content }}<|end|>{% endfor %}"))
+    for _ in range(2):
+        assert sum(encoder.encode(messages)[1]) == sum(encoder.encode(CHAT)[1]) > 0
+    assert [f"messages with {words}, which the loss does not count" in each for each in caplog.messages] == [True]
+
+
+def test_messages_that_are_a_text_are_refused() -> None:
+    with pytest.raises(ValueError, match="its messages are a text; give a list"):
+        ChatEncoder(tokenizer(read("llama3"))).encode('[{"role": "user", "content": "Hi"}]')  # type: ignore[arg-type]
 
 
 def test_a_tokenizer_in_python_is_refused() -> None:

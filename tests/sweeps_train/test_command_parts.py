@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 import yaml
@@ -50,7 +51,7 @@ def test_a_command_goes_on_after_a_backslash_at_the_end_of_a_line(end: str) -> N
     assert command_line(task(command), LOOKUP) == ["train", f"a\\{end}", "--lr", "1e-05", "--name", "b c"]
 
 
-@pytest.mark.parametrize("low", [-1e-05, -2.5e-7, -0.5, -1e22, 1e-05])
+@pytest.mark.parametrize("low", [-1e-05, -2.5e-7, -0.5, -1e22, 1e-05, np.float64(-1e-05)])
 def test_a_small_negative_number_is_no_option_to_argparse(low: float) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--low", type=float)

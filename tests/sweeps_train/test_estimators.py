@@ -21,12 +21,22 @@ from sweeps_train import load_model
 from sweeps_train.config import EstimatorConfig
 from sweeps_train.config.better import Objective
 from sweeps_train.estimators import training
-from sweeps_train.estimators.construct import estimator_class, goal_of, is_native, unknown_arguments
+from sweeps_train.estimators.construct import estimator_class, goal_of, is_native, make_estimator, unknown_arguments
 from sweeps_train.estimators.growth import AtOnce, Boosting, Passes, WarmStart, growth_of
 from sweeps_train.estimators.probe import probe_mistakes
 from sweeps_train.estimators.training import estimator_function
+from sweeps_train.tables.encoding import learn_encoding
 from sweeps_train.tables.split import read_split
 from sweeps_train.workers.worker_cache import evict
+
+OWN_TREES = """
+from sklearn.tree import DecisionTreeClassifier
+
+class Trees(DecisionTreeClassifier):
+    def __init__(self, mc=1, class_weight=None, monotonic_cst=None):
+        super().__init__(class_weight=class_weight, monotonic_cst=monotonic_cst)
+        self.mc = mc
+"""
 
 
 class Stopped(Exception):
@@ -237,7 +247,9 @@ def test_classes_have_weights_by_their_names_in_the_table(target: str, task: Any
     fit(config)
     assert worker.reports[-1]["eval/recall_positive"] == 1.0
     assert worker.reports[-1]["eval/accuracy"] < 1.0
-    with pytest.raises(ValueError, match=r"task.arguments.class_weight.yes: the target has no such class; use n, y"):
+    with pytest.raises(
+        ValueError, match=r"task.arguments.class_weight=yes: data.target=good has no such class; use one of n, y"
+    ):
         list(
             probe_mistakes(configured(target, path=str(cities), column="good", arguments={"class_weight": {"yes": 2}}))
         )
@@ -246,9 +258,10 @@ def test_classes_have_weights_by_their_names_in_the_table(target: str, task: Any
 @pytest.mark.parametrize(
     ("target", "name", "by_position"),
     [
-        ("xgboost.XGBRegressor", "monotone_constraints", "(0,1,0)"),
-        ("lightgbm.LGBMRegressor", "monotone_constraints", [0, 1, 0]),
-        ("sklearn.ensemble.HistGradientBoostingRegressor", "monotonic_cst", [0, 1, 0]),
+        ("xgboost.XGBRegressor", "monotone_constraints", "(1,0,0)"),
+        ("lightgbm.LGBMRegressor", "monotone_constraints", [1, 0, 0]),
+        ("lightgbm.LGBMRegressor", "mc", [1, 0, 0]),
+        ("sklearn.ensemble.HistGradientBoostingRegressor", "monotonic_cst", [1, 0, 0]),
     ],
 )
 def test_a_column_is_constrained_by_its_name_wherever_it_is_in_the_table(
@@ -266,10 +279,32 @@ def test_a_column_is_constrained_by_its_name_wherever_it_is_in_the_table(
     rows = [{"city": "Oslo", "size [m]": size, "age": 0.0} for size in (-2.0, -1.0, 0.0, 1.0, 2.0)]
     predicted = model.predict(rows)["prediction"]
     assert predicted.is_monotonic_increasing  # though the price falls with the size
-    with pytest.raises(ValueError, match=rf"{name}=.* is by position, .*order \(size \[m\], age, city\); name them"):
-        list(probe_mistakes(configured(target, **given, arguments={name: by_position})))
-    with pytest.raises(ValueError, match=rf"{name}.siz: is no column; use size"):
+    assert list(probe_mistakes(configured(target, **given, arguments={name: by_position}))) == []
+    with pytest.raises(ValueError, match=rf"{name}.siz: is no input of the estimator; use size"):
         list(probe_mistakes(configured(target, **given, arguments={name: {"siz": 1}})))
+
+
+def test_columns_without_names_are_not_constrained_by_name(cities: Path) -> None:
+    forest = configured(
+        "sklearn.ensemble.RandomForestClassifier",
+        path=str(cities),
+        column="good",
+        arguments={"monotonic_cst": {"x": 1}},
+    )
+    with pytest.raises(ValueError, match=r"task.arguments.monotonic_cst: .* gets columns without names here; use XGB"):
+        list(probe_mistakes(forest))
+
+
+def test_an_own_class_gets_its_arguments_as_they_are(
+    cities: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_trees.py").write_text(OWN_TREES)
+    monkeypatch.syspath_prepend(tmp_path)
+    arguments = {"mc": 20, "class_weight": {"a": 1}, "monotonic_cst": {"x": 1}}
+    config = configured("own_trees.Trees", path=str(cities), column="good", arguments=arguments)
+    encoding = learn_encoding(config.data, "classification", read_split(config.data, "classification")[0])
+    made = make_estimator(config.task, 0, 1, has_categories=False, encoding=encoding)
+    assert {name: made.get_params()[name] for name in arguments} == arguments
 
 
 def test_patience_ends_a_trial_that_no_longer_improves(worker: Worker) -> None:

@@ -23,8 +23,11 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--lr", type=float)
 parser.add_argument("--amp", type=bool)
 parser.add_argument("--fast", action=argparse.BooleanOptionalAction)
-args, _ = parser.parse_known_args()
+parser.add_argument("--no-cuda", action="store_true")
+parser.add_argument("words", nargs="*")
+args = parser.parse_args()
 """
+SHARED = OWN.replace("args = parser.parse_args()", "args, _ = parser.parse_known_args()")
 
 
 def plan(task: dict[str, Any], **sections: Any) -> list[str]:
@@ -60,8 +63,6 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"command": "./train.sh {lr}"}, "task.command: there is no program ./train.sh"),
     ({"command": "python trian.py {lr}"}, "task.command: there is no file trian.py; give a script that exists"),
     ({"command": "python own.py --lr {lr} --wd 1"}, "task.command: own.py has no option --wd; use one of amp, fast"),
-    ({"command": "python own.py {arguments} --amp=off"}, "own.py reads --amp with type=bool, which takes any text for"),
-    ({"command": "python own.py --lr {lr} --amp {amp}", "arguments": {"lr": 1, "amp": False}}, "for true, also false;"),
     ({"command": "true {lrr}"}, "task.command: the config has no value for {lrr}; did you mean {lr}"),
     ({"command": "true {lr} {train.lr}"}, "task.command: the config has no value for {train.lr}"),
     ({"command": "true {lr} {trial.nummer}"}, "did you mean {trial.number}"),
@@ -112,6 +113,7 @@ def _files(working_folder: Path) -> None:
     (working_folder / "base.txt").write_text("optim: {lr: 1}\n")
     (working_folder / "broken.json").write_text("{")
     (working_folder / "own.py").write_text(OWN)
+    (working_folder / "shared.py").write_text(SHARED)
 
 
 @pytest.mark.parametrize(("task", "words"), MISTAKES, ids=range(len(MISTAKES)))
@@ -134,7 +136,10 @@ def test_a_mistake_is_named_with_its_key_and_the_fix(task: dict[str, Any], words
         {"working_folder": "{trial.folder}", "read": [{"kind": "csv", "path": "{trial.folder}/log.csv"}]},
         {"rename": {"eval_loss": "loss"}, "metrics": ["loss"]},
         {"command": "python {trial.folder}/train.py {lr}"},
-        {"command": "python own.py --lr {lr} --amp true --no-fast", "options": {"--fast": True}},
+        {"command": "python own.py --lr {lr} --amp off --no-fast", "options": {"--fast": True}},
+        {"command": "python own.py --lr {lr} --no-cuda"},
+        {"command": "python own.py --lr {lr} '--see below' -- --x"},
+        {"command": "python shared.py --lr {lr} --wd 1"},
         {"command": "python train.py {lr}", "working_folder": "{trial.folder}/cloned"},
     ],
 )  # fmt: skip

@@ -119,10 +119,6 @@ TWO = ("search.metric=[eval/accuracy,eval/loss]", "search.mode=[max,min]", "sear
             ("search.points=[{train.optimizer: adamw, train.momentum: 0.9}]",),
             ["search.points.0.train.momentum=0.9", "only while train.optimizer is 'sgd'"],
         ),
-        (
-            ("vars.rate=choice(0.1, 0.2)",),
-            ["space.vars.rate", "no other value refers to it", "write ${vars.rate}", "(~space.vars.rate)"],
-        ),
         (("search/sampler=choice(tpe, gp)",), ["space.search/sampler", "belongs to the sweep", "remove it"]),
         (("space.model={type: int, low: 0, high: 1}",), ["space.model.type=int", "ordinal"]),
     ],
@@ -152,10 +148,17 @@ def test_trials_that_compute_their_loss_in_different_ways_are_not_compared_by_it
     assert mistakes(*tokens, f"search.metric={others}", conf="tabular") == []
 
 
-@pytest.mark.parametrize("by", ["${vars.rate}", "${calc:'vars.rate * 2'}"])
-def test_a_value_that_another_one_refers_to_has_an_effect(by: str) -> None:
-    searched = "space.vars.rate={type: float, low: 0.1, high: 0.2}"
-    assert mistakes("~space.train.lr", f"train.lr={by}", "vars.rate=0.1", searched) == []
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        ("vars.rate=choice(a, b)", "space.train.lr.when={vars.rate: b}"),
+        ("vars.rate=choice(1, 2)", "search.constraints=['vars.rate < 2 or train.lr > 0']"),
+        ("train.optimizer={_target_: torch.optim.RMSprop}",),
+    ],
+    ids=str,
+)
+def test_a_value_that_may_have_an_effect_is_searched(tokens: tuple[str, ...]) -> None:
+    make_plan(["conf=digits", *tokens], [], None, "sweeps run")
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def as_text(value: Any) -> str:
     ('a b', '1e-05', '-0.00001', '[1, null]', 'true')
     """
     if isinstance(value, float) and -math.inf < value < 0:
-        return format(Decimal(repr(value)), "f")
+        return format(Decimal(str(float(value))), "f")
     return value if isinstance(value, str) else json.dumps(value)
 
 

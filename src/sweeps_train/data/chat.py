@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,8 @@ from sweeps_train.data.documents import half_pair
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+_log = logging.getLogger(__name__)
 
 Message = dict[str, Any]
 Rendered = TypeVar("Rendered")
@@ -57,6 +60,7 @@ class ChatEncoder:
         self._tokenizer = tokenizer
         self._is_marked = _MARKS.search(str(tokenizer.chat_template)) is not None
         self._special = set(tokenizer.all_special_ids)
+        self._not_counted: set[str] = set()  # descriptions of messages, of which a warning was given
 
     def encode(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
         """Tokenize a chat of messages with ``role`` and ``content``; return the token ids, and for each whether the
@@ -73,7 +77,7 @@ class ChatEncoder:
             spans = (range(bisect_right(ends, start), bisect_left(starts, end)) for start, end in turns if start < end)
             written = {token for span in spans for token in span}
             return ids, [token in written for token in range(len(ids))]
-        _check_messages(messages)
+        self._check_form(messages)
         text = self._render(messages)
         ids, starts, _ = self._tokenized(text)
         mask = [False] * len(ids)
@@ -131,25 +135,27 @@ class ChatEncoder:
                 "whose chat template marks the assistant's turns ({% generation %})"
             )
 
+    def _check_form(self, messages: Any) -> None:
+        """Raise ``ValueError`` for messages that are a text, and warn once of each form of answers that the loss does
+        not count."""
+        if isinstance(messages, str):
+            raise ValueError(  # noqa: TRY004 - a mistake in the data
+                "its messages are a text; give a list of messages, as json.loads makes it of JSON"
+            )
+        for message in messages:
+            role = message.get("role")
+            if role is not None and (role == "assistant" or str(role).lower() not in ANSWERING):
+                continue
+            found = f"no role but {', '.join(message)}" if role is None else f"the role {role!r}"
+            if found not in self._not_counted:
+                self._not_counted.add(found)
+                _log.warning(
+                    "data.messages_field: there are messages with %s, which the loss does not count; the role of "
+                    "answers must be 'assistant', and their text be in content", found,
+                )  # fmt: skip
+
     def _render(self, messages: Sequence[Message], **options: Any) -> Any:
         return _fitting(lambda: self._tokenizer.apply_chat_template(list(messages), tokenize=False, **options))
-
-
-def _check_messages(messages: Any) -> None:
-    """Raise ``ValueError`` for messages in another form, whose answers the loss would not count."""
-    if isinstance(messages, str):
-        raise ValueError(  # noqa: TRY004 - a mistake in the data
-            "its messages are a text; give a list of messages, as json.loads makes it of JSON"
-        )
-    for number, message in enumerate(messages, 1):
-        if "role" not in message:
-            raise ValueError(f"message {number} has no role but {', '.join(message)}; rename them to role and content")
-        role = message["role"]
-        if role != "assistant" and str(role).lower() in ANSWERING:
-            raise ValueError(
-                f"message {number} has the role {role!r}, whose answers the loss would not count; rename it to "
-                "'assistant'"
-            )
 
 
 def _fitting(render: Callable[[], Rendered]) -> Rendered:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 from sweeps_train.config.estimator import EstimatorTask
@@ -26,8 +26,12 @@ FIT_AT_ONCE = {
 }
 """Arguments that are not supported, with the reasons."""
 
-MONOTONE = ("monotone_constraints", "monotone_constraint", "mc", "monotonic_cst")
-"""Arguments of libraries that constrain the direction of a column's effect."""
+MONOTONE = {
+    "xgboost": ("monotone_constraints",),
+    "lightgbm": ("monotone_constraints", "monotone_constraint", "mc", "monotonic_cst"),
+    "sklearn": ("monotonic_cst",),
+}
+"""Arguments of the libraries' classes that constrain the direction of a column's effect."""
 ROUNDS_OF_LIGHTGBM = (
     *("num_iterations", "num_iteration", "n_iter", "num_tree", "num_trees", "num_round", "num_rounds", "nrounds"),
     *("num_boost_round", "max_iter"),
@@ -117,10 +121,7 @@ def make_estimator(
         for name, value in task.arguments.items()
     }
     if encoding is not None:
-        if isinstance(weights := arguments.get("class_weight"), Mapping):
-            arguments["class_weight"] = _by_index(weights, [str(each) for each in encoding.classes])
-        for name in {*MONOTONE} & arguments.keys() if is_native(task, found) else ():
-            arguments[name] = _by_column(name, arguments[name], encoding, library_of(found))
+        arguments |= _by_number(task, found, arguments, encoding)
     try:
         known = found(**arguments).get_params()
         estimator = found(**{**_defaults(found, known, seed, num_cpus, has_categories), **arguments})
@@ -129,34 +130,40 @@ def make_estimator(
     return estimator
 
 
-def _by_index(weights: Mapping[str, float], classes: Sequence[str]) -> dict[int, float]:
-    """Return the weights of classes by the indices of the classes; keys of a config are texts."""
-    for name in weights:
-        if name not in classes:
-            raise ValueError(
-                f"task.arguments.class_weight.{name}: the target has no such class; use {', '.join(classes[:8])}"
-            )
-    return {classes.index(name): weight for name, weight in weights.items()}
+def _by_number(
+    task: EstimatorTask, found: type[Any], arguments: Mapping[str, Any], encoding: TableEncoding
+) -> dict[str, Any]:
+    """Return the arguments by the names of classes and columns in the forms that the libraries take; a user's own
+    classes get theirs unchanged."""
+    library, numbered = found.__module__.partition(".")[0], dict[str, Any]()
+    for name, value in arguments.items():
+        if library not in MONOTONE or not isinstance(value, Mapping):
+            continue
+        key = f"task.arguments.{name}"
+        if name == "class_weight":
+            numbered[name] = {encoding.class_index(key, each): weight for each, weight in value.items()}
+        elif name in MONOTONE[library]:
+            if not is_native(task, found):
+                raise ValueError(
+                    f"{key}: task._target_={task.target} gets columns without names here; use XGBoost, LightGBM or "
+                    "HistGradientBoosting with task.encoding=auto, or give a list for the inputs"
+                )
+            numbered[name] = _by_column(key, value, encoding, library)
+    return numbered
 
 
-def _by_column(name: str, constraints: Any, encoding: TableEncoding, library: str) -> Any:
+def _by_column(key: str, constraints: Mapping[str, int], encoding: TableEncoding, library: str) -> Any:
     """Return the constraints of columns in the form that a library takes; XGBoost's own mapping fails in its
     ``set_params``, and LightGBM has none."""
     inputs = encoding.input_names
-    if not isinstance(constraints, Mapping):
-        if constraints is not None and inputs != [*encoding.kinds]:
-            raise ValueError(
-                f"task.arguments.{name}={constraints}: is by position, and the estimator gets the columns in another "
-                f"order ({', '.join(inputs[:8])}); name them, as in {{{inputs[0]}: 1}}"
-            )
-        return constraints
-    for each in constraints:
-        if each not in inputs:
-            raise ValueError(f"task.arguments.{name}.{each}: is no column; use {', '.join(inputs[:8])}")
+    plain = dict(zip(inputs, plain_names(inputs), strict=True))
+    of_plain = {plain.get(each, each): constraint for each, constraint in constraints.items()}
+    for each in of_plain:
+        if each not in plain.values():
+            raise ValueError(f"{key}.{each}: is no input of the estimator; use {', '.join(inputs[:8])}")
     if library == "sklearn":
-        plain = dict(zip(inputs, plain_names(inputs), strict=True))
-        return {plain[each]: constraint for each, constraint in constraints.items()}
-    of_all = [constraints.get(each, 0) for each in inputs]
+        return of_plain
+    of_all = [of_plain.get(each, 0) for each in plain.values()]
     return of_all if library == "lightgbm" else f"({','.join(map(str, of_all))})"
 
 

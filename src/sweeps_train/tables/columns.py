@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Literal
 
 from sweeps_train.config.table import TableData
@@ -14,17 +13,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ColumnKind = Literal["number", "boolean", "date", "category", "empty"]
-THOUSANDS = re.compile(r"[-+]?\d{1,3}([.,'_ \u00a0\u202f])\d{3}(\1\d{3})*([.,]\d+)?")
+THOUSANDS = re.compile(r"[-+]?\d{1,3}([.,' \u00a0\u202f])\d{3}(\1\d{3})*([.,]\d+)?")
 """Number with separators between its thousands, such as 1.250.000,5."""
-_MONTH = r"(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}\.?"
+_MONTH = (
+    r"(?i:jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sept?(ember)?|oct(ober)?|nov(ember)?"
+    r"|dec(ember)?)\.?"
+)
 DATE = re.compile(
     r"(\d{1,2}([./-])\d{1,2}\2\d{4}|\d{1,2}/\d{1,2}/\d{2}|\d{4}([./-])\d{1,2}\3\d{1,2}"
-    rf"|\d{{1,2}}[- ]{_MONTH}[- ](\d{{4}}|\d{{2}})|{_MONTH} \d{{1,2}},? \d{{4}})(\D.*)?"
+    rf"|\d{{1,2}}[- ]{_MONTH}[- ](\d{{4}}|\d{{2}})|{_MONTH} \d{{1,2}},? \d{{4}})([ T,]+\d.*)?"
 )
 """Date in a form that is read as a text, such as 12/31/2026 or 31-Dec-2026."""
 AMOUNT = re.compile(
     r"[-+]?[$€£¥] ?[-+]?\d[\d.,' ]{0,40}|[-+]?\d[\d.,' ]{0,40}[$€£¥%]"
-    r"|\([$€£¥]?\d[\d.,' ]{0,40}\)|\u2212\d[\d.,' ]{0,40}"
+    r"|\([$€£¥]\d[\d.,]{0,40}\)|\(\d{1,3}(,?\d{3})*\.\d\d\)|\u2212\d[\d.,' ]{0,40}"
 )
 """Number with a sign that is read as a text, such as $1,200.50, (12.00) for -12, or the minus sign of typography."""
 OF_PANDAS = re.compile(r"Unnamed: \d+|__index_level_\d+__")
@@ -47,9 +49,8 @@ def _wanted(config: TableData) -> list[tuple[str, str]]:
     return [(key, name) for key, name in single if name is not None] + listed
 
 
-def feature_names(config: TableData, names: list[str], index: Collection[str] = ()) -> list[str]:
-    """Return the columns used as features, in the order of the table; those that only pandas has named, and those of
-    the ``index`` of a frame, must be listed.
+def feature_names(config: TableData, names: list[str]) -> list[str]:
+    """Return the columns used as features, in the order of the table; those that only pandas has named must be listed.
 
     >>> data = TableData(kind="table", format="csv", path="a.csv", target="y", drop=["id"])
     >>> feature_names(data, ["id", "age", "y"])
@@ -57,14 +58,8 @@ def feature_names(config: TableData, names: list[str], index: Collection[str] = 
     """
     if config.features is not None:
         return [name for name in names if name in config.features]
-    left_out = {config.target, config.group, config.time, *config.drop, *index}
+    left_out = {config.target, config.group, config.time, *config.drop}
     return [name for name in names if name not in left_out and not OF_PANDAS.fullmatch(name)]
-
-
-def index_columns(table: pa.Table) -> list[str]:
-    """Return the names of the columns that are the index of the pandas frame from which a Parquet file was written."""
-    index = (table.schema.pandas_metadata or {}).get("index_columns", [])
-    return [name for name in index if isinstance(name, str)]  # others describe a range, which is no column
 
 
 def column_kind(config: TableData, name: str, column: pa.ChunkedArray) -> ColumnKind:
@@ -109,7 +104,7 @@ def _check_texts(config: TableData, name: str, column: pa.ChunkedArray) -> None:
     texts such as ``?`` for missing values) or dates."""
     texts = [each for each in column.unique().to_pylist() if each is not None]
     if config.format == "parquet" and not all(each.isdecimal() for each in texts):  # unlike codes such as 01067
-        numbers = [each for each in texts if is_number(each, ".") or is_number(each, ",")]
+        numbers = [each for each in texts if "_" not in each and (is_number(each, ".") or is_number(each, ","))]
         if len(numbers) > MOSTLY * len(texts):
             raise ValueError(
                 f"data: the column {name!r} has numbers as texts ({numbers[0]}), which would be categories; write it "
@@ -150,8 +145,6 @@ def _check_texts(config: TableData, name: str, column: pa.ChunkedArray) -> None:
 
 def is_number(text: str, decimal: str) -> bool:
     """Whether a text is a number with this decimal separator."""
-    if "_" in text:  # which Python reads in numbers, and Arrow does not
-        return False
     try:
         float(text if decimal == "." else text.replace(".", "x").replace(decimal, ".", 1))
     except ValueError:

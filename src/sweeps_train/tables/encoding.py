@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from sweeps_train.config.table import TableData
-from sweeps_train.tables.columns import ColumnKind, column_kind, feature_names, index_columns, is_text
+from sweeps_train.tables.columns import ColumnKind, column_kind, feature_names, is_text
 from sweeps_train.tables.csv_texts import CsvTexts
 
 if TYPE_CHECKING:
@@ -112,11 +112,6 @@ class TableEncoding:
         return len(self.output.values) if isinstance(self.output, Classes) else 1
 
     @property
-    def classes(self) -> list[bool | int | str]:
-        """Classes in the order of a model's outputs; none if the target is a number."""
-        return self.output.values if isinstance(self.output, Classes) else []
-
-    @property
     def input_names(self) -> list[str]:
         """Names of the columns of ``frame`` before they are made plain: numbers, then categories."""
         return [each.name for each in self.numbers] + [each.column for each in self.categories]
@@ -205,23 +200,27 @@ class TableEncoding:
         return np.array([index[value] for value in values], dtype=np.int64)
 
     def positive_index(self, value: bool | int | str | None) -> int | None:
-        """Return the index of the class of interest, ``task.positive_class``, which is compared as text; None if there
-        is none.
+        """Return the index of the class of interest, ``task.positive_class``; None if there is none.
 
         Raises:
             ValueError: The training rows have no such class, or the target is a number.
         """
-        if value is None:
-            return None
+        return None if value is None else self.class_index("task.positive_class", value)
+
+    def class_index(self, key: str, value: bool | int | str) -> int:
+        """Return the index of a class, which is compared as text; messages name the config ``key`` that has it.
+
+        Raises:
+            ValueError: The training rows have no such class, or the target is a number.
+        """
         if not isinstance(self.output, Classes):
             raise ValueError(  # noqa: TRY004 - a mistake in the config
-                f"task.positive_class={value}: numbers are predicted, not classes; remove it"
+                f"{key}={value}: numbers are predicted, not classes; remove it"
             )
         texts = [str(each) for each in self.output.values]
         if str(value) not in texts:
             raise ValueError(
-                f"task.positive_class={value}: data.target={self.target} has no such class; use one of "
-                f"{', '.join(texts[:8])}"
+                f"{key}={value}: data.target={self.target} has no such class; use one of {', '.join(texts[:8])}"
             )
         return texts.index(str(value))
 
@@ -246,7 +245,7 @@ def learn_encoding(config: TableData, goal: Goal, table: pa.Table) -> TableEncod
     """
     from pyarrow import types
 
-    names = feature_names(config, table.column_names, index_columns(table))
+    names = feature_names(config, table.column_names)
     kinds = {name: column_kind(config, name, table[name]) for name in names}
     kinds = {name: kind for name, kind in kinds.items() if kind != "empty"}
     texts = CsvTexts.of(config)
