@@ -41,7 +41,7 @@ def process_state_restored() -> Iterator[None]:
         _restore_environment(environment)
         os.chdir(folder)
         _restore_streams(streams)
-        logging.captureWarnings(False)  # which would have no effect in the next training while it is on
+        logging.captureWarnings(capture=False)  # which would have no effect in the next training while it is on
         _close_log_files(log_files)
         (gc.enable if collects else gc.disable)()
         torch.set_default_dtype(number)
