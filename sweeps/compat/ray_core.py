@@ -55,6 +55,13 @@ def keeping_handler_of_sigterm() -> Iterator[None]:
         utils.set_sigterm_handler = set_handler
 
 
+def size_of_object_store() -> int:
+    """Return the bytes that a cluster which starts here will reserve for its objects."""
+    from ray._private.utils import estimate_available_memory, resolve_object_store_memory
+
+    return int(resolve_object_store_memory(estimate_available_memory()))
+
+
 def install_handlers_of_cpp() -> None:
     """Let Ray's C++ install its handlers of signals, which print where a process crashed."""
     import ray._raylet
