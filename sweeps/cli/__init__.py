@@ -97,7 +97,7 @@ def _print_error(error: Exception) -> tuple[int, str]:
     """Print an error; return the exit status and the message."""
     status, usage = NO_SUCCESS, False
     # Python says the same of the home folder of another user, as in conf=~nobody/sweep.yaml.
-    if NO_HOME in str(error) and os.path.expanduser("~") == "~":
+    if NO_HOME in str(error) and os.path.expanduser("~") == "~":  # noqa: PTH111 - that of Path raises
         status = MISTAKE
         message = (
             "HOME: is not set, and this user has no home folder, which Ray and MLflow need; set it to a folder that "
