@@ -112,7 +112,8 @@ class MemoryEstimate(Advisor):
         return Estimate(mib, mib * max(error, MIN_RELATIVE_ERROR))
 
     def _fit(self, peaks: Mapping[Hashable, float], before: PeakModel | None) -> PeakModel:
-        from sweeps.search.advisors.peak_model import PeakModel  # scipy, of which a thread may import half
+        # Not in a thread: while another one imports a part of scipy, each may get half a module.
+        from sweeps.search.advisors.peak_model import PeakModel
 
         newest = list(peaks)[-MAX_FITTED:]
         vectors = np.array([self._vectors[trial] for trial in newest])
