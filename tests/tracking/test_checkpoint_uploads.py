@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import stat
 from pathlib import Path
 
 import pytest
@@ -78,6 +80,26 @@ def test_a_checkpoint_that_cannot_be_copied_does_not_keep_the_others_out(
     uploaded = [False, True, True]
     wait_until(lambda: [trial.checkpoint is not None for trial in load_sweep(uri, "digits-1").trials] == uploaded)
     assert recorder.close("finished", patience_s=1).artifacts == 1
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO])
+def test_a_copy_whose_name_did_not_reach_the_disk_is_repeated_unless_the_file_system_cannot_tell(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    flush, failed = os.fsync, []
+
+    def fsync(file: int) -> None:
+        if stat.S_ISDIR(os.fstat(file).st_mode) and (number == errno.EINVAL or len(failed) < 3):
+            failed.append(file)
+            raise OSError(number, os.strerror(number))
+        flush(file)
+
+    with one_trial(uri) as recorder:
+        checkpoint = make_checkpoint(tmp_path / "step-00000001", "model.bin")
+        monkeypatch.setattr(os, "fsync", fsync)
+        recorder.trials.record_checkpoint("0", str(checkpoint), "best")
+    assert number == errno.EINVAL or len(failed) == 3
+    assert load_sweep(uri, "digits-1").trials[0].checkpoint is not None
 
 
 @pytest.mark.parametrize("special", ["pipe", "link"])
