@@ -59,7 +59,8 @@ def size_of_object_store() -> int:
     """Return the bytes that a cluster which starts here will reserve for its objects."""
     from ray._private.utils import estimate_available_memory, resolve_object_store_memory
 
-    return int(resolve_object_store_memory(estimate_available_memory()))
+    available: int = estimate_available_memory()  # type: ignore[no-untyped-call]
+    return resolve_object_store_memory(available)
 
 
 def install_handlers_of_cpp() -> None:
