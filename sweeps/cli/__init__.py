@@ -96,7 +96,8 @@ def _run(arguments: Sequence[str]) -> int:
 def _print_error(error: Exception) -> tuple[int, str]:
     """Print an error; return the exit status and the message."""
     status, usage = NO_SUCCESS, False
-    if NO_HOME in str(error):
+    # Python says the same of the home folder of another user, as in conf=~nobody/sweep.yaml.
+    if NO_HOME in str(error) and os.path.expanduser("~") == "~":  # noqa: PTH111 - that of Path raises
         status = MISTAKE
         message = (
             "HOME: is not set, and this user has no home folder, which Ray and MLflow need; set it to a folder that "

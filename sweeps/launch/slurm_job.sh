@@ -19,7 +19,8 @@ export RAY_AUTH_MODE=token RAY_AUTH_TOKEN
 RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 export RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=300
 # Ray's monitor would count the memory of other jobs on the node, and kill first what it can restart: the process
-# through which the trials report. Without it the kernel kills the largest process of this job, and its trial is retried.
+# through which the trials report. Without it the kernel kills the largest process of this job, and its trial is retried;
+# but all processes of the node's step at sites with TaskPluginParam=OOMKillStep, where users may turn the monitor on.
 export RAY_memory_monitor_refresh_ms="${RAY_memory_monitor_refresh_ms:-0}"
 # On a node that was taken out of service, the driver of the run before may still be saving its trials.
 [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] && export SWEEPS_WAIT_FOR_DRIVER_S=300

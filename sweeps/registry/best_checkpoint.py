@@ -12,7 +12,7 @@ from sweeps.storage.location import is_remote
 from sweeps.storage.object_store import ObjectStore
 from sweeps.tracking.client import connect
 from sweeps.tracking.record import SweepRecord, TrialRecord
-from sweeps_train.checkpoints.checkpoint import TRAINING_FILE, best_checkpoint, newest_intact
+from sweeps_train.checkpoints.checkpoint import FILES, TRAINING_FILE, best_checkpoint, newest_intact
 from sweeps_train.checkpoints.integrity import SEAL_FILE, find_damage
 from sweeps_train.checkpoints.training_state import STATE_FILES
 
@@ -28,14 +28,26 @@ def fetch_checkpoint(record: SweepRecord, trial: TrialRecord, target: Path) -> P
         UserError: The checkpoint cannot be found from this machine, or is damaged.
     """
     folder = _find(record, trial, target)
-    # A folder that a user's own code has uploaded may have no list of its files.
-    damage = find_damage(folder, without=STATE_FILES) if (folder / SEAL_FILE).is_file() else None
+    try:
+        damage = find_damage(sealed, without=STATE_FILES) if (sealed := _sealed(folder)) is not None else None
+    except OSError as error:
+        raise UserError(
+            f"trial {trial.trial} of {record.sweep}: its checkpoint cannot be read now ({error})"
+        ) from error
     if damage is not None:
         raise UserError(
             f"trial {trial.trial} of {record.sweep}: its checkpoint is damaged: {damage}; choose another trial with "
             f"--trial, or `python -m sweeps retrain {record.sweep} --trial {trial.trial}` trains it again"
         )
     return folder
+
+
+def _sealed(folder: Path) -> Path | None:
+    """Return the folder with the list of a checkpoint's files; None if only the files that a user's own function has
+    saved were uploaded, one of which may have the list's name."""
+    whole = folder.parent if folder.name == FILES else folder
+    is_whole = (whole / TRAINING_FILE).is_file() or (whole / FILES).is_dir()
+    return whole if is_whole and (whole / SEAL_FILE).is_file() else None
 
 
 def _find(record: SweepRecord, trial: TrialRecord, target: Path) -> Path:

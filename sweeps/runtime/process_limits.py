@@ -6,14 +6,11 @@ from __future__ import annotations
 import os
 import resource
 
-import psutil
-
+from sweeps.compat.ray_core import size_of_object_store
 from sweeps.errors import UserError
 
-OBJECTS_SHARE, MOST_OBJECTS = 0.3, 200e9
-"""Size of the file of Ray's objects: a share of the available memory, at most so many bytes."""
 ADDRESSES = 4 * 2**30
-"""Bytes of addresses that a process of Ray needs besides that file, which it maps."""
+"""Bytes of addresses that a process of Ray needs besides the file of its objects, which it maps."""
 PROCESSES = 200
 """Number of processes and threads of a cluster with one worker."""
 
@@ -24,7 +21,7 @@ def check_limits() -> None:
     Raises:
         UserError: One is too low.
     """
-    objects = min(OBJECTS_SHARE * psutil.virtual_memory().available, MOST_OBJECTS)
+    objects = size_of_object_store()
     addresses, file = _limit(resource.RLIMIT_AS), _limit(resource.RLIMIT_FSIZE)
     processes = _limit(resource.RLIMIT_NPROC) if os.geteuid() != 0 else None  # which root may exceed
     if addresses is not None and addresses < objects + ADDRESSES:

@@ -224,7 +224,7 @@ class ArtifactUploader:
             with replacing(root / name) as unfinished:
                 unfinished.write_text(text, encoding="utf-8")
                 sync(unfinished)  # the journal does not send it again after a loss of power
-            _sync_names((root / name).parent)
+            sync((root / name).parent)
 
     def _artifacts_of(self, run_id: str) -> str:
         """Return the URI of a run's artifacts."""
@@ -236,7 +236,7 @@ class ArtifactUploader:
     def _replace_folder(self, folder: Path, target: Path) -> None:
         with replacing(target) as unfinished:
             shutil.copytree(folder, unfinished, copy_function=self._copy_file)
-        _sync_names(target.parent)
+        sync(target.parent)
 
     def _copy_file(self, source: str, target: str) -> str:
         if self._retrier.time_left() <= 0:
@@ -268,11 +268,6 @@ class ArtifactUploader:
         if not self._warned:
             self._warned = True
             logger.warning("%s (logged once)", message)
-
-
-def _sync_names(folder: Path) -> None:
-    with suppress(OSError):  # some file systems cannot do so with a folder
-        sync(folder)
 
 
 def _special_file(folder: Path) -> Path | None:

@@ -111,6 +111,12 @@ def test_a_user_without_a_home_folder_is_told_to_set_home(arguments: tuple[str, 
     )
 
 
+def test_the_unknown_home_folder_of_another_user_is_not_taken_for_ones_own(typed: Typed) -> None:
+    _, _, said = typed("run", "conf=~nobody-of-this-name/sweep.yaml", "--dry-run")
+    assert "HOME: is not set" not in said
+    assert "home directory" in said
+
+
 def test_a_folder_that_exists_already_is_not_written_over(typed: Typed) -> None:
     Path("outputs/mine").mkdir(parents=True)
     Path("outputs/mine/notes.txt").touch()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from processes import run_python
 from ray._private import ray_constants, worker
+from ray._private.resource_and_label_spec import ResourceAndLabelSpec
 from ray._private.state import GlobalState, state
 from ray._raylet import AuthenticationTokenLoader
 
@@ -18,6 +19,7 @@ from sweeps.compat.ray_core import (
     forget_token,
     listening_on_loopback,
     log_instead_of_printing,
+    size_of_object_store,
 )
 
 
@@ -28,6 +30,14 @@ def test_ray_reads_the_switch_for_loopback_from_ray_constants(monkeypatch: pytes
         assert ray_constants.ENABLE_RAY_CLUSTER is False
     assert before is ray_constants.ENABLE_RAY_CLUSTER
     assert ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR == LISTEN_ON_ALL, "Ray's variable for loopback has another name"
+
+
+def test_ray_reserves_the_size_of_the_object_store_that_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_constants, "DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES", 100 << 20)
+    assert size_of_object_store() == 100 << 20
+    spec = ResourceAndLabelSpec()
+    spec.resolve(is_head=False)  # as each node does
+    assert spec.object_store_memory == 100 << 20
 
 
 def test_ray_prints_through_print_to_stdstream(

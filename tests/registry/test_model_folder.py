@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,8 @@ from sweeps.registry.model_names import check_folder, check_registration, retrai
 from sweeps.registry.register import register
 from sweeps.tracking.reader import load_sweep
 from sweeps_train import load_model
+from sweeps_train.checkpoints.checkpoint import FILES
+from sweeps_train.checkpoints.integrity import seal
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's
 
@@ -148,6 +153,57 @@ def test_no_model_is_made_of_a_damaged_checkpoint(uri: str, tmp_path: Path, spoi
     with pytest.raises(UserError, match=wrong):
         register(record, record.best, "damaged", None)
     assert not (tmp_path / "damaged").exists()
+
+
+@pytest.mark.parametrize("is_kept_in_place", [True, False])
+def test_files_of_a_users_function_are_checked_by_the_list_of_sweeps_and_not_by_one_of_theirs(
+    uri: str, tmp_path: Path, *, is_kept_in_place: bool
+) -> None:
+    checkpoint = tmp_path / "checkpoints" / "step-00000001"
+    (checkpoint / FILES).mkdir(parents=True)
+    (checkpoint / FILES / "files.json").write_text('["a"]')
+    (checkpoint / FILES / "weights").write_text("1234")
+    seal(checkpoint)
+    with one_trial(uri) as recorder:
+        recorder.trials.log("0", 1, {"eval/loss": 0.5})
+        if not is_kept_in_place:
+            recorder.trials.record_checkpoint("0", str(checkpoint / FILES), "best")
+        recorder.trials.end("0", "finished", 1, 1)
+        recorder.update({"finished": 1}, [("0", (0.5,), POINT)], {"wall_s": 1.0})
+    record = load_sweep(uri, "digits-1")
+    assert record.best is not None
+    best = replace(record.best, checkpoint=str(checkpoint / FILES)) if is_kept_in_place else record.best
+    save_model(record, best, tmp_path / "intact")
+    assert {each.name for each in (tmp_path / "intact").iterdir()} == {"files.json", "weights"}
+    if is_kept_in_place:
+        (checkpoint / FILES / "weights").write_text("12")
+        with pytest.raises(UserError, match="its checkpoint is damaged: files/weights has 2 bytes of 4"):
+            save_model(record, best, tmp_path / "damaged")
+
+
+def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_a_folder_that_cannot_be_written(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = tmp_path / "step-00000001"
+    (checkpoint / FILES).mkdir(parents=True)
+    (checkpoint / FILES / "weights").write_text("1234")
+    seal(checkpoint)
+    with one_trial(uri) as recorder:
+        recorder.trials.log("0", 1, {"eval/loss": 0.5})
+        recorder.trials.end("0", "finished", 1, 1)
+        recorder.update({"finished": 1}, [("0", (0.5,), POINT)], {"wall_s": 1.0})
+    record = load_sweep(uri, "digits-1")
+    assert record.best is not None
+    opened = Path.open
+
+    def stale(path: Path, *arguments: Any, **options: Any) -> Any:  # as of a mount whose server is away
+        if path.name == "weights":
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", stale)
+    with pytest.raises(UserError, match=r"trial 0 of digits-1: its checkpoint cannot be read now .*Stale file handle"):
+        save_model(record, replace(record.best, checkpoint=str(checkpoint / FILES)), tmp_path / "saved")
 
 
 def test_a_folder_with_files_is_never_overwritten(tmp_path: Path) -> None:

@@ -120,6 +120,22 @@ def test_a_limit_under_which_ray_hangs_or_does_not_start_is_named(limit: str, nu
     assert re.fullmatch(rf"{said} here; raise it, as in `ulimit -. unlimited`", done.stdout.strip())
 
 
+@pytest.mark.parametrize("limit", ["RLIMIT_AS", "RLIMIT_FSIZE"])
+def test_a_limit_is_high_enough_for_what_ray_takes_here_and_not_for_a_share_of_all_memory(
+    limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES", str(100 << 20))
+    code = (
+        "import resource, sys\n"
+        "from sweeps.runtime.process_limits import ADDRESSES, check_limits\n"
+        "resource.setrlimit(getattr(resource, sys.argv[1]), (ADDRESSES + (200 << 20),) * 2)\n"
+        "check_limits()\n"
+    )
+    if limit == "RLIMIT_FSIZE":
+        code = code.replace("ADDRESSES + ", "")
+    run_python("-c", code, limit, within_s=100).check_returncode()
+
+
 def test_a_limit_of_processes_under_which_ray_aborts_the_driver_is_named() -> None:
     as_user = ["unshare", "--user", "--map-user=54321"]
     if subprocess.run([*as_user, "true"], capture_output=True, check=False).returncode:

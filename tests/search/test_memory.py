@@ -84,6 +84,20 @@ def test_the_room_that_workers_report_counts_and_of_these_the_smallest() -> None
     assert memory.describe(large).endswith("MORE THAN THE 8 THAT IT HAS")
 
 
+def test_the_error_of_a_large_estimate_is_written_out() -> None:
+    memory = MemoryEstimate(SPACE)
+    for index, point in enumerate(points(4, seed=0)):
+        memory.observe(index, point, {GPU: 2.0 ** (14 + index)})
+    assert re.search(r"\(\+-\d\d+\)$", memory.describe(points(1, seed=1)[0]))
+
+
+def test_a_trial_without_a_place_in_the_space_keeps_no_other_from_an_estimate() -> None:
+    memory = learned(10)
+    with pytest.raises(ValueError, match="math domain"):
+        memory.observe("other", points(1, seed=1)[0] | {"train.lr": 0.0}, {GPU: 4096.0})
+    assert memory.describe(points(1, seed=1)[0])
+
+
 def test_a_limit_on_memory_refuses_what_will_surely_break_it() -> None:
     memory = learned(60, limits={GPU: Limit(max=4000)})
     refused = [point for point in points(300, seed=2) if memory.refuse(STUDY, point)]

@@ -310,6 +310,21 @@ def test_a_paused_schedule_keeps_its_description(api: Api, asking: Asking, folde
     assert (folder / "outputs/schedules/own_code.yaml").read_text().startswith("# Our own training, every night.\n")
 
 
+def test_pages_of_a_schedule_whose_file_cannot_be_read_say_so(api: Api, asking: Asking) -> None:
+    bob, saved = asking("bob"), api.service.saved_schedules
+    save(bob)
+    file = saved.folder / "mine.yaml"
+    file.rename(saved.folder / "kept")
+    file.mkdir()
+    api.service.scheduler.poll()
+    try:
+        for answer in (bob.get(f"{API}/schedules/mine"), bob.post(f"{API}/schedules/mine/pause")):
+            assert answer.status_code == 422
+            assert "schedules/mine.yaml: cannot be read (Is a directory); let" in answer.json()["detail"]
+    finally:
+        file.rmdir()
+
+
 def test_a_file_that_is_edited_by_hand_counts_and_is_kept_as_a_version(api: Api, asking: Asking) -> None:
     bob, saved = asking("bob"), api.service.saved_schedules
     save(bob)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import threading
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scheduled import Travelling, at, defined, outcomes, set_state, sweeps
@@ -20,7 +23,7 @@ from sweeps.service.database.engine import open_database, writing
 from sweeps.service.database.timeouts import waiting_at_most
 from sweeps.service.nights.checks import check_nights
 from sweeps.service.schedules.definition import load_definitions
-from sweeps.service.schedules.firing import decide, fire_now
+from sweeps.service.schedules.firing import decide, fire_now, retire
 from sweeps.service.schedules.overview import coming, states
 from sweeps.service.schedules.scheduler import Scheduler
 from sweeps.service.service_context import ServiceContext
@@ -163,6 +166,79 @@ def test_a_saved_file_that_cannot_be_read_is_named_and_counts_once_it_can_be(tmp
     mine.write_text(f"name: mine\n{DIGITS}")
     scheduler.poll()
     assert (set(scheduler.definitions), scheduler.trouble) == ({"mine", "other"}, None)
+
+
+def test_a_saved_file_that_cannot_be_read_for_a_moment_is_read_again_and_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine, clock = open_database(f"sqlite:///{tmp_path}/service.db"), Travelling("2026-01-01 12:00")
+    (mine := tmp_path / "schedules" / "mine.yaml").parent.mkdir()
+    mine.write_text(f"name: mine\n{DIGITS}")
+    scheduler = Scheduler(ServiceContext(Service(output_dir=str(tmp_path)), engine, clock, [tmp_path]), number="s")
+    with monkeypatch.context() as patch:
+        unreadable(patch, "mine.yaml", errno.ESTALE)
+        for _ in range(3):
+            scheduler.poll()
+        assert "mine" in scheduler.definitions
+        assert "schedules/mine.yaml: cannot be read (Stale file handle); let" in str(scheduler.trouble)
+    assert caplog.text.count("Stale file handle") == 1
+    scheduler.poll()
+    assert scheduler.trouble is None
+
+
+def unreadable(patch: pytest.MonkeyPatch, name: str, number: int) -> None:
+    """Let each file of a name fail to open, as on a network file system whose server is away."""
+    opened = Path.open
+
+    def fail(path: Path, *arguments: Any, **options: Any) -> Any:
+        if path.name == name:
+            raise OSError(number, os.strerror(number), str(path))
+        return opened(path, *arguments, **options)
+
+    patch.setattr(Path, "open", fail)
+
+
+def test_a_schedule_of_the_operator_does_not_fire_while_the_saved_file_that_may_pause_it_cannot_be_read(
+    tmp_path: Path,
+) -> None:
+    engine, clock = open_database(f"sqlite:///{tmp_path}/service.db"), Travelling("2026-01-01 12:00")
+    write(tmp_path, "mine", DIGITS)
+    (saved := tmp_path / "schedules" / "mine.yaml").mkdir(parents=True)
+    config = Service(schedules=["mine"], output_dir=str(tmp_path))
+    scheduler = Scheduler(ServiceContext(config, engine, clock, [tmp_path]), number="s")
+    scheduler.poll()
+    clock.time = at("2026-01-02 03:00")
+    scheduler.poll()
+    assert outcomes(engine, "mine") == {}
+    saved.rmdir()
+    saved.write_text("name: mine\nenabled: false\n")
+    scheduler.poll()
+    assert (scheduler.definitions["mine"].schedule.enabled, scheduler.trouble) == (False, None)
+
+
+def test_a_schedule_that_is_removed_while_another_ones_removal_is_recorded_is_recorded_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, clock = open_database(f"sqlite:///{tmp_path}/service.db"), Travelling("2026-01-01 12:00")
+    first, second = (write(tmp_path, name, DIGITS) for name in ("first", "second"))
+    scheduler = Scheduler(ServiceContext(Service(), engine, clock, [tmp_path]), number="s")
+    scheduler.poll()
+    first.unlink()
+
+    def retire_slowly(*arguments: Any) -> Any:
+        if second.exists():
+            second.unlink()
+            refreshing.start()  # as a request to the service would
+            refreshing.join(0.5)
+        return retire(*arguments)
+
+    refreshing = threading.Thread(target=scheduler.refresh)
+    monkeypatch.setattr("sweeps.service.schedules.scheduler.retire", retire_slowly)
+    scheduler.poll()
+    refreshing.join()
+    clock.time = at("2026-01-02 03:00")
+    scheduler.poll()
+    assert [outcomes(engine, name) for name in ("first", "second")] == [{}, {"02 03:00": "missed"}]
 
 
 def test_a_file_that_is_back_before_its_removal_was_recorded_loses_no_firing(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import io
 import logging
@@ -38,7 +39,7 @@ def settings() -> Settings:
         "matrices": torch.get_float32_matmul_precision(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "attention": CUDA.flash_sdp_enabled(),
-        "logging": ([*logging.getLogger().handlers], logging.getLogger().level),
+        "logging": [[*logging.getLogger(name).handlers] for name in (None, "sweeps.mine")],
         "warnings": [*warnings.filters],
         "errors": np.geterr(),
         "collects": gc.isenabled(),
@@ -59,8 +60,10 @@ def take_streams() -> None:
     sys.stdout, sys.stderr = io.StringIO(), io.StringIO()  # as scripts do that keep a log file of their own
 
 
-def log_into_file() -> None:
-    logging.basicConfig(filename="train.log", level=logging.DEBUG, force=True)
+class FullDisk(logging.FileHandler):
+    def close(self) -> None:
+        super().close()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.mark.parametrize(
@@ -78,8 +81,8 @@ def log_into_file() -> None:
         lambda: torch.set_float32_matmul_precision("high"),
         lambda: torch.use_deterministic_algorithms(True),
         lambda: CUDA.enable_flash_sdp(not CUDA.flash_sdp_enabled()),
-        log_into_file,
-        lambda: logging.getLogger().addHandler(logging.StreamHandler()),
+        lambda: logging.getLogger().addHandler(logging.FileHandler("train.log")),
+        lambda: logging.getLogger("sweeps.mine").addHandler(FullDisk("train.log")),
         lambda: warnings.simplefilter("error"),
         lambda: np.seterr(all="raise"),
         gc.disable,
@@ -119,6 +122,25 @@ def test_a_function_is_compiled_in_every_trial() -> None:
 
 def double(values: torch.Tensor) -> torch.Tensor:
     return 2 * values
+
+
+def test_what_a_module_logs_to_the_console_and_warnings_are_logged_in_the_second_trial_too(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("import logging\nlogging.basicConfig(level=logging.INFO)\n", encoding="utf-8")
+    code = (
+        "import logging, sys, warnings\n"
+        "from sweeps_train.workers.process_state import process_state_restored\n"
+        "sys.path.append(sys.argv[1])\n"
+        "for trial in (1, 2):\n"
+        "    with process_state_restored():\n"
+        "        import own\n"
+        "        logging.captureWarnings(True)\n"
+        "        logging.info(f'trial {trial}')\n"
+        "        warnings.warn(f'of trial {trial}')\n"
+    )
+    said = run_python("-c", code, str(tmp_path), within_s=100).stderr
+    for trial in (1, 2):
+        assert f"INFO:root:trial {trial}\n" in said
+        assert f"WARNING:py.warnings:<string>:9: UserWarning: of trial {trial}\n" in said
 
 
 def test_a_default_device_that_was_set_before_comes_back() -> None:

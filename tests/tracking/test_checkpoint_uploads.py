@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -78,6 +79,26 @@ def test_a_checkpoint_that_cannot_be_copied_does_not_keep_the_others_out(
     uploaded = [False, True, True]
     wait_until(lambda: [trial.checkpoint is not None for trial in load_sweep(uri, "digits-1").trials] == uploaded)
     assert recorder.close("finished", patience_s=1).artifacts == 1
+
+
+@pytest.mark.parametrize(("number", "tries"), [(errno.EINVAL, 1), (errno.EIO, 2)])
+def test_a_copy_whose_name_did_not_reach_the_disk_is_repeated_unless_the_file_system_cannot_tell(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, tries: int
+) -> None:
+    flush, flushed = os.fsync, list[str]()
+
+    def fsync(file: int) -> None:
+        name = Path(f"/proc/self/fd/{file}").readlink().name
+        flushed.append(name)
+        if name == "checkpoints" and flushed.count(name) == 1:
+            raise OSError(number, os.strerror(number))
+        flush(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with one_trial(uri) as recorder:
+        recorder.trials.record_checkpoint("0", str(make_checkpoint(tmp_path / "step-00000001", "model.bin")), "best")
+    assert flushed.count("checkpoints") == tries
+    assert load_sweep(uri, "digits-1").trials[0].checkpoint is not None
 
 
 @pytest.mark.parametrize("special", ["pipe", "link"])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,11 @@ import torch
 from sweeps_train.devices.numerics import algorithms_restored, precision_restored
 
 
-@contextmanager
+@contextlib.contextmanager
 def process_state_restored() -> Iterator[None]:
-    """Restore environment variables, the working folder, the standard streams, Python's logging and filters of
-    warnings, and the global settings of NumPy and torch after a ``with`` block, and discard what torch compiled in it.
+    """Restore environment variables, the working folder, the standard streams, Python's filters of warnings, and the
+    global settings of NumPy and torch after a ``with`` block, close its log files, and discard what torch compiled in
+    it.
 
     Libraries change these, too: Hugging Face Accelerate sets a variable that makes later trainings use FSDP, and
     Lightning removes the variable with the number of workers. Torch stops compiling a function after some
@@ -32,7 +33,7 @@ def process_state_restored() -> Iterator[None]:
     number, threads = torch.get_default_dtype(), torch.get_num_threads()
     device = torch.get_default_device()
     has_gradients, finds_anomalies = torch.is_grad_enabled(), torch.is_anomaly_enabled()
-    handlers, level, collects = [*logging.getLogger().handlers], logging.getLogger().level, gc.isenabled()
+    log_files, collects = _log_files(), gc.isenabled()
     try:
         with precision_restored(), algorithms_restored(), warnings.catch_warnings(), np.errstate():
             yield
@@ -40,8 +41,8 @@ def process_state_restored() -> Iterator[None]:
         _restore_environment(environment)
         os.chdir(folder)
         _restore_streams(streams)
-        _restore_handlers(handlers)
-        logging.getLogger().setLevel(level)
+        logging.captureWarnings(capture=False)  # which would have no effect in the next training while it is on
+        _close_log_files(log_files)
         (gc.enable if collects else gc.disable)()
         torch.set_default_dtype(number)
         torch.set_num_threads(threads)
@@ -53,13 +54,20 @@ def process_state_restored() -> Iterator[None]:
             torch.compiler.reset()
 
 
-def _restore_handlers(before: list[logging.Handler]) -> None:
-    """Restore the handlers of the root logger, lest the next training writes into the log file of this one, or each
-    line twice."""
-    root = logging.getLogger()
-    for handler in {*root.handlers}.difference(before):
-        handler.close()
-    root.handlers[:] = before
+def _log_files() -> set[tuple[logging.Logger, logging.FileHandler]]:
+    """Return the handlers of all loggers that write into files."""
+    known = [logging.getLogger(), *logging.getLogger().manager.loggerDict.values()]
+    loggers = [each for each in known if isinstance(each, logging.Logger)]
+    return {(each, own) for each in loggers for own in each.handlers if isinstance(own, logging.FileHandler)}
+
+
+def _close_log_files(before: set[tuple[logging.Logger, logging.FileHandler]]) -> None:
+    """Close the log files that were opened since, lest the next training writes into them. Handlers that write to the
+    console stay, with the level: modules that set them are imported only once."""
+    for logger, handler in _log_files() - before:
+        logger.removeHandler(handler)
+        with contextlib.suppress(OSError, ValueError):  # a full disk, or a stream that is closed already
+            handler.close()
 
 
 _REPLACED: list[Any] = []

@@ -84,9 +84,9 @@ class MemoryEstimate(Advisor):
         for metric, peaks in self._peaks.items():
             value = metrics.get(metric, math.nan)
             if value > peaks.get(trial, 0.0) and math.isfinite(value):
-                peaks[trial] = value
-                if trial not in self._vectors:
+                if trial not in self._vectors:  # before its peak, with which another thread looks for it
                     self._vectors[trial] = self._unit.vector(point)
+                peaks[trial] = value
 
     def observe_limits(self, metrics: Mapping[str, float]) -> None:
         """Update the memory available to workers from their reports; the smallest value applies.
@@ -112,7 +112,8 @@ class MemoryEstimate(Advisor):
         return Estimate(mib, mib * max(error, MIN_RELATIVE_ERROR))
 
     def _fit(self, peaks: Mapping[Hashable, float], before: PeakModel | None) -> PeakModel:
-        from sweeps.search.advisors.peak_model import PeakModel  # imports scipy
+        # Not in a thread: while another one imports a part of scipy, each may get half a module.
+        from sweeps.search.advisors.peak_model import PeakModel
 
         newest = list(peaks)[-MAX_FITTED:]
         vectors = np.array([self._vectors[trial] for trial in newest])
@@ -133,7 +134,7 @@ class MemoryEstimate(Advisor):
             estimate = self.estimate(point, metric)
             if estimate is None:
                 continue
-            text = f"about {_gib(estimate.mib)} GiB of {name} a worker (+-{estimate.error / MIB_OF_GIB:.1g})"
+            text = f"about {_gib(estimate.mib)} GiB of {name} a worker (+-{_gib(estimate.error)})"
             room = self._reported_room.get(metric, self._room.get(metric))
             return text if room is None or estimate.mib <= room else f"{text}, MORE THAN THE {_gib(room)} THAT IT HAS"
         return ""

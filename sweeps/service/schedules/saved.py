@@ -84,10 +84,19 @@ class SavedSchedules:
         return sorted(set(known) - set(self.names()))
 
     def text(self, name: str) -> str | None:
-        """Return the YAML of a schedule; None if none of that name is saved."""
-        with contextlib.suppress(FileNotFoundError):
+        """Return the YAML of a schedule; None if none of that name is saved.
+
+        Raises:
+            ConfigError: Its file cannot be read.
+        """
+        try:
             return self._file(name).read_text(encoding="utf-8", errors="replace")
-        return None
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ConfigError(
+                f"{FOLDER}/{name}.yaml: cannot be read ({error.strerror}); let the service's user read it, or remove it"
+            ) from error
 
     def tag(self, name: str) -> str:
         """Return a string that changes with the schedule's file; empty if there is none."""
@@ -211,7 +220,8 @@ class SavedSchedules:
 def with_saved(
     definitions: Mapping[str, Definition], saved: SavedSchedules, define: Callable[[Schedule], Definition], now: float
 ) -> tuple[dict[str, Definition], dict[str, str]]:
-    """Add saved schedules to the operator's; a saved one replaces the operator's of the same name.
+    """Add saved schedules to the operator's; a saved one replaces the operator's of the same name, which is left out,
+    too, while the saved one cannot be read.
 
     The sweeps of saved schedules are not composed here, since anybody who may run sweeps may save a schedule: they are
     composed when a schedule is saved, and again before a sweep starts.
@@ -223,16 +233,19 @@ def with_saved(
     for name in saved.names():
         operators = definitions.get(name)
         try:
-            text = saved.text(name) or ""
-            if operators is None and is_pause(text):
-                continue  # the operator has removed the paused schedule
+            text = saved.text(name)
+        except ConfigError as error:
+            mistakes[name] = str(error)
+            found.pop(name, None)  # the file may pause the operator's schedule
+            continue
+        if text is None or (operators is None and is_pause(text)):
+            continue  # it was just removed, or the operator has removed the paused schedule
+        try:
             schedule = read_schedule(text, name, None if operators is None else operators.schedule)
             own = replace(define(schedule), description=description_of(text))
             wrong = own.mistakes_of_times(now)
         except ConfigError as error:
             wrong = str(error).splitlines()
-        except OSError as error:
-            wrong = [f"cannot be read ({error.strerror}); let the service's user read it, or remove it"]
         else:
             found |= {} if wrong else {name: own}
         if wrong:

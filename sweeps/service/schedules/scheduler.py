@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -43,7 +44,7 @@ RETRY_AFTER_S = 5.0
 
 logger = logging.getLogger(__name__)
 
-_Files = list[tuple[str, int, int, int]]
+_Files = list[tuple[str, int, int]]
 
 
 class Scheduler(Poller):
@@ -105,9 +106,10 @@ class Scheduler(Poller):
     def poll(self) -> float:
         """Decide all due firings, and return the seconds until the next poll."""
         self._reload()
-        while self._removed:
-            retire(self._engine, self._removed[-1], self._time.now(), self._service)
-            self._removed.pop()
+        with self._loading:  # another thread that reloads meanwhile would replace the list
+            while self._removed:
+                retire(self._engine, self._removed[-1], self._time.now(), self._service)
+                self._removed.pop()
         now, soonest = self._time.now(), POLL_EVERY_S
         rows = self._undo_ahead(self._rows(), now)
         for name, definition in self.definitions.items():
@@ -240,9 +242,12 @@ def _states(paths: Iterable[Path]) -> _Files:
     states = []
     for path in sorted(paths):
         try:
-            status = path.stat()
-        except OSError:  # just removed
+            with path.open("rb") as file:
+                file.read(1)
+                status = os.fstat(file.fileno())
+            states.append((str(path), status.st_mtime_ns, status.st_size))
+        except FileNotFoundError:  # just removed
             continue
-        # The time of the last change of rights, too: a file that could not be read may be readable now.
-        states.append((str(path), status.st_mtime_ns, status.st_ctime_ns, status.st_size))
+        except OSError:
+            states.append((str(path), 0, 0))  # so that it counts as changed once it can be read
     return states
