@@ -21,8 +21,8 @@ def check_limits() -> None:
     Raises:
         UserError: One is too low.
     """
-    objects = size_of_object_store()
     addresses, file = _limit(resource.RLIMIT_AS), _limit(resource.RLIMIT_FSIZE)
+    objects = 0 if addresses is None and file is None else size_of_object_store()
     processes = _limit(resource.RLIMIT_NPROC) if os.geteuid() != 0 else None  # which root may exceed
     if addresses is not None and addresses < objects + ADDRESSES:
         raise UserError(
