@@ -171,9 +171,18 @@ def test_answers_by_other_names_are_left_out_with_one_warning(
     assert [f"messages with {words}, which the loss does not count" in each for each in caplog.messages] == [True]
 
 
-def test_messages_that_are_a_text_are_refused() -> None:
-    with pytest.raises(ValueError, match="its messages are a text; give a list"):
-        ChatEncoder(tokenizer(read("llama3"))).encode('[{"role": "user", "content": "Hi"}]')  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("messages", "are"),
+    [
+        ('[{"role": "user", "content": "Hi"}]', "a text"),
+        ({"role": "user", "content": "Hi"}, "{'role': 'user', 'content': 'Hi'}"),
+        (["Hi", "Hello"], "['Hi', 'Hello']"),
+        (5, "5"),
+    ],
+)
+def test_what_is_no_list_of_messages_is_refused(messages: Any, are: str) -> None:
+    with pytest.raises(ValueError, match=f"its messages are {re.escape(are)}; give a list"):
+        ChatEncoder(tokenizer(read("llama3"))).encode(messages)
 
 
 def test_a_tokenizer_in_python_is_refused() -> None:

@@ -40,6 +40,7 @@ def settings() -> Settings:
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "attention": CUDA.flash_sdp_enabled(),
         "logging": [[*logging.getLogger(name).handlers] for name in (None, "sweeps.mine")],
+        "level": logging.getLogger().level,
         "warnings": [*warnings.filters],
         "errors": np.geterr(),
         "collects": gc.isenabled(),
@@ -81,7 +82,8 @@ class FullDisk(logging.FileHandler):
         lambda: torch.set_float32_matmul_precision("high"),
         lambda: torch.use_deterministic_algorithms(True),
         lambda: CUDA.enable_flash_sdp(not CUDA.flash_sdp_enabled()),
-        lambda: logging.getLogger().addHandler(logging.FileHandler("train.log")),
+        lambda: logging.basicConfig(filename="train.log", level=logging.DEBUG, force=True),
+        lambda: logging.getLogger().addHandler(logging.StreamHandler()),
         lambda: logging.getLogger("sweeps.mine").addHandler(FullDisk("train.log")),
         lambda: warnings.simplefilter("error"),
         lambda: np.seterr(all="raise"),
@@ -124,23 +126,33 @@ def double(values: torch.Tensor) -> torch.Tensor:
     return 2 * values
 
 
-def test_what_a_module_logs_to_the_console_and_warnings_are_logged_in_the_second_trial_too(tmp_path: Path) -> None:
+def test_each_trial_of_a_process_logs_once_into_its_own_file_and_to_the_console(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("import logging\nlogging.basicConfig(level=logging.INFO)\n", encoding="utf-8")
     code = (
-        "import logging, sys, warnings\n"
+        "import logging, os, sys, warnings\n"
         "from sweeps_train.workers.process_state import process_state_restored\n"
-        "sys.path.append(sys.argv[1])\n"
-        "for trial in (1, 2):\n"
+        "logging.getLogger().setLevel(logging.INFO)\n"  # as in a worker
+        "logging.lastResort.setLevel(logging.NOTSET)\n"
+        "os.chdir(sys.argv[1])\n"
+        "sys.path.append('.')\n"
+        "mine = logging.getLogger('mine')\n"
+        "for trial in (1, 2, 3):\n"
         "    with process_state_restored():\n"
+        "        if not mine.handlers:\n"
+        "            mine.addHandler(logging.FileHandler(f'{trial}.log'))\n"
+        "            mine.addHandler(logging.StreamHandler())\n"
+        "        mine.info(f'own {trial}')\n"
         "        import own\n"
+        "        logging.getLogger().info(f'root {trial}')\n"
         "        logging.captureWarnings(True)\n"
-        "        logging.info(f'trial {trial}')\n"
-        "        warnings.warn(f'of trial {trial}')\n"
+        "        logging.getLogger('py.warnings').addHandler(logging.FileHandler(f'warnings-{trial}.log'))\n"
+        "        warnings.warn(f'warning {trial}')\n"
     )
     said = run_python("-c", code, str(tmp_path), within_s=100).stderr
-    for trial in (1, 2):
-        assert f"INFO:root:trial {trial}\n" in said
-        assert f"WARNING:py.warnings:<string>:9: UserWarning: of trial {trial}\n" in said
+    for trial in (1, 2, 3):
+        assert (tmp_path / f"{trial}.log").read_text(encoding="utf-8") == f"own {trial}\n"
+        assert [said.count(f"{kind} {trial}\n") for kind in ("own", "root")] == [1, 1]
+        assert f"UserWarning: warning {trial}\n" in (tmp_path / f"warnings-{trial}.log").read_text(encoding="utf-8")
 
 
 def test_a_default_device_that_was_set_before_comes_back() -> None:

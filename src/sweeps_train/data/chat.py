@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -136,11 +136,14 @@ class ChatEncoder:
             )
 
     def _check_form(self, messages: Any) -> None:
-        """Raise ``ValueError`` for messages that are a text, and warn once of each form of answers that the loss does
-        not count."""
-        if isinstance(messages, str):
-            raise ValueError(  # noqa: TRY004 - a mistake in the data
-                "its messages are a text; give a list of messages, as json.loads makes it of JSON"
+        """Raise ``ValueError`` unless it is a list of messages, and warn once of each form of answers that the loss
+        does not count."""
+        is_list = isinstance(messages, Iterable) and all(isinstance(each, Mapping) for each in messages)
+        if not is_list or isinstance(messages, Mapping):
+            wrong = "a text" if isinstance(messages, str) else f"{messages!r:.60}"
+            raise ValueError(
+                f"its messages are {wrong}; give a list of messages with role and content, as json.loads makes it of "
+                "JSON"
             )
         for message in messages:
             role = message.get("role")

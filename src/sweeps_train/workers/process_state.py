@@ -20,9 +20,8 @@ from sweeps_train.devices.numerics import algorithms_restored, precision_restore
 
 @contextlib.contextmanager
 def process_state_restored() -> Iterator[None]:
-    """Restore environment variables, the working folder, the standard streams, Python's filters of warnings, and the
-    global settings of NumPy and torch after a ``with`` block, close its log files, and discard what torch compiled in
-    it.
+    """Restore environment variables, the working folder, the standard streams, Python's logging and filters of
+    warnings, and the global settings of NumPy and torch after a ``with`` block, and discard what torch compiled in it.
 
     Libraries change these, too: Hugging Face Accelerate sets a variable that makes later trainings use FSDP, and
     Lightning removes the variable with the number of workers. Torch stops compiling a function after some
@@ -33,16 +32,16 @@ def process_state_restored() -> Iterator[None]:
     number, threads = torch.get_default_dtype(), torch.get_num_threads()
     device = torch.get_default_device()
     has_gradients, finds_anomalies = torch.is_grad_enabled(), torch.is_anomaly_enabled()
-    log_files, collects = _log_files(), gc.isenabled()
+    handlers, level, collects = _handlers(), logging.getLogger().level, gc.isenabled()
     try:
-        with precision_restored(), algorithms_restored(), warnings.catch_warnings(), np.errstate():
+        with precision_restored(), algorithms_restored(), _warnings_restored(), np.errstate():
             yield
     finally:
         _restore_environment(environment)
         os.chdir(folder)
         _restore_streams(streams)
-        logging.captureWarnings(capture=False)  # which would have no effect in the next training while it is on
-        _close_log_files(log_files)
+        _restore_handlers(handlers)
+        logging.getLogger().setLevel(level)
         (gc.enable if collects else gc.disable)()
         torch.set_default_dtype(number)
         torch.set_num_threads(threads)
@@ -54,20 +53,33 @@ def process_state_restored() -> Iterator[None]:
             torch.compiler.reset()
 
 
-def _log_files() -> set[tuple[logging.Logger, logging.FileHandler]]:
-    """Return the handlers of all loggers that write into files."""
+def _handlers() -> dict[logging.Logger, list[logging.Handler]]:
+    """Return the handlers of each logger."""
     known = [logging.getLogger(), *logging.getLogger().manager.loggerDict.values()]
-    loggers = [each for each in known if isinstance(each, logging.Logger)]
-    return {(each, own) for each in loggers for own in each.handlers if isinstance(own, logging.FileHandler)}
+    return {each: [*each.handlers] for each in known if isinstance(each, logging.Logger)}
 
 
-def _close_log_files(before: set[tuple[logging.Logger, logging.FileHandler]]) -> None:
-    """Close the log files that were opened since, lest the next training writes into them. Handlers that write to the
-    console stay, with the level: modules that set them are imported only once."""
-    for logger, handler in _log_files() - before:
-        logger.removeHandler(handler)
-        with contextlib.suppress(OSError, ValueError):  # a full disk, or a stream that is closed already
-            handler.close()
+def _restore_handlers(before: dict[logging.Logger, list[logging.Handler]]) -> None:
+    """Restore the handlers of loggers, lest the next training writes into the log file of this one, or each line twice.
+    A logger without a handler writes to the worker's log."""
+    for logger, handlers in _handlers().items():
+        own = before.get(logger, [])
+        logger.handlers[:] = own
+        for handler in (each for each in handlers if each not in own):
+            with contextlib.suppress(OSError, ValueError):  # a full disk, or a stream that is closed already
+                handler.close()
+
+
+@contextlib.contextmanager
+def _warnings_restored() -> Iterator[None]:
+    """Restore the filters of warnings, and whether they are logged."""
+    with warnings.catch_warnings():
+        shows = warnings.showwarning
+        try:
+            yield
+        finally:
+            if warnings.showwarning is not shows:  # else logging would believe that it still captures them
+                logging.captureWarnings(capture=False)
 
 
 _REPLACED: list[Any] = []

@@ -223,7 +223,7 @@ class Scheduler(Poller):
             if name in self.definitions and self.definitions[name].is_saved:
                 definitions[name] = self.definitions[name]
         gone = [*self._removed, *self.definitions.values()]
-        self._removed = [each for each in gone if each.name not in definitions]
+        self._removed = [each for each in gone if each.name not in definitions.keys() | mistakes.keys()]
         self.definitions = definitions
         self.trouble = "\n".join(filter(None, [self._own_trouble, *mistakes.values()])) or None
 
