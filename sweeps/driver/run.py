@@ -241,6 +241,7 @@ def _search(plan: Plan, session: Session) -> str:
     from sweeps.driver.stage_searches import record_stages
 
     state, shutdown = session.state, session.state.shutdown
+    state.shared = SharedFolder.marked(plan.folder) if plan.uri is None else None
     context, signals = _trial_context(plan, session), ShutdownSignals(state)
     with ClusterWatch(state, signals), _recorded(session):
         while True:
@@ -264,7 +265,6 @@ def _trial_context(plan: Plan, session: Session) -> TrialContext:
 
     # Trials do not use the tracking store, whose address may hold a password.
     composition = plan.composition.recorded_at(redact_uri(plan.config.tracking.uri))
-    session.state.shared = SharedFolder.marked(plan.folder) if plan.uri is None else None
     return TrialContext(
         composition,
         str(plan.folder),
