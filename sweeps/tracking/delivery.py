@@ -115,7 +115,10 @@ class Delivery:
 
     def finish_uploads(self) -> int:
         """Upload all waiting artifacts and end the uploading thread; return how many could not be uploaded."""
-        return self._uploader.close()
+        started = monotonic()
+        remaining = self._uploader.close()
+        self.retrier.extend(monotonic() - started)
+        return remaining
 
     def flush(self) -> bool:
         """Deliver all entries that are in the journal now; return whether MLflow has received them."""

@@ -88,6 +88,10 @@ class Retrier:
         self._last_success = time.monotonic()
         self._patience_s, self._deadline = silence_s, self._last_success + total_s
 
+    def extend(self, seconds: float) -> None:
+        """Leave out time in which other work was waited for: without calls there can be no successful one."""
+        self._last_success += seconds
+
     def time_left(self) -> float:
         """Return the seconds until calls raise ``GaveUp``, if none succeeds."""
         return min(self._last_success + self._patience_s, self._deadline) - time.monotonic()

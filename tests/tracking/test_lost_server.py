@@ -173,7 +173,8 @@ def test_a_summary_for_which_the_time_is_over_says_so(
     (tmp_path / "mlruns").write_text("a file where MLflow's artifacts would be")
     recorder = open_recorder(uri)
     recorder.trials.start("0", POINT, CONFIG, 1)
-    recorder.close("finished", patience_s=1)
+    assert recorder._delivery.flush()  # so that nothing is written while the artifacts are tried for all of the time
+    recorder.close("finished", patience_s=3)
     reason = "no call has succeeded within tracking.patience_s"
     assert f"the summary of sweep digits-1 could not be written to MLflow: {reason}" in caplog.messages
 
