@@ -154,7 +154,7 @@ def _check_bounds(distribution: FloatDistribution | IntDistribution) -> None:
         raise ValueError(f"low={low} and high={high} are further apart than the largest number; narrow the range")
     if distribution.log and low <= 0:
         raise ValueError(f"low={low} has no logarithm; use a positive low, or log: false")
-    if distribution.log and step not in (None, 1):
+    if distribution.log and step != type(distribution).step:  # without a step, an integer's is 1 and a float's null
         raise ValueError(f"log and step={step} exclude each other; remove one")
 
 

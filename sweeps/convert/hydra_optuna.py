@@ -1,4 +1,4 @@
-"""Reads the config of a Hydra application with the Optuna sweeper."""
+"""Reads the config of a Hydra application with the Optuna sweeper, or with Hydra's own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ SAMPLERS = {
     "bruteforce": "brute_force",
 }
 READ = {"sampler", "direction", "study_name", "n_trials", "n_jobs", "params", "search_space", "_target_"}
+OF_HYDRA = {"params", "max_batch_size", "_target_"}
+"""Keys of Hydra's own sweeper, which starts the application at all points of its choices and ranges."""
 NOT_CARRIED = {
+    "max_batch_size": "search.max_concurrent bounds the trials at a time",
     "storage": "the study is in the sweep's folder",
     "custom_search_space": "a function cannot be carried over; write `when` conditions and search.constraints",
     "max_failure_rate": "a sweep ends when its trials fail with the same error",
@@ -66,7 +69,8 @@ def read_hydra_optuna(file: SourceFile) -> Conversion:
     seed = file.number(*AT, "sampler", "seed")
     conversion.seed = 0 if seed is None else int(seed)
     conversion.arguments = dict(_values(file.values))
-    _read_params(file, conversion)
+    is_grid = _is_of_hydra(file)
+    _read_params(file, conversion, includes_ends=not is_grid)
     _read_search_space(file, conversion)
     _read_command(file, conversion)
     for key in file.require(dict, *AT):
@@ -74,18 +78,38 @@ def read_hydra_optuna(file: SourceFile) -> Conversion:
             reason = NOT_CARRIED.get(key, "has no equivalent")
             conversion.notes.append(f"line {file.line(*AT, key)}: hydra.sweeper.{key}: {reason}")
     named = ", ".join(conversion.metrics)
-    conversion.notes.append(f"the application returns its objective; let it also print it as JSON, under {named}")
+    if is_grid:  # of as many trials as it has points
+        conversion.tool, conversion.sampler, conversion.num_trials = "a config of Hydra's own sweeper", "grid", None
+        conversion.notes.append(f"Hydra's own sweeper has no objective; let the application print {named} as JSON")
+    else:
+        conversion.notes.append(f"the application returns its objective; let it also print it as JSON, under {named}")
     return conversion
+
+
+def _is_of_hydra(file: SourceFile) -> bool:
+    """Whether the config is one of Hydra's own sweeper, which is the default: it neither chooses another one, nor has
+    keys or intervals of one."""
+    sweeper = file.require(dict, *AT)
+    name, _ = _chosen(file, "hydra/sweeper") or ("basic", 0)
+    name = str(sweeper.get("_target_", name))
+    params = file.get(dict, *AT, "params") or {}
+    return "basic" in name.lower() and sweeper.keys() <= OF_HYDRA and "interval(" not in str([*params.values()])
+
+
+def _chosen(file: SourceFile, group: str) -> tuple[str, int] | None:
+    """Return the option of a group that the defaults choose, and its line."""
+    found = None
+    for index, entry in enumerate(file.get(list, "defaults") or []):
+        for name, option in entry.items() if isinstance(entry, Mapping) else ():
+            if str(name).removeprefix("override ").strip("/ ") == group:
+                found = str(option).lower(), file.line("defaults", index)
+    return found
 
 
 def _sampler(file: SourceFile, conversion: Conversion) -> str:
     target = file.get(str, *AT, "sampler", "_target_")
     name = "" if target is None else target.rpartition(".")[2].removesuffix("Sampler").lower()
-    line = file.line(*AT, "sampler")
-    for index, entry in enumerate(file.get(list, "defaults") or []):
-        for group, option in entry.items() if isinstance(entry, Mapping) else ():
-            if str(group).removeprefix("override ").strip("/ ") == "hydra/sweeper/sampler":
-                name, line = str(option).lower(), file.line("defaults", index)
+    name, line = _chosen(file, "hydra/sweeper/sampler") or (name, file.line(*AT, "sampler"))
     if name and name not in SAMPLERS:
         conversion.notes.append(f"line {line}: the sampler {name} is not known; the sampler is tpe")
     return SAMPLERS.get(name, "tpe")
@@ -115,8 +139,8 @@ def _values(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield f"{prefix}{name}", value if number is None else number
 
 
-def _read_params(file: SourceFile, conversion: Conversion) -> None:
-    """Read ``params``: ranges in Hydra's grammar, with the sweeper's meaning: its range() includes the end."""
+def _read_params(file: SourceFile, conversion: Conversion, *, includes_ends: bool) -> None:
+    """Read ``params``: ranges in Hydra's grammar. The Optuna sweeper's range() includes the end, unlike Hydra's own."""
     for name in file.get(dict, *AT, "params") or {}:
         value = file.get(object, *AT, "params", name)
         line = f"line {file.line(*AT, 'params', name)}"
@@ -131,7 +155,8 @@ def _read_params(file: SourceFile, conversion: Conversion) -> None:
                 continue
             sweep = override.value()
             if (
-                isinstance(sweep, RangeSweep)
+                includes_ends
+                and isinstance(sweep, RangeSweep)
                 and not sweep.shuffle
                 and sweep.start is not None
                 and sweep.stop is not None

@@ -11,6 +11,8 @@ from sweeps.scaffold.option import MISSING, Option
 
 Distribution = dict[str, Any]
 
+LARGEST_DECAY = 0.5
+"""Largest default of a decay that is subtracted; a larger one is a factor."""
 NOT_SEARCHED = re.compile(
     r"seed|epoch|steps?$|iter|worker|device|gpu|cpu|rank|port|path|dir|file|folder|log|save|eval|valid|test|resume|"
     r"checkpoint|ckpt|name|project|run|interval|every|freq|verbose|debug|patience|split|data|cache|num_classes|"
@@ -72,7 +74,10 @@ def _between(low: float, high: float) -> Callable[[Option], Distribution | None]
 
 
 def _decay(option: Option) -> Distribution | None:
-    """Propose a range for a decay: linear if the default is zero, which has no logarithm."""
+    """Propose a range for a decay: linear if the default is zero, which has no logarithm; none for a factor, such as
+    that of an average of weights (0.999), which must stay below 1."""
+    if _number(option, 0.0) > LARGEST_DECAY:
+        return None
     return _between(0.0, 0.1)(option) if _number(option, 0.0) <= 0 else _decades(1e-4)(option)
 
 
@@ -110,7 +115,7 @@ def _rounded(value: float) -> float:
 
 
 _RULES: list[tuple[str, Callable[[Option], Distribution | None]]] = [
-    (r"(^|_)(test|eval|val|valid|validation)_|^min_lr$|^lr_min$", _nothing),
+    (r"(^|_)(test|eval|val|valid|validation)(_|$)|^min_lr$|^lr_min$", _nothing),
     (r"(^|_)(lr|learning_rate)($|_(?!sched|decay|step|gamma|type|warm|end|min))|^eta$", _decades(1e-3)),
     (r"weight_decay|^wd$|(^|_)l2($|_)|(^|_)decay$", _decay),
     (r"dropout|drop_rate|drop_path|^drop$", _between(0.0, 0.5)),
@@ -124,6 +129,7 @@ _RULES: list[tuple[str, Callable[[Option], Distribution | None]]] = [
     (r"lora_alpha|^alpha$", lambda option: _doublings(16)(option) if option.kind == "int" else None),
     (r"(^|_)n?(um)?_?heads?$", _doublings(4)),
     (NOT_SEARCHED.pattern, _nothing),
+    (r"(^|_)(in|input|img|image|obs|state|action|vocab)_", _nothing),  # sizes that follow from the data
     (r"layers?$|depth|blocks$", _depth),
     (r"hidden|width|channels|filters|units|(^|_)dim($|_)|embed|d_model|ffn", _width),
 ]

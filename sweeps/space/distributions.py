@@ -201,7 +201,8 @@ def describe(distribution: Distribution) -> str:
             return repr(value)
     kind = "a whole number between" if isinstance(distribution, IntDistribution) else "between"
     low, last = boundary_values(distribution)[0], boundary_values(distribution)[-1]
-    steps = f" in steps of {distribution.step:g}" if distribution.step not in (None, 1) else ""
+    has_steps = distribution.step != type(distribution).step
+    steps = f" in steps of {distribution.step:g}" if has_steps else ""
     return f"{kind} {low} and {last}{steps}"
 
 

@@ -110,6 +110,12 @@ from sweeps.validate.config_checks import check_sweep
             ConfigError,
             ["space.train.lr: low=-1e+308 and high=1e+308 are further apart than"],
         ),
+        (
+            "digits",
+            ["space.train.lr={type: float, low: 1, high: 10, log: true, step: 1}"],
+            ConfigError,
+            ["space.train.lr: log and step=1.0 exclude each other"],
+        ),
         ("digits", ["space.train.lr.high=1e400"], ConfigError, ["space.train.lr.high=inf", "finite"]),
         ("digits", [f"cluster.num_cpus=1{'0' * 400}"], ConfigError, ["cluster.num_cpus", "less than"]),
         ("digits", ["seed=5000000000"], ConfigError, ["seed=5000000000", "less than"]),

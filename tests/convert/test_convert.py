@@ -269,6 +269,38 @@ def test_a_config_of_hydras_optuna_sweeper() -> None:
     ]
 
 
+CHOICES = "{lr: '0.1,0.01', layers: 'range(1, 4)', solver: 'choice(adam, sgd)', +note: fixed}"
+
+
+def test_a_config_of_hydras_own_sweeper_is_the_grid_of_all_its_points_without_the_ends_of_ranges() -> None:
+    conf = converted(
+        f"defaults: [_self_, override hydra/launcher: joblib]\nhydra: {{sweeper: {{params: {CHOICES}}}}}\n"
+    )
+    config = plan_of(conf, "task.arguments.application=fit.py").config
+    assert config.search.sampler.kind == "grid"
+    assert argument(conf, "layers") == {"type": "int", "low": 1, "high": 3, "step": 1}
+    assert config.search.num_trials == 2 * 3 * 2
+    assert conf["task"]["arguments"]["note"] == "fixed"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "defaults: [override hydra/sweeper: optuna]\nhydra: {sweeper: {params: PARAMS}}",
+        "defaults: [override /hydra/sweeper: optuna]\nhydra: {mode: MULTIRUN, sweeper: {params: PARAMS}}",
+        "hydra: {sweeper: {n_trials: 20, params: PARAMS}}",
+        "hydra: {sweeper: {direction: maximize, params: PARAMS}}",
+        "hydra: {sweeper: {_target_: hydra_plugins.hydra_optuna_sweeper.OptunaSweeper, params: PARAMS}}",
+        "hydra: {sweeper: {params: {rate: 'interval(0, 1)', layers: 'range(1, 4)'}}}",
+    ],
+)
+def test_whatever_names_the_optuna_sweeper_is_read_as_its_config(more: str) -> None:
+    conf = converted(more.replace("PARAMS", CHOICES) + "\n")
+    assert plan_of(conf, "task.arguments.application=fit.py").config.search.sampler.kind == "tpe"
+    assert argument(conf, "layers")["high"] == 4
+    assert conf["search"]["num_trials"] == 20
+
+
 def test_as_many_jobs_as_cores_set_no_bound_of_their_own() -> None:
     assert "max_concurrent" not in converted(HYDRA.replace("n_jobs: 4", "n_jobs: -1"))["search"]
 

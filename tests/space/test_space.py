@@ -217,6 +217,7 @@ def test_the_default_point_has_sampled_types_the_constants_and_no_absent_paramet
         ({"y": 1}, "no such path"),
         ({"size": "xl"}, r"size='xl': must be one of 's', 'm'"),
         ({"step": 0.6}, r"between 0\.0 and 0\.5 in steps of 0\.25"),
+        ({"whole": 0.5}, r"between 0\.0 and 3\.0 in steps of 1"),
         ({"fixed": 4}, "must be 3"),
         ({"size": "s", "deep": 1}, r"deep=1: exists only while size is 'm', and it is 's'"),
     ],
@@ -226,6 +227,7 @@ def test_a_point_outside_the_space_is_refused_with_what_is_allowed(point: dict[s
         x={"type": "int", "low": 0, "high": 3},
         size={"type": "ordinal", "choices": ["s", "m"]},
         step={"type": "float", "low": 0, "high": 0.6, "step": 0.25},
+        whole={"type": "float", "low": 0, "high": 3, "step": 1},
         fixed={"type": "constant", "value": 3},
         deep={"type": "int", "low": 0, "high": 1, "when": {"size": "m"}},
     )

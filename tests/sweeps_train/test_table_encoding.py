@@ -134,6 +134,12 @@ def test_a_time_of_day_is_the_same_number_as_a_text_and_as_an_object() -> None:
         assert encoding.encode(to_table([{"at": at}])).numbers.tolist() == [[17.75 * 3600]]
 
 
+def test_a_time_of_day_is_the_same_category_as_a_text_and_as_an_object() -> None:
+    encoding = learned(own("at,label\n08:30,a\n17:45,b\n", categories=["at"]))
+    for at in ("17:45", "17:45:00", datetime.time(17, 45)):
+        assert encoding.encode(to_table([{"at": at}])).categories.tolist() == [[2]]
+
+
 @pytest.mark.parametrize("unit", ["ms", "us", "ns"])
 def test_a_time_of_day_is_the_same_number_in_every_unit_of_a_typed_file(unit: str) -> None:
     times = [datetime.time(8, 30), datetime.time(17, 45)]

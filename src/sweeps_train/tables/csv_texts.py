@@ -4,7 +4,8 @@ the same way as that file."""
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, time
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict
@@ -15,6 +16,9 @@ from sweeps_train.tables.columns import ColumnKind, is_number, is_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_TIME_OF_DAY = re.compile(r"\d\d:\d\d(:\d\d(\.\d+)?)?")
 
 
 @dataclass(config=ConfigDict(extra="forbid"), frozen=True)
@@ -90,16 +94,20 @@ class CsvTexts:
 
     @staticmethod
     def as_moment_or_truth(text: str) -> str | None:
-        """Return the canonical form of a date, a date with time, or a boolean; None for other text.
+        """Return the canonical form of a date, a date with time, a time of day, or a boolean; None for other text.
 
         >>> CsvTexts.as_moment_or_truth("2024-01-05T08:00"), CsvTexts.as_moment_or_truth("2024-01-05 08:00:00")
         ('2024-01-05T08:00:00', '2024-01-05T08:00:00')
         >>> CsvTexts.as_moment_or_truth("TRUE"), CsvTexts.as_moment_or_truth("Rome")
         ('true', None)
+        >>> CsvTexts.as_moment_or_truth("08:30"), CsvTexts.as_moment_or_truth("08:30:00.000000")
+        ('08:30:00', '08:30:00')
         """
         if text.lower() in ("true", "false"):
             return text.lower()
         try:
+            if _TIME_OF_DAY.fullmatch(text):
+                return time.fromisoformat(text).isoformat()
             moment = datetime.fromisoformat(text)
         except ValueError:
             return None
