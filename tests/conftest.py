@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import logging
 import os
 import signal
 import subprocess
@@ -31,6 +32,17 @@ if TYPE_CHECKING:
 __all__ = ["pytest_addoption", "pytest_configure", "pytest_sessionfinish", "pytest_unconfigure"]  # hooks of pytest
 
 use_memory()
+
+
+class Loggers(dict[str, logging.Logger | logging.PlaceHolder]):
+    """Python's loggers by name, all of which pytest reads in each phase of a test. A thread, such as one of a service,
+    may add loggers meanwhile, since it imports a library."""
+
+    def values(self) -> list[logging.Logger | logging.PlaceHolder]:  # type: ignore[override]
+        return [*super().values()]
+
+
+logging.root.manager.loggerDict = Loggers(logging.root.manager.loggerDict)
 
 gc.disable()  # while everything is imported, of which nothing is garbage; see `pytest_collection_finish`
 
