@@ -75,8 +75,6 @@ class Frame:
     line: int
     function: str
     source: str
-    users: bool = True
-    """Whether the line is in the user's own code."""
 
     def __str__(self) -> str:
         source = _shortened(self.source, LONGEST_SOURCE)
@@ -190,16 +188,16 @@ def _most_useful(raised: traceback.TracebackException) -> Frame | None:
     for each in _chain(raised):
         for frame in reversed(each.stack):
             if is_user_code(frame.filename):
-                return _frame(frame, users=True)
+                return _frame(frame)
     if raised.stack and not is_own_code(raised.stack[-1].filename):
         for frame in reversed(raised.stack):
             if is_own_code(frame.filename):
-                return _frame(frame, users=False)
+                return _frame(frame)
     return None
 
 
-def _frame(summary: traceback.FrameSummary, *, users: bool) -> Frame:
-    return Frame(summary.filename, summary.lineno or 0, summary.name, (summary.line or "").strip(), users)
+def _frame(summary: traceback.FrameSummary) -> Frame:
+    return Frame(summary.filename, summary.lineno or 0, summary.name, (summary.line or "").strip())
 
 
 def _chain(raised: traceback.TracebackException) -> Iterator[traceback.TracebackException]:

@@ -35,13 +35,16 @@ class UnknownPath(KeyError):
 
 
 class Document(ABC):
-    """Content of a config file, whose values can be set by dotted path."""
+    """Content of a config file, whose values can be set by dotted path. In the base class, it is nested mappings and
+    lists."""
 
-    @abstractmethod
+    def __init__(self, content: Any) -> None:
+        self._content = content
+
     def paths(self) -> Iterator[str]:
         """Yield the dotted paths of all values, those of sections first."""
+        return _paths(self._content, "")
 
-    @abstractmethod
     def set(self, path: str, value: Any, *, new: bool = False) -> None:
         """Set a plain value at a dotted path; a key that has dots itself is found, too. With ``new``, the path is added
         with its sections if it does not exist; null becomes a section.
@@ -49,36 +52,31 @@ class Document(ABC):
         Raises:
             UnknownPath: There is no such path.
         """
+        owner, parts = self._content, path.split(".")
+        while True:
+            children = self._children(owner)
+            key, rest = _first_key(children, parts)
+            if key is None:
+                if not new or not isinstance(children, dict):
+                    raise UnknownPath(path, _above(path, parts) if new else None)
+                key, rest, value = parts[0], [], self._in_sections(parts[1:], value)
+            if not rest:
+                self._assign(owner, key, value)
+                return
+            if new and self._is_null(children[key]):
+                self._assign(owner, key, {})
+            owner, parts = self._section(owner, key), rest
 
     @abstractmethod
     def text(self) -> str:
         """Return the content of the file."""
 
+    def _children(self, owner: Any) -> Any:
+        """Return the mapping or list of what a section contains; anything else if it is none."""
+        return owner
 
-class _Containers(Document):
-    """Document whose content is nested mappings and lists."""
-
-    def __init__(self, content: Any) -> None:
-        self.content = content
-
-    def paths(self) -> Iterator[str]:
-        return _paths(self.content, "")
-
-    def set(self, path: str, value: Any, *, new: bool = False) -> None:
-        owner: Any = self.content
-        parts = path.split(".")
-        while True:
-            key, rest = _first_key(owner, parts)
-            if key is None and (not new or not isinstance(owner, dict)):
-                raise UnknownPath(path, _above(path, parts) if new else None)
-            if key is None:
-                key, rest, value = parts[0], [], self._in_sections(parts[1:], value)
-            elif rest and new and owner[key] is None:
-                owner[key] = {}
-            if not rest:
-                self._assign(owner, key, value)
-                return
-            owner, parts = owner[key], rest
+    def _is_null(self, child: Any) -> bool:
+        return child is None
 
     def _in_sections(self, names: Sequence[str], value: Any) -> Any:
         """Return a value nested in new sections, the first name outermost."""
@@ -89,18 +87,22 @@ class _Containers(Document):
     def _assign(self, owner: Any, key: Any, value: Any) -> None:
         owner[key] = value
 
+    def _section(self, owner: Any, key: Any) -> Any:
+        """Return a section in which a value is about to be set."""
+        return owner[key]
 
-class JsonDocument(_Containers):
+
+class JsonDocument(Document):
     """JSON file."""
 
     def __init__(self, text: str) -> None:
         super().__init__(json.loads(text) if text.strip() else {})
 
     def text(self) -> str:
-        return json.dumps(self.content, indent=2, ensure_ascii=False) + "\n"
+        return json.dumps(self._content, indent=2, ensure_ascii=False) + "\n"
 
 
-class TomlDocument(_Containers):
+class TomlDocument(Document):
     """TOML file; comments stay. TOML has no null: a key whose value is null is left out."""
 
     def __init__(self, text: str) -> None:
@@ -119,43 +121,36 @@ class TomlDocument(_Containers):
             raise ValueError("TOML has no null; remove it from the list or section") from None
 
     def text(self) -> str:
-        return tomlkit.dumps(self.content)
+        return tomlkit.dumps(self._content)
 
 
 class YamlDocument(Document):
-    """YAML file. Scalars that are not set keep their spelling, so that no other YAML version reads them differently;
-    comments are lost."""
+    """YAML file, as its nodes. Scalars that are not set keep their spelling, so that no other YAML version reads them
+    differently; comments are lost."""
 
     def __init__(self, text: str) -> None:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
-        self._root = root if root is not None else yaml.MappingNode("tag:yaml.org,2002:map", [])
+        super().__init__(root if root is not None else yaml.MappingNode("tag:yaml.org,2002:map", []))
 
     def paths(self) -> Iterator[str]:
-        return _paths(_plain(self._root), "")
-
-    def set(self, path: str, value: Any, *, new: bool = False) -> None:
-        node: yaml.Node = self._root
-        parts = path.split(".")
-        while True:
-            key, rest = _first_key(_children(node), parts)
-            if key is None and (not new or not isinstance(node, yaml.MappingNode)):
-                raise UnknownPath(path, _above(path, parts) if new else None)
-            is_new = key is None
-            if is_new:
-                key, rest = parts[0], parts[1:]
-            if not rest:
-                child = _represented(value)
-            elif is_new or (new and _children(node)[key].tag == "tag:yaml.org,2002:null"):
-                child = _represented({})
-            else:  # a copy, since an alias may share the section with another path
-                child = copy.deepcopy(_children(node)[key])
-            _assign(node, key, child)
-            if not rest:
-                return
-            node, parts = child, rest
+        return _paths(_plain(self._content), "")
 
     def text(self) -> str:
-        return yaml.serialize(self._root, Dumper=yaml.SafeDumper, allow_unicode=True)
+        return yaml.serialize(self._content, Dumper=yaml.SafeDumper, allow_unicode=True)
+
+    def _children(self, owner: yaml.Node) -> Any:
+        return _children(owner)
+
+    def _is_null(self, child: yaml.Node) -> bool:
+        return child.tag == "tag:yaml.org,2002:null"
+
+    def _assign(self, owner: yaml.Node, key: Any, value: Any) -> None:
+        _assign(owner, key, _represented(value))
+
+    def _section(self, owner: yaml.Node, key: Any) -> yaml.Node:
+        section: yaml.Node = copy.deepcopy(_children(owner)[key])  # an alias may share it with another path
+        _assign(owner, key, section)
+        return section
 
 
 def read_document(text: str, file_format: str) -> Document:
@@ -243,17 +238,17 @@ def _above(path: str, rest: list[str]) -> str:
 
 
 def _children(node: yaml.Node) -> Any:
-    """Return a mapping's nodes by key, with those that ``<<`` merges, or a list's nodes."""
+    """Return a mapping's nodes by key, with those that ``<<`` merges, or a list's nodes; None for a scalar."""
     if isinstance(node, yaml.SequenceNode):
         return list(node.value)
     if not isinstance(node, yaml.MappingNode):
-        return {}
+        return None
     found: dict[str, yaml.Node] = {}
     for key, value in node.value:
         if key.tag == "tag:yaml.org,2002:merge":
             merged = value.value if isinstance(value, yaml.SequenceNode) else [value]
             for each in merged:
-                found = {**_children(each), **found}
+                found = {**(_children(each) or {}), **found}
     return {**found, **{key.value: value for key, value in node.value if isinstance(key.value, str)}}
 
 
