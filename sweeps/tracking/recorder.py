@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
@@ -41,7 +42,7 @@ from sweeps.tracking.reader import fetch_sweep, ids_of, load_sweep, one_each, re
 from sweeps.tracking.record import MlflowIds, SweepRecord
 from sweeps.tracking.retry import GaveUp, Refused
 from sweeps.tracking.store import RawRun
-from sweeps.tracking.sweep_run import SweepInfo, create_parent_run, heartbeat
+from sweeps.tracking.sweep_run import SweepInfo, create_lost_run, create_parent_run, heartbeat, is_recorded
 from sweeps.tracking.sweep_status import Front, StatusWriter
 from sweeps.tracking.trial_recorder import TrialRecorder
 from sweeps.tracking.uris import as_uri
@@ -95,7 +96,7 @@ class Recorder:
         resume: bool = False,
     ) -> Recorder:
         """Create the sweep's parent run; with ``resume``, continue the existing runs from the state in the journal, and
-        deliver the entries that earlier drivers left there.
+        deliver the entries that earlier drivers left there, or all entries if MLflow has lost the sweep.
 
         Args:
             uri: Tracking URI.
@@ -118,6 +119,10 @@ class Recorder:
         journal = Journal(sweep.folder, sweep.copy)
         commit = {"mlflow.source.git.commit": found} if (found := git_commit()) else {}
         try:
+            if resume and not is_recorded(uri, sweep.name):
+                logger.warning("MLflow has lost %s, which is recorded again from its folder", sweep.name)
+                journal.advance(0)  # first: this driver may be killed before everything is delivered
+                create_lost_run(client, uri, experiment, sweep, commit)
             stored = fetch_sweep(uri, sweep.name) if resume else None
             ids = ids_of(uri, stored[0]) if stored else create_parent_run(client, uri, experiment, sweep, commit)
             delivery = Delivery(client, journal, ids)
@@ -247,7 +252,8 @@ class Recorder:
             case Artifact(key, name):
                 waiting[key, name] = entry
             case Stored(key, name, folder) if (key, name) in waiting and waiting[key, name].folder == folder:
-                del waiting[key, name]
+                if self._delivery.journal.position or not _can_be_uploaded(waiting[key, name]):  # else it was lost
+                    del waiting[key, name]
 
     def _write_summary(self, status: str) -> None:
         """Write the table of trials and the description. Since the record is complete without them, a failure is only
@@ -262,6 +268,11 @@ class Recorder:
             delivery.retrier.call(partial(self._client.set_tag, run_id, constants.TAG_DESCRIPTION, text))
         except Exception as error:  # noqa: BLE001 - MLflow's and the database's own errors too
             logger.warning("the summary of sweep %s could not be written to MLflow: %s", self._sweep.name, error)
+
+
+def _can_be_uploaded(artifact: Artifact) -> bool:
+    """Whether the content of an artifact that was uploaded before still exists."""
+    return artifact.folder is None or Path(artifact.folder).is_dir()
 
 
 def _moved(path: str, before: str, after: str) -> str:

@@ -48,9 +48,11 @@ def steps_spooled(folder: Path, trial: str) -> int:
     return max((event.step for event in events), default=0)
 
 
-def check_all_is_there_once(folder: Path, uri: str) -> None:
-    """Check that MLflow has exactly the reports of each trial's workers."""
+def check_all_is_there_once(folder: Path, uri: str, *, has_own_artifacts: bool = True) -> None:
+    """Check that MLflow has exactly the reports of each trial's workers, and leads to its checkpoints; those of a run
+    that was lost are among the artifacts of that run."""
     from mlflow import MlflowClient
+    from mlflow.artifacts import download_artifacts
 
     client, sweep = MlflowClient(uri), load_sweep(uri, "sweep")
     assert sweep.status == "finished"
@@ -70,9 +72,11 @@ def check_all_is_there_once(folder: Path, uri: str) -> None:
             name: sorted(points.items()) for name, points in measured.items() if not name.startswith("time/")
         }
         assert set(run.data.params) == {"train.lr"}
-        kept = {item.path for item in client.list_artifacts(trial.run_id, "checkpoints")}
-        assert kept == {"checkpoints/best", "checkpoints/last"}
-        assert {"sweeps.checkpoint.best", "sweeps.checkpoint.last"} <= set(run.data.tags)
+        if has_own_artifacts:
+            kept = {item.path for item in client.list_artifacts(trial.run_id, "checkpoints")}
+            assert kept == {"checkpoints/best", "checkpoints/last"}
+        for kind in ("best", "last"):
+            assert Path(download_artifacts(run.data.tags[f"sweeps.checkpoint.{kind}"], tracking_uri=uri)).is_dir()
         assert run.info.status == "FINISHED"
 
 
@@ -147,3 +151,21 @@ def test_a_full_disk_of_the_sweep_ends_it_and_with_room_it_goes_on(
     document, err = end(start(tmp_path, "resume", "sweep", "--tracking-uri", uri, "--json"))
     assert document["counts"] == {"finished": TRIALS, "pruned": 0, "failed": 0, "running": 0, "stopped": 0}
     check_all_is_there_once(tmp_path, uri)
+
+
+@pytest.mark.parametrize("left", ["nothing", "an empty store"])
+def test_a_sweep_whose_store_is_removed_while_it_runs_is_recorded_again_by_resume(tmp_path: Path, left: str) -> None:
+    file = tmp_path / "mlflow.db"
+    uri = f"sqlite:///{file}"
+    process = begin(tmp_path, uri, "tracking.patience_s=3")
+    wait_until(lambda: steps_spooled(tmp_path, "0001") > 50, 240)
+    file.unlink()
+    if left == "an empty store":
+        make_store(file)
+    _, err = end(process, status=1)
+    assert "python -m sweeps resume sweep" in err
+    document, err = end(start(tmp_path, "resume", "sweep", "--json"))
+    assert "MLflow has lost sweep, which is recorded again from its folder" in err
+    assert document["counts"]["finished"] == TRIALS
+    assert [trial["attempts"] for trial in document["trials"]] == [1] * TRIALS
+    check_all_is_there_once(tmp_path, uri, has_own_artifacts=False)
