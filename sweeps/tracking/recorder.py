@@ -124,6 +124,9 @@ class Recorder:
                 journal.advance(0)  # first: this driver may be killed before everything is delivered
                 create_lost_run(client, uri, experiment, sweep, commit)
             stored = fetch_sweep(uri, sweep.name) if resume else None
+            if stored and not journal.lost_lines and _is_behind(journal, stored[0]):
+                logger.warning("MLflow has an older record of %s than it received, and receives all again", sweep.name)
+                journal.advance(0)
             ids = ids_of(uri, stored[0]) if stored else create_parent_run(client, uri, experiment, sweep, commit)
             delivery = Delivery(client, journal, ids)
             trials = TrialRecorder(delivery, ids, sweep, commit, checkpoints)
@@ -268,6 +271,11 @@ class Recorder:
             delivery.retrier.call(partial(self._client.set_tag, run_id, constants.TAG_DESCRIPTION, text))
         except Exception as error:  # noqa: BLE001 - MLflow's and the database's own errors too
             logger.warning("the summary of sweep %s could not be written to MLflow: %s", self._sweep.name, error)
+
+
+def _is_behind(journal: Journal, parent: RawRun) -> bool:
+    """Whether a store has less of a sweep than it has received, since it was restored from a backup."""
+    return journal.has_delivered_newer(PARENT, constants.TAG_TIME, parent.tags.get(constants.TAG_TIME))
 
 
 def _can_be_uploaded(artifact: Artifact) -> bool:
