@@ -46,7 +46,7 @@ from sweeps.tracking.sweep_run import SweepInfo, create_lost_run, create_parent_
 from sweeps.tracking.sweep_status import Front, StatusWriter
 from sweeps.tracking.trial_recorder import TrialRecorder
 from sweeps.tracking.uris import as_uri
-from sweeps.tracking.values import now_ms
+from sweeps.tracking.values import now_ms, read_tag
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -275,7 +275,13 @@ class Recorder:
 
 def _is_behind(journal: Journal, parent: RawRun) -> bool:
     """Whether a store has less of a sweep than it has received, since it was restored from a backup."""
-    return journal.has_delivered_newer(PARENT, constants.TAG_TIME, parent.tags.get(constants.TAG_TIME))
+    received, stored = journal.delivered_tag(PARENT, constants.TAG_TIME), parent.tags.get(constants.TAG_TIME)
+    return _wall_s(stored) < _wall_s(received)
+
+
+def _wall_s(time: str | None) -> float:
+    """Return the sweep's duration in the text of a tag."""
+    return read_tag(time, lambda written: float(written["wall_s"]), 0.0)
 
 
 def _can_be_uploaded(artifact: Artifact) -> bool:

@@ -127,8 +127,11 @@ def test_a_folder_in_which_no_search_has_begun_is_no_lost_sweep(interrupted: str
         record_to_resume(uri, interrupted)
 
 
-def test_what_a_restored_backup_of_the_store_lacks_is_recorded_again(uri: str, tmp_path: Path) -> None:
-    counts, older = {"finished": 1}, tmp_path / "older.db"
+@pytest.mark.parametrize("restored", ["store", "folder"])
+def test_what_a_restored_backup_of_the_store_lacks_is_recorded_again(
+    uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, restored: str
+) -> None:
+    counts, older, folder = {"finished": 1}, tmp_path / "older.db", tmp_path / "outputs" / "digits-1"
     recorder = open_recorder(uri)
     recorder.trials.start("0", POINT, CONFIG, 1)
     recorder.trials.log("0", 1, {"eval/loss": 0.3})
@@ -136,6 +139,7 @@ def test_what_a_restored_backup_of_the_store_lacks_is_recorded_again(uri: str, t
     assert recorder._delivery.flush()
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as store, closing(sqlite3.connect(older)) as backup:
         store.backup(backup)
+    shutil.copytree(folder, tmp_path / "older")
     recorder.trials.log("0", 2, {"eval/loss": 0.2})
     recorder.trials.end("0", "finished", 2, 1)
     recorder.trials.start("1", POINT, CONFIG, 1)
@@ -143,10 +147,17 @@ def test_what_a_restored_backup_of_the_store_lacks_is_recorded_again(uri: str, t
     recorder.trials.end("1", "finished", 1, 1)
     recorder.update({"finished": 2}, [("1", (0.1,), POINT)], {"wall_s": 2.0})
     assert not recorder.close("interrupted")
-    assert not open_recorder(f"sqlite:///{older}", resume=True).close("interrupted")
-    found = load_sweep(f"sqlite:///{older}", "digits-1")
+    if restored == "folder":  # the store has more than the journal, and keeps it
+        shutil.rmtree(folder)
+        (tmp_path / "older").rename(folder)
+    store_uri = f"sqlite:///{older}" if restored == "store" else uri
+    caplog.clear()
+    resumed = open_recorder(store_uri, resume=True)
+    assert ("older record of digits-1" in caplog.text) == (restored == "store")
+    assert not resumed.close("interrupted")
+    found = load_sweep(store_uri, "digits-1")
     assert [(each.trial, each.state, each.value) for each in found.trials] == [
         ("0", "finished", 0.2),
         ("1", "finished", 0.1),
     ]
-    assert history(f"sqlite:///{older}", found.trials[0].run_id, "eval/loss") == [(1, 0.3), (2, 0.2)]
+    assert history(store_uri, found.trials[0].run_id, "eval/loss") == [(1, 0.3), (2, 0.2)]
