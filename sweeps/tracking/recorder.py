@@ -23,7 +23,7 @@ from sweeps.tracking.client import connect
 from sweeps.tracking.control_channel import clear_request
 from sweeps.tracking.delivery import Delivery, Remaining
 from sweeps.tracking.fold import Fold
-from sweeps.tracking.held_checkpoints import release_all
+from sweeps.tracking.held_checkpoints import held_source, is_held, release_all
 from sweeps.tracking.journal import (
     JOURNAL_FILE,
     PARENT,
@@ -207,7 +207,7 @@ class Recorder:
         before = record.tags.get(constants.TAG_FOLDER, location)
         for artifact in uploads:
             folder = None if artifact.folder is None else _moved(artifact.folder, before, location)
-            if folder == artifact.folder:
+            if folder == artifact.folder and self._delivery.journal.position:
                 self._delivery.resume_upload(artifact)
             else:
                 self._delivery.upload(replace(artifact, folder=folder))
@@ -255,8 +255,9 @@ class Recorder:
             case Artifact(key, name):
                 waiting[key, name] = entry
             case Stored(key, name, folder) if (key, name) in waiting and waiting[key, name].folder == folder:
-                if self._delivery.journal.position or not _can_be_uploaded(waiting[key, name]):  # else it was lost
-                    del waiting[key, name]
+                stored = waiting.pop((key, name))
+                if not self._delivery.journal.position and (again := _to_upload_again(stored)) is not None:
+                    waiting[key, name] = again
 
     def _write_summary(self, status: str) -> None:
         """Write the table of trials and the description. Since the record is complete without them, a failure is only
@@ -284,9 +285,12 @@ def _wall_s(time: str | None) -> float:
     return read_tag(time, lambda written: float(written["wall_s"]), 0.0)
 
 
-def _can_be_uploaded(artifact: Artifact) -> bool:
-    """Whether the content of an artifact that was uploaded before still exists."""
-    return artifact.folder is None or Path(artifact.folder).is_dir()
+def _to_upload_again(artifact: Artifact) -> Artifact | None:
+    """Return an artifact that MLflow has lost; None if its content is gone, too."""
+    if artifact.folder is None:
+        return artifact
+    folder = held_source(artifact.folder) if is_held(artifact.folder) else Path(artifact.folder)
+    return replace(artifact, folder=str(folder)) if folder.is_dir() else None
 
 
 def _moved(path: str, before: str, after: str) -> str:

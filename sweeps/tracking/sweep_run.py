@@ -125,8 +125,9 @@ def create_parent_run(
         **sweep.tags,
     }
     tags = {name: storable(text) for name, text in tags.items()}
-    write_parent(sweep.folder, experiment, sweep.name, tags)
-    create = partial(client.create_run, experiment_id, now_ms(), tags, run_name=sweep.name)
+    started_ms = now_ms()
+    write_parent(sweep.folder, experiment, sweep.name, started_ms, tags)
+    create = partial(client.create_run, experiment_id, started_ms, tags, run_name=sweep.name)
     run_id = retrier.create_once(
         find=lambda: next((run.run_id for run in _parents(uri, sweep.name)), None),
         create=lambda: str(create().info.run_id),
@@ -134,9 +135,9 @@ def create_parent_run(
     return MlflowIds(tracking_uri=uri, experiment_id=experiment_id, run_id=run_id)
 
 
-def write_parent(folder: Path, experiment: str, name: str, tags: Mapping[str, str]) -> None:
+def write_parent(folder: Path, experiment: str, name: str, started_ms: int, tags: Mapping[str, str]) -> None:
     """Write a parent run's data to a file, so that the run can be created again in another store."""
-    document = {"experiment": experiment, "name": name, "started_ms": now_ms(), "tags": tags}
+    document = {"experiment": experiment, "name": name, "started_ms": started_ms, "tags": tags}
     write_json(folder / PARENT_FILE, document, checksum=True)
 
 

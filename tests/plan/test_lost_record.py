@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 from mlflow.artifacts import load_text
-from recording import CONFIG, POINT, history, open_recorder, record_small_sweep
+from recording import CONFIG, POINT, artifact_files, history, open_recorder, record_small_sweep
 from stores import make_store
 
 from sweeps.errors import UnknownName, UserError
@@ -18,6 +18,7 @@ from sweeps.plan.lost_record import record_to_resume
 from sweeps.plan.plan import make_plan
 from sweeps.plan.resume import reopened
 from sweeps.plan.saved_sweep import save
+from sweeps.tracking.held_checkpoints import hold
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.sweep_run import PARENT_FILE
 
@@ -161,3 +162,23 @@ def test_what_a_restored_backup_of_the_store_lacks_is_recorded_again(
         ("1", "finished", 0.1),
     ]
     assert history(store_uri, found.trials[0].run_id, "eval/loss") == [(1, 0.3), (2, 0.2)]
+
+
+@pytest.mark.parametrize("files", [".", "files"])
+def test_checkpoints_of_a_lost_sweep_are_uploaded_again_from_its_folder(uri: str, tmp_path: Path, files: str) -> None:
+    trial = tmp_path / "outputs" / "digits-1" / "trials" / "0"
+    checkpoint = trial / "step-00000010" / files
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "model.bin").write_text("weights")
+    recorder = open_recorder(uri)
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    recorder.trials.record_checkpoint("0", str(checkpoint), "best", held=hold(str(checkpoint), str(trial)))
+    recorder.trials.end("0", "finished", 10, 1)
+    assert not recorder.close("interrupted")
+    other = f"sqlite:///{tmp_path}/other.db"
+    for _ in range(2):  # and the next driver finds nothing to upload
+        assert not open_recorder(other, resume=True).close("interrupted")
+        (again,) = load_sweep(other, "digits-1").trials
+        assert again.checkpoint == f"runs:/{again.run_id}/checkpoints/best"
+        found = artifact_files(other, again.run_id, "checkpoints/best", tmp_path / "out")
+        assert found == {"model.bin": "weights"}
