@@ -113,9 +113,10 @@ def resume(
     """
     _check_not_within_a_sweep()
     from sweeps.plan.complete_sweep import describe_completion, is_complete
+    from sweeps.plan.lost_record import record_to_resume
     from sweeps.plan.resume import reopened
 
-    record = load(sweep, tracking_uri=tracking_uri)
+    record = Sweep.of(record_to_resume(Local(tracking_uri).uri, sweep, None if folder is None else Path(folder)))
     plan = reopened(record, {}, None if folder is None else Path(folder))
     if is_complete(record, plan):
         sys.stderr.write(describe_completion(record, plan) + "\n")

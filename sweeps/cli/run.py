@@ -17,6 +17,7 @@ from sweeps.cli.wanted_model import register_left
 from sweeps.errors import UserError
 from sweeps.folders.driver_lock import only_driver
 from sweeps.folders.sweep_folder import LOG_FILE
+from sweeps.operations.local import Local
 from sweeps.storage.state_mirror import refresh
 
 if TYPE_CHECKING:
@@ -93,9 +94,9 @@ def _continue_if_begun(plan: Plan, *, as_json: bool) -> None:
     from sweeps.tracking.sweep_run import is_recorded
 
     if is_recorded(plan.config.tracking.uri, plan.name) or not is_unstarted(plan.folder):
-        from sweeps.tracking.reader import load_sweep
+        from sweeps.plan.lost_record import record_to_resume
 
-        _continue(load_sweep(plan.config.tracking.uri, plan.name), None, as_json=as_json)
+        _continue(record_to_resume(plan.config.tracking.uri, plan.name, plan.folder), None, as_json=as_json)
     else:  # its driver was killed while Ray started
         from sweeps.driver.folder_access import remove_folder
 
@@ -130,7 +131,10 @@ def resume(sweep: str, as_json: bool, folder: Path | None, operations: Operation
     if service is not None:
         remote.submitted(service, service.ask(sweep, "resume"), detach=False, as_json=as_json)
         return
-    _continue(operations.record(sweep), folder, as_json=as_json)
+    from sweeps.plan.lost_record import record_to_resume
+
+    assert isinstance(operations, Local)
+    _continue(record_to_resume(operations.uri, sweep, folder), folder, as_json=as_json)
 
 
 def _continue(record: SweepRecord, folder: Path | None, *, as_json: bool) -> NoReturn:

@@ -140,7 +140,7 @@ def resume(plan: Plan, view: View) -> SweepRecord:
             tracking = connect_in_background(config.tracking.uri)
             with joined_cluster(plan, forks) as cluster:
                 tracking.result()
-                trials = place(plan, view, cluster)
+                trials = place(plan, view, cluster, resumed=True)
                 adapt_study(plan)
                 save(plan)
                 recorder = open_recorder(plan, cluster.dashboard, copy, resume=True)

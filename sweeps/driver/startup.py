@@ -64,7 +64,7 @@ def announce_start(plan: Plan, view: View, *, resumed: bool = False) -> None:
     view.starting(f"{plan.name}: {ray} and connecting to MLflow")
 
 
-def place(plan: Plan, view: View, cluster: Connection) -> Fit:
+def place(plan: Plan, view: View, cluster: Connection, *, resumed: bool = False) -> Fit:
     """Compute how many trials run at a time; leave out unfit nodes if ``cluster.check_nodes`` is set.
 
     Raises:
@@ -87,7 +87,11 @@ def place(plan: Plan, view: View, cluster: Connection) -> Fit:
         trials = fit(config, plan.scalings, [*nodes, *coming])
     except DoesNotFit as error:
         grown = f"; this counts the nodes that its autoscaler may add: {describe_nodes(coming)}" if coming else ""
-        raise DoesNotFit(f"{error}{grown}") from None
+        fixed = (
+            f"; a sweep that continues cannot change this: resume {plan.name} where it fits, or change it in a new "
+            f"sweep with search.warm_start=[{plan.name}]"
+        )
+        raise DoesNotFit(f"{error}{grown}{fixed if resumed else ''}") from None
     return replace(trials.leaving_out(unfit), may_grow=bool(coming))
 
 

@@ -26,6 +26,7 @@ from sweeps.runtime.environment import chosen_variables, setting_up
 from sweeps.runtime.fork_server import ADDRESS, MAX_FOLDER, MODULES, RAY_MODULES, ForkServer, task_modules
 from sweeps.runtime.node_resources import label
 from sweeps.runtime.process_limits import check_limits
+from sweeps.runtime.start_watch import killed_if_ray_hangs
 
 ROOM_TIMEOUT = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"
 """Environment variable: seconds after which Ray Train gives up a placement group that finds no room and requests a new
@@ -142,7 +143,10 @@ def _started_here(start: Callable[[], Any], forks: psutil.Process | None = None)
     for lean in (True, False):
         forget_token()
         try:
-            with lean_head_node(START_SCRIPT, AGENT_SCRIPT) if lean else contextlib.nullcontext():
+            with (
+                lean_head_node(START_SCRIPT, AGENT_SCRIPT) if lean else contextlib.nullcontext(),
+                killed_if_ray_hangs(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()),
+            ):
                 return start()
         except BaseException as error:  # Ray raises several, some of them plain `Exception`; or a signal came
             OwnCluster(others, forks).kill()

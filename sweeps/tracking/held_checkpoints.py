@@ -41,6 +41,13 @@ def is_held(folder: str) -> bool:
     return Path(folder).parent.name == UPLOADS
 
 
+def held_source(folder: str) -> Path:
+    """Return the folder whose files ``hold`` has linked into this one: a checkpoint, or that of a function's files in
+    it. The training may have removed it."""
+    step = Path(folder).parent.parent / Path(folder).name.rpartition("-")[0]
+    return step / "files" if (step / "files").is_dir() else step
+
+
 def release(folder: str) -> None:
     """Remove a folder that was made by ``hold``."""
     shutil.rmtree(folder, ignore_errors=True)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
@@ -22,7 +23,7 @@ from sweeps.tracking.client import connect
 from sweeps.tracking.control_channel import clear_request
 from sweeps.tracking.delivery import Delivery, Remaining
 from sweeps.tracking.fold import Fold
-from sweeps.tracking.held_checkpoints import release_all
+from sweeps.tracking.held_checkpoints import held_source, is_held, release_all
 from sweeps.tracking.journal import (
     JOURNAL_FILE,
     PARENT,
@@ -41,11 +42,11 @@ from sweeps.tracking.reader import fetch_sweep, ids_of, load_sweep, one_each, re
 from sweeps.tracking.record import MlflowIds, SweepRecord
 from sweeps.tracking.retry import GaveUp, Refused
 from sweeps.tracking.store import RawRun
-from sweeps.tracking.sweep_run import SweepInfo, create_parent_run, heartbeat
+from sweeps.tracking.sweep_run import SweepInfo, create_lost_run, create_parent_run, heartbeat, is_recorded
 from sweeps.tracking.sweep_status import Front, StatusWriter
 from sweeps.tracking.trial_recorder import TrialRecorder
 from sweeps.tracking.uris import as_uri
-from sweeps.tracking.values import now_ms
+from sweeps.tracking.values import now_ms, read_tag
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -95,7 +96,7 @@ class Recorder:
         resume: bool = False,
     ) -> Recorder:
         """Create the sweep's parent run; with ``resume``, continue the existing runs from the state in the journal, and
-        deliver the entries that earlier drivers left there.
+        deliver the entries that earlier drivers left there, or all entries if MLflow has lost the sweep.
 
         Args:
             uri: Tracking URI.
@@ -118,7 +119,14 @@ class Recorder:
         journal = Journal(sweep.folder, sweep.copy)
         commit = {"mlflow.source.git.commit": found} if (found := git_commit()) else {}
         try:
+            if resume and not is_recorded(uri, sweep.name):
+                logger.warning("MLflow has lost %s, which is recorded again from its folder", sweep.name)
+                journal.advance(0)  # first: this driver may be killed before everything is delivered
+                create_lost_run(client, uri, experiment, sweep, commit)
             stored = fetch_sweep(uri, sweep.name) if resume else None
+            if stored and not journal.lost_lines and _is_behind(journal, stored[0]):
+                logger.warning("MLflow has an older record of %s than it received, and receives all again", sweep.name)
+                journal.advance(0)
             ids = ids_of(uri, stored[0]) if stored else create_parent_run(client, uri, experiment, sweep, commit)
             delivery = Delivery(client, journal, ids)
             trials = TrialRecorder(delivery, ids, sweep, commit, checkpoints)
@@ -199,7 +207,7 @@ class Recorder:
         before = record.tags.get(constants.TAG_FOLDER, location)
         for artifact in uploads:
             folder = None if artifact.folder is None else _moved(artifact.folder, before, location)
-            if folder == artifact.folder:
+            if folder == artifact.folder and self._delivery.journal.position:
                 self._delivery.resume_upload(artifact)
             else:
                 self._delivery.upload(replace(artifact, folder=folder))
@@ -247,7 +255,9 @@ class Recorder:
             case Artifact(key, name):
                 waiting[key, name] = entry
             case Stored(key, name, folder) if (key, name) in waiting and waiting[key, name].folder == folder:
-                del waiting[key, name]
+                stored = waiting.pop((key, name))
+                if not self._delivery.journal.position and (again := _to_upload_again(stored)) is not None:
+                    waiting[key, name] = again
 
     def _write_summary(self, status: str) -> None:
         """Write the table of trials and the description. Since the record is complete without them, a failure is only
@@ -262,6 +272,25 @@ class Recorder:
             delivery.retrier.call(partial(self._client.set_tag, run_id, constants.TAG_DESCRIPTION, text))
         except Exception as error:  # noqa: BLE001 - MLflow's and the database's own errors too
             logger.warning("the summary of sweep %s could not be written to MLflow: %s", self._sweep.name, error)
+
+
+def _is_behind(journal: Journal, parent: RawRun) -> bool:
+    """Whether a store has less of a sweep than it has received, since it was restored from a backup."""
+    received, stored = journal.delivered_tag(PARENT, constants.TAG_TIME), parent.tags.get(constants.TAG_TIME)
+    return _wall_s(stored) < _wall_s(received)
+
+
+def _wall_s(time: str | None) -> float:
+    """Return the sweep's duration in the text of a tag."""
+    return read_tag(time, lambda written: float(written["wall_s"]), 0.0)
+
+
+def _to_upload_again(artifact: Artifact) -> Artifact | None:
+    """Return an artifact that MLflow has lost; None if its content is gone, too."""
+    if artifact.folder is None:
+        return artifact
+    folder = held_source(artifact.folder) if is_held(artifact.folder) else Path(artifact.folder)
+    return replace(artifact, folder=str(folder)) if folder.is_dir() else None
 
 
 def _moved(path: str, before: str, after: str) -> str:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sweeps.config.objectives import Objectives
 
 PARENT_FILE = "parent.json"
-"""File with the data to create a sweep's parent run, in the sweep's folder in an object store."""
+"""File with the data to create a sweep's parent run, in the sweep's folder."""
 OPEN_WITHIN_S = 30
 """Maximum seconds without an answer of MLflow while a recorder is opened."""
 EXPERIMENT_DESCRIPTION = (
@@ -125,9 +125,9 @@ def create_parent_run(
         **sweep.tags,
     }
     tags = {name: storable(text) for name, text in tags.items()}
-    if sweep.uri is not None:
-        write_parent(sweep.folder, experiment, sweep.name, tags)
-    create = partial(client.create_run, experiment_id, now_ms(), tags, run_name=sweep.name)
+    started_ms = now_ms()
+    write_parent(sweep.folder, experiment, sweep.name, started_ms, tags)
+    create = partial(client.create_run, experiment_id, started_ms, tags, run_name=sweep.name)
     run_id = retrier.create_once(
         find=lambda: next((run.run_id for run in _parents(uri, sweep.name)), None),
         create=lambda: str(create().info.run_id),
@@ -135,10 +135,20 @@ def create_parent_run(
     return MlflowIds(tracking_uri=uri, experiment_id=experiment_id, run_id=run_id)
 
 
-def write_parent(folder: Path, experiment: str, name: str, tags: Mapping[str, str]) -> None:
+def write_parent(folder: Path, experiment: str, name: str, started_ms: int, tags: Mapping[str, str]) -> None:
     """Write a parent run's data to a file, so that the run can be created again in another store."""
-    document = {"experiment": experiment, "name": name, "started_ms": now_ms(), "tags": tags}
+    document = {"experiment": experiment, "name": name, "started_ms": started_ms, "tags": tags}
     write_json(folder / PARENT_FILE, document, checksum=True)
+
+
+def create_lost_run(
+    client: MlflowClient, uri: str, experiment: str, sweep: SweepInfo, commit: Mapping[str, str]
+) -> None:
+    """Create the parent run of a sweep again in a store that has lost it. Errors are those of ``create_parent_run``."""
+    try:
+        create_again(client, uri, (sweep.folder / PARENT_FILE).read_bytes())
+    except (OSError, ValueError):  # it is damaged, or an earlier release has started the sweep
+        create_parent_run(client, uri, experiment, sweep, commit)
 
 
 def create_again(client: MlflowClient, uri: str, content: bytes) -> MlflowIds:

@@ -64,6 +64,13 @@ def test_a_sweep_is_planned_for_the_largest_cluster_that_the_autoscaler_may_make
         place(make_plan([*GROWING, "scaling.num_workers=8"], [], "grown", "run"), view, small)
 
 
+def test_a_sweep_that_no_longer_fits_is_told_what_a_resume_can_do() -> None:
+    plan = make_plan(["conf=digits", "cluster.num_cpus=4", "scaling.num_workers=4"], [], "large", "run")
+    smaller = Connection([{"CPU": 2.0}], None)
+    with pytest.raises(DoesNotFit, match=r"can place 2 workers .*: resume large where it fits, .*warm_start=\[large\]"):
+        place(plan, Told(), smaller, resumed=True)
+
+
 WAIT = (
     " wait until the cluster's autoscaler has added nodes: each needs 1 worker of 1 CPU, 1 GPU; the cluster has 4 CPU, "
     "0 GPU"

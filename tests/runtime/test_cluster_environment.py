@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -118,6 +119,35 @@ except UserError as error:
 def test_a_limit_under_which_ray_hangs_or_does_not_start_is_named(limit: str, number: int, said: str) -> None:
     done = run_python("-c", WITH_A_LIMIT, limit, str(number), within_s=100)
     assert re.fullmatch(rf"{said} here; raise it, as in `ulimit -. unlimited`", done.stdout.strip())
+
+
+HANGS = """
+import sys
+from sweeps.cli import run_command
+from sweeps.runtime import start_watch
+start_watch.STARTS_WITHIN_S = 20
+sys.exit(run_command(sys.argv[1:])[0])
+"""
+CRASHES = """
+import os, sys
+if any("default_worker" in argument for argument in sys.orig_argv):
+    os._exit(7)
+"""
+
+
+@pytest.mark.slow
+def test_ray_whose_first_workers_crash_does_not_wait_for_ever(
+    tmp_path: Path, working_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(CRASHES, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("SWEEPS_FORK_SERVER", "")
+    command = ("run", "conf=digits", "cluster.num_cpus=2", "--name=hangs")
+    done = run_python("-c", HANGS, *command, folder=working_folder, status=-signal.SIGKILL, within_s=200)
+    assert re.search(
+        r"Ray has waited 20 s for its first worker processes, .* see worker-\*.err and raylet.out", done.stderr
+    )
+    assert run_python("-m", "sweeps", *command, "--dry-run", folder=working_folder, within_s=100).returncode == 0
 
 
 @pytest.mark.parametrize("limit", ["RLIMIT_AS", "RLIMIT_FSIZE"])

@@ -72,7 +72,8 @@ def check_all_is_there_once(folder: Path, uri: str) -> None:
         assert set(run.data.params) == {"train.lr"}
         kept = {item.path for item in client.list_artifacts(trial.run_id, "checkpoints")}
         assert kept == {"checkpoints/best", "checkpoints/last"}
-        assert {"sweeps.checkpoint.best", "sweeps.checkpoint.last"} <= set(run.data.tags)
+        for kind in ("best", "last"):
+            assert run.data.tags[f"sweeps.checkpoint.{kind}"] == f"runs:/{trial.run_id}/checkpoints/{kind}"
         assert run.info.status == "FINISHED"
 
 
@@ -146,4 +147,22 @@ def test_a_full_disk_of_the_sweep_ends_it_and_with_room_it_goes_on(
     (disk / "filler").unlink()
     document, err = end(start(tmp_path, "resume", "sweep", "--tracking-uri", uri, "--json"))
     assert document["counts"] == {"finished": TRIALS, "pruned": 0, "failed": 0, "running": 0, "stopped": 0}
+    check_all_is_there_once(tmp_path, uri)
+
+
+@pytest.mark.parametrize("left", ["nothing", "an empty store"])
+def test_a_sweep_whose_store_is_removed_while_it_runs_is_recorded_again_by_resume(tmp_path: Path, left: str) -> None:
+    file = tmp_path / "mlflow.db"
+    uri = f"sqlite:///{file}"
+    process = begin(tmp_path, uri, "tracking.patience_s=3")
+    wait_until(lambda: steps_spooled(tmp_path, "0001") > 50, 240)
+    file.unlink()
+    if left == "an empty store":
+        make_store(file)
+    _, err = end(process, status=1)
+    assert "python -m sweeps resume sweep" in err
+    document, err = end(start(tmp_path, "resume", "sweep", "--json"))
+    assert "MLflow has lost sweep, which is recorded again from its folder" in err
+    assert document["counts"]["finished"] == TRIALS
+    assert [trial["attempts"] for trial in document["trials"]] == [1] * TRIALS
     check_all_is_there_once(tmp_path, uri)
