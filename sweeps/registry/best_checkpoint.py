@@ -70,8 +70,8 @@ def _find(record: SweepRecord, trial: TrialRecord, target: Path) -> Path:
     if found is None:
         if uri is None:
             raise UserError(
-                f"trial {trial.trial} of {record.sweep}: none of its checkpoints was kept, and {trials} has none; "
-                "choose another trial with --trial, or run this where the sweep ran"
+                f"trial {trial.trial} of {record.sweep} has no checkpoint in MLflow, and none in {trials}; let its "
+                "code save one, choose another trial with --trial, or run this where the sweep ran"
             )
         raise UserError(
             f"trial {trial.trial} of {record.sweep}: its checkpoint is neither in MLflow nor at {uri} nor in {trials}; "

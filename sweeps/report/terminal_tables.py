@@ -180,7 +180,7 @@ def _print_trial(record: SweepRecord, best: TrialRecord, console: Console, label
     if confirmation is not None:
         facts.append(("confirmed" if best.trial == confirmation.winner else "", confirmation.describe()))
     facts += [(path, short(value)) for path, value in best.params.items()]
-    facts.append(("checkpoint", best.checkpoint or "none was kept"))
+    facts.append(("checkpoint", best.checkpoint or "none"))
     if best.saved is not None:
         other = "" if best.other_weights is None else f"; the value above is of step {best.best_step}"
         facts.append(("its weights", f"of {best.saved.describe(record.metrics)}{other}"))

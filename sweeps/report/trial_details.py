@@ -70,7 +70,7 @@ def _checkpoints(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if which in document.get("weights", {}):
             yield "its weights", document["weights"][which]
     if not document["checkpoints"]:
-        yield "checkpoint", "none was kept"
+        yield "checkpoint", "none"
 
 
 def print_trial(document: Mapping[str, Any], console: Console, *, debug: bool = False) -> None:

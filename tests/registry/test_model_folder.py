@@ -155,6 +155,17 @@ def test_no_model_is_made_of_a_damaged_checkpoint(uri: str, tmp_path: Path, spoi
     assert not (tmp_path / "damaged").exists()
 
 
+def test_no_model_is_made_of_a_trial_whose_code_saved_no_checkpoint(uri: str, tmp_path: Path) -> None:
+    with one_trial(uri) as recorder:
+        recorder.trials.log("0", 1, {"eval/loss": 0.5})
+        recorder.trials.end("0", "finished", 1, 1)
+        recorder.update({"finished": 1}, [("0", (0.5,), POINT)], {"wall_s": 1.0})
+    record = load_sweep(uri, "digits-1")
+    assert record.best is not None
+    with pytest.raises(UserError, match=r"of digits-1 has no checkpoint in MLflow, .*; let its code save one"):
+        save_model(record, record.best, tmp_path / "saved")
+
+
 @pytest.mark.parametrize("is_kept_in_place", [True, False])
 def test_files_of_a_users_function_are_checked_by_the_list_of_sweeps_and_not_by_one_of_theirs(
     uri: str, tmp_path: Path, *, is_kept_in_place: bool

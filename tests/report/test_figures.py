@@ -190,7 +190,9 @@ def test_a_trial_that_broke_a_limit_or_failed_does_not_move_the_line_of_the_best
 
 def test_where_a_trial_was_stopped_early_is_marked() -> None:
     points = {"0000": [HistoryPoint(1, 3.0), HistoryPoint(2, 1.0)], "0001": [HistoryPoint(1, 2.0)]}
-    section = drawn(learning_curves(report_data([trial(0, 1.0), trial(1, 2.0, "pruned")], points)))
+    begun = trial(2, None, "running")  # without a report, so nothing is left out
+    section = drawn(learning_curves(report_data([trial(0, 1.0), trial(1, 2.0, "pruned"), begun], points)))
+    assert "selection" not in section.text
     marks = [trace for trace in section.figures[0].figure.data if trace.marker.symbol == "x"]
     assert [(list(trace.x), list(trace.y)) for trace in marks] == [([1], [2.0])]
 

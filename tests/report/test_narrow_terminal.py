@@ -56,6 +56,12 @@ def test_a_trial_without_a_finite_value_is_named_below_the_table() -> None:
     assert [line for line in text.splitlines() if "no finite" in line] == ["trial 0001 reported no finite eval/loss"]
 
 
+def test_a_trial_whose_code_saved_no_checkpoint_has_none() -> None:
+    best = trial_record(7, 0.5)
+    text = shown(lambda console: print_best(sweep_record(trials=[best], front=[best]), console))
+    assert ["checkpoint", "none"] in [line.split() for line in text.splitlines()]
+
+
 def test_an_address_is_on_one_line() -> None:
     best = trial_record(7, 0.5, params={"train.lr": 0.1, "train.nesterov": True}, checkpoint=CHECKPOINT)
     record = sweep_record(sweep=NAME, counts={"finished": 1}, front=[best])

@@ -225,4 +225,4 @@ def test_without_scripts_the_choices_and_tables_still_work(browser: Browser, ser
         expect(page.get_by_role("checkbox", name="Compare trial 0002")).to_be_checked()
         page.get_by_role("link", name="Learning curves as a table").click()
         expect(page.get_by_text("train/loss by step")).to_be_visible()
-        expect(page.get_by_role("row")).to_have_count(1 + 6 * 2 + 6 * 10)
+        expect(page.get_by_role("row")).to_have_count(1 + 6 + 6 * 10)

@@ -83,6 +83,31 @@ def test_a_script_that_dies_on_another_worker_than_the_first_fails_the_trial_at_
     assert "task._target_=dies.py ended with status 1 on worker 1" in done.err
 
 
+OVERWRITES = """
+import json, os
+for step in range(1, 4):
+    folder = f"{os.environ['SWEEPS_OUTPUT']}/FOLDER"
+    os.makedirs(folder, exist_ok=True)
+    open(f"{folder}/weights", "w").write(str(step))
+    print(json.dumps({"loss": step, "checkpoint": folder}), flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("folder", "is_noted"), [("newest", True), ("{step}", False)])
+def test_a_checkpoint_that_a_script_has_overwritten_before_it_was_copied_is_noted(
+    folder: str, *, is_noted: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "overwrites.py").write_text(OVERWRITES.replace("FOLDER", folder))
+    own = ("task._target_=overwrites.py", "~task.arguments", "~space", "task.metrics=[loss]")
+    search = ("search.metric=loss", "search.mode=min", "search.num_trials=1", "search/scheduler=none")
+    done = run(tmp_path, "conf=torchrun_script", *own, *search, "scaling=single_worker", "cluster.num_cpus=1")
+    (trial,) = done.document["trials"]
+    assert (trial["state"], trial["steps"]) == ("finished", 3)
+    assert ("save each in a folder of its own" in done.err) is is_noted
+
+
 def test_arguments_are_given_as_on_a_command_line() -> None:
     arguments = {"lr": 1e-3, "name": "some text", "flag": True, "sizes": [1, 2], "none": None}
     task = FunctionTask(kind="function", framework="script", _target_="train.py", arguments=arguments)

@@ -23,6 +23,7 @@ from sweeps_train.command.launch import Place, with_python_path
 from sweeps_train.command.placeholders import as_text
 from sweeps_train.command.program import Program, describe_status
 from sweeps_train.config import FunctionTask
+from sweeps_train.frameworks.step_log import note
 from sweeps_train.reports.reported_metrics import flattened
 from sweeps_train.workers.own_folder import as_seen_from_anywhere, hint, start_folder
 
@@ -49,6 +50,7 @@ def script_function(task: FunctionTask, metric: str) -> Callable[[], None]:
         resumed = ray.train.get_checkpoint()
         output = tempfile.mkdtemp()
         reports: ReportQueue = Queue()
+        has_noted = False
         program = Program(
             command(task),
             environment={
@@ -72,6 +74,12 @@ def script_function(task: FunctionTask, metric: str) -> Callable[[], None]:
                 folder = report.pop("checkpoint", None)
                 checkpoint = ray.train.Checkpoint(folder) if folder and place.rank == 0 else None
                 ray.train.report(report, checkpoint=checkpoint)
+                if folder and not has_noted and any(later.get("checkpoint") == folder for later in [*reports.queue]):
+                    has_noted = True
+                    note(
+                        f"the script overwrites its checkpoint {folder} before it is copied, so the saved weights may "
+                        "be those of a later report; save each in a folder of its own"
+                    )
             if (status := program.wait()) != 0:
                 program.finish_output()
                 start = start_folder()  # the arguments of a script have no placeholders

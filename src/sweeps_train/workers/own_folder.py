@@ -67,9 +67,9 @@ def working_in(folder: Path) -> Iterator[Path]:
         if missing is None:
             raise
         use = f"use sweeps_train.start_folder() / {missing!r}"
-        reason = error.strerror if isinstance(error.filename, str) else str(error).rstrip(".")
-        where = f"{reason}; the trial works in {folder}, and {missing} is in {start}: {use}"
-        raise FileNotFoundError(where) from error
+        # Without the library's own text: one about the network would have the attempt repeated, and hide this.
+        reason = os.strerror(errno.ENOENT)
+        raise FileNotFoundError(f"{reason}; the trial works in {folder}, and {missing} is in {start}: {use}") from error
     finally:
         os.chdir(before)
 

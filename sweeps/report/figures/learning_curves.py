@@ -87,8 +87,8 @@ class LearningCurves:
 
     @property
     def selection(self) -> str:
-        """Description of the trials with a curve; empty if all have one."""
-        count, total = len(self.trials), len(self.record.trials)
+        """Description of the trials with a curve; empty if all that have reported a value have one."""
+        count, total = len(self.trials), sum(trial.value is not None for trial in self.record.trials)
         return (
             f"{count} of {total:,} trials: the best ones, and an even selection of the others" if count < total else ""
         )
