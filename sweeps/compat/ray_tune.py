@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import ray.tune.tune
+from ray.air.execution import PlacementGroupResourceManager
 from ray.air.execution._internal import RayActorManager
 from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.tune.execution import tune_controller
@@ -56,6 +57,18 @@ def let_actors_end(*, ends_within_s: float, max_deaths: Callable[[Trial], int]) 
 
     ray.tune.tune.TuneController = Controller  # type: ignore[attr-defined]
     tune_controller.RayActorManager = ActorManager  # type: ignore[attr-defined]
+
+
+def let_go_of_lost_cluster(has_cluster: Callable[[], bool]) -> None:
+    """Make Tune remove its placement groups only while ``has_cluster`` returns True. For an answer of a cluster that is
+    gone, Ray would wait a minute, and then end this process."""
+
+    class PlacementGroups(PlacementGroupResourceManager):
+        def clear(self) -> None:  # also called when it is deleted
+            if has_cluster():
+                super().clear()  # type: ignore[no-untyped-call]
+
+    tune_controller.PlacementGroupResourceManager = PlacementGroups  # type: ignore[attr-defined]
 
 
 def keep_idle_actors(controller: Any, trial: Trial, count: int) -> None:

@@ -11,7 +11,7 @@ import optuna
 from ray import tune
 from ray.tune.schedulers import TrialScheduler
 
-from sweeps.compat.ray_tune import explore_by_pb2, let_actors_end
+from sweeps.compat.ray_tune import explore_by_pb2, let_actors_end, let_go_of_lost_cluster
 from sweeps.config.schedulers import NoScheduler
 from sweeps.constants import TRIAL
 from sweeps.driver.callbacks import LifecycleCallback, NoReporter, ShutdownStopper
@@ -77,6 +77,7 @@ def _tuner(
         ends_within_s=CLOSED_WITHIN_S + config.ends_within_s,
         max_deaths=lambda trial: session.retries.max_deaths(trial.config[TRIAL]),
     )
+    let_go_of_lost_cluster(lambda: session.state.shutdown.has_cluster)
     shutil.rmtree(plan.folder / TUNE_FOLDER, ignore_errors=True)  # Tune's files of an earlier session are not used
     return tune.Tuner(
         tune.with_resources(tune.with_parameters(Trial, context=context), trial_resources(list(context.fit.pools))),

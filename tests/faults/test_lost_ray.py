@@ -20,7 +20,7 @@ from running import NO_PREFLIGHT, SHORT, Done
 from stores import make_store
 from waiting import wait_until
 
-SWEEP = ("conf=digits", *SHORT, *SLOW_NET, "cluster.num_cpus=2", "scaling.num_workers=1", "search/scheduler=none")
+SWEEP = ("conf=digits", *SHORT, *SLOW_NET, "cluster.num_cpus=2", "scaling.num_workers=1")
 ENDS_WITHIN_S = 10.0
 
 
@@ -44,14 +44,15 @@ class Running:
         return [each for each in self.family if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
 
 
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[Running]:
+@pytest.fixture(params=["none"])
+def running(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
+    """A sweep with the scheduler that the test names."""
     (tmp_path / "nets.py").write_text(NET, encoding="utf-8")
     make_store(tmp_path / "mlflow.db")
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "sweeps", "run", *SWEEP, "search.num_trials=3", NO_PREFLIGHT),
-            *("tracking.report=false", "--name=gone"),
+            *(f"search/scheduler={request.param}", "tracking.report=false", "--name=gone"),
         ],
         cwd=tmp_path,
         env={**os.environ, "SWEEPS_CACHE": str(tmp_path / "cache")},
@@ -94,6 +95,7 @@ def test_a_sweep_whose_ray_is_killed_or_cleaned_away_ends_within_seconds_and_goe
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
+@pytest.mark.parametrize("running", ["none", "auto"], indirect=True)
 def test_sigterm_to_the_whole_process_group_interrupts_a_sweep(running: Running) -> None:
     os.killpg(running.process.pid, signal.SIGTERM)
     status, err, took_s = running.ends()
@@ -106,6 +108,11 @@ def test_sigterm_to_the_whole_process_group_interrupts_a_sweep(running: Running)
 def assert_resumes(folder: Path) -> None:
     run_python("-m", "sweeps", "resume", "gone", folder=folder, within_s=250)
     found = Done.of(folder, "gone")
-    assert found.document["counts"]["finished"] == 3
-    for run in found.trials():
-        assert [step for step, _ in found.history(run.info.run_id, "eval/accuracy")] == [10, 20, 30, 40]
+    states = [trial["state"] for trial in found.document["trials"]]
+    assert len(states) == 3
+    assert "finished" in states
+    assert {*states} <= {"finished", "pruned"}
+    for run, state in zip(found.trials(), states, strict=True):
+        steps = [step for step, _ in found.history(run.info.run_id, "eval/accuracy")]
+        assert steps == [10, 20, 30, 40][: len(steps)]
+        assert len(steps) == 4 or state == "pruned"
