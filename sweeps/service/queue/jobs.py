@@ -221,6 +221,12 @@ def creators(connection: Connection, sweeps: Sequence[str]) -> dict[str, Job]:
     return found
 
 
+def schedules_of_sweeps(connection: Connection, found: Sequence[Job]) -> dict[int, str | None]:
+    """Return the schedule of each job's sweep, by the job's id; a job that continues a sweep does not name it."""
+    makers = creators(connection, [job.sweep for job in found if job.verb in CONTINUING])
+    return {job.id: makers.get(job.sweep, job).schedule for job in found}
+
+
 def recent(connection: Connection, ended: int) -> list[Job]:
     """Return all queued and running jobs, and the newest ended ones, at most ``ended``."""
     live = query(connection, states=(QUEUED, RUNNING))
