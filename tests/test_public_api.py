@@ -8,6 +8,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import inspect
+import pickle
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -137,6 +138,20 @@ def test_an_example_gives_what_it_shows(
     monkeypatch.chdir(recorded)
     if name != "sweeps.run":  # has made the sweep
         run_example(name, MEMBERS[name])
+
+
+def test_a_loaded_sweep_has_its_curves_and_figures_after_a_change_of_the_working_folder(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(recorded)
+    loaded = sweeps.load("first")
+    curves, pickled = loaded.curves(), pickle.dumps(loaded)
+    monkeypatch.chdir(tmp_path)
+    for sweep in (loaded, pickle.loads(pickled)):
+        assert "learning_curves" in sweep.figures
+        assert sweep.figure("learning_curves").data
+        assert sweep.curves().equals(curves)
+    assert not Path("mlflow.db").exists(), "another store"
 
 
 def test_every_public_name_can_be_imported_and_the_old_name_of_list_sweeps_works() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps.tracking.uris import absolute
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,11 +54,17 @@ class Sweep(SweepRecord):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "trials", Trials(self))  # also of a copy with other values, as ``settled`` makes it
+        object.__setattr__(self, "_uri", absolute(self.mlflow.tracking_uri))  # before the working folder changes
 
     @classmethod
     def of(cls, record: SweepRecord) -> Sweep:
         """Create a sweep with the contents of a record."""
         return cls(**{each.name: getattr(record, each.name) for each in fields(record)})
+
+    @property
+    def _located(self) -> SweepRecord:
+        """The record with a store that is found from every working folder."""
+        return replace(self, mlflow=replace(self.mlflow, tracking_uri=vars(self)["_uri"]))
 
     def curves(self, metric: str | None = None) -> pd.DataFrame:
         """Return the learning curves of all trials: one row for each report of a metric.
@@ -70,7 +77,7 @@ class Sweep(SweepRecord):
         """
         from sweeps.report.dataframes import curves_frame
 
-        return curves_frame([self], metric)
+        return curves_frame([self._located], metric)
 
     @property
     def figures(self) -> dict[str, go.Figure]:
@@ -78,7 +85,7 @@ class Sweep(SweepRecord):
         train.lr``."""
         from sweeps.report.figures.standalone import sweep_figures
 
-        return sweep_figures(self)
+        return sweep_figures(self._located)
 
     def figure(self, name: str) -> go.Figure:
         """Return one figure of the sweep's report as a Plotly object.
@@ -93,7 +100,7 @@ class Sweep(SweepRecord):
         """
         from sweeps.report.figures.standalone import sweep_figure
 
-        return sweep_figure(self, name)
+        return sweep_figure(self._located, name)
 
     def __repr__(self) -> str:
         from sweeps.report.notebook_html import sweep_text

@@ -100,7 +100,8 @@ def plan_cleaning(uri: str, names: Sequence[str], policy: Policy) -> Cleaning:
 
 def clean(uri: str, cleaning: Cleaning) -> list[Removal]:
     """Remove what the cleaning selected, and return the removals that were made. Each sweep is locked and read again
-    first: trials of a sweep that now runs, and trials that are now among the best, are left out."""
+    first: trials that the policy no longer selects, since the sweep has gone on meanwhile, are left out."""
+    policy = replace(cleaning.policy, keep_last=0, max_size=None)  # these have chosen among sweeps
     client = connect(uri)
     storage = CheckpointStorage(client)
     done: list[Removal] = []
@@ -109,9 +110,10 @@ def clean(uri: str, cleaning: Cleaning) -> list[Removal]:
         try:
             with _held(removals[0].record):
                 record, needed = load_sweep(uri, name), needed_runs(client)
-                best = {trial.run_id for trial in best_trials(record, cleaning.policy.keep_best)}
+                sizes = {each.trial.run_id: each.size for each in removals}
+                still = {each.trial.run_id for each in select([record], sizes, needed, policy, (), time.time())}
                 for each in removals:
-                    if record.status == "running" or each.trial.run_id in best | needed:
+                    if each.trial.run_id not in still:
                         continue
                     storage.remove(record, each.trial, run=cleaning.policy.runs)
                     done.append(each)

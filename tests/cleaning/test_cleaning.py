@@ -190,11 +190,20 @@ def test_a_best_run_that_a_user_has_deleted_in_mlflow_does_not_end_the_cleaning(
     assert (Path("outputs") / "old" / "trials" / "0002" / "step-00000010").is_dir()
 
 
-def test_a_sweep_that_has_come_to_run_meanwhile_stays(store: str) -> None:
+@pytest.mark.parametrize(
+    "tags",
+    [
+        {"sweeps.state": "running", "sweeps.heartbeat": "99999999999"},
+        {"sweeps.state": "interrupted"},
+        {"sweeps.state": "stopped"},
+    ],
+    ids=lambda tags: tags["sweeps.state"],
+)
+def test_a_sweep_that_has_gone_on_meanwhile_stays_for_its_resumption(store: str, tags: dict[str, str]) -> None:
     planned = plan_cleaning(store, ["old"], Policy())
     parent = load_sweep(store, "old").mlflow.run_id
-    MlflowClient(store).set_tag(parent, "sweeps.state", "running")
-    MlflowClient(store).set_tag(parent, "sweeps.heartbeat", "99999999999")
+    for name, value in tags.items():
+        MlflowClient(store).set_tag(parent, name, value)
     assert clean(store, planned) == []
     assert held(store, "old") == dict.fromkeys(("0000", "0001", "0002", "0003"), ALL)
 

@@ -41,6 +41,7 @@ from sweeps.service.notify.cli_notify import run_and_notify
 from sweeps.service.notify.deliveries import MAX_ATTEMPTS
 from sweeps.service.notify.message import of_sweep
 from sweeps.service.notify.notifier import MAX_WAIT_S, Notifier
+from sweeps.service.queue.housekeeping import forget_jobs
 from sweeps.service.service_context import ServiceContext
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
@@ -270,6 +271,27 @@ def test_what_was_cancelled_and_what_others_watch_is_not_told(engine: Engine, re
     assert box.received == []
     with engine.connect() as connection:
         assert None not in connection.execute(select(jobs.c.told)).scalars().all()
+
+
+@pytest.mark.usefixtures("_no_process")
+def test_who_watches_a_schedule_is_told_of_its_resumed_sweep(engine: Engine, recorded: str, box: Mailbox) -> None:
+    for sweep, schedule in (("digits-1", "nightly"), ("digits-2", "hourly"), ("digits-0", None)):
+        add_job(engine, sweep, makes=sweep, schedule=schedule, told=1.0)
+        add_job(engine, sweep, verb="resume")
+    only = Channel(name="team", url_env="X", schedules=["nightly"])
+    notifier(engine, recorded, only=only, team=box.url).step()
+    assert [each["text"].split("\n")[0] for each in box.received] == ["*digits-1 has ended*"]
+
+
+@pytest.mark.usefixtures("_no_process")
+def test_a_job_with_the_number_of_one_that_was_removed_is_told(engine: Engine, recorded: str, box: Mailbox) -> None:
+    told = notifier(engine, recorded, team=box.url)
+    add_job(engine, "digits-1")
+    told.step()
+    assert forget_jobs(engine, 2e9, None) == 1
+    add_job(engine, "digits-2", submitted=2.0)  # SQLite gives it the same number
+    told.step()
+    assert [each["text"].split("\n")[0] for each in box.received] == ["*digits-1 has ended*", "*digits-2 has ended*"]
 
 
 @pytest.mark.usefixtures("_no_process")

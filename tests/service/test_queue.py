@@ -16,7 +16,7 @@ from sweeps.service.database import tables
 from sweeps.service.database.engine import open_database, writing
 from sweeps.service.queue import claims, jobs
 from sweeps.service.queue.heartbeat import last_beat
-from sweeps.service.queue.job_requests import Extend, Resume, Retrain, Run, read_request
+from sweeps.service.queue.job_requests import Extend, Request, Resume, Retrain, Run, read_request
 from sweeps.service.queue.jobs import Job
 
 
@@ -89,6 +89,28 @@ def test_two_sweeps_of_one_schedule_never_run_at_once(engine: Engine) -> None:
     assert [claim(engine) for _ in range(4)] == ["n1", "h1", "a", None]
     end(engine, "n1")
     assert claim(engine) == "n2"
+
+
+@on_both_databases
+@pytest.mark.parametrize("again", [Resume(sweep="n1"), Extend(sweep="n1", changes=["search.num_trials=9"])])
+def test_a_continued_sweep_of_a_schedule_and_its_next_one_do_not_run_at_once(engine: Engine, again: Request) -> None:
+    def ran(sweep: str, **options: Any) -> None:
+        submit(engine, sweep, **options)
+        assert claim(engine) == sweep
+
+    ran("n1", schedule="nightly")
+    end(engine, "n1")
+    ran("n1", request=again)
+    submit(engine, "n2", schedule="nightly")
+    submit(engine, "h1", schedule="hourly")
+    submit(engine, "a")
+    assert [claim(engine) for _ in range(3)] == ["h1", "a", None]
+    end(engine, "n1")
+    assert claim(engine) == "n2"
+    submit(engine, "n1", request=again)
+    assert claim(engine) is None
+    end(engine, "n2")
+    assert claim(engine) == "n1"
 
 
 def test_what_must_have_ended_by_now_starts_no_more(engine: Engine) -> None:

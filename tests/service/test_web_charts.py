@@ -276,6 +276,14 @@ def test_trials_are_ranked_unless_a_column_is_asked_for() -> None:
     assert trials_table(sweep, "no-such-column", down=False, page=1).sort == "rank"
 
 
+def test_trials_without_a_finite_value_do_not_mix_up_the_order_of_the_others() -> None:
+    values = (0.5, math.nan, 0.25, math.inf, 0.75, -math.inf, None, 0.125)
+    sweep = record(*(trial(number, value) for number, value in enumerate(values)))
+    upwards, downwards = (trials_table(sweep, "metric0", down=down, page=1) for down in (False, True))
+    assert numbers(upwards) == ["0007", "0002", "0000", "0004", "0001", "0003", "0005", "0006"]
+    assert numbers(downwards) == ["0004", "0000", "0002", "0007", "0001", "0003", "0005", "0006"]
+
+
 def test_trials_that_cannot_be_the_best_are_ranked_after_the_others() -> None:
     best, second = trial(0, 0.25), trial(1, 0.5)
     beyond = dataclasses.replace(trial(2, 0.125), violation="system/memory_mib=9 is above its limit of 5")

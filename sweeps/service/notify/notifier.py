@@ -18,6 +18,7 @@ from sweeps.service.notify import deliveries
 from sweeps.service.notify.message import Message, of_failure, of_sweep
 from sweeps.service.notify.sending import send
 from sweeps.service.poller import Poller
+from sweeps.service.queue.jobs import schedules_of_sweeps
 from sweeps.service.service_context import ServiceContext
 from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.reader import list_sweeps, load_sweep
@@ -69,8 +70,10 @@ class Notifier(Poller):
         with writing(self._engine) as connection:
             statement = update(jobs).where(jobs.c.id == job.id, jobs.c.told.is_(None)).values(told=now)
             if connection.execute(statement).rowcount and isinstance(message, Message):
-                names = [channel.name for channel in self._channels if _wants(channel, message, job)]
-                deliveries.enqueue(connection, f"job {job.id}", names, message.as_json(), now)
+                schedule = schedules_of_sweeps(connection, [job])[job.id]
+                names = [each.name for each in self._channels if _wants(each, message, job.project, schedule)]
+                key = f"job {job.id}, submitted {job.submitted!r}"  # SQLite gives a removed job's number again
+                deliveries.enqueue(connection, key, names, message.as_json(), now)
 
     def _message(self, job: Row[Any]) -> Message | str | None:
         """Return the message about a job; None for no message, "later" while the result is unknown."""
@@ -123,9 +126,9 @@ class Notifier(Poller):
         return given_up
 
 
-def _wants(channel: Channel, message: Message, job: Row[Any]) -> bool:
+def _wants(channel: Channel, message: Message, project: str, schedule: str | None) -> bool:
     return (
         message.event in channel.events
-        and (not channel.projects or job.project in channel.projects)
-        and (not channel.schedules or job.schedule in channel.schedules)
+        and (not channel.projects or project in channel.projects)
+        and (not channel.schedules or schedule in channel.schedules)
     )

@@ -32,7 +32,8 @@ def claim(connection: Connection, limits: Queue, service: str, host: str, now: f
     waiting = jobs.fetch(connection, select(_jobs).where(_jobs.c.state == jobs.QUEUED))
     last_start = {user: _last_start(connection, user) for user in {job.user for job in waiting}}
     busy = {job.sweep for job in running}
-    fired = {job.schedule for job in running if job.schedule is not None}
+    schedules = jobs.schedules_of_sweeps(connection, [*running, *waiting])
+    fired = {schedules[job.id] for job in running} - {None}
 
     def of_user(job: Job) -> int:
         return sum(each.user == job.user for each in running)
@@ -41,7 +42,7 @@ def claim(connection: Connection, limits: Queue, service: str, host: str, now: f
         of_project = sum(each.project == job.project for each in running)
         if (
             job.sweep in busy
-            or job.schedule in fired  # two sweeps of one schedule never run at once
+            or schedules[job.id] in fired  # two sweeps of one schedule never run at once
             or (limits.per_user is not None and of_user(job) >= limits.per_user)
             or (limits.per_project is not None and of_project >= limits.per_project)
         ):

@@ -9,7 +9,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
-from sqlalchemy import ColumnElement, Connection, RowMapping, Select, func, insert, or_, select, true, union_all, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    RowMapping,
+    Select,
+    func,
+    insert,
+    or_,
+    select,
+    true,
+    union_all,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from sweeps.config.sweep_name import with_ending
@@ -219,6 +232,12 @@ def creators(connection: Connection, sweeps: Sequence[str]) -> dict[str, Job]:
         named = _jobs.c.makes.in_(sweeps[start : start + MAX_NAMES])
         found |= {job.sweep: job for job in fetch(connection, select(_jobs).where(named))}
     return found
+
+
+def schedules_of_sweeps(connection: Connection, found: Sequence[Job | Row[Any]]) -> dict[int, str | None]:
+    """Return the schedule of each job's sweep, by the job's id; a job that continues a sweep does not name it."""
+    makers = creators(connection, [job.sweep for job in found if job.verb in CONTINUING])
+    return {job.id: makers.get(job.sweep, job).schedule for job in found}
 
 
 def recent(connection: Connection, ended: int) -> list[Job]:

@@ -11,7 +11,7 @@ from sweeps.report.terminal_tables import by_rank, took
 from sweeps.service.web.paging import Page, page_of
 from sweeps.tracking.mlflow_texts import parameter_names
 from sweeps.tracking.record import SweepRecord, TrialRecord
-from sweeps.tracking.values import short
+from sweeps.tracking.values import finite, short
 
 RANK = "rank"
 """Default sort key: best first."""
@@ -91,7 +91,7 @@ def _metric(index: int, metric: str) -> Column:
     def text(trial: TrialRecord) -> str:
         return "" if (found := value(trial)) is None else f"{found:.5g}"
 
-    return _column(f"metric{index}", metric, value, text)
+    return _column(f"metric{index}", metric, lambda trial: finite(value(trial)), text)  # NaN has no place in an order
 
 
 def _parameter(path: str, name: str, trials: Sequence[TrialRecord]) -> Column:
