@@ -96,7 +96,8 @@ def _continue_if_begun(plan: Plan, *, as_json: bool) -> None:
     if is_recorded(plan.config.tracking.uri, plan.name) or not is_unstarted(plan.folder):
         from sweeps.plan.lost_record import record_to_resume
 
-        _continue(record_to_resume(plan.config.tracking.uri, plan.name, plan.folder), None, as_json=as_json)
+        record = record_to_resume(plan.config.tracking.uri, plan.name, plan.folder, plan.location)
+        _continue(record, None, as_json=as_json)
     else:  # its driver was killed while Ray started
         from sweeps.driver.folder_access import remove_folder
 

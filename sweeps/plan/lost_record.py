@@ -15,11 +15,11 @@ from sweeps.tracking.journal import Journal
 from sweeps.tracking.reader import load_sweep, record_of
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.store import RawRun, fetch_runs
-from sweeps.tracking.uris import sqlite_path
+from sweeps.tracking.uris import sqlite_path, sqlite_uri
 from sweeps.tracking.values import now_ms
 
 
-def record_to_resume(uri: str, sweep: str, folder: Path | None = None) -> SweepRecord:
+def record_to_resume(uri: str, sweep: str, folder: Path | None = None, location: str | None = None) -> SweepRecord:
     """Return the record of a sweep to resume. If the store has lost the sweep, the record has no trials, and the driver
     delivers the whole journal again.
 
@@ -27,6 +27,7 @@ def record_to_resume(uri: str, sweep: str, folder: Path | None = None) -> SweepR
         uri: Tracking URI.
         sweep: Name of the sweep.
         folder: Folder of the sweep, if it is not where sweeps are by default.
+        location: URI of that folder if it is in an object store, and ``folder`` its copy on this machine.
 
     Raises:
         UnknownName: The store has no such sweep, and there is no folder of one in which the search began.
@@ -40,10 +41,11 @@ def record_to_resume(uri: str, sweep: str, folder: Path | None = None) -> SweepR
             raise
     document = saved_document(sweep, folder)
     saved = Composition.from_json(document["composition"]).config.tracking.uri
-    if _place(saved, Path(document["working_folder"])) != _place(uri, Path.cwd()):
+    asked, recorded = _place(uri, Path.cwd()), _place(saved, Path(document["working_folder"]))
+    if asked != recorded:
         raise UserError(
-            f"there is no sweep {sweep!r} in {redact_uri(uri)}; its folder {folder} was recorded in "
-            f"{redact_uri(saved)}: name that store with --tracking-uri or MLFLOW_TRACKING_URI"
+            f"there is no sweep {sweep!r} in {asked}; its folder {folder} was recorded in {recorded}: name that store "
+            "with --tracking-uri or MLFLOW_TRACKING_URI"
         )
     tags = {constants.TAG_SWEEP: sweep, constants.TAG_KIND: "sweep"}
     for run in fetch_runs(uri, tags, deleted=True):
@@ -51,7 +53,7 @@ def record_to_resume(uri: str, sweep: str, folder: Path | None = None) -> SweepR
             f"{sweep}: its run in MLflow was deleted; restore it with `mlflow runs restore --run-id {run.run_id}` (or "
             "its experiment, if that was deleted), and try again"
         )
-    tags |= {constants.TAG_STATE: "interrupted", constants.TAG_FOLDER: str(folder)}
+    tags |= {constants.TAG_STATE: "interrupted", constants.TAG_FOLDER: location or str(folder)}
     now = now_ms()
     lost = RawRun(
         run_id="", experiment_id="", experiment="", status="KILLED", started=now, ended=now, tags=tags, params={}
@@ -60,7 +62,7 @@ def record_to_resume(uri: str, sweep: str, folder: Path | None = None) -> SweepR
 
 
 def _place(uri: str, working_folder: Path) -> str:
-    """Return one text for all URIs of a store."""
+    """Return the same URI, without credentials, for all URIs of a store."""
     if (path := sqlite_path(uri)) is None:
         return without_credentials(redact_uri(uri)).rstrip("/")
-    return str(((working_folder if working_folder.is_dir() else Path.cwd()) / path).resolve())
+    return sqlite_uri(((working_folder if working_folder.is_dir() else Path.cwd()) / path).resolve())

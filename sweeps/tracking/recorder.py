@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,6 +19,7 @@ from sweeps import constants
 from sweeps.compose.dotted import find
 from sweeps.errors import StorageFailed, TrackingUnreachable, UserError
 from sweeps.provenance.code import git_commit
+from sweeps.storage.location import is_remote
 from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.client import connect
 from sweeps.tracking.control_channel import clear_request
@@ -206,11 +208,7 @@ class Recorder:
         location = self._sweep.location
         before = record.tags.get(constants.TAG_FOLDER, location)
         for artifact in uploads:
-            folder = None if artifact.folder is None else _moved(artifact.folder, before, location)
-            if folder == artifact.folder and self._delivery.journal.position:
-                self._delivery.resume_upload(artifact)
-            else:
-                self._delivery.upload(replace(artifact, folder=folder))
+            self._continue_upload(artifact, before, fold.trials.get(artifact.key))
         for trial, run in fold.trials.items():
             uris = {tag: run.tags[tag] for tag in constants.CHECKPOINT_TAGS.values() if tag in run.tags}
             moved = {tag: _moved(uri, as_uri(before), as_uri(location)) for tag, uri in uris.items()}
@@ -255,9 +253,28 @@ class Recorder:
             case Artifact(key, name):
                 waiting[key, name] = entry
             case Stored(key, name, folder) if (key, name) in waiting and waiting[key, name].folder == folder:
-                stored = waiting.pop((key, name))
-                if not self._delivery.journal.position and (again := _to_upload_again(stored)) is not None:
-                    waiting[key, name] = again
+                if self._delivery.journal.position:  # else MLflow has lost it
+                    del waiting[key, name]
+
+    def _continue_upload(self, artifact: Artifact, before: str, run: RawRun | None) -> None:
+        """Upload an artifact that MLflow has not received, or has lost. If the content of a lost one is gone, too, its
+        run has no tag that leads to it.
+
+        Args:
+            artifact: The artifact.
+            before: Place where the sweep's folder was.
+            run: The artifact's run, if it is a trial's.
+        """
+        is_lost = not self._delivery.journal.position
+        folder = None if artifact.folder is None else _moved(artifact.folder, before, self._sweep.location)
+        if not is_lost and folder == artifact.folder:
+            self._delivery.resume_upload(artifact)
+        elif not is_lost or folder is None or (folder := _content(folder)) is not None:
+            self._delivery.upload(replace(artifact, folder=folder))
+        else:
+            tag = constants.CHECKPOINT_TAGS.get(Path(artifact.name).name)
+            if tag is not None and run is not None and not run.tags.get(tag, "").startswith(f"runs:/{run.run_id}/"):
+                self._delivery.put(Tags(artifact.key, {tag: None}))
 
     def _write_summary(self, status: str) -> None:
         """Write the table of trials and the description. Since the record is complete without them, a failure is only
@@ -277,20 +294,23 @@ class Recorder:
 def _is_behind(journal: Journal, parent: RawRun) -> bool:
     """Whether a store has less of a sweep than it has received, since it was restored from a backup."""
     received, stored = journal.delivered_tag(PARENT, constants.TAG_TIME), parent.tags.get(constants.TAG_TIME)
-    return _wall_s(stored) < _wall_s(received)
+    if received is None:
+        return False
+    return stored is None or _wall_s(stored) < _wall_s(received)
 
 
-def _wall_s(time: str | None) -> float:
-    """Return the sweep's duration in the text of a tag."""
-    return read_tag(time, lambda written: float(written["wall_s"]), 0.0)
+def _wall_s(time: str) -> float:
+    """Return the sweep's duration in the text of a tag; infinity if somebody has edited it."""
+    return read_tag(time, lambda written: float(written["wall_s"]), math.inf)
 
 
-def _to_upload_again(artifact: Artifact) -> Artifact | None:
-    """Return an artifact that MLflow has lost; None if its content is gone, too."""
-    if artifact.folder is None:
-        return artifact
-    folder = held_source(artifact.folder) if is_held(artifact.folder) else Path(artifact.folder)
-    return replace(artifact, folder=str(folder)) if folder.is_dir() else None
+def _content(folder: str) -> str | None:
+    """Return the folder with the content of an artifact, after links to a checkpoint were removed the checkpoint
+    itself; None if that is gone, too."""
+    if is_remote(folder) or Path(folder).is_dir():
+        return folder
+    source = held_source(folder) if is_held(folder) else None
+    return str(source) if source is not None and source.is_dir() else None
 
 
 def _moved(path: str, before: str, after: str) -> str:

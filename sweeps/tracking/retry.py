@@ -90,7 +90,7 @@ class Retrier:
 
     def extend(self, seconds: float) -> None:
         """Leave out time in which other work was waited for: without calls there can be no successful one."""
-        self._last_success += seconds
+        self._last_success = min(self._last_success + seconds, time.monotonic())
 
     def time_left(self) -> float:
         """Return the seconds until calls raise ``GaveUp``, if none succeeds."""

@@ -48,8 +48,10 @@ def fetch_runs(uri: str, tags: Mapping[str, str], *, deleted: bool = False) -> l
 def fetch_metrics(uri: str, tags: Mapping[str, str]) -> dict[str, dict[str, float]]:
     """Return the latest value of every metric, by run and name, of the runs that have all of the given tags."""
     client = connect(uri)
+    from mlflow.entities import ViewType
+
     with reading_from(uri):
-        experiments, filters = [*_experiments(client)], tag_filter(tags)
+        experiments, filters = [*_experiments(client, ViewType.ACTIVE_ONLY)], tag_filter(tags)
         runs = all_pages(lambda token: client.search_runs(experiments, filters, max_results=PAGE, page_token=token))
     return {run.info.run_id: dict(run.data.metrics) for run in runs}
 
@@ -140,8 +142,8 @@ def _from_client(uri: str, tags: Mapping[str, str], deleted: bool) -> list[RawRu
     from mlflow.entities import ViewType
 
     filters, kind = tag_filter(tags), ViewType.DELETED_ONLY if deleted else ViewType.ACTIVE_ONLY
-    with reading_from(uri):
-        experiments = _experiments(client)
+    with reading_from(uri):  # if an experiment was deleted, its runs were, too
+        experiments = _experiments(client, ViewType.ALL if deleted else ViewType.ACTIVE_ONLY)
         if not experiments:
             return []
         runs = all_pages(
@@ -162,9 +164,9 @@ def _from_client(uri: str, tags: Mapping[str, str], deleted: bool) -> list[RawRu
     ]
 
 
-def _experiments(client: MlflowClient) -> dict[str, str]:
-    """Return the names of all experiments, by id."""
-    found = all_pages(lambda token: client.search_experiments(max_results=PAGE, page_token=token))
+def _experiments(client: MlflowClient, kind: int) -> dict[str, str]:
+    """Return the names of all experiments of a kind of MLflow's ``ViewType``, by id."""
+    found = all_pages(lambda token: client.search_experiments(kind, max_results=PAGE, page_token=token))
     return {each.experiment_id: each.name for each in found}
 
 

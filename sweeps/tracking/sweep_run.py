@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -146,9 +147,14 @@ def create_lost_run(
 ) -> None:
     """Create the parent run of a sweep again in a store that has lost it. Errors are those of ``create_parent_run``."""
     try:
-        create_again(client, uri, (sweep.folder / PARENT_FILE).read_bytes())
-    except (OSError, ValueError):  # it is damaged, or an earlier release has started the sweep
+        content = (sweep.folder / PARENT_FILE).read_bytes()
+        _ = itemgetter("experiment", "name", "started_ms", "tags")(parsed(content))
+    except (OSError, ValueError, KeyError, TypeError):  # it is damaged, or an earlier release has started the sweep
         create_parent_run(client, uri, experiment, sweep, commit)
+    else:
+        retrier = Retrier(uri, "writing to MLflow")
+        retrier.give_up_after(OPEN_WITHIN_S)
+        retrier.call(partial(create_again, client, uri, content))
 
 
 def create_again(client: MlflowClient, uri: str, content: bytes) -> MlflowIds:

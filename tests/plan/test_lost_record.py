@@ -92,7 +92,9 @@ def test_a_sweep_that_is_recorded_in_another_store_is_not_recorded_here_as_well(
     interrupted: str, tmp_path: Path
 ) -> None:
     make_store(tmp_path / "other.db")
-    with pytest.raises(UserError, match=r"was recorded in sqlite:///mlflow.db: name that store with --tracking-uri"):
+    with pytest.raises(
+        UserError, match=r"was recorded in sqlite:////.*/mlflow.db: name that store with --tracking-uri"
+    ):
         record_to_resume(f"sqlite:///{tmp_path}/other.db", interrupted)
 
 
@@ -164,8 +166,57 @@ def test_what_a_restored_backup_of_the_store_lacks_is_recorded_again(
     assert history(store_uri, found.trials[0].run_id, "eval/loss") == [(1, 0.3), (2, 0.2)]
 
 
+@pytest.mark.parametrize("written", ["", "none", '{"wall_s": "long"}'])
+def test_a_duration_that_a_person_has_edited_does_not_bring_back_what_was_deleted(uri: str, written: str) -> None:
+    recorder = open_recorder(uri)
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    recorder.trials.start("1", POINT, CONFIG, 1)
+    recorder.update({"running": 2}, [], {"wall_s": 1.0})
+    assert not recorder.close("interrupted")
+    client, record = MlflowClient(uri), load_sweep(uri, "digits-1")
+    client.set_tag(record.mlflow.run_id, "sweeps.time", written)
+    client.delete_run(record.trials[0].run_id)
+    assert not open_recorder(uri, resume=True).close("interrupted")
+    assert [each.trial for each in load_sweep(uri, "digits-1").trials] == ["1"]
+
+
+def test_a_lost_sweep_in_an_object_store_stays_there(interrupted: str, uri: str, tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").unlink()
+    record = record_to_resume(uri, interrupted, tmp_path / "outputs" / "mine", "s3://bucket/sweeps/mine")
+    assert record.tags["sweeps.folder"] == "s3://bucket/sweeps/mine"
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "{"])
+def test_a_damaged_file_of_the_sweeps_own_run_is_replaced_by_what_the_driver_knows(
+    uri: str, tmp_path: Path, content: str
+) -> None:
+    record_small_sweep(uri, status="interrupted")
+    (tmp_path / "outputs" / "digits-1" / PARENT_FILE).write_text(content)
+    other = f"sqlite:///{tmp_path}/other.db"
+    assert not open_recorder(other, resume=True).close("interrupted")
+    assert len(load_sweep(other, "digits-1").trials) == 4
+
+
+def test_no_tag_leads_to_a_checkpoint_that_is_lost_with_its_run(uri: str, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "outputs" / "digits-1" / "trials" / "0" / "step-00000010"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "model.bin").write_text("weights")
+    recorder = open_recorder(uri)
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    recorder.trials.record_checkpoint("0", str(checkpoint), "best", held=hold(str(checkpoint), str(checkpoint.parent)))
+    recorder.trials.end("0", "finished", 10, 1)
+    assert not recorder.close("interrupted")
+    shutil.rmtree(checkpoint)
+    other = f"sqlite:///{tmp_path}/other.db"
+    assert not open_recorder(other, resume=True).close("interrupted")
+    assert load_sweep(other, "digits-1").trials[0].checkpoint is None
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
 @pytest.mark.parametrize("files", [".", "files"])
-def test_checkpoints_of_a_lost_sweep_are_uploaded_again_from_its_folder(uri: str, tmp_path: Path, files: str) -> None:
+def test_checkpoints_of_a_lost_sweep_are_uploaded_again_from_its_folder(
+    uri: str, tmp_path: Path, files: str, *, is_moved: bool
+) -> None:
     trial = tmp_path / "outputs" / "digits-1" / "trials" / "0"
     checkpoint = trial / "step-00000010" / files
     checkpoint.mkdir(parents=True)
@@ -175,9 +226,11 @@ def test_checkpoints_of_a_lost_sweep_are_uploaded_again_from_its_folder(uri: str
     recorder.trials.record_checkpoint("0", str(checkpoint), "best", held=hold(str(checkpoint), str(trial)))
     recorder.trials.end("0", "finished", 10, 1)
     assert not recorder.close("interrupted")
-    other = f"sqlite:///{tmp_path}/other.db"
+    other, folder = f"sqlite:///{tmp_path}/other.db", tmp_path / "outputs" / "digits-1"
+    if is_moved:
+        folder = folder.rename(tmp_path / "moved")
     for _ in range(2):  # and the next driver finds nothing to upload
-        assert not open_recorder(other, resume=True).close("interrupted")
+        assert not open_recorder(other, folder=folder, resume=True).close("interrupted")
         (again,) = load_sweep(other, "digits-1").trials
         assert again.checkpoint == f"runs:/{again.run_id}/checkpoints/best"
         found = artifact_files(other, again.run_id, "checkpoints/best", tmp_path / "out")

@@ -111,6 +111,13 @@ def test_a_slow_server_is_given_more_time_with_each_repetition_of_a_call(monkeyp
     assert limits == [20, 40, 80]
 
 
+def test_time_that_is_left_out_gives_no_more_patience_than_was_set() -> None:
+    retrier = Retrier("http://127.0.0.1", "writing")
+    retrier.give_up_after(60)
+    retrier.extend(3600)
+    assert 59 < retrier.time_left() <= 60
+
+
 @pytest.mark.parametrize("is_full", [False, True])
 def test_a_request_to_a_driver_is_carried_out_once_though_the_server_takes_the_answer_late(
     uri: str, monkeypatch: pytest.MonkeyPatch, is_full: bool
