@@ -14,8 +14,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-STARTS_WITHIN_S = 600
-"""Maximum seconds for Ray to start, since a machine may be busy."""
+STARTS_WITHIN_S = 1800
+"""Maximum seconds for Ray to start, since a machine may be busy; as for each step of a driver's start."""
 
 
 @contextlib.contextmanager
@@ -42,9 +42,11 @@ def watch(process: int, seconds: int, message: str) -> None:
     """Kill a process after a time, unless it ends before. Seconds in which this process was stopped do not count."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for _ in range(seconds):
-        if select.select([0], [], [], 1.0)[0]:  # standard input is closed
+        is_closed = bool(select.select([0], [], [], 1.0)[0])  # unless a fork of the process still has the other end
+        if is_closed or os.getppid() != process:
             return
-    os.write(2, message.encode())
+    with contextlib.suppress(OSError):  # standard error may be closed, or its disk full
+        os.write(2, message.encode())
     os.kill(process, signal.SIGKILL)
 
 

@@ -9,12 +9,15 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from processes import run_python
 from recording import free_port
 from small_http import Handler, serving_http
+from waiting import wait_until
 
 from sweeps.errors import UserError
 from sweeps.runtime import cluster
@@ -144,10 +147,55 @@ def test_ray_whose_first_workers_crash_does_not_wait_for_ever(
     monkeypatch.setenv("SWEEPS_FORK_SERVER", "")
     command = ("run", "conf=digits", "cluster.num_cpus=2", "--name=hangs")
     done = run_python("-c", HANGS, *command, folder=working_folder, status=-signal.SIGKILL, within_s=200)
+    wait_until(lambda: not processes_with("PYTHONPATH", str(tmp_path)))
     assert re.search(
         r"Ray has waited 20 s for its first worker processes, .* see worker-\*.err and raylet.out", done.stderr
     )
-    assert run_python("-m", "sweeps", *command, "--dry-run", folder=working_folder, within_s=100).returncode == 0
+
+
+def processes_with(variable: str, text: str) -> list[psutil.Process]:
+    """Return the running processes with this text in a variable of their environment."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            found += [process] if text in process.environ().get(variable, "") else []
+    return found
+
+
+WATCHED = """
+import os, sys, time
+from sweeps.runtime import start_watch
+start_watch.STARTS_WITHIN_S = int(sys.argv[1])
+with start_watch.killed_if_ray_hangs("/tmp"):
+    if sys.argv[2] == "forks":
+        os.fork()
+    print("waits", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("errors", ["2>/dev/full", "2>&-", "2> >(exit)"])
+def test_ray_that_hangs_is_killed_though_nobody_can_be_told(errors: str) -> None:
+    script = f'sleep 1; exec "$0" "$@" {errors}'
+    command = ["bash", "-c", script, sys.executable, "-c", WATCHED, "1", ""]
+    assert subprocess.run(command, capture_output=True, check=False, timeout=100).returncode == -signal.SIGKILL
+
+
+def test_the_watchdog_of_a_driver_that_was_killed_ends_though_a_fork_of_the_driver_remains() -> None:
+    command = [sys.executable, "-c", WATCHED, "600", "forks"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        assert [driver.stdout.readline() for _ in range(2)] == ["waits\n"] * 2
+        family = psutil.Process(driver.pid).children()
+        driver.kill()
+        try:
+            (fork,) = (each for each in family if "-c" in each.cmdline())
+            (watchdog,) = (each for each in family if each != fork)
+            wait_until(lambda: not watchdog.is_running() or watchdog.status() == psutil.STATUS_ZOMBIE, 60)
+            assert fork.is_running()
+        finally:
+            for each in family:
+                each.kill()
 
 
 @pytest.mark.parametrize("limit", ["RLIMIT_AS", "RLIMIT_FSIZE"])

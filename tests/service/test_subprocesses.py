@@ -309,15 +309,26 @@ def test_a_driver_that_dies_is_started_again_so_many_times(uri: str, tmp_path: P
     running.close()
 
 
-def test_a_sweep_that_mlflow_has_lost_keeps_its_folder_when_its_driver_dies(running: Running, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("journal", "error"),
+    [(None, "there is no sweep 'mine'"), ("", "its folder {folder} is not on this machine, or is incomplete")],
+)
+def test_a_sweep_that_mlflow_has_lost_is_looked_for_in_its_folder_and_keeps_it_when_its_driver_dies(
+    uri: str, tmp_path: Path, journal: str | None, error: str
+) -> None:
+    outputs = tmp_path / "sweeps of the service"
+    running = Running(open_database(f"sqlite:///{tmp_path}/service.db"), outputs, uri)
     number = running.start()  # in a store that knows nothing of it
-    checkpoint = tmp_path / "outputs" / "mine" / "trials" / "0001" / "step-00000010" / "model"
+    checkpoint = outputs / "mine" / "trials" / "0001" / "step-00000010" / "model"
     checkpoint.parent.mkdir(parents=True)
     checkpoint.write_text("weights")
+    if journal is not None:
+        (outputs / "mine" / "tracking.jsonl").write_text(journal)
     running.kill(number)
     job = running.until(number, "failed")
-    assert "there is no sweep 'mine'" in str(job.error)
+    assert error.format(folder=outputs / "mine") in str(job.error)
     assert checkpoint.read_text() == "weights"
+    running.close()
 
 
 @pytest.mark.usefixtures("_fails_at_once")

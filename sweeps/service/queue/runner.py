@@ -345,8 +345,9 @@ class JobRunner(Poller):
             # The name belongs to this job, so nobody else has made this folder.
             shutil.rmtree(folder, ignore_errors=True)
             return [self._command(request.arguments())]
-        # A sweep that has begun but is not in MLflow keeps its folder: the resumption fails with the reason.
-        return [self._command(["resume", job.sweep])]
+        # A sweep that has begun but that MLflow has lost is recorded again from its folder, or fails with the reason.
+        lost = [f"--folder={folder}"] if record is None else []
+        return [self._command(["resume", job.sweep, *lost])]
 
     def _start(self, job: Job, request: Request, commands: Sequence[Sequence[str]]) -> None:
         environment = dict(self._environment)
