@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
+from sweeps.errors import UserError
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.uris import absolute
 
@@ -54,7 +56,8 @@ class Sweep(SweepRecord):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "trials", Trials(self))  # also of a copy with other values, as ``settled`` makes it
-        object.__setattr__(self, "_uri", absolute(self.mlflow.tracking_uri))  # before the working folder changes
+        with suppress(UserError):  # this SQLAlchemy has no absolute URI of a folder with ? in its name
+            object.__setattr__(self, "_uri", absolute(self.mlflow.tracking_uri))  # before the working folder changes
 
     @classmethod
     def of(cls, record: SweepRecord) -> Sweep:
@@ -64,7 +67,7 @@ class Sweep(SweepRecord):
     @property
     def _located(self) -> SweepRecord:
         """The record with a store that is found from every working folder."""
-        return replace(self, mlflow=replace(self.mlflow, tracking_uri=vars(self)["_uri"]))
+        return replace(self, mlflow=replace(self.mlflow, tracking_uri=vars(self).get("_uri", self.mlflow.tracking_uri)))
 
     def curves(self, metric: str | None = None) -> pd.DataFrame:
         """Return the learning curves of all trials: one row for each report of a metric.

@@ -93,7 +93,8 @@ def _is_of_hydra(file: SourceFile) -> bool:
     name, _ = _chosen(file, "hydra/sweeper") or ("basic", 0)
     name = str(sweeper.get("_target_", name))
     params = file.get(dict, *AT, "params") or {}
-    return "basic" in name.lower() and sweeper.keys() <= OF_HYDRA and "interval(" not in str([*params.values()])
+    names_optuna = _chosen(file, "hydra/sweeper/sampler") is not None or "interval(" in str([*params.values()])
+    return "basic" in name.lower() and sweeper.keys() <= OF_HYDRA and not names_optuna
 
 
 def _chosen(file: SourceFile, group: str) -> tuple[str, int] | None:

@@ -288,6 +288,7 @@ def test_a_config_of_hydras_own_sweeper_is_the_grid_of_all_its_points_without_th
     [
         "defaults: [override hydra/sweeper: optuna]\nhydra: {sweeper: {params: PARAMS}}",
         "defaults: [override /hydra/sweeper: optuna]\nhydra: {mode: MULTIRUN, sweeper: {params: PARAMS}}",
+        "defaults: [override hydra/sweeper/sampler: tpe]\nhydra: {sweeper: {params: PARAMS}}",
         "hydra: {sweeper: {n_trials: 20, params: PARAMS}}",
         "hydra: {sweeper: {direction: maximize, params: PARAMS}}",
         "hydra: {sweeper: {_target_: hydra_plugins.hydra_optuna_sweeper.OptunaSweeper, params: PARAMS}}",
