@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import runpy
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from running import NO_PREFLIGHT, run
 
 import sweeps_train
+from sweeps.worker_error import FROM_OUTSIDE
 from sweeps_train.command.run import _from_anywhere
 from sweeps_train.workers.own_folder import (
     START_FOLDER,
@@ -113,14 +115,21 @@ def test_a_file_that_only_the_start_folder_has_is_named_with_what_to_write(start
     (start / "rows.csv").touch()
     with pytest.raises(FileNotFoundError, match=r"start_folder\(\) / 'rows.csv'"), working_in(own_folder("0003")):
         Path("rows.csv").read_text()
-    with pytest.raises(FileNotFoundError) as nowhere, working_in(own_folder("0003")):
+
+    def read(name: str) -> None:
         Path("other.csv").read_text()
+
+    with pytest.raises(FileNotFoundError) as nowhere, working_in(own_folder("0003")):
+        read("rows.csv")
     assert "start_folder" not in str(nowhere.value)
 
 
 CALLS = """
-def library(name, text):
+def library(name, text, cache_dir=None):
     raise OSError(text)
+
+def unprepared(name):
+    raise FileNotFoundError("run prepare.py first")
 
 def users_own(which, here):
     others = "other.csv"
@@ -130,17 +139,20 @@ def users_own(which, here):
         library("my data", "Directory my data not found")
     elif which == 2:
         library("tiny model", "Repo id must use alphanumeric chars, '-', '_' or '.': 'tiny model'.")  # transformers
+    elif which == 3:
+        unprepared("my data")
+    elif which == 4:
+        library("bert-base-uncased", "cannot connect to the hub", cache_dir="my data")
     library(
         "tiny_model",
-        "We couldn't connect to the hub to load the files.\\nCheck your internet connection.",  # retried, without advice
+        "We couldn't connect to the hub to load the files.\\nCheck your internet connection.",
     )
 """
 
 
-@pytest.mark.parametrize(("which", "name"), [*enumerate(["rows.csv", "my data", "tiny model", "tiny_model"])])
-def test_a_library_that_does_not_find_what_the_start_folder_has_is_answered_the_same(
-    which: int, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Path], None]:
+    """Function of a user, in a start folder with the files and folders that it names."""
     start = tmp_path / "my 50% project"
     for each in ("tiny model", "tiny_model", "my data"):
         (start / each).mkdir(parents=True)
@@ -149,11 +161,36 @@ def test_a_library_that_does_not_find_what_the_start_folder_has_is_answered_the_
     (start / "users.py").write_text(CALLS)
     monkeypatch.chdir(start)
     monkeypatch.setenv(START_FOLDER, str(start))
-    module = runpy.run_path(str(start / "users.py"))
+    function: Callable[[int, Path], None] = runpy.run_path(str(start / "users.py"))["users_own"]
+    return function
+
+
+@pytest.mark.parametrize(
+    ("which", "name", "more"),
+    [
+        (0, "rows.csv", ""),
+        (1, "my data", "; Directory my data not found"),
+        (2, "tiny model", ""),
+        (3, "my data", "; run prepare.py first"),
+        (5, "tiny_model", ""),
+    ],
+)
+def test_a_library_that_does_not_find_what_the_start_folder_has_is_answered_the_same(
+    which: int, name: str, more: str, users_own: Callable[[int, Path], None]
+) -> None:
     own = own_folder("0003")
-    words = rf"^No such file or directory; the trial works in .*start_folder\(\) / '{name}'$"
-    with pytest.raises(FileNotFoundError, match=words), working_in(own):
-        module["users_own"](which, own)
+    words = rf"^No such file or directory; the trial works in .*start_folder\(\) / '{name}'{more}$"
+    with pytest.raises(FileNotFoundError, match=words) as caught, working_in(own):
+        users_own(which, own)
+    assert not FROM_OUTSIDE.search(str(caught.value))  # so that the driver does not try it again
+
+
+def test_an_option_of_a_call_that_does_not_reach_the_network_is_not_what_it_misses(
+    users_own: Callable[[int, Path], None],
+) -> None:
+    own = own_folder("0003")
+    with pytest.raises(OSError, match=r"^cannot connect to the hub$"), working_in(own):
+        users_own(4, own)
 
 
 @pytest.mark.parametrize(

@@ -84,27 +84,33 @@ def test_a_script_that_dies_on_another_worker_than_the_first_fails_the_trial_at_
 
 
 OVERWRITES = """
-import json, os
-for step in range(1, 4):
+import json, os, time
+for step in range(1, 21):
     folder = f"{os.environ['SWEEPS_OUTPUT']}/FOLDER"
     os.makedirs(folder, exist_ok=True)
-    open(f"{folder}/weights", "w").write(str(step))
+    if IS_BETTER:
+        open(f"{folder}/weights", "w").write(str(step))
     print(json.dumps({"loss": step, "checkpoint": folder}), flush=True)
+    time.sleep(0.01)  # of training, which is faster than the copies
 """
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("folder", "is_noted"), [("newest", True), ("{step}", False)])
+@pytest.mark.parametrize(
+    ("folder", "is_better", "is_noted"),
+    [("newest", "True", True), ("{step}", "True", False), ("best", "step == 1", False)],
+)
 def test_a_checkpoint_that_a_script_has_overwritten_before_it_was_copied_is_noted(
-    folder: str, *, is_noted: bool, tmp_path: Path
+    folder: str, is_better: str, *, is_noted: bool, tmp_path: Path
 ) -> None:
-    (tmp_path / "overwrites.py").write_text(OVERWRITES.replace("FOLDER", folder))
+    text = OVERWRITES.replace("FOLDER", folder).replace("IS_BETTER", is_better)
+    (tmp_path / "overwrites.py").write_text(text)
     own = ("task._target_=overwrites.py", "~task.arguments", "~space", "task.metrics=[loss]")
     search = ("search.metric=loss", "search.mode=min", "search.num_trials=1", "search/scheduler=none")
     done = run(tmp_path, "conf=torchrun_script", *own, *search, "scaling=single_worker", "cluster.num_cpus=1")
     (trial,) = done.document["trials"]
-    assert (trial["state"], trial["steps"]) == ("finished", 3)
+    assert (trial["state"], trial["steps"]) == ("finished", 20)
     assert ("save each in a folder of its own" in done.err) is is_noted
 
 

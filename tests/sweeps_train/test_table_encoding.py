@@ -140,6 +140,12 @@ def test_a_time_of_day_is_the_same_category_as_a_text_and_as_an_object() -> None
         assert encoding.encode(to_table([{"at": at}])).categories.tolist() == [[2]]
 
 
+def test_two_writings_of_one_time_of_day_that_were_two_categories_stay_two() -> None:
+    encoding = learned(own("at,label\n08:30,a\n08:30:00.0,b\n", categories=["at"]))
+    given = to_table([{"at": "08:30"}, {"at": "08:30:00.0"}])
+    assert encoding.encode(given).categories.tolist() == [[1], [2]]
+
+
 @pytest.mark.parametrize("unit", ["ms", "us", "ns"])
 def test_a_time_of_day_is_the_same_number_in_every_unit_of_a_typed_file(unit: str) -> None:
     times = [datetime.time(8, 30), datetime.time(17, 45)]

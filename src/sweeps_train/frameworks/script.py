@@ -63,9 +63,8 @@ def script_function(task: FunctionTask, metric: str) -> Callable[[], None]:
         )
         try:
             # All workers report together; only the first one has the metrics.
-            while (
-                report := broadcast_from_rank_zero(_next(reports, program) if place.rank == 0 else None)
-            ) is not None:
+            while (taken := broadcast_from_rank_zero(_next(reports, program) if place.rank == 0 else None)) is not None:
+                report, last_write = taken
                 if not report:
                     # Other scripts may wait for this one. The first worker's is read to its end instead.
                     if place.rank != 0 and program.poll():
@@ -74,7 +73,8 @@ def script_function(task: FunctionTask, metric: str) -> Callable[[], None]:
                 folder = report.pop("checkpoint", None)
                 checkpoint = ray.train.Checkpoint(folder) if folder and place.rank == 0 else None
                 ray.train.report(report, checkpoint=checkpoint)
-                if folder and not has_noted and any(later.get("checkpoint") == folder for later in [*reports.queue]):
+                is_reported_again = any(later.get("checkpoint") == folder for later, _ in [*reports.queue])
+                if folder and not has_noted and is_reported_again and _last_write(folder) > last_write:
                     has_noted = True
                     note(
                         f"the script overwrites its checkpoint {folder} before it is copied, so the saved weights may "
@@ -109,17 +109,29 @@ def command(task: FunctionTask) -> list[str]:
     return [sys.executable, "-u", *started, *(f"--{name}={as_text(value)}" for name, value in arguments.items())]
 
 
-ReportQueue = Queue[dict[str, Any]]
+Taken = tuple[dict[str, Any], int]
+"""Report of a script, and the last write to its checkpoint when it was read."""
+ReportQueue = Queue[Taken]
 """Reports of a script."""
 
 
 def _take(line: str, metric: str, reports: ReportQueue) -> None:
     report = _report(line, metric)
     if report is not None:
-        reports.put(report)
+        reports.put((report, _last_write(report.get("checkpoint"))))
 
 
-def _next(reports: ReportQueue, program: Program) -> dict[str, Any] | None:
+def _last_write(folder: Any) -> int:
+    """Return the newest time, in nanoseconds, at which a file in a checkpoint's folder was written; 0 if there is no
+    such folder or file, or it is being removed."""
+    try:
+        files = Path(folder).resolve().rglob("*") if isinstance(folder, str) else ()
+        return max((file.stat().st_mtime_ns for file in files if file.is_file()), default=0)
+    except (OSError, ValueError):
+        return 0
+
+
+def _next(reports: ReportQueue, program: Program) -> Taken | None:
     """Return the next report; None at the end, and an empty one if none arrives within ``POLL_S``."""
     has_ended = program.poll() is not None
     if has_ended:
@@ -127,7 +139,7 @@ def _next(reports: ReportQueue, program: Program) -> dict[str, Any] | None:
     try:
         return reports.get(timeout=0.0 if has_ended else POLL_S)
     except Empty:
-        return None if has_ended else {}
+        return None if has_ended else ({}, 0)
 
 
 def _report(line: str, metric: str) -> dict[str, Any] | None:

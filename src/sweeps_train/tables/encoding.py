@@ -374,7 +374,8 @@ def _indices(column: pa.ChunkedArray, feature: CategoryFeature, texts: CsvTexts 
     written = _texts(column)
     if texts is not None and not feature.numeric:
         known = {texts.as_moment_or_truth(each): each for each in feature.values}
-        if None not in known:  # the file's column was of dates, moments, times of day or truth values
+        # Otherwise the file's column was not of dates, moments, times of day or truth values, or wrote one in two ways.
+        if None not in known and len(known) == len(feature.values):
             same = {
                 each: known.get(texts.as_moment_or_truth(each)) for each in written.unique().drop_null().to_pylist()
             }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import itertools
 import linecache
@@ -19,6 +20,8 @@ START_FOLDER = "SWEEPS_START_FOLDER"
 _NOT_FOUND = ("FileNotFoundError", "No such file or directory", "not found", "does not exist")
 _IN_PROGRAM_FOLDER = re.compile(rf".*/trials/[^/]+/{PROGRAM_FOLDER}/")
 _QUOTED = re.compile(r"""(['"])([^'"]+)\1""")
+_OF_NETWORK = re.compile("connect|time(d |-)?out|temporarily|unavailable|too many requests", re.IGNORECASE)
+"""Pattern of texts because of which an attempt would be repeated."""
 
 
 def start_folder() -> Path:
@@ -63,13 +66,21 @@ def working_in(folder: Path) -> Iterator[Path]:
         # Libraries raise plain ones; subclasses are about something else, such as the end of a connection.
         is_about_files = isinstance(error, FileNotFoundError) or type(error) is OSError
         is_about_files = is_about_files and error.errno in (None, errno.ENOENT)
-        missing = _only_in(start, folder, _named_by(error)) if is_about_files else None
+        if not is_about_files:
+            raise
+        named = _only_in(start, folder, _named_by(error))
+        calls = () if isinstance(error.filename, str) else reversed([*_arguments(error)])
+        missing = named or _only_in(start, folder, calls)
         if missing is None:
             raise
         use = f"use sweeps_train.start_folder() / {missing!r}"
-        # Without the library's own text: one about the network would have the attempt repeated, and hide this.
+        # The error may be about something else if it does not name what is missing.
+        first_line = "" if named else next(iter(str(error).splitlines()), "")
+        more = f"; {first_line}" if first_line and not _OF_NETWORK.search(first_line) else ""
         reason = os.strerror(errno.ENOENT)
-        raise FileNotFoundError(f"{reason}; the trial works in {folder}, and {missing} is in {start}: {use}") from error
+        raise FileNotFoundError(
+            f"{reason}; the trial works in {folder}, and {missing} is in {start}: {use}{more}"
+        ) from error
     finally:
         os.chdir(before)
 
@@ -82,19 +93,34 @@ def _named_by(error: OSError) -> Iterator[str]:
     for _, name in _QUOTED.findall(str(error)):
         yield name
     yield str(error)  # as pandas does
-    for call in reversed([*_calls(error)]):
-        yield from (name for _, name in _QUOTED.findall(call))
 
 
-def _calls(error: OSError) -> Iterator[str]:
-    """Yield the source line of each call in an error's traceback outside of libraries, outermost first."""
+def _arguments(error: OSError) -> Iterator[str]:
+    """Yield the first text among the arguments without a keyword of each call in an error's traceback outside of
+    libraries, outermost first."""
     at = error.__traceback__
     while at is not None:
         code = at.tb_frame.f_code
-        first, last, _, _ = next(itertools.islice(code.co_positions(), at.tb_lasti // 2, None))
-        if first is not None and last is not None and "site-packages" not in code.co_filename:
-            yield "".join(linecache.getline(code.co_filename, line) for line in range(first, last + 1))
+        position = next(itertools.islice(code.co_positions(), at.tb_lasti // 2, None))
+        if "site-packages" not in code.co_filename and (call := _call(code.co_filename, *position)) is not None:
+            parts = (part for argument in call.args for part in ast.walk(argument))
+            texts = (part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str))
+            yield from itertools.islice(texts, 1)
         at = at.tb_next
+
+
+def _call(file: str, first: int | None, last: int | None, begin: int | None, end: int | None) -> ast.Call | None:
+    """Return the call at a position in a file of source code; None if there is something else."""
+    if first is None or last is None or begin is None or end is None:
+        return None
+    lines = [linecache.getline(file, line).encode() for line in range(first, last + 1)]
+    lines[-1] = lines[-1][:end]  # before the beginning, which may be in the same line
+    lines[0] = lines[0][begin:]
+    try:
+        found = ast.parse(b"".join(lines).decode(), mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
+    return found if isinstance(found, ast.Call) else None
 
 
 def _only_in(start: Path, folder: Path, names: Iterable[str]) -> str | None:
