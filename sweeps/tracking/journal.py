@@ -266,15 +266,6 @@ class Journal:
             entries, start = self.read(start, min(1 << 20, end - start))
             yield from entries
 
-    def delivered_tag(self, key: str, tag: str) -> str | None:
-        """Return the newest value of a run's tag that MLflow has received; None if there is none."""
-        newest = None
-        for end, line in lines_with(self._path, json.dumps(tag).encode()):
-            for entry in _entries(line, end - len(line), self._versions) if end <= self.position else ():
-                if isinstance(entry, Tags) and entry.key == key and tag in entry.tags:
-                    newest = entry.tags[tag]
-        return newest
-
     def sync(self, end: int) -> bool:
         """Wait until everything before a position is on the disk. Return whether it has also reached the place where a
         driver on another machine would read it.

@@ -17,7 +17,7 @@ import yaml
 
 from sweeps import constants
 from sweeps.compose.dotted import find
-from sweeps.errors import StorageFailed, TrackingUnreachable, UserError
+from sweeps.errors import StorageFailed, TrackingUnreachable, UnknownName, UserError
 from sweeps.provenance.code import git_commit
 from sweeps.storage.location import is_remote
 from sweeps.texts.uri_passwords import redact_uri
@@ -44,7 +44,7 @@ from sweeps.tracking.reader import fetch_sweep, ids_of, load_sweep, one_each, re
 from sweeps.tracking.record import MlflowIds, SweepRecord
 from sweeps.tracking.retry import GaveUp, Refused
 from sweeps.tracking.store import RawRun
-from sweeps.tracking.sweep_run import SweepInfo, create_lost_run, create_parent_run, heartbeat, is_recorded
+from sweeps.tracking.sweep_run import SweepInfo, create_lost_run, create_parent_run, heartbeat
 from sweeps.tracking.sweep_status import Front, StatusWriter
 from sweeps.tracking.trial_recorder import TrialRecorder
 from sweeps.tracking.uris import as_uri
@@ -121,14 +121,15 @@ class Recorder:
         journal = Journal(sweep.folder, sweep.copy)
         commit = {"mlflow.source.git.commit": found} if (found := git_commit()) else {}
         try:
-            if resume and not is_recorded(uri, sweep.name):
-                logger.warning("MLflow has lost %s, which is recorded again from its folder", sweep.name)
-                journal.advance(0)  # first: this driver may be killed before everything is delivered
-                create_lost_run(client, uri, experiment, sweep, commit)
-            stored = fetch_sweep(uri, sweep.name) if resume else None
-            if stored and not journal.lost_lines and _is_behind(journal, stored[0]):
-                logger.warning("MLflow has an older record of %s than it received, and receives all again", sweep.name)
-                journal.advance(0)
+            stored = None
+            if resume:
+                try:
+                    stored = fetch_sweep(uri, sweep.name)
+                except UnknownName:
+                    logger.warning("MLflow has lost %s, which is recorded again from its folder", sweep.name)
+                    journal.advance(0)  # first: this driver may be killed before everything is delivered
+                    create_lost_run(client, uri, experiment, sweep, commit)
+                    stored = fetch_sweep(uri, sweep.name)
             ids = ids_of(uri, stored[0]) if stored else create_parent_run(client, uri, experiment, sweep, commit)
             delivery = Delivery(client, journal, ids)
             trials = TrialRecorder(delivery, ids, sweep, commit, checkpoints)
@@ -233,6 +234,11 @@ class Recorder:
             if isinstance(entry, Points) or not self.lost_entries:  # else MLflow knows better
                 fold.take(entry)
             self._replay_entry(entry, waiting)
+        if _wall_s(parent) < _wall_s(fold.parent):  # the store was restored from a backup
+            name = self._sweep.name
+            logger.warning("MLflow has an older record of %s than it received, and receives all again", name)
+            journal.advance(0)
+            return self._replay(parent, stored)
         fold.delete(fold.trials.keys() - in_store.keys())  # a person has deleted them in MLflow
         new = set()
         for entry in journal.entries(journal.position):
@@ -291,17 +297,12 @@ class Recorder:
             logger.warning("the summary of sweep %s could not be written to MLflow: %s", self._sweep.name, error)
 
 
-def _is_behind(journal: Journal, parent: RawRun) -> bool:
-    """Whether a store has less of a sweep than it has received, since it was restored from a backup."""
-    received, stored = journal.delivered_tag(PARENT, constants.TAG_TIME), parent.tags.get(constants.TAG_TIME)
-    if received is None:
-        return False
-    return stored is None or _wall_s(stored) < _wall_s(received)
-
-
-def _wall_s(time: str) -> float:
-    """Return the sweep's duration in the text of a tag; infinity if somebody has edited it."""
-    return read_tag(time, lambda written: float(written["wall_s"]), math.inf)
+def _wall_s(parent: RawRun) -> float:
+    """Return the recorded duration of a sweep, given its own run; 0 if there is none, infinity if a person has edited
+    it."""
+    if constants.TAG_TIME not in parent.tags:
+        return 0.0
+    return read_tag(parent.tags[constants.TAG_TIME], lambda written: float(written["wall_s"]), math.inf)
 
 
 def _content(folder: str) -> str | None:

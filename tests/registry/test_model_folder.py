@@ -24,6 +24,7 @@ from sweeps.registry.model_folder import save_model, write_model
 from sweeps.registry.model_names import check_folder, check_registration, retrained_model
 from sweeps.registry.register import register
 from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.record import SweepRecord
 from sweeps_train import load_model
 from sweeps_train.checkpoints.checkpoint import FILES
 from sweeps_train.checkpoints.integrity import seal
@@ -155,12 +156,16 @@ def test_no_model_is_made_of_a_damaged_checkpoint(uri: str, tmp_path: Path, spoi
     assert not (tmp_path / "damaged").exists()
 
 
-def test_no_model_is_made_of_a_trial_whose_code_saved_no_checkpoint(uri: str, tmp_path: Path) -> None:
+def record_without_checkpoint(uri: str) -> SweepRecord:
     with one_trial(uri) as recorder:
         recorder.trials.log("0", 1, {"eval/loss": 0.5})
         recorder.trials.end("0", "finished", 1, 1)
         recorder.update({"finished": 1}, [("0", (0.5,), POINT)], {"wall_s": 1.0})
-    record = load_sweep(uri, "digits-1")
+    return load_sweep(uri, "digits-1")
+
+
+def test_no_model_is_made_of_a_trial_whose_code_saved_no_checkpoint(uri: str, tmp_path: Path) -> None:
+    record = record_without_checkpoint(uri)
     assert record.best is not None
     with pytest.raises(UserError, match=r"of digits-1 has no checkpoint in MLflow, .*; let its code save one"):
         save_model(record, record.best, tmp_path / "saved")
@@ -199,11 +204,7 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_a_folder_that_can
     (checkpoint / FILES).mkdir(parents=True)
     (checkpoint / FILES / "weights").write_text("1234")
     seal(checkpoint)
-    with one_trial(uri) as recorder:
-        recorder.trials.log("0", 1, {"eval/loss": 0.5})
-        recorder.trials.end("0", "finished", 1, 1)
-        recorder.update({"finished": 1}, [("0", (0.5,), POINT)], {"wall_s": 1.0})
-    record = load_sweep(uri, "digits-1")
+    record = record_without_checkpoint(uri)
     assert record.best is not None
     opened = Path.open
 
