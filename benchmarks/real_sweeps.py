@@ -1,6 +1,6 @@
 """Best values that searches find in real sweeps in the same wall time: the default, `search=auto`, beside others.
 
-    python benchmarks/real_sweeps.py --seconds 600 --seeds 5 --to sweeps.json --write docs/search_quality.md   # hours
+    python benchmarks/real_sweeps.py --seconds 600 --seeds 5 --to sweeps.json   # hours
     python benchmarks/real_sweeps.py --conf digits --seconds 60 --seeds 1 --choices auto asha
 
 Sweeps run one after another on an idle machine: for each seed all choices, in an order that changes with the seed. Each
@@ -25,7 +25,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
-from results_document import markdown_table, write_between_marks
+from results_document import markdown_table
 from searched.regrets import with_interval
 
 CONFS = ("digits", "llm_lora", "tabular", "torchrun_script")
@@ -147,7 +147,6 @@ def main() -> None:
     parser.add_argument("--again", type=int, default=0, help="trainings of the best configuration with other seeds")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="overrides of all sweeps")
     parser.add_argument("--to", type=Path, help="JSON file for all values; what it has is not measured again")
-    parser.add_argument("--write", type=Path, help="Markdown file whose table is replaced")
     options = parser.parse_args()
     if len(options.seconds) not in (1, len(options.conf)):
         parser.error("--seconds: give one number, or one for each --conf")
@@ -167,8 +166,6 @@ def main() -> None:
     text += f"{' and '.join(f'{each:g}' for each in options.seconds)} s, "
     text += f"{options.workers} trials at once)"
     print(text)
-    if options.write:
-        write_between_marks(options.write, {"real sweeps": text})
 
 
 if __name__ == "__main__":

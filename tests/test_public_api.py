@@ -10,7 +10,7 @@ import importlib
 import inspect
 import pickle
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import FunctionType, ModuleType
 
@@ -152,6 +152,17 @@ def test_a_loaded_sweep_has_its_curves_and_figures_after_a_change_of_the_working
         assert sweep.figure("learning_curves").data
         assert sweep.curves().equals(curves)
     assert not Path("mlflow.db").exists(), "another store"
+
+
+def test_a_loaded_sweep_becomes_a_dictionary_and_takes_trials_by_number_and_warns_of_an_unknown_metric(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(recorded)
+    loaded = sweeps.load("first")
+    assert [trial["trial"] for trial in asdict(loaded)["trials"]] == ["0000", "0001"]
+    assert sweeps.logs("first", 1) == sweeps.logs("first", "0001")
+    with pytest.warns(UserWarning, match="first: no trial has reported eval/los; did you mean eval/loss"):
+        assert loaded.curves("eval/los").empty
 
 
 def test_every_public_name_can_be_imported_and_the_old_name_of_list_sweeps_works() -> None:

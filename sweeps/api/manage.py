@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweeps.api.read import load
+from sweeps.api.sweep import trial_id
 from sweeps.operations.local import Local
 
 if TYPE_CHECKING:
@@ -36,13 +37,13 @@ def write_report(sweep: str, folder: str | Path | None = None, *, tracking_uri: 
     return Local(tracking_uri).report(sweep, None if folder is None else Path(folder))
 
 
-def export(sweep: str, file: str | Path, *, trial: str | None = None, tracking_uri: str | None = None) -> Path:
+def export(sweep: str, file: str | Path, *, trial: str | int | None = None, tracking_uri: str | None = None) -> Path:
     """Write the best trial, or another one, as a config file that ``run`` accepts.
 
     Args:
         sweep: Name of the sweep.
         file: Path of the YAML file.
-        trial: Id of the trial; default: the best.
+        trial: Id of the trial, or its number; default: the best.
         tracking_uri: MLflow store or server; default: see the module ``sweeps``.
 
     Returns:
@@ -59,7 +60,7 @@ def export(sweep: str, file: str | Path, *, trial: str | None = None, tracking_u
     from sweeps.plan.export import choose, exported, write_export
 
     record = load(sweep, tracking_uri=tracking_uri)
-    write_export(exported(record, choose(record, trial), Path(file)), Path(file))
+    write_export(exported(record, choose(record, trial_id(trial)), Path(file)), Path(file))
     return Path(file)
 
 
@@ -67,7 +68,7 @@ def save_model(
     sweep: str,
     folder: str | Path,
     *,
-    trial: str | None = None,
+    trial: str | int | None = None,
     merged: bool = False,
     tracking_uri: str | None = None,
 ) -> Path:
@@ -77,7 +78,7 @@ def save_model(
     Args:
         sweep: Name of the sweep.
         folder: The folder; it may exist if it is empty.
-        trial: Id of the trial; default: the best.
+        trial: Id of the trial, or its number; default: the best.
         merged: Whether LoRA adapters are merged into their base model.
         tracking_uri: MLflow store or server; default: see the module ``sweeps``.
 
@@ -97,7 +98,7 @@ def save_model(
     from sweeps.registry.model_names import check_model
 
     record = load(sweep, tracking_uri=tracking_uri)
-    chosen = choose(record, trial)
+    chosen = choose(record, trial_id(trial))
     check_model(config_of(record, chosen), None, None, Path(folder), merged=merged, is_trained=True)
     save(record, chosen, Path(folder), merged=merged)
     return Path(folder)
@@ -107,7 +108,7 @@ def register(
     sweep: str,
     name: str,
     *,
-    trial: str | None = None,
+    trial: str | int | None = None,
     alias: str = "champion",
     merged: bool = False,
     tracking_uri: str | None = None,
@@ -117,7 +118,7 @@ def register(
     Args:
         sweep: Name of the sweep.
         name: Name of the model.
-        trial: Id of the trial; default: the best.
+        trial: Id of the trial, or its number; default: the best.
         alias: Alias that moves to the new version.
         merged: Whether LoRA adapters are merged into their base model.
         tracking_uri: MLflow store or server; default: see the module ``sweeps``.
@@ -137,7 +138,7 @@ def register(
     from sweeps.registry.register import register as register_model
 
     record = load(sweep, tracking_uri=tracking_uri)
-    chosen = choose(record, trial)
+    chosen = choose(record, trial_id(trial))
     check_registration(config_of(record, chosen), name, alias, merged=merged, is_trained=True)
     return register_model(record, chosen, name, alias, merged=merged)
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweeps.api.sweep import Sweep
+from sweeps.api.sweep import Sweep, trial_id
 from sweeps.operations.local import Local
 
 if TYPE_CHECKING:
@@ -212,12 +212,12 @@ def curves(*sweeps: str, metric: str | None = None, tracking_uri: str | None = N
     return curves_frame([load(each, tracking_uri=tracking_uri) for each in sweeps], metric)
 
 
-def logs(sweep: str, trial: str, *, tracking_uri: str | None = None) -> dict[int, str]:
+def logs(sweep: str, trial: str | int, *, tracking_uri: str | None = None) -> dict[int, str]:
     """Return the output of a trial's workers, even while it runs. Secrets are removed.
 
     Args:
         sweep: Name of the sweep.
-        trial: Id of the trial.
+        trial: Id of the trial, or its number.
         tracking_uri: MLflow store or server; default: see the module ``sweeps``.
 
     Returns:
@@ -234,7 +234,7 @@ def logs(sweep: str, trial: str, *, tracking_uri: str | None = None) -> dict[int
     from sweeps.tracking.trial_logs import TrialLogs
 
     record = load(sweep, tracking_uri=tracking_uri)
-    kept = TrialLogs(record, choose(record, trial))
+    kept = TrialLogs(record, choose(record, trial_id(trial)))
     return {rank: kept.read_all(rank) for rank in kept.workers()}
 
 

@@ -10,7 +10,7 @@ from traceback import walk_stack
 from typing import TYPE_CHECKING
 
 from sweeps.api.read import load
-from sweeps.api.sweep import Sweep
+from sweeps.api.sweep import Sweep, trial_id
 from sweeps.errors import UserError
 from sweeps.operations.local import Local
 from sweeps.worker_error import is_own_code
@@ -169,14 +169,14 @@ def extend(
     return _run_with_view(resume_plan, plan, view)
 
 
-def stop(sweep: str, *, trial: str | None = None, tracking_uri: str | None = None) -> Sweep:
+def stop(sweep: str, *, trial: str | int | None = None, tracking_uri: str | None = None) -> Sweep:
     """End a sweep that another process runs, or one of its trials, and wait until it has ended.
 
     Trials save their state first, so that ``resume`` can continue the sweep.
 
     Args:
         sweep: Name of the sweep.
-        trial: Id of the trial, such as ``0003``; default: the whole sweep.
+        trial: Id of the trial, such as ``0003``, or its number; default: the whole sweep.
         tracking_uri: MLflow store or server; default: see the module ``sweeps``.
 
     Returns:
@@ -190,14 +190,14 @@ def stop(sweep: str, *, trial: str | None = None, tracking_uri: str | None = Non
         Traceback (most recent call last):
         sweeps.errors.UserError: first is not running: it is finished
     """
-    return Sweep.of(Local(tracking_uri).stop(sweep, trial))
+    return Sweep.of(Local(tracking_uri).stop(sweep, trial_id(trial)))
 
 
 def retrain(
     sweep: str,
     overrides: Overrides = (),
     *,
-    trial: str | None = None,
+    trial: str | int | None = None,
     name: str | None = None,
     config_dirs: Sequence[str | Path] = (),
     tracking_uri: str | None = None,
@@ -208,7 +208,7 @@ def retrain(
     Args:
         sweep: Name of the sweep.
         overrides: Changes to the trial's config, such as ``["data.path=all.jsonl"]``; see ``run``.
-        trial: Id of the trial; default: the best.
+        trial: Id of the trial, or its number; default: the best.
         name: Name of the new sweep; default: derived from the old name.
         config_dirs: As for ``run``.
         tracking_uri: MLflow store or server; default: see the module ``sweeps``.
@@ -232,14 +232,14 @@ def retrain(
     record, folders = load(sweep, tracking_uri=tracking_uri), [Path(each) for each in config_dirs]
     tokens = override_tokens(overrides)
     command = f"sweeps.retrain({sweep!r}, {tokens!r})"
-    plan = plan_retraining(record, trial, tokens, folders, name, command)
+    plan = plan_retraining(record, trial_id(trial), tokens, folders, name, command)
     return _run_with_view(run_plan, plan, view)
 
 
 def reproduce(
     run: str,
     *,
-    trial: str | None = None,
+    trial: str | int | None = None,
     name: str | None = None,
     config_dirs: Sequence[str | Path] = (),
     tracking_uri: str | None = None,
@@ -249,7 +249,7 @@ def reproduce(
 
     Args:
         run: Name of the sweep, or the MLflow run id of a sweep or a trial.
-        trial: Id of the only trial to repeat; default: all.
+        trial: Id of the only trial to repeat, or its number; default: all.
         name: Name of the new sweep; default: derived from the old name.
         config_dirs: As for ``run``.
         tracking_uri: MLflow store or server; default: see the module ``sweeps``.
@@ -271,7 +271,7 @@ def reproduce(
     from sweeps.driver.run import run as run_plan
 
     command, folders = f"sweeps.reproduce({run!r})", [Path(each) for each in config_dirs]
-    found = plan_reproduction(Local(tracking_uri).uri, run, trial, name, command, folders)
+    found = plan_reproduction(Local(tracking_uri).uri, run, trial_id(trial), name, command, folders)
     again = _run_with_view(run_plan, found.plan, view)
     return again, compare(found, again)
 

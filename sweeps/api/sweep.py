@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
@@ -15,22 +16,28 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 
+def trial_id(trial: str | int | None) -> str | None:
+    """Return the id of a trial that may be given as a number."""
+    return None if trial is None else str(trial)
+
+
 class Trials(list[TrialRecord]):
     """List of a sweep's trial records, in the order of their ids; calling it returns them as a data frame."""
 
-    def __init__(self, sweep: SweepRecord) -> None:
+    def __init__(self, trials: Iterable[TrialRecord], sweep: SweepRecord | None = None) -> None:
         """
         Args:
-            sweep: The sweep.
+            trials: The records.
+            sweep: The sweep; None for a copy that ``dataclasses.asdict`` makes, which has no data frame.
         """
-        super().__init__(sweep.trials)
+        super().__init__(trials)
         self._sweep = sweep
 
     def __call__(self) -> pd.DataFrame:
         """Return a data frame with a row for each trial, see ``sweeps.trials``."""
         from sweeps.report.dataframes import trials_frame
 
-        return trials_frame([self._sweep])
+        return trials_frame([self._sweep] if self._sweep else [])
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -55,7 +62,8 @@ class Sweep(SweepRecord):
     """All trials, in the order of their ids; ``trials()`` is a data frame of them."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "trials", Trials(self))  # also of a copy with other values, as ``settled`` makes it
+        # Also of a copy with other values, as ``settled`` makes it.
+        object.__setattr__(self, "trials", Trials(self.trials, self))
         with suppress(UserError):  # this SQLAlchemy has no absolute URI of a folder with ? in its name
             object.__setattr__(self, "_uri", absolute(self.mlflow.tracking_uri))  # before the working folder changes
 

@@ -11,7 +11,8 @@ import pandas as pd
 from sweeps.errors import UserError
 from sweeps.report.figures.importance import FEWEST_TRIALS, importances
 from sweeps.report.report_data import ReportData, gather
-from sweeps.tracking.metric_history import fetch_histories
+from sweeps.texts.suggestions import did_you_mean
+from sweeps.tracking.metric_history import fetch_histories, fetch_metric_names
 from sweeps.tracking.record import SweepRecord, TrialRecord
 
 
@@ -23,11 +24,14 @@ def trials_frame(records: Sequence[SweepRecord]) -> pd.DataFrame:
 
 def curves_frame(records: Sequence[SweepRecord], metric: str | None = None) -> pd.DataFrame:
     """Data frame with a row for each finite value of a metric that a trial reported, in the order of steps. The default
-    metric is the first objective of each sweep."""
+    metric is the first objective of each sweep. If trials reported others and not this one, a warning says so."""
     rows = []
     for record in records:
-        runs = [trial.run_id for trial in record.trials]
-        histories = fetch_histories(record.mlflow.tracking_uri, runs, metric or record.metric)
+        uri, runs = record.mlflow.tracking_uri, [trial.run_id for trial in record.trials]
+        histories = fetch_histories(uri, runs, metric or record.metric)
+        if metric and not any(histories.values()) and (known := fetch_metric_names(uri, runs)) and metric not in known:
+            hint = did_you_mean(metric, known)
+            warnings.warn(f"{record.sweep}: no trial has reported {metric}{hint}", stacklevel=3)
         for trial in record.trials:
             for point in histories.get(trial.run_id, []):
                 rows.append((record.sweep, trial.trial, trial.state, point.step, point.value))  # noqa: PERF401 - nested
