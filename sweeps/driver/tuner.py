@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import optuna
 from ray import tune
@@ -80,7 +80,7 @@ def _tuner(
     let_go_of_lost_cluster(lambda: session.state.shutdown.has_cluster)
     shutil.rmtree(plan.folder / TUNE_FOLDER, ignore_errors=True)  # Tune's files of an earlier session are not used
     return tune.Tuner(
-        tune.with_resources(tune.with_parameters(Trial, context=context), trial_resources(list(context.fit.pools))),
+        tune.with_resources(trainable(context), trial_resources(list(context.fit.pools))),
         tune_config=tune.TuneConfig(
             metric=config.search.metrics[0],
             mode=config.search.modes[0],
@@ -100,6 +100,18 @@ def _tuner(
             progress_reporter=NoReporter() if is_notebook() else None,  # elsewhere Tune reports nothing by itself
         ),
     )
+
+
+def trainable(context: TrialContext) -> type[Trial]:
+    """Return Tune's trainable of a sweep, whose class has the context. ``tune.with_parameters`` would put it into Ray's
+    object store: if Ray's node dies, Ray tries to recover such an object, and ends this process when that fails."""
+
+    class SweepTrial(Trial):
+        def setup(self, config: dict[str, Any]) -> None:  # type: ignore[override]
+            super().setup(config, context)
+
+    SweepTrial.__name__ = Trial.__name__
+    return SweepTrial
 
 
 def build_searcher(plan: Plan, session: Session) -> SweepSearcher:
