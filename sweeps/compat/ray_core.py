@@ -132,11 +132,17 @@ def draining_nodes() -> dict[str, float | None]:
     return {node: milliseconds / 1000 if milliseconds else None for node, milliseconds in deadlines.items()}
 
 
-def log_instead_of_printing() -> None:
-    """Redirect what Ray prints to stdout, such as a paragraph for every dead worker, to its logger at DEBUG."""
+@contextlib.contextmanager
+def logging_instead_of_printing() -> Iterator[None]:
+    """Redirect what Ray prints to stdout inside the block, such as a paragraph for every dead worker, to its logger at
+    DEBUG."""
     from ray._private import worker
 
-    worker.print_to_stdstream = _log
+    before, worker.print_to_stdstream = worker.print_to_stdstream, _log
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = before
 
 
 def _log(data: Any, ignore_prefix: bool) -> None:  # noqa: ARG001 - the signature of the function that it replaces

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import ray.tune.tune
@@ -25,12 +26,36 @@ def objective_of(part: Any) -> tuple[Any, Any]:
     return getattr(part, "metric", None), getattr(part, "mode", None) or getattr(part, "_mode", None)
 
 
-def let_actors_end(*, ends_within_s: float, max_deaths: Callable[[Trial], int]) -> None:
-    """Make Tune restart a trial whose actor died before the trial began, or was killed because memory ran out, at most
-    as often as ``max_deaths`` returns, and let actors exit on their own after the search.
+@contextlib.contextmanager
+def adapted_tune(
+    *, ends_within_s: float, max_deaths: Callable[[Trial], int], has_cluster: Callable[[], bool]
+) -> Iterator[None]:
+    """Adapt the searches that Tune begins inside the block.
 
-    By itself, Tune kills the last actors after 10 s, and with them their workers, which may write files as they end."""
+    Args:
+        ends_within_s: Seconds in which actors exit on their own after the search. By itself, Tune kills the last ones
+            after 10 s, and with them their workers, which may write files as they end.
+        max_deaths: Returns how often a trial may be restarted whose actor died before the trial began, or was killed
+            because memory ran out.
+        has_cluster: Whether Ray can still answer. Otherwise placement groups are not removed, also when the controller
+            is deleted after the block: Ray would wait a minute for an answer, and then end this process.
+    """
+    own = {
+        (ray.tune.tune, "TuneController"): _controller(ends_within_s, max_deaths),
+        (tune_controller, "RayActorManager"): _ActorManager,
+        (tune_controller, "PlacementGroupResourceManager"): _placement_groups(has_cluster),
+    }
+    before = {place: getattr(*place) for place in own}
+    try:
+        for place, adapted in own.items():
+            setattr(*place, adapted)
+        yield
+    finally:
+        for place, original in before.items():
+            setattr(*place, original)
 
+
+def _controller(ends_within_s: float, max_deaths: Callable[[Trial], int]) -> type[TuneController]:
     class Controller(TuneController):
         def __init__(self, *arguments: Any, **named: Any) -> None:
             super().__init__(*arguments, **named)
@@ -49,26 +74,23 @@ def let_actors_end(*, ends_within_s: float, max_deaths: Callable[[Trial], int]) 
                 self._set_trial_status(trial, trial.RUNNING)
             super()._process_trial_failure(trial, exception)
 
-    class ActorManager(RayActorManager):
-        def _actor_task_failed(self, tracked_actor_task: Any, exception: Exception) -> None:
-            if isinstance(exception, OutOfMemoryError):  # it was killed: else Tune would end the sweep
-                exception = RayActorError(error_msg=str(exception).partition("\n")[0])
-            super()._actor_task_failed(tracked_actor_task, exception)
-
-    ray.tune.tune.TuneController = Controller  # type: ignore[attr-defined]
-    tune_controller.RayActorManager = ActorManager  # type: ignore[attr-defined]
+    return Controller
 
 
-def let_go_of_lost_cluster(has_cluster: Callable[[], bool]) -> None:
-    """Make Tune remove its placement groups only while ``has_cluster`` returns True. For an answer of a cluster that is
-    gone, Ray would wait a minute, and then end this process."""
+class _ActorManager(RayActorManager):
+    def _actor_task_failed(self, tracked_actor_task: Any, exception: Exception) -> None:
+        if isinstance(exception, OutOfMemoryError):  # it was killed: else Tune would end the sweep
+            exception = RayActorError(error_msg=str(exception).partition("\n")[0])
+        super()._actor_task_failed(tracked_actor_task, exception)
 
+
+def _placement_groups(has_cluster: Callable[[], bool]) -> type[PlacementGroupResourceManager]:
     class PlacementGroups(PlacementGroupResourceManager):
         def clear(self) -> None:  # also called when it is deleted
             if has_cluster():
                 super().clear()  # type: ignore[no-untyped-call]
 
-    tune_controller.PlacementGroupResourceManager = PlacementGroups  # type: ignore[attr-defined]
+    return PlacementGroups
 
 
 def keep_idle_actors(controller: Any, trial: Trial, count: int) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from sweeps.constants import TAG_ENDED, TAG_LANES
+from sweeps.constants import TAG_ENDED, TAG_LANES, TRIAL
 from sweeps.driver.driver_progress import SEARCHES_WITHIN_S, STARTS_WITHIN_S, expect_progress
 from sweeps.driver.early_end import Shutdown
 from sweeps.driver.finish import close_record, finish, kept_error
@@ -373,12 +373,20 @@ def _train(
 def _tune(plan: Plan, session: Session, signals: ShutdownSignals, limiter: PauseAwareLimiter, tuner: Tuner) -> Plan:
     """Let Tune run trials until the limiter's searcher has no more; return the plan, which may have been extended
     meanwhile."""
+    from sweeps.compat.ray_tune import adapted_tune
     from sweeps.driver.changing_capacity import Capacity
+    from sweeps.runtime.worker_group import CLOSED_WITHIN_S
 
     capacity = Capacity(plan, session, limiter.places)
     requests = RequestHandler(plan, session, limiter, capacity, signals)
+    adapted = adapted_tune(
+        ends_within_s=CLOSED_WITHIN_S + plan.config.ends_within_s,
+        max_deaths=lambda trial: session.retries.max_deaths(trial.config[TRIAL]),
+        has_cluster=lambda: session.state.shutdown.has_cluster,
+    )
+    listener = RequestListener(session.recorder.ids, requests.handle, plan.location)
     collect_from_now_on()
-    with capacity, RequestListener(session.recorder.ids, requests.handle, plan.location), signals.handled():
+    with adapted, capacity, listener, signals.handled():
         tuner.fit()
     session.lifecycle.all_ended()
     return requests.plan

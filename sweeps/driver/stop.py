@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from sweeps.constants import TAG_FOLDER, TAG_HEARTBEAT
-from sweeps.errors import UserError
+from sweeps.errors import SweepsError, UserError
 from sweeps.folders.driver_lock import driver_was_killed
 from sweeps.tracking.control_channel import send_request
 from sweeps.tracking.reader import load_sweep
@@ -30,10 +32,16 @@ def stop(record: SweepRecord, trial: str | None = None) -> SweepRecord:
 
     Raises:
         UserError: The sweep is not running, there is no such trial, or the driver does not answer.
+        SweepsError: It has not ended after minutes; its driver has the request.
     """
-    trial = None if trial is None else trial.zfill(4)
+    from sweeps.plan.saved_sweep import saved_config
+
+    trial, within_s = None if trial is None else trial.zfill(4), ENDED_WITHIN_S
     request_stop(record, trial)
-    return wait_for_end(lambda: load_sweep(local_store(record.mlflow.tracking_uri), record.sweep), trial)
+    with contextlib.suppress(SweepsError):  # its folder is on another machine
+        within_s += saved_config(record.sweep, record.tags.get(TAG_FOLDER, "")).ends_within_s
+    load = partial(load_sweep, local_store(record.mlflow.tracking_uri), record.sweep)
+    return wait_for_end(load, trial, within_s=within_s)
 
 
 def request_stop(record: SweepRecord, trial: str | None = None) -> None:
@@ -67,7 +75,7 @@ def check_can_stop(record: SweepRecord, trial: str | None = None) -> str | None:
 
 
 def wait_for_end(
-    load: Callable[[], SweepRecord], trial: str | None, *, within_s: float = ENDED_WITHIN_S, every_s: float = 0.3
+    load: Callable[[], SweepRecord], trial: str | None, *, within_s: float, every_s: float = 0.3
 ) -> SweepRecord:
     """Wait until a sweep, or one of its trials, has ended.
 
@@ -78,7 +86,7 @@ def wait_for_end(
         The sweep's record afterwards.
 
     Raises:
-        UserError: The sweep or the trial did not end in time.
+        SweepsError: The sweep or the trial did not end in time.
     """
     deadline = time.monotonic() + within_s
     while True:
@@ -87,8 +95,10 @@ def wait_for_end(
             return record
         if time.monotonic() > deadline:
             what = record.sweep if trial is None else f"trial {trial} of {record.sweep}"
-            shown = f"`python -m sweeps show {record.sweep}`"
-            raise UserError(f"{what} did not stop within {within_s:.0f} s; see {shown}")
+            raise SweepsError(
+                f"{what} did not stop within {within_s:.0f} s; its driver has the request, and trials end at their "
+                f"next report; see `python -m sweeps show {record.sweep}`"
+            )
         time.sleep(every_s)
 
 

@@ -11,7 +11,7 @@ import optuna
 from ray import tune
 from ray.tune.schedulers import TrialScheduler
 
-from sweeps.compat.ray_tune import explore_by_pb2, let_actors_end, let_go_of_lost_cluster
+from sweeps.compat.ray_tune import explore_by_pb2
 from sweeps.config.schedulers import NoScheduler
 from sweeps.constants import TRIAL
 from sweeps.driver.callbacks import LifecycleCallback, NoReporter, ShutdownStopper
@@ -27,7 +27,6 @@ from sweeps.plan.plan import Plan
 from sweeps.plan.searcher_options import searcher_options, stop_rule
 from sweeps.plan.stage import study_file
 from sweeps.runtime.trainable import Trial, TrialContext, trial_resources
-from sweeps.runtime.worker_group import CLOSED_WITHIN_S
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.study_file import open_study_storage
 from sweeps.search.study_rewriting import clear_half_sampled
@@ -73,11 +72,6 @@ def _tuner(
     callback: LifecycleCallback,
 ) -> tune.Tuner:
     config = plan.config
-    let_actors_end(
-        ends_within_s=CLOSED_WITHIN_S + config.ends_within_s,
-        max_deaths=lambda trial: session.retries.max_deaths(trial.config[TRIAL]),
-    )
-    let_go_of_lost_cluster(lambda: session.state.shutdown.has_cluster)
     shutil.rmtree(plan.folder / TUNE_FOLDER, ignore_errors=True)  # Tune's files of an earlier session are not used
     return tune.Tuner(
         tune.with_resources(trainable(context), trial_resources(list(context.fit.pools))),

@@ -48,12 +48,11 @@ class Bundle:
             bundle.add(path.relative_to(folder).as_posix(), path)
         return bundle
 
-    def add_folder(self, folder: Path, name: str, pattern: str = "*") -> str:
-        """Add a folder from elsewhere; return its path in the archive."""
+    def add_folder(self, folder: Path, name: str, pattern: str = "*") -> None:
+        """Add a folder under another path in the archive."""
         for path in sorted(folder.rglob(pattern)):
             if path.is_file() and "__pycache__" not in path.parts:
                 self.add(f"{name}/{path.relative_to(folder).as_posix()}", path)
-        return name
 
     def add(self, name: str, path: Path) -> None:
         """Add one file.

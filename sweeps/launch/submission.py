@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -87,7 +88,7 @@ def new_submission(
     else:
         plan = make_plan(tokens, config_dirs, name, command, where="elsewhere")
         bundle = Bundle.of_folder(Path.cwd(), leave_out=Path(plan.config.output_dir))
-        arguments = _travelling(tokens, config_dirs, bundle)
+        arguments = _travelling(tokens, config_dirs, plan.composition.conf, bundle)
         is_given = any(token.startswith("tracking.uri=") for token in tokens)
         if not is_given and not holds_password(plan.config.tracking.uri):  # the job's command can be seen by others
             arguments.append(f"tracking.uri={plan.config.tracking.uri}")
@@ -142,22 +143,29 @@ def _is_within(path: Path, folders: Sequence[str] | None) -> bool:
     return folders is None or any(path.is_relative_to(each) for each in folders)
 
 
-def _travelling(tokens: Sequence[str], config_dirs: Sequence[Path], bundle: Bundle) -> list[str]:
-    """Return the arguments with config folders replaced by their paths in the bundle; folders from elsewhere are added
-    to it."""
-    here, arguments = Path.cwd(), []
+def _travelling(tokens: Sequence[str], config_dirs: Sequence[Path], conf: str, bundle: Bundle) -> list[str]:
+    """Return the arguments with config folders replaced by their paths in the bundle."""
+    arguments = []
     for token in tokens:
-        file = Path(token.removeprefix("conf=")).absolute()
-        if token.startswith("conf=") and file.suffix == ".yaml" and not file.is_relative_to(here):
-            folder = bundle.add_folder(file.parent, f"{CONFIGS}/of_file", "*.yaml")
-            arguments.append(f"conf={folder}/{file.name}")
+        file = Path(token.removeprefix("conf="))
+        if token.startswith("conf=") and file.suffix == ".yaml":
+            folder = _packed(file.parent, f"{CONFIGS}/of_file", conf, bundle)
+            arguments.append(f"conf={Path(folder, file.name).as_posix()}")
         else:
             arguments.append(token)
-    for index, config_dir in enumerate(config_dirs):
-        inside = config_dir.absolute()
-        if inside.is_relative_to(here):
-            name = inside.relative_to(here).as_posix()
-        else:
-            name = bundle.add_folder(inside, f"{CONFIGS}/{index}", "*.yaml")
-        arguments.append(f"--config-dir={name}")
-    return arguments
+    packed = (_packed(each, f"{CONFIGS}/{index}", conf, bundle) for index, each in enumerate(config_dirs))
+    return [*arguments, *(f"--config-dir={folder}" for folder in packed)]
+
+
+def _packed(folder: Path, name: str, conf: str, bundle: Bundle) -> str:
+    """Return the path of a folder of configs in the bundle, to which its YAML files are added under ``name`` if none is
+    there: it is elsewhere, hidden, or ignored by git. The file of ``conf`` is there in any case."""
+    folder = folder.expanduser().resolve()
+    inside = Path(os.path.relpath(folder))
+    if any(each.endswith(".yaml") and Path(each).is_relative_to(inside) for each in bundle.files):
+        name = inside.as_posix()
+    else:
+        bundle.add_folder(folder, name, "*.yaml")
+    if (file := folder / f"{conf}.yaml").is_file():
+        bundle.add(Path(name, file.name).as_posix(), file)
+    return name

@@ -239,7 +239,8 @@ def _length_of(composition: Composition) -> str:
 
 
 def _check_longer(before: Composition, after: Composition, record: SweepRecord) -> None:
-    """Check that finished trials can continue: a longer training must pass through their last state."""
+    """Check that trials can continue: a longer training must pass through the states that the shorter one has reached,
+    also for a scheduler that compares later trials with a pruned one."""
     config, (old, new) = after.config, (before.config.loop, after.config.loop)
     what = _length_of(after)
     assert old is not None
@@ -260,7 +261,8 @@ def _check_longer(before: Composition, after: Composition, record: SweepRecord) 
             "with search.warm_start, or retrain the best trial"
         )
     for trial in record.trials:
-        own = after.trial(trial.params).train if trial.state == "finished" else None
+        counts = trial.steps and trial.state != "failed" and not trial.stopped_for_good
+        own = after.trial(trial.params).train if counts else None
         if own is not None and (own.schedule != "constant" or own.warmup_fraction):
             raise ConfigError(
                 f"{what}: trial {trial.trial} was trained with train.schedule={own.schedule} and "

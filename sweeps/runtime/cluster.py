@@ -63,7 +63,12 @@ def connected(
     Raises:
         UserError: ``cluster.address`` does not answer.
     """
-    _silence_libraries()
+    with _quiet_libraries(), _connection(config, code, forks) as connection:
+        yield connection
+
+
+@contextlib.contextmanager
+def _connection(config: SweepConfig, code: Path | None, forks: ForkServer | None) -> Iterator[Connection]:
     import ray
 
     from sweeps.compat.ray_core import keeping_handler_of_sigterm, listening_on_loopback
@@ -226,7 +231,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
         yield
     finally:
         for name in added:
-            del os.environ[name]
+            os.environ.pop(name, None)
 
 
 def worker_environment(cluster: Cluster) -> dict[str, str]:
@@ -260,8 +265,10 @@ def worker_environment(cluster: Cluster) -> dict[str, str]:
     return environment
 
 
-def _silence_libraries() -> None:
-    """Turn off the tables, hints and warnings of Ray, Tune and Optuna: the sweep shows its own progress."""
+@contextlib.contextmanager
+def _quiet_libraries() -> Iterator[None]:
+    """Turn off the tables, hints and warnings of Ray, Tune and Optuna inside the block: the sweep shows its own
+    progress. After it they are as before, for what a notebook does with these libraries itself."""
     quiet = {
         "RAY_AIR_NEW_OUTPUT": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -275,10 +282,15 @@ def _silence_libraries() -> None:
         # At its end the driver reports its last tasks to Ray; if Ray is gone, it would wait 5 s for an answer.
         "RAY_task_events_shutdown_flush_timeout_ms": "500",
     }
-    for name, value in quiet.items():  # some are read when ray is imported
-        os.environ.setdefault(name, value)
-    from sweeps.compat.ray_core import log_instead_of_printing
+    from sweeps.compat.ray_core import logging_instead_of_printing
 
-    log_instead_of_printing()
-    for name in ("ray", "ray.tune", "ray.train", "optuna"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # tracebacks of failed trials, too
+    with _environment(quiet), logging_instead_of_printing():  # ray reads some when it is imported
+        loggers = [logging.getLogger(name) for name in ("ray", "ray.tune", "ray.train", "optuna")]
+        levels = [each.level for each in loggers]
+        try:
+            for each in loggers:
+                each.setLevel(logging.CRITICAL)  # tracebacks of failed trials, too
+            yield
+        finally:
+            for each, level in zip(loggers, levels, strict=True):
+                each.setLevel(level)

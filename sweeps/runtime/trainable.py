@@ -43,6 +43,7 @@ from sweeps.runtime.pool_evaluator import EvaluationPlace
 from sweeps.runtime.reservation import memory_share, reserved_per_trial, reserved_per_worker
 from sweeps.runtime.shared_folder import SharedFolder
 from sweeps.runtime.trial_assignment import Assignment
+from sweeps.runtime.trial_cost import metrics_before
 from sweeps.runtime.trials_at_once import Fit, Workers
 from sweeps.runtime.worker_group import SlotHolder
 from sweeps.runtime.worker_group_spec import Lanes, WorkerGroupSpec
@@ -203,6 +204,7 @@ class Trial(tune.Trainable):
     def _assignment(self, sweep: SweepConfig, fit: Fit, begun: Begun, spec: WorkerGroupSpec) -> Assignment:
         """Return the attempt in the form that its workers receive."""
         context, config = self._context, self._config
+        hourly = _hourly(sweep, use_gpu=fit.use_gpu, cpus_per_gpu=fit.cpus_per_gpu)
         return Assignment(
             trial=self._trial,
             attempt=begun.attempt,
@@ -213,7 +215,8 @@ class Trial(tune.Trainable):
             sweep=Path(context.folder).name,
             checkpoint_folder=str(checkpoint_folder(context.trials, self._trial, self._num_exploits)),
             log_folder=logs_location(context.uri or context.folder, self._trial),
-            hourly=_hourly(sweep, use_gpu=fit.use_gpu, cpus_per_gpu=fit.cpus_per_gpu),
+            hourly=hourly,
+            spent=metrics_before(context.trials, self._trial, self._num_exploits) if hourly else {},
             evaluation=self._evaluation_place(sweep),
             origin=config.get(ORIGIN),
             largest_micro_batch=self._largest_micro_batch,

@@ -48,6 +48,8 @@ class Assignment:
     """The sweep's folder, which all workers must see; None if it is in an object store."""
     hourly: Mapping[str, float] = field(default_factory=dict)
     """Hourly cost of all workers, by the metric that reports it; empty without prices and pools."""
+    spent: Mapping[str, float] = field(default_factory=dict)
+    """Metrics of the trial's last report before it continued from ``origin``; its cost goes on from theirs."""
     evaluation: EvaluationPlace | None = None
     """Resources and nodes for evaluations of the trial's checkpoints; None: its workers evaluate."""
     failures: int = 0

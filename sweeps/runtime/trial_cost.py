@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
+from sweeps.runtime.checkpoint_layout import Folder, checkpoint_folder
 from sweeps.runtime.events import Report
-from sweeps.runtime.report_log import read_report_log
+from sweeps.runtime.report_log import REPORT_LOG_FILE, read_report_log
 from sweeps.runtime.trial_assignment import Assignment
+from sweeps.storage.object_store import ObjectStore
 
 
 class CostMeter:
@@ -15,7 +20,7 @@ class CostMeter:
 
     def __init__(self, assignment: Assignment):
         self._rates = assignment.hourly
-        self._before = dict.fromkeys(self._rates, 0.0)
+        self._before = {name: assignment.spent.get(name, 0.0) for name in self._rates}
         self._evaluations = dict.fromkeys(self._rates, 0.0)
         self._began = time.monotonic()
         if self._rates:
@@ -32,3 +37,23 @@ class CostMeter:
         """Return the cost so far, by metric; empty without prices and pools."""
         hours = (time.monotonic() - self._began) / 3600
         return {name: self._before[name] + rate * hours + self._evaluations[name] for name, rate in self._rates.items()}
+
+
+def metrics_before(trials: Folder, trial: str, num_exploits: int) -> Mapping[str, float]:
+    """Return the metrics of a trial's last report before it continued from another trial's state for the last time;
+    empty without one.
+
+    Raises:
+        OSError: The object store does not answer.
+    """
+    for earlier in reversed(range(num_exploits)):
+        folder = checkpoint_folder(trials, trial, earlier)
+        with tempfile.TemporaryDirectory() as copy:
+            if isinstance(folder, ObjectStore):
+                with contextlib.suppress(FileNotFoundError):
+                    folder.download(REPORT_LOG_FILE, Path(copy, REPORT_LOG_FILE))
+                folder = Path(copy)
+            reports = [event for event in read_report_log(str(folder)) if isinstance(event, Report)]
+        if reports:
+            return reports[-1].metrics
+    return {}

@@ -18,7 +18,7 @@ from sweeps.compat.ray_core import (
     draining_nodes,
     forget_token,
     listening_on_loopback,
-    log_instead_of_printing,
+    logging_instead_of_printing,
     size_of_object_store,
 )
 
@@ -41,13 +41,11 @@ def test_ray_reserves_the_size_of_the_object_store_that_it_is_asked_for(monkeypa
 
 
 def test_ray_prints_through_print_to_stdstream(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     original = worker.print_to_stdstream
     assert list(inspect.signature(original).parameters) == ["data", "ignore_prefix"], "it takes other arguments"
-    monkeypatch.setattr(worker, "print_to_stdstream", original)
-    log_instead_of_printing()
-    with caplog.at_level(logging.DEBUG, "ray"):
+    with logging_instead_of_printing(), caplog.at_level(logging.DEBUG, "ray"):
         worker.print_to_stdstream({"lines": ["a worker died"]}, ignore_prefix=True)
     assert "a worker died" in caplog.text
     assert capsys.readouterr().out == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -13,8 +14,9 @@ import pandas as pd
 import pytest
 import ray.tune.tune
 from processes import run_python
-from ray.air.execution._internal import RayActorManager, TrackedActor
+from ray.air.execution._internal import TrackedActor
 from ray.air.execution._internal.tracked_actor_task import TrackedActorTask
+from ray.air.execution.resources import placement_group
 from ray.tune import PlacementGroupFactory
 from ray.tune.execution import tune_controller
 from ray.tune.execution.tune_controller import TuneController
@@ -24,6 +26,7 @@ from ray.tune.utils import object_cache
 from sweeps.compat import ray_tune
 
 RESULT = {"step": 3}
+ADAPTED = partial(ray_tune.adapted_tune, ends_within_s=60, max_deaths=lambda trial: 5, has_cluster=lambda: True)
 
 
 @pytest.fixture
@@ -48,18 +51,32 @@ def test_the_controller_can_keep_more_idle_actors(controller: Any, trial: Trial)
     assert controller._actor_cache.total_max_objects == before + 5, "TuneController._actor_cache.increase_max"
 
 
-def test_an_actor_that_ray_kills_because_memory_runs_out_is_a_lost_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray.tune.tune, "TuneController", TuneController)  # and as before afterwards
-    monkeypatch.setattr(tune_controller, "RayActorManager", RayActorManager)
-    ray_tune.let_actors_end(ends_within_s=60, max_deaths=lambda trial: 5)
+def test_an_actor_that_ray_kills_because_memory_runs_out_is_a_lost_one() -> None:
     assert "self._actor_manager = RayActorManager(" in inspect.getsource(TuneController.__init__), "_actor_manager"
     errors: list[Exception] = []
     actor = TrackedActor(0, on_error=lambda _, error: errors.append(error))
     task = TrackedActorTask(actor, on_error=lambda _, error: errors.append(error))
-    manager = vars(tune_controller)["RayActorManager"](resource_manager=MagicMock())
+    with ADAPTED():
+        manager = vars(tune_controller)["RayActorManager"](resource_manager=MagicMock())
     manager._live_actors_to_ray_actors_resources[actor] = MagicMock(), MagicMock()
     manager._actor_task_failed(task, ray.exceptions.OutOfMemoryError("low on memory\nadvice"))
     assert [(type(each), str(each)) for each in errors] == [(ray.exceptions.RayActorError, "low on memory")] * 2
+
+
+@pytest.mark.parametrize("has_cluster", [True, False])
+def test_a_search_after_a_sweep_is_tunes_own_and_the_rest_of_the_sweep_asks_no_cluster_that_is_lost(
+    monkeypatch: pytest.MonkeyPatch, *, has_cluster: bool
+) -> None:
+    removed: list[Any] = []
+    monkeypatch.setattr(placement_group, "remove_placement_group", removed.append)
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    before = {**vars(ray.tune.tune)}, {**vars(tune_controller)}
+    with ADAPTED(has_cluster=lambda: has_cluster):
+        left = vars(tune_controller)["PlacementGroupResourceManager"]()
+    assert (vars(ray.tune.tune), vars(tune_controller)) == before
+    left._acquired_pgs.add("group")
+    del left
+    assert removed == (["group"] if has_cluster else []), "PlacementGroupResourceManager.clear"
 
 
 @pytest.mark.filterwarnings("ignore")  # of a fit to few rows
@@ -79,7 +96,7 @@ ENDS = """
 import time
 import ray
 from ray import tune
-from sweeps.compat.ray_tune import let_actors_end
+from sweeps.compat.ray_tune import adapted_tune
 
 class Trainable(tune.Trainable):
     def step(self):
@@ -95,13 +112,14 @@ class Trainable(tune.Trainable):
         time.sleep(11)
         open("{folder}/ended", "w").close()
 
-let_actors_end(ends_within_s=60, max_deaths=lambda trial: 5)
 ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
-tune.Tuner(
+tuner = tune.Tuner(
     Trainable,
     tune_config=tune.TuneConfig(reuse_actors=True),
     run_config=tune.RunConfig(storage_path="{folder}/tune", verbose=0),
-).fit()
+)
+with adapted_tune(ends_within_s=60, max_deaths=lambda trial: 5, has_cluster=lambda: True):
+    tuner.fit()
 """
 
 
@@ -117,7 +135,7 @@ DIES = """
 import json, os, time
 import ray
 from ray import tune
-from sweeps.compat.ray_tune import let_actors_end
+from sweeps.compat.ray_tune import adapted_tune
 
 class Trainable(tune.Trainable):
     def setup(self, config):
@@ -140,16 +158,17 @@ class Trainable(tune.Trainable):
     def load_checkpoint(self, checkpoint):
         pass
 
-let_actors_end(ends_within_s=60, max_deaths=lambda trial: 5)
 ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
-results = tune.Tuner(
+tuner = tune.Tuner(
     tune.with_resources(Trainable, {"cpu": 0.5}),
     param_space={"x": tune.uniform(0, 1)},
     tune_config=tune.TuneConfig(reuse_actors=True, num_samples=8, max_concurrent_trials=2),
     run_config=tune.RunConfig(
         storage_path="{folder}/tune", failure_config=tune.FailureConfig(max_failures=5), verbose=0
     ),
-).fit()
+)
+with adapted_tune(ends_within_s=60, max_deaths=lambda trial: 5, has_cluster=lambda: True):
+    results = tuner.fit()
 print(json.dumps([None if each.error else each.metrics["value"] for each in results]))
 """
 
@@ -161,3 +180,35 @@ def test_a_trial_whose_actor_dies_as_it_takes_it_is_retried(tmp_path: Path) -> N
     done = run_python(script)
     assert json.loads(next(line for line in done.stdout.splitlines() if line.startswith("["))) == [1] * 8
     assert (tmp_path / "resets").stat().st_size >= 4, "no actor has died"
+
+
+AFTER_A_SWEEP = """
+import json
+import ray
+import sweeps
+from ray import tune
+
+def train(config):
+    tune.report({"loss": config["x"]})
+    if config["x"] == 1:
+        raise ValueError("of the user")
+
+if __name__ == "__main__":
+    sweeps.run("digits", ["space=none", "search.num_trials=1", "train.max_steps=4", "cluster.num_cpus=2"], name="first")
+    ray.init(num_cpus=2, include_dashboard=False)
+    tuner = tune.Tuner(
+        train,
+        param_space={"x": tune.grid_search([0, 1])},
+        run_config=tune.RunConfig(storage_path="{folder}/tune", verbose=0),
+    )
+    results = tuner.fit()
+    print(json.dumps([len(results.errors), [len(each.metrics_dataframe) for each in results]]))
+"""
+
+
+@pytest.mark.slow
+def test_a_search_of_the_user_s_own_after_a_sweep_in_the_same_process_is_tunes_own(tmp_path: Path) -> None:
+    script = tmp_path / "after.py"
+    script.write_text(AFTER_A_SWEEP.replace("{folder}", str(tmp_path)), encoding="utf-8")
+    done = run_python(script, folder=tmp_path, within_s=300)
+    assert json.loads(done.stdout.splitlines()[-1]) == [1, [1, 1]]

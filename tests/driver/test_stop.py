@@ -6,14 +6,20 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable
 
 import pytest
 from continuing import ONE_AT_ONCE, SEARCH, histories, wait_for
 from processes import outputs
+from recording import CONFIG, POINT, open_recorder
 from running import Done, start, verb
+from waiting import wait_until
 
 from sweeps.constants import TAG_REQUEST
+from sweeps.driver import stop
+from sweeps.tracking import control_channel
 from sweeps.tracking.client import connect
+from sweeps.tracking.control_channel import Request, RequestListener
 from sweeps.tracking.reader import load_sweep
 
 pytestmark = pytest.mark.timeout(300)
@@ -75,3 +81,25 @@ def test_a_stopped_sweep_goes_on_but_not_with_the_trial_that_a_person_ended(stop
     after = histories(resumed)
     assert [step for step, _ in after["0001"]] == list(range(10, 901, 10))
     assert after["0000"] == before
+
+
+def test_a_trial_that_has_not_reported_yet_will_stop_although_nobody_waits_for_it_any_longer(
+    uri: str, typed: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_channel, "POLL_S", 0.05)
+    monkeypatch.setattr(stop, "ENDED_WITHIN_S", 0.0)
+    recorder = open_recorder(uri)
+    recorder.trials.start("0003", POINT, CONFIG, 1)
+    wait_until(lambda: bool(load_sweep(uri, "digits-1").trials))
+    asked = []
+
+    def handle(request: Request) -> str:
+        asked.append(request["trial"])
+        return "it ends at its next report"
+
+    with RequestListener(recorder.ids, handle):
+        status, _, err = typed("stop", "digits-1", "--trial=3", f"--tracking-uri={uri}")
+    recorder.close("interrupted")
+    assert asked == ["0003"]
+    assert status == 1, "2 says that nothing was started"
+    assert "trial 0003 of digits-1 did not stop within 0 s; its driver has the request" in err

@@ -154,6 +154,39 @@ def test_modules_and_configs_travel_and_what_is_no_code_does_not(here: Path, tmp
     assert "--config-dir=submitted_configs/1" in command
 
 
+@pytest.mark.parametrize(
+    ("conf", "config_dirs"),
+    [
+        ("../configs/own.yaml", []),
+        ("~/configs/own.yaml", []),
+        (".hidden/own.yaml", []),
+        ("ignored/own.yaml", []),
+        ("seen/local.yaml", []),
+        ("own", ["../configs"]),
+        ("own", ["~/configs"]),
+        ("own", [".hidden"]),
+        ("own", ["ignored"]),
+        ("local", ["seen"]),
+    ],
+)
+def test_a_config_travels_that_is_elsewhere_or_ignored_by_git(
+    here: Path, monkeypatch: pytest.MonkeyPatch, conf: str, config_dirs: list[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(here.parent / "home"))
+    subprocess.run(["git", "init", "-q"], cwd=here, check=True)
+    (here / ".gitignore").write_text("ignored\nlocal.yaml\n")
+    for folder in ("../configs", "../home/configs", ".hidden", "ignored", "seen"):
+        (here / folder).mkdir(parents=True)
+        for name in ("own", "local"):
+            (here / folder / f"{name}.yaml").write_text("defaults: [digits, _self_]\n")
+    made = new_submission(
+        [f"conf={conf}", *BASE[1:]], [Path(each) for each in config_dirs], "mine", "submit", "kuberay"
+    )
+    given = dict(each.split("=", 1) for each in made.arguments if each.startswith(("conf=", "--config-dir=")))
+    file = f"{given['--config-dir']}/{given['conf']}.yaml" if config_dirs else given["conf"]
+    assert file in made.bundle.files
+
+
 def test_the_folder_of_a_project_in_output_dir_travels(here: Path) -> None:
     (here / "mine.py").write_text("x = 1\n")
     assert set(Bundle.of_folder(here, leave_out=here.parent).files) == {"mine.py"}

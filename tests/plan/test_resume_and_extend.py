@@ -8,19 +8,24 @@ import os
 import random
 import shutil
 import signal
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
+from compositions import composed
 from continuing import ONE_AT_ONCE, SEARCH, SPACE, histories, journal, wait_for
 from mlflow import MlflowClient
 from mlflow.artifacts import load_text
+from recording import record_small_sweep
 from running import NO_PREFLIGHT, Done, ended, run, start, verb
 
 from sweeps.cli import run_command
 from sweeps.constants import NUMBER
+from sweeps.errors import UserError
+from sweeps.plan import extend
 from sweeps.runtime.events import Log, Report, Saved
 from sweeps.runtime.report_log import REPORT_LOG_FILE, ReportLog, read_report_log
 from sweeps.runtime.trial_assignment import Assignment
@@ -73,6 +78,31 @@ def test_what_extend_cannot_change_is_refused_before_anything_starts(
     assert status == 2
     assert all(word in err for word in words), err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("trial", "may_be_longer"),
+    [
+        ({"state": "running"}, False),  # its driver was killed
+        ({"state": "stopped"}, False),  # it was interrupted
+        ({"state": "pruned"}, False),
+        ({"state": "stopped", "steps": 0}, True),
+        ({"state": "stopped", "stopped_for_good": True}, True),
+        ({"state": "failed"}, True),
+    ],
+)
+def test_a_trial_whose_learning_rate_has_decayed_cannot_become_longer_though_it_has_not_finished(
+    uri: str, trial: dict[str, Any], *, may_be_longer: bool
+) -> None:
+    record_small_sweep(uri)
+    recorded = load_sweep(uri, "digits-1")
+    record = replace(recorded, trials=[replace(recorded.trials[0], params={}, **trial)])
+    refused = "trial 0 was trained with train.schedule=cosine"
+    with nullcontext() if may_be_longer else pytest.raises(UserError, match=refused):
+        assert (
+            extend.extended(composed("train.max_steps=40"), {"train.max_steps": 80}, record).config.train.max_steps
+            == 80
+        )
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -21,7 +22,7 @@ from waiting import wait_until
 
 from sweeps.errors import UserError
 from sweeps.runtime import cluster
-from sweeps.runtime.cluster import _environment, _started_here, answering_dashboard
+from sweeps.runtime.cluster import _environment, _quiet_libraries, _started_here, answering_dashboard
 
 
 def test_variables_for_ray_are_taken_back_and_those_that_are_set_stay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,6 +33,19 @@ def test_variables_for_ray_are_taken_back_and_those_that_are_set_stay(monkeypatc
         assert os.environ["RAY_CHDIR_TO_TRIAL_DIR"] == "0"
     assert os.environ["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"] == "1"
     assert "RAY_CHDIR_TO_TRIAL_DIR" not in os.environ
+
+
+def test_ray_tune_and_optuna_speak_again_after_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", raising=False)
+    monkeypatch.setenv("TUNE_WARN_THRESHOLD_S", "3")
+    pytest.importorskip("ray")  # it sets its levels when it is imported
+    loggers = [logging.getLogger(name) for name in ("ray", "ray.tune", "optuna")]
+    before = {**os.environ}, [logger.level for logger in loggers]
+    with _quiet_libraries():
+        assert os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] == "1"
+        assert os.environ["TUNE_WARN_THRESHOLD_S"] == "3"
+        assert not any(logger.isEnabledFor(logging.ERROR) for logger in loggers)
+    assert ({**os.environ}, [logger.level for logger in loggers]) == before
 
 
 WITH_TWO_HOMES = """

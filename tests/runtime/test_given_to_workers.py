@@ -14,11 +14,15 @@ from compositions import composed
 from test_lane_assignment import assignment
 from training_runs import IMAGES, configured
 
-from sweeps.constants import PARAMETERS, TRIAL
+from sweeps.constants import COST, GPU_HOURS, ORIGIN, PARAMETERS, TRIAL
 from sweeps.runtime import worker_group, worker_loop
 from sweeps.runtime.attachment import Begun
+from sweeps.runtime.checkpoint_layout import Origin
+from sweeps.runtime.events import Report
+from sweeps.runtime.report_log import ReportLog
 from sweeps.runtime.trainable import Trial, TrialContext
 from sweeps.runtime.trial_assignment import Assignment
+from sweeps.runtime.trial_cost import CostMeter
 from sweeps.runtime.trials_at_once import fit
 from sweeps.runtime.worker_group import DIAGNOSIS_S, Slot
 from sweeps.runtime.worker_group_spec import WorkerGroupSpec
@@ -42,24 +46,28 @@ def answering(**answers: Any) -> Any:
     )
 
 
-@pytest.fixture
-def given(tmp_path: Path) -> tuple[Assignment, WorkerGroupSpec]:
+def given_by(folder: Path, *tokens: str, uri: str | None = None, **config: Any) -> tuple[Assignment, WorkerGroupSpec]:
     """Assignment and workers that the first trial of a sweep gives to its slot."""
-    composition = composed(*SHARED)
+    composition = composed(*SHARED, *tokens)
     trials = fit(composition.config, [composition.config.scaling], [NODE])
     broker = answering(nodes_to_avoid=(), begin=Begun(1, None))
     found: list[tuple[Assignment, WorkerGroupSpec]] = []
     trial: Any = object.__new__(Trial)
-    trial._context = TrialContext(composition, str(tmp_path), None, None, trials, broker)
+    trial._context = TrialContext(composition, str(folder), uri, None, trials, broker)
 
     def assign(assignment: Assignment, spec: WorkerGroupSpec) -> None:
         found.append((assignment, spec))
 
     trial._slot = SimpleNamespace(release=lambda *_, **__: None, assign=assign)
     trial._trial = ""
-    trial._take({TRIAL: "0000", PARAMETERS: {}})
+    trial._take({TRIAL: "0000", PARAMETERS: {}, **config})
     trial._begin()
     return found[0]
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> tuple[Assignment, WorkerGroupSpec]:
+    return given_by(tmp_path)
 
 
 def test_a_worker_with_half_a_gpu_has_half_its_memory_and_of_the_cpus_beside_it(
@@ -68,6 +76,26 @@ def test_a_worker_with_half_a_gpu_has_half_its_memory_and_of_the_cpus_beside_it(
     assignment, spec = given
     assert assignment.memory_share == 0.5
     assert spec.resources_per_worker == {"CPU": 2.0, "GPU": 0.5}
+
+
+@pytest.mark.parametrize("in_store", [False, True])
+def test_a_trial_s_cost_goes_on_after_the_trial_has_copied_another_one_s_state(
+    tmp_path: Path, *, in_store: bool
+) -> None:
+    folder = tmp_path / "trials" / "0000"
+    for lineage, costs in ((folder, (100.0, 500.0)), (folder / "lineage-1", ())):  # it has copied another one twice
+        log = ReportLog(str(lineage))
+        for step, cost in enumerate(costs):
+            log.write(Report("0000", 1, step, {COST: cost, "eval/loss": 0.5}, 0))
+        log.close()
+    uri = tmp_path.as_uri() if in_store else None
+    priced = "search.stop.cost={limit: 1000, per_gpu_hour: 2}"
+    assignment, _ = given_by(tmp_path, priced, uri=uri, **{ORIGIN: Origin("0007", 20, 2)})
+    cost = CostMeter(assignment).metrics()
+    assert 500.0 <= cost[COST] < 501.0
+    assert 0.0 <= cost[GPU_HOURS] < 1.0, "it was not reported before"
+    assignment, _ = given_by(tmp_path, priced, uri=uri)
+    assert assignment.spent == {}
 
 
 def test_a_group_that_has_started_as_the_broker_died_is_freed(
