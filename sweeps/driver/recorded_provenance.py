@@ -35,7 +35,7 @@ def record_provenance(plan: Plan, recorder: Recorder) -> threading.Thread:
 
 def present_provenance(plan: Plan) -> Provenance:
     """Return the provenance that a sweep would have if it were started now."""
-    return collect_provenance(plan.command, plan.config.seed, trainings(plan))[0]
+    return collect_provenance(plan.command, plan.config.seed)[0].with_data(trainings(plan))
 
 
 def recorded_provenance(record: SweepRecord) -> Provenance | None:
@@ -55,7 +55,7 @@ def trainings(plan: Plan) -> Iterator[Training]:
 
 def _record(plan: Plan, recorder: Recorder) -> None:
     try:
-        provenance, diff = collect_provenance(plan.command, plan.config.seed, trainings(plan))
+        provenance, diff = collect_provenance(plan.command, plan.config.seed)
         files = {
             constants.ORIGIN_ARTIFACT: provenance.as_json(),
             constants.PACKAGES_ARTIFACT: requirements(provenance),
@@ -66,12 +66,15 @@ def _record(plan: Plan, recorder: Recorder) -> None:
         tags = {constants.TAG_SEED: str(provenance.seed), constants.TAG_CHANGES: "true" if diff else "false"}
         if diff:
             files[constants.CHANGES_ARTIFACT] = diff
-        if provenance.data_fingerprint is not None:
-            tags[constants.TAG_DATA] = provenance.data_fingerprint
         if provenance.branch:
             tags["mlflow.source.git.branch"] = provenance.branch
         if provenance.remote:
             tags["mlflow.source.git.repoURL"] = provenance.remote
         recorder.attach(files, tags)
+        provenance = provenance.with_data(trainings(plan))  # large data may take longer than the sweep
+        digest = provenance.data_fingerprint
+        recorder.attach(
+            {constants.ORIGIN_ARTIFACT: provenance.as_json()}, {} if digest is None else {constants.TAG_DATA: digest}
+        )
     except Exception as error:  # noqa: BLE001 - a sweep is complete without it
-        logger.warning("the provenance of %s could not be recorded: %s", plan.name, error)
+        logger.warning("the provenance of %s could not be recorded completely: %s", plan.name, error)

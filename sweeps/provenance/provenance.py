@@ -7,7 +7,7 @@ import json
 import os
 import platform
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ class Provenance:
     """SHA-256 of the changes since the commit; empty if there are none, or no checkout."""
     changes_are_cut: bool
     data: dict[str, str | None]
-    """Digest of each source of data; None if its contents could not be read."""
+    """Digest of each source of data; None if its contents could not be read. Empty until ``with_data`` adds them."""
     hardware: dict[str, Any]
     packages: dict[str, str]
     environment: dict[str, str] = field(default_factory=dict)
@@ -55,6 +55,12 @@ class Provenance:
         if not self.data or None in self.data.values():
             return None
         return hashlib.sha256(json.dumps(self.data, sort_keys=True).encode()).hexdigest()[:16]
+
+    def with_data(self, trainings: Iterable[Training]) -> Provenance:
+        """Add the digests of the data, which may take minutes. The configs of every kind of trial name the data."""
+        from sweeps_train.data.fingerprint import data_fingerprints
+
+        return replace(self, data=data_fingerprints(*trainings))
 
     def as_json(self) -> str:
         """Return the text of the artifact ``origin/origin.json``."""
@@ -89,9 +95,9 @@ class Provenance:
         return found
 
 
-def collect_provenance(command: str, seed: int, trainings: Iterable[Training]) -> tuple[Provenance, str]:
-    """Collect the current provenance, which takes about a second; return it, and the changes since the commit as a
-    diff. The data are named by the configs of every kind of trial."""
+def collect_provenance(command: str, seed: int) -> tuple[Provenance, str]:
+    """Collect the current provenance without the data, which takes about a second; return it, and the changes since the
+    commit as a diff."""
     code = checkout()
     diff = code.diff if code is not None else ""
     provenance = Provenance(
@@ -105,7 +111,7 @@ def collect_provenance(command: str, seed: int, trainings: Iterable[Training]) -
         remote=code.remote if code is not None else "",
         changes=hashlib.sha256(diff.encode()).hexdigest() if diff else "",
         changes_are_cut=code is not None and code.is_cut,
-        data=_data(trainings),
+        data={},
         hardware=hardware(),
         packages=packages(),
         environment={name: redacted(os.environ[name]) for name in SHOWN_ENVIRONMENT if name in os.environ},
@@ -116,15 +122,6 @@ def collect_provenance(command: str, seed: int, trainings: Iterable[Training]) -
 def requirements(provenance: Provenance) -> str:
     """Return the packages in the format of ``pip install -r``."""
     return "".join(f"{name}=={version}\n" for name, version in provenance.packages.items())
-
-
-def _data(trainings: Iterable[Training]) -> dict[str, str | None]:
-    from sweeps_train.data.fingerprint import data_fingerprints
-
-    found: dict[str, str | None] = {}
-    for each in trainings:
-        found |= data_fingerprints(each)
-    return found
 
 
 def _changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

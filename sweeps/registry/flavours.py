@@ -19,10 +19,10 @@ from sweeps.registry.model_folder import ADAPTER_CONFIG, write_model
 from sweeps.registry.native_flavours import LIBRARIES, EstimatorFlavours
 from sweeps_train.checkpoints.checkpoint import TRAINING_FILE, load_model, read_training_config
 from sweeps_train.config import CausalLM, CustomModel, TableData, TrainingConfig
-from sweeps_train.data.images import ImageShape, build_image_samples
+from sweeps_train.data.images import build_image_samples
 from sweeps_train.estimators.construct import library_of
 from sweeps_train.estimators.model import ESTIMATOR_FILE, load_estimator
-from sweeps_train.models.image import SHAPE_FILE
+from sweeps_train.models.image import load_image_shape
 from sweeps_train.tables.encoding import Classes, TableEncoding, load_encoding
 from sweeps_train.tables.predictions import example_row, prediction_frame
 
@@ -285,8 +285,7 @@ def _exports(model: torch.nn.Module, example: torch.Tensor) -> bool:
 
 def _example(config: TrainingConfig, folder: Path) -> torch.Tensor:
     """Return example inputs of the model, of shape (``EXAMPLES``, ...)."""
-    if (folder / SHAPE_FILE).exists():
-        shape = ImageShape(**json.loads((folder / SHAPE_FILE).read_text(encoding="utf-8")))
+    if (shape := load_image_shape(folder)) is not None:
         return torch.zeros(EXAMPLES, shape.channels, shape.height, shape.width)
     _, held_out = build_image_samples(config.data)  # type: ignore[arg-type] # of images, since the model is
     return torch.as_tensor(held_out.batch([0] * EXAMPLES)["inputs"])

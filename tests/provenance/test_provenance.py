@@ -5,14 +5,19 @@ from __future__ import annotations
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
+from sweeps.driver.recorded_provenance import record_provenance
+from sweeps.plan.plan import make_plan
 from sweeps.provenance.code import checkout
 from sweeps.provenance.provenance import Provenance, collect_provenance, requirements
 from sweeps.provenance.redaction import redacted, redacted_source
+from sweeps_train.data import fingerprint as fingerprints
 from sweeps_train.data.fingerprint import data_fingerprints
 
 JWT = "eyJ" + "a" * 20 + "." + "b" * 20 + "." + "c" * 10
@@ -34,7 +39,7 @@ def repository(working_folder: Path) -> Path:
 
 def origin(conf: str = "digits", *tokens: str) -> Provenance:
     config = compose_sweep(conf, tokens, ConfSearchPath()).config
-    return collect_provenance("python -m sweeps run", config.seed, [config.training()])[0]
+    return collect_provenance("python -m sweeps run", config.seed)[0].with_data([config.training()])
 
 
 @pytest.mark.parametrize(
@@ -169,13 +174,42 @@ def test_data_is_known_by_its_contents_wherever_it_lies(working_folder: Path) ->
 
 def test_a_functions_source_and_the_files_that_its_arguments_name_are_its_data(working_folder: Path) -> None:
     Path("texts.txt").write_text("a", encoding="utf-8")
-    tokens = ["+task.arguments.file=texts.txt"]
+    tokens = ["+task.arguments.file=texts.txt", f"+task.arguments.prompt={'long' * 100}"]
     before = data_fingerprints(compose_sweep("ray_train_function", tokens, ConfSearchPath()).config.training())
     Path("texts.txt").write_text("b", encoding="utf-8")
     after = data_fingerprints(compose_sweep("ray_train_function", tokens, ConfSearchPath()).config.training())
     changed = {name for name in before if before[name] != after[name]}
     assert changed == {"texts.txt"}
     assert len(before) == 2
+
+
+def test_data_that_several_kinds_of_trials_read_are_hashed_once_and_up_to_a_limit(
+    working_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("texts").mkdir()
+    for name in ("1.txt", "2.txt", "3.txt"):
+        Path("texts", name).write_text("ten bytes.", encoding="utf-8")
+    read: list[str] = []
+    blocks = fingerprints._blocks
+    monkeypatch.setattr(fingerprints, "_blocks", lambda file: [read.append(file.name), *blocks(file)][1:])
+    text = ["data=text", "data.path=texts"]
+    kinds = [compose_sweep("llm_lora", [*text, f"data.sequence_length={n}"], ConfSearchPath()).config for n in (8, 16)]
+    data_fingerprints(*(each.training() for each in kinds))
+    assert read == ["1.txt", "2.txt", "3.txt"]
+    read.clear()
+    monkeypatch.setattr(fingerprints, "MOST_BYTES", 15)
+    data_fingerprints(kinds[0].training())
+    assert read == ["1.txt", "2.txt"]
+
+
+def test_all_else_is_recorded_before_the_data_are_read(working_folder: Path) -> None:
+    attached: list[tuple[dict[str, str], dict[str, str]]] = []
+    recorder: Any = SimpleNamespace(attach=lambda *given: attached.append(given))
+    record_provenance(make_plan(["conf=digits"], [], "digits-1", ""), recorder).join()
+    (files, _), (complete, tags) = attached
+    assert files.keys() >= {"origin/origin.json", "origin/requirements.txt", "origin/sweep.json"}
+    before, after = (Provenance.from_json(each["origin/origin.json"]) for each in (files, complete))
+    assert (before, tags) == (replace(after, data={}), {"sweeps.data": after.data_fingerprint})
 
 
 def test_what_differs_is_said_and_nothing_else(repository: Path) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import Dataset, random_split
+from torch.utils.data import Dataset, TensorDataset, random_split
+from training_runs import IMAGES, configured
 
 from sweeps_train.config import CustomData
 from sweeps_train.data.images import ImageSamples, ImageShape, build_image_samples, image_shape
+from sweeps_train.tasks.image_classification import ImageClassification
+from sweeps_train.workers.worker_cache import evict
 
 
 class Picture:
@@ -112,16 +116,53 @@ def test_a_label_that_means_another_class_in_the_held_out_data_is_refused(monkey
     ):
         built(monkeypatch, Folders("cat", "dog", "hare"), Folders("cat", "hare"))
     samples = built(monkeypatch, Folders("cat", "dog", "hare"), Folders("cat", "dog"))
-    assert (samples.num_classes(), samples.class_names) == (3, ("cat", "dog", "hare"))
+    assert (samples.num_classes, samples.class_names) == (3, ("cat", "dog", "hare"))
 
 
 def test_a_number_of_classes_is_no_list_of_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
     data = Folders("cat")
     data.classes = 3  # type: ignore[assignment] # as a data set of the user's own may have it
     samples = built(monkeypatch, data, [PAIR])
-    assert (samples.num_classes(), samples.class_names) == (1, ())
+    assert (samples.num_classes, samples.class_names) == (1, ())
 
 
 def test_a_random_split_has_the_classes_of_the_whole_data_set() -> None:
     samples = ImageSamples(random_split(Named(), [3, 1])[0])
-    assert (samples.num_classes(), samples.class_names) == (3, Named.classes)
+    assert (samples.num_classes, samples.class_names) == (3, Named.classes)
+
+
+class Augmented(Dataset[Any]):
+    """Images without names of their classes, which take long to read, and draw random numbers."""
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> Any:
+        self.read += 1
+        return torch.rand(1, 8, 8), index % 3
+
+
+def test_labels_are_read_once_in_a_process_and_not_at_all_to_continue(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    data, module = Augmented(), ModuleType("pictures")
+    module.make = lambda: (data, [PAIR])  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pictures", module)
+    own = {**IMAGES, "data": {"kind": "custom", "_target_": "pictures.make"}}
+    first = ImageClassification(configured(own), None)
+    assert 40 <= data.read < 50
+    second = ImageClassification(configured(own), None)
+    for one, other in zip(first.model.parameters(), second.model.parameters(), strict=True):
+        assert torch.equal(one, other), "weights depend on what was read before"
+    first.save(tmp_path, None)
+    evict("images")
+    ImageClassification(configured(own), tmp_path).save(tmp_path, None)
+    assert data.read < 60
+    evict("images")
+
+
+def test_the_classes_of_a_data_set_of_tensors_are_those_of_its_labels() -> None:
+    assert ImageSamples(TensorDataset(torch.zeros(3, 1, 8, 8), torch.tensor([2, -100, 0]))).num_classes == 3

@@ -119,13 +119,27 @@ def test_a_data_set_of_the_hub_is_streamed(folder: Path, monkeypatch: pytest.Mon
     import datasets
 
     rows = {"train": DOCUMENTS, "test": HELD_OUT}
-    monkeypatch.setattr(
-        datasets, "load_dataset", lambda _, __, split, revision: datasets.Dataset.from_list(rows[split])
-    )
+    loaded: list[str] = []
+
+    def load_dataset(_: str, __: None, split: str, revision: None) -> datasets.Dataset:
+        loaded.append(split)
+        return datasets.Dataset.from_list(rows[split])
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     monkeypatch.setattr(text, "_ROWS_A_PIECE", 13)
     from_hub = build("some/data", eval_split="test")
+    assert Counter(loaded) == {"train": 3, "test": 3}, "not for each piece"
     for one, other in zip(from_hub, build(folder / "jsonl", eval_path=str(folder / "held_out.jsonl")), strict=True):
         assert_same(one, other)
+
+
+def test_versions_of_a_data_set_of_the_hub_are_not_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    versions = iter([DOCUMENTS, DOCUMENTS, DOCUMENTS[::-1]])  # another one when the first piece is read
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: datasets.Dataset.from_list(next(versions)))
+    with pytest.raises(ValueError, match=r"data.path=some/data: the hub has another version than at the start; run"):
+        build("some/data")
 
 
 @pytest.fixture

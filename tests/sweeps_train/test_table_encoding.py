@@ -18,6 +18,7 @@ from own_tables import data, learned, own, rows, write_csv
 from sweeps_train.config import TableData
 from sweeps_train.tables.encoding import ENCODING, Amount, Classes, learn_encoding
 from sweeps_train.tables.predictions import example_row, prediction_frame, to_table
+from sweeps_train.tables.split import read_split
 from sweeps_train.tables.table_files import read_table
 
 
@@ -108,12 +109,15 @@ def test_numbers_beyond_64_bits_are_categories_of_their_own() -> None:
     assert encoding.encode(pa.table({"code": [float(code) for code in codes]})).categories[:, 0].tolist() == [1, 2, 3]
 
 
-def test_whole_numbers_that_pandas_has_as_categories_are_categories() -> None:
+def test_whole_numbers_that_pandas_has_as_categories_are_categories(files: Path) -> None:
     frame = pd.DataFrame({"code": pd.Categorical([7, 9, 7, 11]), "label": ["a", "b", "a", "b"]})
-    encoding = learn_encoding(data(drop=[]), "classification", pa.Table.from_pandas(frame))
-    assert encoding.kinds == {"code": "category"}
-    for rows_ in (frame, [{"code": code} for code in (7, 9, 7, 11)]):
-        assert encoding.encode(to_table(rows_)).categories[:, 0].tolist() == [2, 3, 2, 1]
+    frame.to_parquet(files / "codes.parquet")
+    config = data(drop=[], format="parquet", path="codes.parquet", eval_path="codes.parquet")
+    for table in (pa.Table.from_pandas(frame), read_split(config, "classification")[0]):
+        encoding = learn_encoding(config, "classification", table)
+        assert encoding.kinds == {"code": "category"}
+        for rows_ in (frame, [{"code": code} for code in (7, 9, 7, 11)]):
+            assert encoding.encode(to_table(rows_)).categories[:, 0].tolist() == [2, 3, 2, 1]
 
 
 @pytest.mark.parametrize("dtype", [None, str])
@@ -179,6 +183,28 @@ def test_the_example_of_a_row_has_usual_values() -> None:
     assert 40 < row["age"] < 60
     assert row | {"age": 50} == {"age": 50, "city": "Lima", "member": False, "joined": "2020-02-19", "visits": "0"}
     assert not np.isnan(encoding.encode(to_table([row])).numbers).any()
+
+
+class CountedName(str):
+    """Name of a column that counts how often any is compared with another name."""
+
+    compared = 0
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        CountedName.compared += 1
+        return str.__eq__(self, other)
+
+
+def test_the_columns_of_rows_are_not_looked_for_by_comparing_each_name_with_each() -> None:
+    table = pa.table({f"gene {number}": [1.0, 2.0] for number in range(200)} | {"label": ["a", "b"]})
+    encoding = learn_encoding(data(drop=[], format="parquet"), "classification", table)
+    kinds = {CountedName(name): kind for name, kind in encoding.kinds.items()}
+    encoding.kinds.clear()
+    encoding.kinds.update(kinds)
+    encoding.encode(table)
+    assert CountedName.compared < 10 * len(kinds)
 
 
 def test_rows_that_do_not_fit_say_why() -> None:

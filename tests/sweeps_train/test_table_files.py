@@ -92,6 +92,9 @@ def test_rows_behind_a_quote_that_is_not_closed_are_not_lost_without_a_word(end:
 def test_the_index_that_pandas_writes_is_left_out(files: Path) -> None:
     pd.DataFrame({"x": [1, 2], "label": ["a", "b"]}).to_csv(files / "pandas.csv")
     assert read_table(data(path="pandas.csv")).column_names == ["x", "label"]
+    levels = pd.MultiIndex.from_tuples([(1, 2), (1, 3)])
+    pd.DataFrame({"x": [1, 2], "label": ["a", "b"]}, index=levels).to_csv(files / "levels.csv")
+    assert read_table(data(path="levels.csv")).column_names == ["x", "label"]
     pd.read_csv(files / "pandas.csv").to_csv(files / "twice.csv", index=False)
     for given, names in (
         ({}, ["x"]),
@@ -219,10 +222,10 @@ def test_codes_that_a_parquet_file_has_as_texts_are_categories() -> None:
 
 def test_texts_that_only_resemble_dates_and_amounts_are_categories() -> None:
     lines = [
-        "version;part;route;note;kernel;slab;key;label",
-        "3.11.12;1/2;$;1 May;(3, 3);12 Marble 24;1_101;a",
-        "10.0.14;3/4;$HOME;(1);(212);Mark 1 1916;2_205;b",
-        "2.13.0;1/2;10.1.2.3;x;(5,5);12 Sep 24-pack;1_101;a",
+        "version;part;route;note;kernel;slab;key;age;room;label",
+        "3.11.12;1/2;$;1 May;(3, 3);12 Marble 24;1_101;18_24;7;a",
+        "10.0.14;3/4;$HOME;(1);(212);Mark 1 1916;2_205;25_34;8;b",
+        "2.13.0;1/2;10.1.2.3;x;(5,5);12 Sep 24-pack;1_101;65_plus;8_1;a",
     ]
     content = "\n".join(lines)
     assert {*learned(own(content, separator=";")).kinds.values()} == {"category"}

@@ -198,6 +198,8 @@ def test_every_type_of_file_is_read(tmp_path: Path) -> None:
     assert texts(tmp_path / "5.txt") == ["a\nb"]
     assert texts(tmp_path) == ["a\u2028b", "c"] * 4 + ["a\nb"]
     assert texts(tmp_path / "*.json*") == ["a\u2028b", "c"] * 2
+    (tmp_path / "6.json").write_text(json.dumps(documents[0], indent=1))
+    assert texts(tmp_path / "6.json") == ["a\u2028b"]
 
 
 def test_links_to_files_and_folders_are_read_like_these(tmp_path: Path) -> None:
@@ -319,6 +321,10 @@ def test_a_data_set_of_the_hub_is_read_through_datasets(monkeypatch: pytest.Monk
         ({"path": "notes.md"}, r"data.path=notes.md: the name must end in the type of the file: .jsonl, .json"),
         ({"path": "cells.csv"}, r"data.path: .*/cells.csv cannot be read: line 3 has more cells than the header"),
         ({"path": "latin.txt"}, r"latin.txt is not UTF-8 .*iconv -f ISO-8859-1 -t UTF-8 latin.txt -o utf8-latin.txt"),
+        ({"path": "utf16.txt"}, r"utf16.txt is not UTF-8 .*iconv -f UTF-16 -t UTF-8 utf16.txt -o utf8-utf16.txt"),
+        ({"path": "whole.json", "eval_path": "a.jsonl"}, r"document 1 has no such column; it has \['data', 'ver"),
+        ({"path": "broken.parquet"}, r"data.path: .*/broken.parquet cannot be read: "),
+        ({"path": f"/{'x' * 300}/a.csv"}, r"data.path=/x+/a.csv cannot be read: .*File name too long"),
         ({"path": "semicolons.csv"}, r"its first line is 'text;n', whose cells are separated by ';'; write it with"),
         ({"path": "owner/name"}, r"data.path: the data set owner/name \(split train\) cannot be loaded from the hub"),
         ({"sequence_length": 101}, "data.sequence_length=101 is longer than the 100 positions of the model; use at"),
@@ -337,6 +343,9 @@ def test_a_mistake_names_key_value_and_fix(options: dict[str, Any], message: str
     (working_folder / "notes.md").write_text("abc")
     (working_folder / "cells.csv").write_text("text,n\nabc,1\ndef,2,3\n")
     (working_folder / "latin.txt").write_text("größer", encoding="latin-1")
+    (working_folder / "utf16.txt").write_text("größer", encoding="utf-16")
+    (working_folder / "whole.json").write_text(json.dumps({"version": 1, "data": [{"text": "abc"}]}, indent=1))
+    (working_folder / "broken.parquet").write_text("abc")
     (working_folder / "semicolons.csv").write_text("text;n\nabc;1\n")
     config = TextData(**{"kind": "text", "path": "a.jsonl", "sequence_length": 8, **options})
     with pytest.raises(ValueError, match=message):

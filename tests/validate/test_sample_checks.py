@@ -42,7 +42,7 @@ def test_the_sizes_of_the_data_that_ships_are_those_that_workers_read() -> None:
     from sweeps_train.tables.table_files import read_table
 
     train, held_out = build_image_samples(DigitsData(kind="digits"))
-    assert (len(train) + len(held_out), train.num_classes()) == DIGITS
+    assert (len(train) + len(held_out), train.num_classes) == DIGITS
     for fraction, number in ((0.06, 87), (0.0001, 10)):
         assert len(build_image_samples(DigitsData(kind="digits", train_fraction=fraction))[0]) == number
     for path, (rows, classes) in TABLES.items():

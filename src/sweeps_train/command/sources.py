@@ -220,14 +220,14 @@ class EventFiles(Source):
     def _scalars(self, file: _Growing) -> Iterator[tuple[int, str, float]]:
         from tensorboardX.proto.event_pb2 import Event
 
-        data = file.new()
-        while (length := _record_length(data)) is not None:
-            event = Event.FromString(data[12 : 12 + length])
-            data = data[16 + length :]
+        data, start = file.new(), 0
+        while (length := _record_length(data, start)) is not None:
+            event = Event.FromString(data[start + 12 : start + 12 + length])
+            start += 16 + length
             for value in event.summary.value:
                 if (number := _scalar(value)) is not None and self._counts(value.tag, file.path.parent):
                     yield event.step, value.tag, number
-        file.put_back(data)
+        file.put_back(data[start:])
 
     def _counts(self, tag: str, folder: Path) -> bool:
         """Whether this folder provides the values of a tag. Only the first one does, although Keras, for training and
@@ -279,13 +279,13 @@ def _by_step(values: Iterable[tuple[int, str, float]]) -> list[Record]:
     return [found[step] for step in sorted(found)]
 
 
-def _record_length(data: bytes) -> int | None:
-    """Return the length in bytes of the first record in an event file; None if the record is incomplete. Before the
-    record come its length (8 bytes) and a checksum (4), after it a checksum (4)."""
-    if len(data) < 12:
+def _record_length(data: bytes, start: int) -> int | None:
+    """Return the length in bytes of the record at a position in an event file; None if the record is incomplete. Before
+    the record come its length (8 bytes) and a checksum (4), after it a checksum (4)."""
+    if len(data) < start + 12:
         return None
-    length: int = struct.unpack("<Q", data[:8])[0]
-    return length if len(data) >= length + 16 else None
+    length: int = struct.unpack_from("<Q", data, start)[0]
+    return length if len(data) >= start + length + 16 else None
 
 
 def _scalar(value: object) -> float | None:

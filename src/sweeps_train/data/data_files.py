@@ -23,6 +23,9 @@ FILE_TYPES = (".jsonl", ".json", ".parquet", ".csv", ".txt")
 PIECE_BYTES = 16 * 2**20
 """Size of a piece of a file: some seconds of tokenizing."""
 
+UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""First bytes of a text in UTF-16."""
+
 _PLAIN = "/!$&'()*+,;=:@"
 """Characters that are not percent-encoded in the path of a URI, as in ``year=2026/a.csv``."""
 _ROWS_AT_ONCE = 1000
@@ -86,6 +89,13 @@ def file_at(path: Path) -> File:
 
 def local_files(key: str, path: str, types: tuple[str, ...] = FILE_TYPES) -> list[Path] | None:
     """Find files of this machine, as ``find_files`` does."""
+    try:
+        return _local_files(key, path, types)
+    except OSError as error:
+        raise ValueError(f"{key}={path} cannot be read: {error}") from error
+
+
+def _local_files(key: str, path: str, types: tuple[str, ...]) -> list[Path] | None:
     local = Path(path).expanduser()
     if local.is_file():
         if not _has_type(local.name, types):
@@ -255,9 +265,12 @@ def pieces_of(file: File, *, lines: bool = False) -> list[Piece]:
 def _row_groups(file: File) -> list[Piece]:
     import pyarrow.parquet
 
-    with open_file(file.location) as opened:
-        metadata = pyarrow.parquet.ParquetFile(opened).metadata
-        sizes = [metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups)]
+    try:
+        with open_file(file.location) as opened:
+            metadata = pyarrow.parquet.ParquetFile(opened).metadata
+            sizes = [metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups)]
+    except (OSError, pyarrow.ArrowException) as error:
+        raise ValueError(f"{file.location} cannot be read: {error}") from error
     pieces, start, held = [], 0, 0
     for index, size in enumerate(sizes):
         held += size
@@ -289,15 +302,16 @@ def read_piece(piece: Piece, *, lines: bool = False) -> Iterator[Document]:
             else:
                 yield {"text": opened.read().decode("utf-8-sig")}
     except UnicodeDecodeError as error:
-        raise ValueError(f"{piece} is not UTF-8 ({error}); convert it, as in {_converted(piece)}") from error
+        raise ValueError(f"{piece} is not UTF-8 ({error}); convert it, as in {_converted(piece, error)}") from error
     except (OSError, csv.Error) as error:
         raise ValueError(f"{piece} cannot be read: {error}") from error
 
 
-def _converted(piece: Piece) -> str:
-    """Return a shell command that converts a latin-1 file to UTF-8."""
+def _converted(piece: Piece, error: UnicodeDecodeError) -> str:
+    """Return a shell command that converts a file in UTF-16 or latin-1 to UTF-8."""
     name = Path(without_options(piece.location)).name
-    return f"iconv -f ISO-8859-1 -t UTF-8 {shlex.quote(name)} -o {shlex.quote(f'utf8-{name}')}"
+    encoding = "UTF-16" if error.object.startswith(UTF_16_MARKS) else "ISO-8859-1"
+    return f"iconv -f {encoding} -t UTF-8 {shlex.quote(name)} -o {shlex.quote(f'utf8-{name}')}"
 
 
 def _table(opened: Any) -> Iterator[Document]:
@@ -375,15 +389,15 @@ def _lines(opened: Any, piece: Piece) -> Iterator[str]:
 
 
 def _json(piece: Piece, text: str) -> Iterator[Document]:
-    """Yield the objects of JSON text: a list of objects, or one object per line."""
-    if not text.lstrip().startswith("["):
+    """Yield the objects of JSON text: a list of objects, one object, or one per line."""
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        if text.lstrip().startswith("["):
+            raise ValueError(f"{piece} is not JSON: {error}") from error
         yield from _objects(piece, iter(text.split("\n")))
         return
-    try:
-        documents = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{piece} is not JSON: {error}") from error
-    for document in documents:
+    for document in found if isinstance(found, list) else [found]:
         yield _checked(piece, document)
 
 

@@ -3,13 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from sweeps_train.compat import datasets as compat_datasets
 from sweeps_train.config import TextData
 from sweeps_train.data.data_files import Document, File, file_at, find_files, pieces_of, read_piece
 from sweeps_train.data.sample_order import held_out_indices
 from sweeps_train.data.standard_library import BUILTIN_DOCSTRINGS, docstrings, source_files
+
+Role = Literal["train", "eval", "both"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Documents to train on, to hold out, or to split into both."""
+
+    role: Role
+    key: str
+    """Config key that names them."""
+    path: str
+    files: tuple[File, ...] | None
+    """None for a hub data set, to which the rest applies."""
+    split: str
+    """Name of the split, or a slice of it, such as ``train[:90%]``."""
+    subset: str | None
+    revision: str | None
+
+
+def sources(config: TextData) -> list[Source]:
+    """Find the files or hub data sets of a config, with those that are only held out first.
+
+    Raises:
+        ValueError: Nothing was found.
+    """
+
+    def source(role: Role, key: str, path: str, files: list[File] | None, split: str) -> Source:
+        revision = config.revision if path == config.path else None
+        return Source(role, key, path, None if files is None else tuple(files), split, config.subset, revision)
+
+    held_out: list[Source] = []
+    if config.eval_path is not None:
+        files = find_files("data.eval_path", config.eval_path)
+        split = config.eval_split or config.train_split
+        held_out = [source("eval", "data.eval_path", config.eval_path, files, split)]
+    elif config.eval_split is not None:
+        held_out = [source("eval", "data.eval_split", config.path, None, config.eval_split)]
+    is_builtin = config.path == BUILTIN_DOCSTRINGS
+    files = [file_at(file) for file in source_files()] if is_builtin else find_files("data.path", config.path)
+    role: Role = "train" if held_out else "both"
+    return [*held_out, source(role, "data.path", config.path, files, config.train_split)]
+
+
+def fingerprint(config: TextData) -> list[Any]:
+    """Return JSON values that change whenever the result of ``read_documents`` may change: the name, size and
+    modification time of every file; for a hub data set, its fingerprint in ``datasets``.
+
+    Raises:
+        ValueError: Nothing was found.
+    """
+    return [
+        compat_datasets.fingerprint(load_hub(each))
+        if each.files is None
+        else [(file.location, file.size, file.modified_ns) for file in each.files]
+        for each in sources(config)
+    ]
 
 
 def read_documents(config: TextData) -> tuple[list[Document], list[Document]]:
@@ -35,78 +93,43 @@ def check_splits(config: TextData, num_train: int, num_held_out: int) -> None:
         )
 
 
-def fingerprint(config: TextData) -> list[Any]:
-    """Return JSON values that change whenever the result of ``read_documents`` may change.
-
-    Raises:
-        ValueError: Nothing was found.
-    """
-    train = _fingerprint("data.path", config.path, config, config.train_split)
-    if config.eval_path is not None:
-        split = config.eval_split or config.train_split
-        return [train, _fingerprint("data.eval_path", config.eval_path, config, split)]
-    if config.eval_split is not None:
-        held_out = load_hub("data.eval_split", config.path, config, config.eval_split)
-        return [train, compat_datasets.fingerprint(held_out)]
-    return [train]
-
-
-def _fingerprint(key: str, path: str, config: TextData, split: str) -> Any:
-    """Return the name, size and modification time of every file; for a hub data set, its fingerprint in
-    ``datasets``."""
-    if path == BUILTIN_DOCSTRINGS:
-        files: list[File] | None = [file_at(file) for file in source_files()]
-    else:
-        files = find_files(key, path)
-    if files is None:
-        return compat_datasets.fingerprint(load_hub(key, path, config, split))
-    return [(file.location, file.size, file.modified_ns) for file in files]
-
-
 def _read_splits(config: TextData) -> tuple[list[Document], list[Document]]:
+    read = {each.role: _read(config, each) for each in sources(config)}
+    if "both" not in read:
+        return read["train"], read["eval"]
+    documents = read["both"]
     if config.path == BUILTIN_DOCSTRINGS:
-        train: list[Document] = [{"text": text} for text in docstrings("train")]
-        held_out: list[Document] | None = [{"text": text} for text in docstrings("eval")]
-    else:
-        train = _read("data.path", config.path, config, config.train_split)
-        held_out = None
-    if config.eval_path is not None:
-        return train, _read("data.eval_path", config.eval_path, config, config.eval_split or config.train_split)
-    if config.eval_split is not None:
-        return train, list(load_hub("data.eval_split", config.path, config, config.eval_split))
-    if held_out is not None:
-        return train, held_out
-    train_indices, eval_indices = held_out_indices(len(train), config.eval_fraction)
-    return [train[index] for index in train_indices], [train[index] for index in eval_indices]
+        return documents, [{"text": text} for text in docstrings("eval")]
+    train, held_out = held_out_indices(len(documents), config.eval_fraction)
+    return [documents[index] for index in train], [documents[index] for index in held_out]
 
 
-def _read(key: str, path: str, config: TextData, split: str) -> list[Document]:
-    files = find_files(key, path)
-    if files is None:
-        return list(load_hub(key, path, config, split))
+def _read(config: TextData, source: Source) -> list[Document]:
+    if source.files is None:
+        return list(load_hub(source))
+    if source.path == BUILTIN_DOCSTRINGS:
+        return [{"text": text} for text in docstrings("train")]
     lines = config.lines_are_documents
-    pieces = (piece for file in files for piece in pieces_of(file, lines=lines))
+    pieces = (piece for file in source.files for piece in pieces_of(file, lines=lines))
     try:
         return [document for piece in pieces for document in read_piece(piece, lines=lines)]
     except ValueError as error:
-        raise ValueError(f"{key}: {error}") from error
+        raise ValueError(f"{source.key}: {error}") from error
 
 
-def load_hub(key: str, path: str, config: TextData, split: str) -> Any:
-    """Load a split, given in slicing syntax, of a data set of the hub, which is downloaded once and mapped from this
-    machine's disk. Messages name the config ``key``.
+def load_hub(source: Source) -> Any:
+    """Load a hub data set, which is downloaded once and mapped from this machine's disk.
 
     Raises:
         ValueError: The data set cannot be loaded.
     """
     from datasets import load_dataset
 
-    revision = config.revision if path == config.path else None
     try:
-        return load_dataset(path, config.subset, split=split, revision=revision)
+        return load_dataset(source.path, source.subset, split=source.split, revision=source.revision)
     except Exception as error:  # datasets and the network raise many types; the message must name the key
         raise ValueError(
-            f"{key}: the data set {path} (split {split}) cannot be loaded from the hub: {error}"
+            f"{source.key}: the data set {source.path} (split {source.split}) cannot be loaded from the hub: {error}"
         ) from error
 
 

@@ -1,7 +1,7 @@
 """Fingerprints of data by content: equal on all machines with the same data, different if any byte differs.
 
-Of files beyond 64 MiB, only the size and 64 blocks of 1 MiB, spread evenly, are hashed, so that a terabyte takes a
-second; a change between the blocks that keeps the size goes unnoticed.
+Of files beyond 64 MiB, only the size and 64 blocks of 1 MiB, spread evenly, are hashed, and after the first 4 GiB of a
+source only names and sizes, so that a terabyte takes seconds; a change elsewhere that keeps the size goes unnoticed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import hashlib
 import importlib.util
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +35,19 @@ from sweeps_train.tables.table_files import TYPES
 
 BLOCK = 2**20
 MOST_BLOCKS = 64
+MOST_BYTES = 4 * 2**30
+"""Number of hashed bytes of a source after which only the names and sizes of its other files are hashed."""
 MOST_FILES = 100_000
 """Maximum number of files that are hashed in a folder named by arguments of a user's function."""
 
+Digest = Callable[[], str | None]
+"""Hashes a source of data when it is called."""
+
 
 def data_fingerprints(
-    config: TrainingConfig | FunctionConfig | CommandConfig | EstimatorConfig,
+    *configs: TrainingConfig | FunctionConfig | CommandConfig | EstimatorConfig,
 ) -> dict[str, str | None]:
-    """Hash the data of a training.
+    """Hash the data of trainings, each source once.
 
     A user's own function is identified by its source file, its arguments, and the files that these name; a program by
     its command line, and the files that are named in its command line and config files.
@@ -48,16 +55,23 @@ def data_fingerprints(
     Returns:
         A digest by the name of each source of data; None if its contents cannot be read from here.
     """
+    sources: dict[str, Digest] = {}
+    for config in configs:
+        sources |= _sources(config)
+    return {name: digest() for name, digest in sources.items()}
+
+
+def _sources(config: TrainingConfig | FunctionConfig | CommandConfig | EstimatorConfig) -> dict[str, Digest]:
     if isinstance(config, FunctionConfig):
         return _function(config.task.target, config.task.arguments)
     if isinstance(config, CommandConfig):
         return _program(config.task)
     data = config.data
     if isinstance(data, DigitsData):
-        return {"digits": _files(files_of_sklearn("digits.csv.gz"))}
+        return {"digits": lambda: _files(files_of_sklearn("digits.csv.gz"))}
     if isinstance(data, CustomData):
         return _function(data.target, data.arguments)
-    return {path: _data(data, path) for path in (data.path, data.eval_path) if path is not None}
+    return {path: partial(_data, data, path) for path in (data.path, data.eval_path) if path is not None}
 
 
 def _data(config: TableData | TextData, path: str) -> str | None:
@@ -92,52 +106,62 @@ def _hub_commit(name: str, config: TextData) -> str | None:
     return f"{commit}/{config.subset}" if config.subset else commit
 
 
-def _function(target: str, arguments: dict[str, Any]) -> dict[str, str | None]:
-    module = target.rpartition(".")[0]
-    try:
-        spec = importlib.util.find_spec(module)
-    except (ImportError, ValueError):
-        spec = None
-    source = [Path(spec.origin)] if spec is not None and spec.origin is not None else []
-    hashed = hashlib.sha256(json.dumps(arguments, sort_keys=True, default=str).encode()).hexdigest()
-    sources = {target: f"{_files(source)} {hashed[:16]}" if source else None}
-    return sources | _named_files(arguments)
+def _function(target: str, arguments: dict[str, Any]) -> dict[str, Digest]:
+    def digest() -> str | None:
+        try:
+            spec = importlib.util.find_spec(target.rpartition(".")[0])
+        except (ImportError, ValueError):
+            return None
+        if spec is None or spec.origin is None:
+            return None
+        hashed = hashlib.sha256(json.dumps(arguments, sort_keys=True, default=str).encode()).hexdigest()
+        return f"{_files([Path(spec.origin)])} {hashed[:16]}"
+
+    return {target: digest, **_named_files(arguments)}
 
 
-def _named_files(values: Any) -> dict[str, str | None]:
+def _named_files(values: Any) -> dict[str, Digest]:
     """Hash the files and folders that texts in some values name."""
-    texts = {text for _, text in texts_in("", values) if 0 < len(text) < 4096}
-    paths = {text for text in texts if Path(text).is_file() or Path(text).is_dir()}
-    return {path: _files(_files_in(Path(path))) for path in sorted(paths)}
+    texts = {text for _, text in texts_in("", values)}
+    # Unlike Path's methods, these return False for a text that is too long or no path at all.
+    paths = {text for text in texts if os.path.isfile(text) or os.path.isdir(text)}  # noqa: PTH112, PTH113
+    return {path: partial(_files, _files_in(path)) for path in sorted(paths)}
 
 
-def _program(task: CommandTask) -> dict[str, str | None]:
+def _program(task: CommandTask) -> dict[str, Digest]:
     named = [task.command.split() if isinstance(task.command, str) else task.command, task.options, task.arguments]
     hashed = hashlib.sha256(json.dumps([*named, task.environment], sort_keys=True, default=str).encode()).hexdigest()
     sources = [file.source for file in task.files.values() if file.source is not None]
-    return {"command": hashed[:16]} | _named_files([*named, *sources])
+    return {"command": lambda: hashed[:16], **_named_files([*named, *sources])}
 
 
-def _files_in(path: Path) -> list[Path]:
-    if path.is_file():
-        return [path]
-    found = [file for file in path.rglob("*") if file.is_file()]
-    return sorted(found)[:MOST_FILES]
+def _files_in(path: str) -> Iterator[Path]:
+    """Yield a file, or the first files below a folder."""
+    if os.path.isfile(path):  # noqa: PTH113
+        yield Path(path)
+    yield from sorted(islice(_files_below(path), MOST_FILES))
+
+
+def _files_below(folder: str) -> Iterator[Path]:
+    for parent, folders, names in os.walk(folder):
+        folders.sort()  # the first files are then the same on all machines
+        yield from (path for name in sorted(names) if (path := Path(parent, name)).is_file())
 
 
 def _files(files: Iterable[Path]) -> str | None:
     """Return one digest of the names and contents of files; names are relative to the folder that contains all of
     them."""
-    files = list(files)
-    if not files:
-        return None
-    root = Path(os.path.commonpath([file.parent for file in files]))
-    digest = hashlib.sha256()
+    digest, left = hashlib.sha256(), MOST_BYTES
     try:
+        files = list(files)
+        if not files:
+            return None
+        root = Path(os.path.commonpath([file.parent for file in files]))
         for file in files:
             digest.update(f"{file.relative_to(root) if len(files) > 1 else ''}\0{file.stat().st_size}\0".encode())
-            for block in _blocks(file):
+            for block in _blocks(file) if left > 0 else ():
                 digest.update(block)
+                left -= len(block)
     except OSError:
         return None
     return digest.hexdigest()

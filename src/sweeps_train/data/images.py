@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -14,6 +16,8 @@ from sweeps_train.data.digits import load_digits, split_by_class
 from sweeps_train.data.sample_order import Batch
 from sweeps_train.tables.train_part import train_part
 from sweeps_train.targets import call_target
+
+_log = logging.getLogger(__name__)
 
 IGNORED_LABEL = -100
 """Label that ``cross_entropy`` ignores."""
@@ -46,11 +50,20 @@ class ImageSamples:
                 return f"{index} ({names[index]})"
         return str(index)
 
+    @cached_property
     def num_classes(self) -> int:
-        """Return the number of classes: of the data set's ``classes`` if it has them, as in torchvision, otherwise of
-        its labels."""
+        """Number of classes: of the data set's ``classes`` if it has them, as in torchvision, otherwise of its labels,
+        for which all of its samples are read."""
         classes = _classes(self.pairs)
-        return len(classes) if classes is not None else 1 + max(int(self.pairs[i][1]) for i in range(len(self)))
+        if classes is not None:
+            return len(classes)
+        if type(self.pairs) is TensorDataset:
+            return 1 + int(self.pairs.tensors[1].max())
+        _log.info(
+            "reading all %d training samples for their labels; give the data set a list of its classes, as in "
+            "self.classes = ['cat', 'dog'], if this takes long", len(self),
+        )  # fmt: skip
+        return 1 + max(int(self.pairs[index][1]) for index in range(len(self)))
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """Stack samples: ``inputs`` of shape (batch, ...) and ``labels`` of shape (batch,)."""
@@ -123,7 +136,7 @@ def image_shape(samples: ImageSamples) -> ImageShape:
             f"data: an input has shape {shape}, whose channels seem to be last; this model takes (channels, height, "
             "width): use torchvision's ToTensor, or inputs.permute(2, 0, 1)"
         )
-    return ImageShape(*shape, samples.num_classes())
+    return ImageShape(*shape, samples.num_classes)
 
 
 def build_image_samples(config: DigitsData | CustomData) -> tuple[ImageSamples, ImageSamples]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import logging
 import sys
@@ -10,13 +11,14 @@ from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from sweeps_train.compat import datasets as compat_datasets
 from sweeps_train.config import TextData
 from sweeps_train.data.array_cache import Arrays, cached_arrays
 from sweeps_train.data.corpus import mapped_corpus
-from sweeps_train.data.data_files import Document, Piece, find_files, pieces_of, read_piece
-from sweeps_train.data.documents import check_splits, fingerprint, load_hub, read_documents
+from sweeps_train.data.data_files import Document, Piece, pieces_of, read_piece
+from sweeps_train.data.documents import Role, Source, check_splits, fingerprint, load_hub, read_documents, sources
 from sweeps_train.data.encoder import Encoder
 from sweeps_train.data.packing import PackedSamples, TextSamples, to_arrays
 
@@ -105,21 +107,19 @@ def _arrays(config: TextData, encoder: Encoder, splits: Iterable[tuple[str, Iter
 
 # --- larger than memory --------------------------------------------------------------------------------------
 
-Role = Literal["train", "eval", "both"]
-
 
 @dataclasses.dataclass(frozen=True)
 class _HubRows:
     """Consecutive rows of a hub data set."""
 
-    key: str
-    path: str
-    split: str
+    source: Source
+    version: str
+    """Fingerprint of the data set in ``datasets``."""
     start: int
     stop: int
 
     def __str__(self) -> str:
-        return f"{self.path} [{self.start}:{self.stop}]"
+        return f"{self.source.path} [{self.start}:{self.stop}]"
 
 
 def _streamed(config: TextData, encoder: Encoder, key: Any) -> Arrays:
@@ -133,56 +133,55 @@ def _streamed(config: TextData, encoder: Encoder, key: Any) -> Arrays:
         except ValueError as error:
             raise ValueError(f"{source}: {error}") from error
 
+    pieces = _pieces(config)
     most_train = config.max_train_documents
-    fewest_held_out = 0 if _has_own_eval_data(config) else config.max_eval_documents or 1
+    fewest_held_out = (config.max_eval_documents or 1) if any(role == "both" for role, _ in pieces) else 0
 
     def enough(lengths: dict[str, int]) -> bool:
         num_train, num_eval = lengths.get("train.ends", 0), lengths.get("eval.ends", 0)
         return most_train is not None and num_train >= most_train and num_eval >= fewest_held_out
 
-    arrays = mapped_corpus(key, _pieces(config), make, enough)
+    arrays = mapped_corpus(key, pieces, make, enough)
     # Empty files have no pieces, and so no arrays.
     check_splits(config, len(arrays.get("train.ends", ())), len(arrays.get("eval.ends", ())))
     return _first(arrays, "train.", config.max_train_documents) | _first(arrays, "eval.", config.max_eval_documents)
 
 
-def _has_own_eval_data(config: TextData) -> bool:
-    return config.eval_path is not None or config.eval_split is not None
-
-
 def _pieces(config: TextData) -> list[tuple[Role, Piece | _HubRows]]:
-    held_out: list[Piece | _HubRows] = []
-    if config.eval_path is not None:
-        split = config.eval_split or config.train_split
-        held_out = _pieces_of(config, "data.eval_path", config.eval_path, split)
-    elif config.eval_split is not None:
-        held_out = [*_hub_pieces(config, "data.eval_split", config.path, config.eval_split)]
-    role: Role = "train" if _has_own_eval_data(config) else "both"
-    train = _pieces_of(config, "data.path", config.path, config.train_split)
-    # Held-out pieces first: max_train_documents may need only some of the others.
-    return [*(("eval", each) for each in held_out), *((role, each) for each in train)]
+    # Held-out sources come first: max_train_documents may need only some pieces of the others.
+    return [(source.role, piece) for source in sources(config) for piece in _pieces_of(config, source)]
 
 
-def _pieces_of(config: TextData, key: str, path: str, split: str) -> list[Piece | _HubRows]:
-    files = find_files(key, path)
-    if files is None:
-        return [*_hub_pieces(config, key, path, split)]
-    return [piece for file in files for piece in pieces_of(file, lines=config.lines_are_documents)]
-
-
-def _hub_pieces(config: TextData, key: str, path: str, split: str) -> list[_HubRows]:
-    num_rows = len(load_hub(key, path, config, split))
-    return [
-        _HubRows(key, path, split, start, min(start + _ROWS_A_PIECE, num_rows))
-        for start in range(0, num_rows, _ROWS_A_PIECE)
-    ]
+def _pieces_of(config: TextData, source: Source) -> Iterator[Piece | _HubRows]:
+    if source.files is None:
+        data_set = load_hub(source)
+        for start in range(0, len(data_set), _ROWS_A_PIECE):
+            stop = min(start + _ROWS_A_PIECE, len(data_set))
+            yield _HubRows(source, compat_datasets.fingerprint(data_set), start, stop)
+    for file in source.files or ():
+        yield from pieces_of(file, lines=config.lines_are_documents)
 
 
 def _documents(config: TextData, piece: Piece | _HubRows) -> Iterator[Document]:
     if isinstance(piece, Piece):
         return read_piece(piece, lines=config.lines_are_documents)
-    data_set = load_hub(piece.key, piece.path, config, piece.split)
-    return iter(data_set.select(range(piece.start, piece.stop)))
+    return iter(_hub_data(piece.source, piece.version).select(range(piece.start, piece.stop)))
+
+
+@functools.lru_cache(maxsize=1)  # each call asks the hub several times
+def _hub_data(source: Source, expected: str) -> Any:
+    """Load a hub data set for all of its pieces.
+
+    Raises:
+        ValueError: It cannot be loaded, or is another version.
+    """
+    data_set = load_hub(source)
+    if compat_datasets.fingerprint(data_set) != expected:
+        raise ValueError(
+            f"{source.key}={source.path}: the hub has another version than at the start; run the trial again, or set "
+            "data.revision"
+        )
+    return data_set
 
 
 def _split(documents: Iterator[Document], role: Role, fraction: float) -> tuple[Iterable[Document], list[Document]]:

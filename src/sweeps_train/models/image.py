@@ -56,10 +56,15 @@ def save_image_model(
         (folder / SHAPE_FILE).write_text(json.dumps(dataclasses.asdict(shape)), encoding="utf-8")
 
 
+def load_image_shape(folder: Path) -> ImageShape | None:
+    """Load the shape of the images of a model that ``save_image_model`` has written; None if a custom model has
+    none."""
+    file = folder / SHAPE_FILE
+    return ImageShape(**json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
+
+
 def load_image_model(config: ImageModel, folder: Path) -> nn.Module:
     """Load a model that ``save_image_model`` has written."""
-    shape_file = folder / SHAPE_FILE
-    shape = ImageShape(**json.loads(shape_file.read_text(encoding="utf-8"))) if shape_file.exists() else None
-    model = build_image_model(config, shape)
+    model = build_image_model(config, load_image_shape(folder))
     load_weights(model, str(folder / WEIGHTS_FILE))
     return model

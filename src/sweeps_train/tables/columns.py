@@ -90,6 +90,12 @@ def column_kind(config: TableData, name: str, column: pa.ChunkedArray) -> Column
     )
 
 
+def pandas_categories(table: pa.Table) -> set[str]:
+    """Return the columns that pandas has declared as categories; Parquet files have no such type but for texts."""
+    described = (table.schema.pandas_metadata or {}).get("columns", ())
+    return {each.get("field_name") for each in described if each.get("pandas_type") == "categorical"}
+
+
 def is_text(kind: pa.DataType) -> bool:
     """Whether values of a type are texts, possibly stored as a dictionary."""
     from pyarrow import types
@@ -104,13 +110,14 @@ def _check_texts(config: TableData, name: str, column: pa.ChunkedArray) -> None:
     texts such as ``?`` for missing values) or dates."""
     texts = [each for each in column.unique().to_pylist() if each is not None]
     if config.format == "parquet" and not all(each.isdecimal() for each in texts):  # unlike codes such as 01067
-        numbers = [each for each in texts if "_" not in each and (is_number(each, ".") or is_number(each, ","))]
+        numbers = [each for each in texts if is_number(each, ".") or is_number(each, ",")]
         if len(numbers) > MOSTLY * len(texts):
             raise ValueError(
                 f"data: the column {name!r} has numbers as texts ({numbers[0]}), which would be categories; write it "
                 "as a column of numbers, with null for what is missing, or name it in data.categories or data.drop"
             )
     others = [each for each in texts if not is_number(each, config.decimal)]
+    mistakes = [each for each in others if not is_number(each.replace("_", ""), config.decimal)]  # unlike codes: 1_101
     with_comma = [each for each in others if "," in each and is_number(each, ",")]
     are_decimals = with_comma and sum(not is_number(each, ",") for each in texts) < MOSTLY * len(texts)
     if others and all(THOUSANDS.fullmatch(each) for each in others):
@@ -124,9 +131,9 @@ def _check_texts(config: TableData, name: str, column: pa.ChunkedArray) -> None:
             f"data.decimal={config.decimal}: the column {name!r} has numbers with a decimal comma ({with_comma[0]}); "
             f"set 'data.decimal=\",\"', or name the column in data.categories"
         )
-    if others and len(others) < MOSTLY * len(texts):
-        shown = ", ".join(repr(each) for each in others[:3]) + (", ..." if len(others) > 3 else "")
-        missing = json.dumps([*config.missing, *others[:3]], ensure_ascii=False)
+    if mistakes and len(others) < MOSTLY * len(texts):
+        shown = ", ".join(repr(each) for each in mistakes[:3]) + (", ..." if len(mistakes) > 3 else "")
+        missing = json.dumps([*config.missing, *mistakes[:3]], ensure_ascii=False)
         raise ValueError(
             f"data: the column {name!r} has numbers mixed with texts ({shown}); name the column in "
             f"data.categories, or add those that stand for a missing value: {shlex.quote(f'data.missing={missing}')}"
@@ -144,9 +151,9 @@ def _check_texts(config: TableData, name: str, column: pa.ChunkedArray) -> None:
 
 
 def is_number(text: str, decimal: str) -> bool:
-    """Whether a text is a number with this decimal separator."""
+    """Whether a text is a number with this decimal separator; a code such as 18_24, which Python reads, is not."""
     try:
         float(text if decimal == "." else text.replace(".", "x").replace(decimal, ".", 1))
     except ValueError:
         return False
-    return True
+    return "_" not in text

@@ -85,7 +85,11 @@ class CsvTexts:
 
         >>> CsvTexts([], ".").as_code("012"), CsvTexts([], ",").as_code("12,0"), CsvTexts([], ".").as_code("?")
         ('12', '12', None)
+        >>> CsvTexts([], ".").as_code("18_24") is None
+        True
         """
+        if not is_number(text, self.decimal):
+            return None
         try:
             return str(int(text))  # not by way of a float, which has 53 bits
         except ValueError:

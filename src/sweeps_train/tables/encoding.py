@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from sweeps_train.config.table import TableData
-from sweeps_train.tables.columns import ColumnKind, column_kind, feature_names, is_text
+from sweeps_train.tables.columns import ColumnKind, column_kind, feature_names, is_text, pandas_categories
 from sweeps_train.tables.csv_texts import CsvTexts
 
 if TYPE_CHECKING:
@@ -132,7 +132,8 @@ class TableEncoding:
         Raises:
             ValueError: A column is missing, or has texts where it had numbers.
         """
-        missing = [name for name in self.kinds if name not in table.column_names]
+        present = {*table.column_names}
+        missing = [name for name in self.kinds if name not in present]
         if missing:
             raise ValueError(f"the rows have no column {', '.join(missing)}; the model was trained with it")
         columns = {name: table[name] for name in self.kinds}
@@ -245,9 +246,11 @@ def learn_encoding(config: TableData, goal: Goal, table: pa.Table) -> TableEncod
     """
     from pyarrow import types
 
-    names = feature_names(config, table.column_names)
-    kinds = {name: column_kind(config, name, table[name]) for name in names}
-    kinds = {name: kind for name, kind in kinds.items() if kind != "empty"}
+    names, declared = feature_names(config, table.column_names), pandas_categories(table)
+    found = {name: column_kind(config, name, table[name]) for name in names}
+    kinds: dict[str, ColumnKind] = {
+        name: "category" if name in declared else kind for name, kind in found.items() if kind != "empty"
+    }
     texts = CsvTexts.of(config)
     marks = texts.missing_numbers if texts is not None else []
     numbers: list[NumberFeature] = []
@@ -316,13 +319,13 @@ def plain_names(names: Sequence[str]) -> list[str]:
     >>> plain_names(["a", "size [m]", "size <m>"])
     ['a', 'size__m_', 'size__m__']
     """
-    plain: list[str] = []
+    plain: dict[str, None] = {}
     for name in names:
         candidate = re.sub(r"\W", "_", name)
         while candidate in plain:
             candidate += "_"
-        plain.append(candidate)
-    return plain
+        plain[candidate] = None
+    return [*plain]
 
 
 # --- columns as arrays -----------------------------------------------------------------------------------------

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import codecs
 import io
 import json
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from sweeps_train.config.table import TableData
-from sweeps_train.data.data_files import File, find_files, open_file, other_separator, without_options
+from sweeps_train.data.data_files import (
+    UTF_16_MARKS,
+    File,
+    find_files,
+    open_file,
+    other_separator,
+    without_options,
+)
 from sweeps_train.tables.columns import is_text
 from sweeps_train.tables.csv_texts import CsvTexts
 
@@ -24,8 +30,6 @@ MOST_COMPRESSED = 20
 """Assumed maximum compression ratio of a CSV file."""
 MOST_CSV_BYTES = 2**31 - 1
 """Maximum bytes of a CSV file from which the types of its columns are inferred; Arrow reads no larger blocks."""
-
-UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def table_files(config: TableData, key: str, path: str) -> list[File]:
@@ -130,9 +134,10 @@ def _read(config: TableData, location: str, texts: Collection[str] = (), *, firs
         raise ValueError(reason)
     if config.format == "csv" and not first_block:
         _check_last_quote(config, location, table)
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    names = _named(names)
+    if twice := sorted(name for name, count in Counter(names).items() if count > 1):
         raise ValueError(f"{location} has two columns {twice[0]!r}; rename one")
-    return table.select(_named(names))
+    return table.select(names)
 
 
 def _check_last_quote(config: TableData, location: str, table: pa.Table) -> None:

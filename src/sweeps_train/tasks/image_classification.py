@@ -12,7 +12,13 @@ from torch.nn import functional
 from sweeps_train.config import CustomData, CustomModel, DigitsData, TrainingConfig
 from sweeps_train.data.images import IGNORED_LABEL, ImageSamples, build_image_samples, image_shape
 from sweeps_train.data.sample_order import Batch
-from sweeps_train.models.image import ImageModel, build_image_model, load_image_model, save_image_model
+from sweeps_train.models.image import (
+    ImageModel,
+    build_image_model,
+    load_image_model,
+    load_image_shape,
+    save_image_model,
+)
 from sweeps_train.steps.random_state import seed_all
 from sweeps_train.tasks.task import TaskOfRows
 from sweeps_train.workers.worker_cache import cached
@@ -33,10 +39,12 @@ class ImageClassification(TaskOfRows):
         assert isinstance(config.model, ImageModel) and isinstance(config.data, DigitsData | CustomData)
         data = config.data
         self.train_samples, self.eval_samples = cached("images", data, lambda: build_both_samples(data))
-        seed_all(config.seed)  # building the data may have drawn random numbers; taking it from the cache does not
         self.repeats_its_passes = not isinstance(config.model, CustomModel)
-        # A user's own model may take other inputs than images.
-        self._shape = None if isinstance(config.model, CustomModel) else image_shape(self.train_samples)
+        if weights is not None:  # counting the classes of the data may take minutes
+            self._shape = load_image_shape(weights)
+        else:  # a user's own model may take other inputs than images
+            self._shape = None if isinstance(config.model, CustomModel) else image_shape(self.train_samples)
+        seed_all(config.seed)  # reading the data may have drawn random numbers; taking it from the cache does not
         self.model = (
             build_image_model(config.model, self._shape) if weights is None else load_image_model(config.model, weights)
         )
