@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 from sweeps.config.access import Access
 from sweeps.config.notifications import Channel
 from sweeps.storage.location import is_remote
+from sweeps.texts.uri_passwords import redact_uri
 from sweeps_train.config import STRICT, PositiveFloat, PositiveInt
 from sweeps_train.config.fields import NonEmpty
 
@@ -117,3 +118,12 @@ class Service:
                 f"output_dir={self.output_dir}: a service needs a folder on its own machine: it keeps schedules, logs "
                 "and locks there and reads the files of its sweeps' drivers; give a path"
             )
+        from sqlalchemy import make_url  # late, since the schema is also read where no service runs
+        from sqlalchemy.exc import ArgumentError
+
+        try:
+            make_url(self.database)
+        except (ArgumentError, ValueError):
+            raise ValueError(
+                f"database={redact_uri(self.database)}: must be a URL, as in sqlite:///outputs/service.db"
+            ) from None

@@ -136,10 +136,13 @@ class Remote(Operations, Schedules):
     def register(
         self, record: SweepRecord, trial: TrialRecord, model: str, alias: str, *, merged: bool
     ) -> RegisteredModel:
-        from sweeps.registry.register import RegisteredModel
-
         body = {"model": model, "trial": trial.trial, "alias": alias, "merged": merged}
-        made = self.ask(record.sweep, "register", body)
+        # Copying a large model may take hours, and a repetition would register it twice.
+        answer = self._request("POST", f"{_path(record.sweep)}/register", json=body, timeout=(TIMEOUTS_S[0], None))
+        made = self._read(answer, requests.Response.json)
+
+        from sweeps.registry.register import RegisteredModel  # torch, which takes seconds
+
         return RegisteredModel(made["name"], made["version"], made["alias"])
 
     def clean(
@@ -193,7 +196,7 @@ class Remote(Operations, Schedules):
     def _send(self, method: str, path: str, **more: Any) -> requests.Response:
         address = f"{self._server}/api/v1/{path}"
         try:
-            return self._session.request(method, address, timeout=TIMEOUTS_S, allow_redirects=False, **more)
+            return self._session.request(method, address, **{"timeout": TIMEOUTS_S, **more}, allow_redirects=False)
         except requests.RequestException as error:
             text = str(getattr(error.args[0], "reason", error) if error.args else error)
             reason = redact_uri(text).rpartition(": ")[2]

@@ -103,6 +103,23 @@ def test_with_a_service_up_a_schedule_that_is_run_goes_into_its_queue(schedule: 
     assert (last["outcome"], last["state"]) == ("by hand", "queued")
 
 
+def test_a_schedule_that_only_the_start_of_the_service_enables_is_shown_as_it_fires_and_can_be_paused(
+    schedule: Any,
+) -> None:
+    """As after `serve enable=[nightly]`."""
+    engine = open_database(HERE)
+    decide(engine, defined(), Clock().now())
+    assert "paused" in schedule("list"), "no service is up"
+    Heartbeat(engine, Clock(), 30.0)
+    (nightly,) = json.loads(schedule("list", "--json"))
+    assert (nightly["enabled"], nightly["next"]["due"][-14:]) == (True, "02:00:00+00:00")
+    assert "disabled" not in schedule("next", "nightly")
+    schedule("pause", "nightly")
+    assert "paused" in schedule("list"), "also before the service has read it"
+    schedule("resume", "nightly")
+    assert "paused" not in schedule("list")
+
+
 @pytest.mark.slow
 def test_without_a_service_it_runs_at_once(tmp_path: Path) -> None:
     lines = "".join(f"  - {each}\n" for each in [*SHORT, "search.num_trials=2", "tracking.report=false"])

@@ -25,6 +25,7 @@ from sweeps.service.auth import tokens
 from sweeps.service.database.engine import writing
 from sweeps.service.nights.night import Night, begin
 from sweeps.service.queue import jobs
+from sweeps.tracking.reader import load_sweep
 
 Run = pytest.CaptureFixture[str]
 
@@ -184,6 +185,18 @@ def test_the_token_comes_from_the_environment_or_a_file(
 
 def test_as_many_firings_are_listed_through_a_server_as_here(serving: WebServer, capsys: Run) -> None:
     printed(capsys, "schedule", "next", "-n", "10000", "--json", "--server", serving.url)
+
+
+def test_the_registration_of_a_model_may_take_longer_than_any_other_answer(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweeps.operations.remote.TIMEOUTS_S", (10.0, 1e-6))
+    record = load_sweep(uri, "digits-1")
+    with (
+        webhook(422, text='{"detail": "it has no checkpoint"}') as service,
+        pytest.raises(UserError, match="no checkpoint"),
+    ):
+        Remote(service.url).register(record, record.trials[0], "digits", "champion", merged=False)
 
 
 @pytest.mark.parametrize(

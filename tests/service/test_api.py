@@ -88,6 +88,7 @@ def test_a_mistake_in_a_request_is_answered_with_its_key_in_plain_words(api: Api
     for path, key in (("/sweeps", "status"), ("/sweeps/digits-1/trials", "state")):
         assert f"query.{key}: must be '" in get(client, path, 422, **{key: "finishd"})["detail"]
         assert get(client, path, 200, **{key: "finished"})["total"] > 0
+    assert get(client, "/jobs", 422, limt=5)["detail"] == "query.limt: there is no such parameter; did you mean limit?"
 
 
 def test_a_dry_run_starts_nothing_and_sweeps_are_written_to_the_services_own_folder(api: Api, tmp_path: Path) -> None:

@@ -129,6 +129,14 @@ def test_chosen_trials_are_compared_and_what_was_chosen_outlives_sorting_and_rel
     page.get_by_role("link", name="Remove trial 0002").click()
     expect(page.get_by_role("checkbox", name="Compare trial 0002")).not_to_be_checked()
     expect(legend.filter(has_text="0002")).to_have_count(0)
+    tick(page, "0002")
+    expect(legend.filter(has_text="0002")).to_have_count(1)
+    page.get_by_role("link", name="clear").click()
+    for trial in ("0002", BEST):
+        expect(page.get_by_role("checkbox", name=f"Compare trial {trial}")).not_to_be_checked()
+    page.get_by_label("Metric").select_option("train/loss")
+    expect(page.locator("#figure-curves .ytitle")).to_have_text("train/loss")
+    assert "trial=" not in page.url, "a later choice brings nothing back"
 
 
 @pytest.mark.slow

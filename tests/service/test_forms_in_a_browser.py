@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from chromium import hasten, opened_page, watched_page
 from recording import open_recorder
+from sqlalchemy import delete
 from web_server import WebServer, answering
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[dev]'")
@@ -16,6 +17,7 @@ playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright
 from playwright.sync_api import Browser, Page, expect  # noqa: E402 - after the line that may skip it
 
 from sweeps.service.auth import tokens  # noqa: E402
+from sweeps.service.database import tables  # noqa: E402
 from sweeps.service.database.engine import writing  # noqa: E402
 
 pytestmark = pytest.mark.timeout(240)
@@ -177,6 +179,47 @@ def test_where_tokens_are_demanded_a_person_signs_in_and_tries_the_api_from_its_
         page.goto("/")
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
         assert blocked == []
+
+
+@pytest.mark.slow
+def test_a_form_outlives_the_session_in_which_it_was_opened(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    with answering(tmp_path) as server, opened_page(browser, base_url=server.url) as page:
+        with writing(server.service.database) as connection:
+            _, secret = tokens.create(connection, "mira", "run", time.time())
+        hasten(page)
+        signs_in(page, secret)
+        page.goto("/submit")
+        page.get_by_label("Name").fill("digits-mine")
+        state, submit = page.locator("#preview-state"), page.get_by_role("button", name="Submit")
+        end_all_sessions(server)
+        page.get_by_label("Overrides").fill("search.num_trials=7")
+        expect(state).to_contain_text("You are signed out")
+        submit.click()
+        expect(state).to_contain_text("You are signed out")
+        elsewhere = page.context.new_page()
+        signs_in(elsewhere, secret)
+        page.get_by_label("Overrides").fill("search.num_trials=8")
+        expect(page.locator("#preview").get_by_text("8 trials")).to_be_visible()
+        end_all_sessions(server)
+        signs_in(elsewhere, secret)
+        submit.click()
+        expect(page.get_by_role("heading", name="digits-mine")).to_be_visible()
+
+
+def signs_in(page: Page, secret: str) -> None:
+    page.goto("/queue")
+    page.get_by_label("Token").fill(secret)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("heading", name="Queue", exact=True)).to_be_visible()
+
+
+def end_all_sessions(server: WebServer) -> None:
+    """As the hours of a session do that ends overnight."""
+    with writing(server.service.database) as connection:
+        connection.execute(delete(tables.sessions))
 
 
 def tries_the_api(page: Page) -> None:

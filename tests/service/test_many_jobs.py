@@ -22,9 +22,11 @@ from sweeps.service.auth.permissions import Principal
 from sweeps.service.clock import Clock
 from sweeps.service.database import tables
 from sweeps.service.database.engine import open_database, writing
+from sweeps.service.nights.command_lines import LOCKS
+from sweeps.service.notify.deliveries import enqueue
 from sweeps.service.queue import claims, jobs
 from sweeps.service.queue.heartbeat import Heartbeat
-from sweeps.service.queue.housekeeping import DAY_S, forget_jobs, forget_services, remove_logs
+from sweeps.service.queue.housekeeping import DAY_S, forget_jobs, forget_messages, forget_services, remove_logs
 from sweeps.service.queue.jobs import ENDED, STATES
 from sweeps.service.web import pages
 
@@ -249,6 +251,16 @@ def test_neither_a_clock_that_is_ahead_nor_an_empty_store_makes_the_service_forg
 
 
 @on_both_databases
+def test_messages_of_long_ago_are_forgotten(engine: Engine) -> None:
+    for created in (1.0, 99.0):
+        with writing(engine) as connection:
+            enqueue(connection, f"at {created}", ["chat"], {}, created)
+    forget_messages(engine, 50.0)
+    with engine.connect() as connection:
+        assert connection.execute(select(tables.deliveries.c.created)).scalars().all() == [99.0]
+
+
+@on_both_databases
 def test_services_that_were_silent_for_long_are_forgotten_unless_their_jobs_run(engine: Engine) -> None:
     with writing(engine) as connection:
         for name, beat in (("old", 1.0), ("holds", 1.0), ("new", 99.0)):
@@ -269,7 +281,7 @@ def test_a_service_that_was_asleep_until_others_forgot_it_is_known_again(engine:
         assert connection.execute(select(tables.services.c.id)).scalars().all() == [heartbeat.service]
 
 
-def test_logs_of_jobs_that_ended_long_ago_are_removed(tmp_path: Path) -> None:
+def test_logs_of_jobs_that_ended_long_ago_and_locks_of_nights_are_removed(tmp_path: Path) -> None:
     for name in ("job-1-1", "job-2-2"):
         folder = subprocesses.control_folder(tmp_path, name)
         folder.mkdir(parents=True)
@@ -277,5 +289,11 @@ def test_logs_of_jobs_that_ended_long_ago_are_removed(tmp_path: Path) -> None:
     old = subprocesses.control_folder(tmp_path, "job-1-1")
     for path in (old / "driver.log", old):
         os.utime(path, (1.0, 1.0))
+    locks = tmp_path / LOCKS
+    locks.mkdir()
+    for name, changed in (("report-old", 1.0), ("report-new", 2000.0)):
+        (locks / name).touch()
+        os.utime(locks / name, (changed, changed))
     assert remove_logs(tmp_path, 1000.0) == 1
+    assert [each.name for each in locks.iterdir()] == ["report-new"]
     assert [each.name for each in subprocesses.control_folder(tmp_path, "").iterdir()] == ["job-2-2"]

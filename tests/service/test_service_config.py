@@ -34,6 +34,8 @@ def test_what_is_typed_and_a_users_own_file_take_effect(tmp_path: Path) -> None:
         (["queue.runing=1"], ConfigError, r"queue.runing=1: there is no such key; did you mean queue.running"),
         (["service=team"], UnknownName, "service=team: there is no such option"),
         (["port=choice(1,2)"], ConfigError, "must be key=value, with one value"),
+        (["database=outputs/service.db"], ConfigError, "^database=outputs/service.db: must be a URL, as in sqlite:///"),
+        (["database=postgresql://me:secret@db:port/x"], ConfigError, r"^database=postgresql://me:\*\*\*@db:port/x: "),
     ],
 )
 def test_a_mistake_is_named_with_its_key_and_value(tokens: list[str], error: type[UserError], message: str) -> None:

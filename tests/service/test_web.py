@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,7 +17,9 @@ from sweeps.errors import TrackingUnreachable
 from sweeps.report.report_folder import report_folder
 from sweeps.service import record_cache
 from sweeps.service.auth.permissions import LOCAL
+from sweeps.service.database.engine import writing
 from sweeps.service.queue import jobs
+from sweeps.service.queue.job_requests import Run
 from sweeps.tracking.mlflow_pages import trials_page
 
 PATHS = (
@@ -192,6 +195,12 @@ def test_trials_sort_their_order_is_said_and_a_failed_one_says_why(client: TestC
     assert "ValueError: no" in text
 
 
+def test_the_config_of_a_trial_names_the_file_that_the_browser_saves(client: TestClient) -> None:
+    text = client.get("/sweeps/mine/trials/0").text
+    ((address, file),) = re.findall(r'href="([^"]+)" download="([^"]+)"', text)
+    assert f"python -m sweeps run conf={file}\n" in client.get(html.unescape(address)).text
+
+
 def test_links_lead_to_the_right_run(api: Api, new_service: Callable[..., Api]) -> None:
     linked = new_service(api.uri, "mlflow_url=https://mlflow.example/", "ray_dashboard_url=http://ray.example:8265")
     text = linked.client().get("/sweeps/mine").text
@@ -221,13 +230,21 @@ def test_a_sweep_without_a_report_offers_to_make_it_and_then_shows_it_in_a_sandb
     assert "sandbox" in answer.headers["content-security-policy"]
 
 
-def test_a_schedule_fires_once_more_at_the_press_of_a_button(api: Api, client: TestClient) -> None:
+def test_a_schedule_fires_once_more_at_the_press_of_a_button_and_only_that_counts_as_by_hand(
+    api: Api, client: TestClient
+) -> None:
     assert "nightly" in client.get("/schedules").text
     answer = client.post("/schedules/nightly/run")
     assert answer.status_code == 303
     with api.service.database.connect() as connection:
         (job,) = (each for each in jobs.query(connection) if each.schedule == "nightly")
     assert job.sweep in client.get("/schedules/nightly").text
+    with writing(api.service.database) as connection:  # a firing of the cron line that is not recorded any more
+        jobs.submit(
+            connection, Run(conf="digits"), "of-1970", user="ada", project="ada", now=2.0, schedule="nightly", due=1.0
+        )
+    page = client.get("/schedules/nightly").text
+    assert ("of-1970" in page, page.count("by hand")) == (True, 1)
     assert client.post("/schedules/none-such/run").status_code == 404
 
 

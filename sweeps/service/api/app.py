@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse
 from sweeps.compose.schema_errors import plain_words
 from sweeps.errors import Conflict, SweepsError, TimeLimitExceeded, TrackingUnreachable, UnknownName, UserError
 from sweeps.service.api import administration, health, queue, results, schedules, sweeps
-from sweeps.service.api.depends import Problem
+from sweeps.service.api.depends import Problem, check_parameters
 from sweeps.service.auth.auth import reader, scraper
 from sweeps.service.auth.middleware import SecurityMiddleware
 from sweeps.service.database.storage_errors import RETRY_AFTER_S
@@ -82,7 +82,10 @@ def _make_api() -> FastAPI:
         redoc_url=None,
     )
     for router in RESOURCES:
-        app.include_router(router, prefix=PREFIX, responses={status: {"model": Problem} for status in PROBLEMS})
+        checks = [] if router is health.router else [Depends(check_parameters)]  # its routes need no token
+        app.include_router(
+            router, prefix=PREFIX, dependencies=checks, responses={status: {"model": Problem} for status in PROBLEMS}
+        )
     return app
 
 

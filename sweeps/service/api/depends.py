@@ -7,11 +7,14 @@ from typing import Annotated
 from fastapi import Depends, Path, Query, Request
 
 from sweeps.config.sweep_name import SweepName
+from sweeps.errors import UserError
 from sweeps.service.api.response_documents import Document
 from sweeps.service.app_context import AppContext
-from sweeps.service.auth.auth import Reader, Runner
+from sweeps.service.auth.auth import Reader, Runner, authenticated
+from sweeps.service.auth.permissions import Principal
 from sweeps.service.queue.job_requests import TRIAL
 from sweeps.service.user_operations import UserOperations
+from sweeps.texts.suggestions import did_you_mean
 
 
 def _service(request: Request) -> AppContext:
@@ -47,6 +50,17 @@ Limit = Annotated[int, Query(description="Maximum number of items.", ge=1, le=10
 Offset = Annotated[int, Query(description="Number of items to skip.", ge=0, lt=2**31)]
 Before = Annotated[int | None, Query(description="Only jobs with a lower number, for the next page.", ge=1, lt=2**31)]
 Trial = Annotated[str | None, Query(description="Number of a trial; default: the best.", pattern=TRIAL)]
+
+
+async def check_parameters(request: Request, _: Annotated[Principal, Depends(authenticated)]) -> None:
+    """Refuse a query parameter that the route does not have, such as a misspelt one, which would have no effect.
+
+    Raises:
+        UserError: Names the parameter.
+    """
+    known = {each.alias for each in request.scope["route"].dependant.query_params}
+    for name in request.query_params.keys() - known:
+        raise UserError(f"query.{name}: there is no such parameter{did_you_mean(name, known)}")
 
 
 class Problem(Document):

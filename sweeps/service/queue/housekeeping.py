@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shutil
 from collections.abc import Collection
@@ -14,6 +15,7 @@ from sweeps.errors import SweepsError
 from sweeps.service import subprocesses
 from sweeps.service.database import tables
 from sweeps.service.database.engine import writing
+from sweeps.service.nights.command_lines import LOCKS
 from sweeps.service.poller import Poller
 from sweeps.service.queue import jobs
 from sweeps.service.service_context import ServiceContext
@@ -43,6 +45,7 @@ class Housekeeping(Poller):
         cutoff = now - self._queue.keep_jobs_days * DAY_S
         forgotten = forget_jobs(self._engine, cutoff, self._recorded(cutoff))
         forget_services(self._engine, now - max(KEEP_SERVICES_S, 2 * self._queue.lost_after_s))
+        forget_messages(self._engine, cutoff)
         removed = remove_logs(self._output_dir, now - self._queue.keep_logs_days * DAY_S)
         if forgotten or removed:
             logger.info(
@@ -90,10 +93,20 @@ def forget_services(engine: Engine, before: float) -> None:
         )
 
 
+def forget_messages(engine: Engine, before: float) -> None:
+    """Remove messages that were made before a time; one that still waits then is for a channel that was removed."""
+    with writing(engine) as connection:
+        connection.execute(delete(tables.deliveries).where(tables.deliveries.c.created < before))
+
+
 def remove_logs(output_dir: Path, before: float) -> int:
-    """Remove the control folders of jobs that ended before a time, and return their number. The log of an existing
-    sweep is kept in the sweep's own folder."""
+    """Remove the control folders of jobs that ended before a time, and return their number; also locks of nights, if
+    as old. The log of an existing sweep is kept in the sweep's own folder."""
     removed = 0
+    for lock in (output_dir / LOCKS).glob("*"):  # nobody holds one for as long as logs are kept
+        with contextlib.suppress(OSError):
+            if lock.stat().st_mtime < before:
+                lock.unlink()
     for folder in subprocesses.control_folder(output_dir, "").glob("job-*"):
         try:
             last = max(each.stat().st_mtime for each in (folder, *folder.iterdir()))

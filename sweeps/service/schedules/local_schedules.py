@@ -11,17 +11,21 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy import select
+
 from sweeps.compose.service_config import compose_service
 from sweeps.operations.operations import Schedules
 from sweeps.provenance.machine import user
 from sweeps.service.audit import note_of_operator
+from sweeps.service.database import tables
 from sweeps.service.database.engine import database_exists, opened_database, writing
+from sweeps.service.queue.heartbeat import is_served
 from sweeps.service.queue.plans import with_output_dir
 from sweeps.service.schedules.definition import Definition, find_definition, load_definitions
 from sweeps.service.schedules.saved import FOLDER, Owner, SavedSchedules, define_saved, with_saved
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
+    from sqlalchemy import Connection, Engine
 
     from sweeps.service.queue.jobs import Job
 
@@ -58,14 +62,16 @@ class LocalSchedules(Schedules):
     def schedules(self) -> list[dict[str, Any]]:
         from sweeps.service.schedules.overview import states
 
-        with self._database() as engine, contextlib.ExitStack() as stack:
-            connection = None if engine is None else stack.enter_context(engine.connect())
-            return [each.as_json() for each in states(self.definitions, time.time(), connection)]
+        with self._connection() as connection:
+            found = states(self._as_fired(connection), time.time(), connection)
+        return [each.as_json() for each in found]
 
     def firings(self, names: Sequence[str], count: int) -> list[dict[str, Any]]:
         from sweeps.service.schedules.overview import coming
 
-        asked = [self.find(name) for name in names or self.definitions]
+        with self._connection() as connection:
+            definitions = self._as_fired(connection)
+        asked = [find_definition(definitions, name) for name in names or definitions]
         return [each.as_json() for each in islice(coming(asked, time.time()), count)]
 
     def versions(self, name: str) -> list[dict[str, Any]]:
@@ -78,10 +84,9 @@ class LocalSchedules(Schedules):
         from sweeps.service.nights.night import of_schedule
 
         found: list[dict[str, Any]] = []
-        with self._database() as engine:
-            if engine is not None:
-                with engine.connect() as connection:
-                    found = [night.as_json() for night in of_schedule(connection, name)]
+        with self._connection() as connection:
+            if connection is not None:
+                found = [night.as_json() for night in of_schedule(connection, name)]
         if not found:  # a schedule that was removed can still have nights; only then may its name be unknown
             self.find(name)
         return found
@@ -91,6 +96,9 @@ class LocalSchedules(Schedules):
         from sweeps.service.schedules.schedule_file import enabled_text
 
         definition, tag = self.find(name), self._saved.tag(name)
+        if is_paused and not definition.schedule.enabled:
+            with self._connection() as connection:
+                definition = self._as_fired(connection)[name]
         text = enabled_text(definition, self._saved.text(name), is_enabled=not is_paused)
         if not is_paused:
             replace(definition, schedule=replace(definition.schedule, enabled=True)).check(time.time())
@@ -108,7 +116,6 @@ class LocalSchedules(Schedules):
 
     def fire(self, name: str) -> Job | None:
         """Add a schedule's sweep to the queue of the service now; None if none is running."""
-        from sweeps.service.queue.heartbeat import is_served
         from sweeps.service.schedules.firing import fire_now
 
         definition, now = self.find(name), time.time()
@@ -121,6 +128,25 @@ class LocalSchedules(Schedules):
                 job = fire_now(connection, definition, now)
         note_of_operator(self._config, "schedule fired", job=job.id, sweep=job.sweep, schedule=name)
         return job
+
+    def _as_fired(self, connection: Connection | None) -> dict[str, Definition]:
+        """Return all schedules by name. A schedule that a running service fires is enabled even if its file says
+        otherwise: the service may have been started with ``enable=[NAME]``."""
+        if connection is None or not is_served(connection, time.time() - self._config.queue.dead_after_s):
+            return self.definitions
+        rows = tables.schedules
+        fired = set(connection.execute(select(rows.c.name).where(rows.c.enabled)).scalars())
+        return {
+            name: replace(each, schedule=replace(each.schedule, enabled=True))
+            if name in fired and not each.is_saved  # a saved file is newer than what the service has written
+            else each
+            for name, each in self.definitions.items()
+        }
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[Connection | None]:
+        with self._database() as engine, contextlib.ExitStack() as stack:
+            yield None if engine is None else stack.enter_context(engine.connect())
 
     @contextlib.contextmanager
     def _database(self) -> Iterator[Engine | None]:

@@ -132,7 +132,9 @@ def _firings(connection: Connection, name: str, principal: Principal) -> list[Fi
             found.append(Firing(row.due, row.outcome, row.reason or "", ""))
         else:
             found.append(Firing(row.due, job.state, row.reason or job.error or "", job.sweep))
-    found += [Firing(job.due or 0.0, job.state, job.error or "by hand", job.sweep) for job in jobs.values()]
+    for job in jobs.values():  # by hand, or the firing is older than those that were read
+        by_hand = "by hand" if job.due == job.submitted else ""  # as `fire_now` submits it
+        found.append(Firing(job.due or 0.0, job.state, job.error or by_hand, job.sweep))
     return sorted(found, key=lambda firing: -firing.due)
 
 

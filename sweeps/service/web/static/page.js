@@ -24,6 +24,7 @@ function showTimes(root) {
 function morph(old, fresh) {
   for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name);
+  if (old.type === "checkbox") old.checked = fresh.checked; // once clicked, it no longer follows its attribute
   if (old.dataset.keep !== undefined) return;
   let place = old.firstChild;
   for (const child of [...fresh.childNodes]) {

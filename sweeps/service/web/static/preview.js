@@ -5,15 +5,19 @@
 
 const PAUSE_MS = 800;
 const BUSY_MS = 5000;
+const SIGNED_OUT = "You are signed out. Sign in in another tab, then go on here: the form keeps what you have entered.";
+const AWAY = "The service does not answer; the form is checked again when you change it.";
 
 function previewOf(form) {
   const state = document.getElementById("preview-state");
   const shown = document.getElementById(form.dataset.preview);
   const conf = form.elements.namedItem("conf");
+  const token = form.elements.namedItem("form_token");
   let lastConf = conf?.value;
   let timer = 0;
   let isAsking = false;
   let isOld = false;
+  let isSent = false;
 
   function later(ms = PAUSE_MS) {
     clearTimeout(timer);
@@ -31,16 +35,38 @@ function previewOf(form) {
     body.set("then", "preview");
     try {
       const answer = await fetch(form.getAttribute("action"), { method: "POST", body });
-      if (answer.redirected) location.reload(); // signed out
+      if (answer.redirected) state.textContent = SIGNED_OUT;
+      else if (answer.status === 403 && (await isSignedIn()) && token.value !== body.get("form_token")) later(0);
       else if (answer.status === 429) later(BUSY_MS);
       else take(new DOMParser().parseFromString(await answer.text(), "text/html"), String(body.get("conf")));
     } catch {
-      state.textContent = "The service does not answer; the form is checked again when you change it.";
+      state.textContent = AWAY;
     }
     isAsking = false;
     if (isOld) {
       isOld = false;
       later(0);
+    }
+  }
+
+  // Whether somebody is signed in. The form gets the token of the session, which may have begun after it was opened.
+  async function isSignedIn() {
+    const answer = await fetch(location.href);
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    token.value = page.querySelector("form[data-preview] [name=form_token]")?.value ?? token.value;
+    return !answer.redirected;
+  }
+
+  // Send the form only where the answer cannot be the page to sign in, on which all that was entered would be lost.
+  async function send(event) {
+    if (isSent) return;
+    event.preventDefault();
+    try {
+      isSent = await isSignedIn();
+      if (isSent) form.requestSubmit(event.submitter);
+      else state.textContent = SIGNED_OUT;
+    } catch {
+      state.textContent = AWAY;
     }
   }
 
@@ -76,6 +102,7 @@ function previewOf(form) {
   }
 
   form.addEventListener("input", () => later());
+  form.addEventListener("submit", send);
   form.addEventListener("change", (event) => {
     if (event.target !== conf) return;
     for (const select of form.querySelectorAll("select[name^='group:']")) select.value = ""; // options of another config
