@@ -37,12 +37,13 @@ def adapted_tune(
             after 10 s, and with them their workers, which may write files as they end.
         max_deaths: Returns how often a trial may be restarted whose actor died before the trial began, or was killed
             because memory ran out.
-        has_cluster: Whether Ray can still answer. Otherwise placement groups are not removed, also when the controller
-            is deleted after the block: Ray would wait a minute for an answer, and then end this process.
+        has_cluster: Whether Ray can still answer; it may wait for an interruption if Ray is gone. It is called before
+            what asks Ray: each step of Tune's loop, the end of an actor, the removal of placement groups, also when
+            the controller is deleted after the block. Ray would wait a minute for an answer, and then end this process.
     """
     own = {
-        (ray.tune.tune, "TuneController"): _controller(ends_within_s, max_deaths),
-        (tune_controller, "RayActorManager"): _ActorManager,
+        (ray.tune.tune, "TuneController"): _controller(ends_within_s, max_deaths, has_cluster),
+        (tune_controller, "RayActorManager"): _actor_manager(has_cluster),
         (tune_controller, "PlacementGroupResourceManager"): _placement_groups(has_cluster),
     }
     before = {place: getattr(*place) for place in own}
@@ -55,11 +56,17 @@ def adapted_tune(
             setattr(*place, original)
 
 
-def _controller(ends_within_s: float, max_deaths: Callable[[Trial], int]) -> type[TuneController]:
+def _controller(
+    ends_within_s: float, max_deaths: Callable[[Trial], int], has_cluster: Callable[[], bool]
+) -> type[TuneController]:
     class Controller(TuneController):
         def __init__(self, *arguments: Any, **named: Any) -> None:
             super().__init__(*arguments, **named)
             self._actor_force_cleanup_timeout = math.ceil(ends_within_s)
+
+        def step(self) -> None:
+            has_cluster()
+            super().step()  # type: ignore[no-untyped-call]
 
         def _trial_task_failure(self, trial: Any, exception: Exception) -> None:
             if trial in self._resetting_trials:  # its actor has died before the next attempt began
@@ -77,11 +84,15 @@ def _controller(ends_within_s: float, max_deaths: Callable[[Trial], int]) -> typ
     return Controller
 
 
-class _ActorManager(RayActorManager):
-    def _actor_task_failed(self, tracked_actor_task: Any, exception: Exception) -> None:
-        if isinstance(exception, OutOfMemoryError):  # it was killed: else Tune would end the sweep
-            exception = RayActorError(error_msg=str(exception).partition("\n")[0])
-        super()._actor_task_failed(tracked_actor_task, exception)
+def _actor_manager(has_cluster: Callable[[], bool]) -> type[RayActorManager]:
+    class ActorManager(RayActorManager):
+        def _actor_task_failed(self, tracked_actor_task: Any, exception: Exception) -> None:
+            has_cluster()
+            if isinstance(exception, OutOfMemoryError):  # it was killed: else Tune would end the sweep
+                exception = RayActorError(error_msg=str(exception).partition("\n")[0])
+            super()._actor_task_failed(tracked_actor_task, exception)
+
+    return ActorManager
 
 
 def _placement_groups(has_cluster: Callable[[], bool]) -> type[PlacementGroupResourceManager]:

@@ -3,7 +3,6 @@ progress output."""
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from ray import tune
@@ -17,23 +16,16 @@ from sweeps.driver.not_pickled import NotPickled
 from sweeps.driver.retries import failure_reason
 from sweeps.driver.session import Session
 from sweeps.driver.sweep_searcher import SweepSearcher
-from sweeps.runtime.cluster_processes import OwnCluster
-
-INTERRUPTED_WITHIN_S = 10.0
-"""Maximum seconds until ``ClusterWatch`` interrupts the search of a cluster that is gone."""
 
 
 class LifecycleCallback(NotPickled, tune.Callback):
     """Reports starts, retries and ends of trials to the session."""
 
     def __init__(self, session: Session, searcher: SweepSearcher | RepeatSearcher):
-        self._session, self._searcher, self._cluster = session, searcher, OwnCluster()
+        self._session, self._searcher = session, searcher
         self._search_over: bool | None = None  # a search before this one in the same session may have ended
         self._is_elastic = session.state.composition.config.scaling.is_elastic
         self._room = (0, 0, 0)
-
-    def on_step_begin(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
-        self._wait_if_cluster_is_gone()
 
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
         expect_progress(SEARCHES_WITHIN_S)
@@ -55,13 +47,6 @@ class LifecycleCallback(NotPickled, tune.Callback):
             self._room = room
             self._session.broker.set_room(*room)
 
-    def _wait_if_cluster_is_gone(self) -> None:
-        """Wait until ``ClusterWatch`` interrupts the search, if Ray is gone. Tune would begin a call that waits for a
-        minute and then ends this process."""
-        until = time.monotonic() + INTERRUPTED_WITHIN_S
-        while self._cluster.lost() is not None and time.monotonic() < until:
-            time.sleep(0.1)
-
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         self._searcher.tune_trials[trial.trial_id] = trial
         self._session.lifecycle.started(trial.config, trial.num_failures + 1)
@@ -70,11 +55,9 @@ class LifecycleCallback(NotPickled, tune.Callback):
         self._session.lifecycle.ended(trial.config, trial.last_result, error=trial.last_result.get(FAILED))
 
     def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-        self._wait_if_cluster_is_gone()
         self._session.lifecycle.retried(trial.config[TRIAL], failure_reason(trial))
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-        self._wait_if_cluster_is_gone()
         if self._session.state.fit.lanes > 1:
             self._session.broker.stop(trial.config[TRIAL])
         if self._is_elastic:

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 
-from sweeps.driver.early_end import SIGNAL_FIRST_S
+from sweeps.driver.early_end import SIGNAL_FIRST_S, Shutdown
 from sweeps.driver.signals import ShutdownSignals
 from sweeps.driver.sweep_state import SweepState
 from sweeps.errors import ClusterLost
@@ -17,6 +17,19 @@ ANSWERS_WITHIN_S = 2.0
 GONE_AFTER_S = 40.0
 """Seconds without an answer after which a joined cluster counts as gone: long enough for a restart, and less than the
 60 s after which Ray ends this process."""
+
+
+INTERRUPTED_WITHIN_S = 10.0
+"""Maximum seconds until the main thread is interrupted after the cluster is gone."""
+
+
+def has_cluster(shutdown: Shutdown, own: OwnCluster) -> bool:
+    """Return whether Ray can still answer. If its processes have ended and ``ClusterWatch`` has not said so yet, the
+    main thread waits here until it is interrupted."""
+    until = time.monotonic() + INTERRUPTED_WITHIN_S
+    while shutdown.has_cluster and own.lost() is not None and time.monotonic() < until:
+        time.sleep(LOOK_EVERY_S)
+    return shutdown.has_cluster
 
 
 class ClusterWatch:
