@@ -59,11 +59,14 @@ class PromotionWorker(Poller):
         service: ServiceContext,
         heartbeat: Heartbeat,
         decided: Callable[[], object] = lambda: None,
+        window_end: Callable[[Job], float | None] = lambda _: None,
     ):
-        """Make the worker, which calls ``decided`` when a night has got its verdict."""
+        """Make the worker, which calls ``decided`` when a night has got its verdict. ``window_end`` returns the end of
+        the window in which a night's job, and so its repeats, may run."""
         super().__init__("promotion worker", service.clock, self.step, POLL_EVERY_S, stop_within_s=STOP_TIMEOUT_S)
         self._engine, self._clock, self._heartbeat = service.database, service.clock, heartbeat
-        self._uri, self._config_dirs, self._decided = service.config.tracking_uri, service.config_dirs, decided
+        self._uri, self._config_dirs = service.config.tracking_uri, service.config_dirs
+        self._decided, self._window_end = decided, window_end
         self._silences: dict[str, Silence] = {}
         """Silences of services of other hosts, by their ids."""
         self._command_lines = CommandLines(self._uri, service.config.folder)
@@ -179,7 +182,7 @@ class PromotionWorker(Poller):
                     project=job.project,
                     now=self._clock.now(),
                     priority=job.priority,
-                    end_by=job.end_by,
+                    end_by=self._window_end(job),  # not that of the job, which includes the limit of its own time
                 )
                 return change(connection, replace(night, verdict="repeating", repeats=name))
         except UserError as error:
