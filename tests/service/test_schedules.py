@@ -181,8 +181,10 @@ def test_a_saved_file_that_cannot_be_read_is_named_and_counts_once_it_can_be(tmp
     assert outcomes(engine, "other") == {"02 03:00": "queued"}
     mine.rmdir()
     mine.write_text(f"name: mine\n{DIGITS}")
+    (mine.parent / "nightly.yaml").write_text("name: nightly\nenabled: true\n")  # which `schedules` leaves to others
     scheduler.poll()
     assert (set(scheduler.definitions), scheduler.trouble) == ({"mine", "other"}, None)
+    assert scheduler.known["nightly"].schedule.enabled
 
 
 def test_a_saved_file_that_cannot_be_read_for_a_moment_is_read_again_and_named_once(
