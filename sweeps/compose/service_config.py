@@ -62,6 +62,15 @@ def compose_service(tokens: Sequence[str], config_dirs: Sequence[Path]) -> Servi
         raise ConfigError("\n".join(_with_file(line, file, typed) for line in str(error).splitlines())) from None
 
 
+def with_output_dir(config: Service, overrides: Sequence[str]) -> list[str]:
+    """Return overrides of a sweep that include the service's output folder, unless it is the default."""
+    output_dir = config.folder
+    if output_dir == Path("outputs").absolute() or any(each.startswith("output_dir=") for each in overrides):
+        return [*overrides]
+    quoted = str(output_dir).replace("\\", "\\\\").replace("'", "\\'")
+    return [*overrides, f"output_dir='{quoted}'"]
+
+
 def _with_file(mistake: str, file: Path, typed: Sequence[str]) -> str:
     """Add the service's file to a mistake, unless the wrong key was typed on the command line."""
     key = mistake.partition("=")[0].partition(":")[0]

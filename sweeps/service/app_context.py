@@ -62,7 +62,7 @@ class AppContext(ServiceContext):
         self.saved_schedules = self.scheduler.saved
         self.schedule_editor = ScheduleEditor(self, self.scheduler, self.operations, self.audit)
         self.notifier = Notifier(self, addresses(config.notifications), self.page_of)
-        self.promotion_worker = PromotionWorker(self, self.heartbeat, self.notifier.wake)
+        self.promotion_worker = PromotionWorker(self, self.heartbeat, self.notifier.wake, self._window_end)
         self.housekeeping = Housekeeping(self)
         self.runner.before_start.append(self._night_overrides)
         self.runner.checks.append(self._check_again)
@@ -89,10 +89,15 @@ class AppContext(ServiceContext):
 
     def _night_overrides(self, job: Job) -> list[str]:
         """Return the overrides that a schedule's earlier nights add to its sweep."""
-        definition = self.scheduler.definitions.get(job.schedule or "")
+        definition = self.scheduler.of_job(job)
         if definition is None or definition.schedule.nights is None:
             return []
         return prepare(self.database, job, definition.schedule.nights, self.config.tracking_uri, self.config_dirs)
+
+    def _window_end(self, job: Job) -> float | None:
+        """Return the end of the window of a schedule's job; None if there is none."""
+        definition = self.scheduler.of_job(job)
+        return None if definition is None or job.due is None else definition.window(job.due)[0]
 
     def _check_again(self, job: Job) -> dict[str, str]:
         """Check a user's request again, and return environment variables for its process. Schedules in the folders of
@@ -104,11 +109,11 @@ class AppContext(ServiceContext):
         if night is not None and night.repeats == job.sweep and night.reported is None:
             return {}
         owner = self.operations(LOCAL).acting_for(job.user, job.project)
-        return owner.check_again(job, self.scheduler.definitions.get(job.schedule or ""))
+        return owner.check_again(job, self.scheduler.of_job(job))
 
     def _is_operators(self, job: Job) -> bool:
         """Whether a schedule's job comes from the operator's own file instead of a saved schedule."""
-        definition = self.scheduler.definitions.get(job.schedule or "")
+        definition = self.scheduler.of_job(job)
         if definition is None or not definition.is_saved:
             return definition is not None
         own = definition.replaces

@@ -13,6 +13,7 @@ from sqlalchemy import make_url
 
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.service_config import with_output_dir
 from sweeps.config.service import Service
 from sweeps.driver.reproduce import plan_reproduction
 from sweeps.errors import ConfigError, UserError
@@ -36,7 +37,7 @@ from sweeps.service.queue.driver_stops import DriverStops
 from sweeps.service.queue.job_requests import Extend, Reproduce, Request, Resume, Retrain, Run
 from sweeps.service.queue.jobs import Job
 from sweeps.service.queue.plan_processes import Planner
-from sweeps.service.queue.plans import Planned, Plans, with_output_dir
+from sweeps.service.queue.plans import Planned, Plans
 from sweeps.service.queue.runner import JobRunner
 from sweeps.service.record_cache import RecordCache
 from sweeps.service.schedules.definition import Definition

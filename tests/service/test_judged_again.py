@@ -15,11 +15,22 @@ from sweeps.config.nights import Nights
 from sweeps.errors import ConfigError, SweepsError
 from sweeps.service.database.engine import writing
 from sweeps.service.nights.night import Night, begin
-from sweeps.service.queue import jobs
+from sweeps.service.nights.repeats import repeats_name
+from sweeps.service.queue import claims, jobs
 from sweeps.service.queue.job_requests import Resume, Retrain, Run
 from sweeps.service.queue.jobs import Job
+from sweeps.service.schedules.definition import load_definitions
+from sweeps.service.schedules.firing import fire_now
 
 OWN = ["model=custom", "model._target_=theirs.build", "space=none", "search.points=[]"]
+NIGHTLY = """
+name: mine
+cron: 0 3 * * *
+conf: digits
+overrides: ["tracking.experiment=a/../b", "space=none", "train.lr=tag(log, interval(1e-4, 1e-1))"]
+window: {hours: 4}
+nights: {champion: {model: digits}}
+"""
 
 
 def service(uri: str, *tokens: str) -> Api:
@@ -96,6 +107,31 @@ def test_schedules_and_their_nights_are_the_operators_own(uri: str) -> None:
         ]
     for job in both:
         judge(api, job)
+    api.close()
+
+
+def test_a_schedule_that_only_another_service_fires_keeps_its_rights_nights_window_and_name(uri: str) -> None:
+    Path("confs", "schedule").mkdir(parents=True)
+    Path("confs", "schedule", "mine.yaml").write_text(NIGHTLY, encoding="utf-8")
+    api = service(uri, "config_dirs=[confs]", "schedules=[]", "queue.max_hours=1")
+    here, due = api.service, 1e9
+    with writing(here.database) as connection:
+        fire_now(connection, load_definitions([Path("confs")], due)["mine"], due)
+        job = claims.claim(connection, here.config.queue, "other", "other", due)
+    assert job is not None
+    judge(api, job)
+    assert [each.partition("=")[0] for prepare in here.runner.before_start for each in prepare(job)] == ["seed"]
+    record_small_sweep(uri, job.sweep)
+    with writing(here.database) as connection:
+        jobs.set_values(connection, job.id, state="finished", ended=due + 3500)
+    here.promotion_worker.step()
+    with here.database.connect() as connection:
+        (repeats,) = jobs.of_sweep(connection, repeats_name(job.sweep))
+    assert repeats.end_by == due + 4 * 3600  # queue.max_hours counts from the start of each job
+    taken = api.client().post(
+        f"{API}/schedules", json={"schedule": {"name": "mine", "cron": "@daily", "conf": "digits"}}
+    )
+    assert (taken.status_code, "mine" in here.scheduler.definitions) == (409, False)
     api.close()
 
 

@@ -196,7 +196,7 @@ class SharedClock(Clock):
 
 def serve(url: str, clock: SharedClock, definitions: list[Definition]) -> NoReturn:
     """A service's scheduler, until it is killed."""
-    scheduler_module.load_definitions = lambda *_: {each.name: each for each in definitions}
+    scheduler_module.load_own = lambda *_: {each.name: each for each in definitions}
     Scheduler(ServiceContext(Service(), open_database(url), clock), number=str(os.getpid())).start()
     while True:
         time.sleep(1)

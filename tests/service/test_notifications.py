@@ -29,7 +29,7 @@ from sweeps.config.notifications import Channel
 from sweeps.config.service import Service
 from sweeps.constants import TAG_ENDED
 from sweeps.driver.terminal_view import PlainView
-from sweeps.errors import ConfigError, SweepsError
+from sweeps.errors import ConfigError, SweepsError, TrackingUnreachable
 from sweeps.plan.plan import make_plan
 from sweeps.service.app_context import AppContext
 from sweeps.service.database.engine import writing
@@ -294,9 +294,13 @@ def test_a_job_with_the_number_of_one_that_was_removed_is_told(engine: Engine, r
     assert [each["text"].split("\n")[0] for each in box.received] == ["*digits-1 has ended*", "*digits-2 has ended*"]
 
 
+def no_answer(*_: object) -> SweepRecord:
+    raise TrackingUnreachable("no answer")
+
+
 @pytest.mark.usefixtures("_no_process")
 def test_a_night_is_told_when_its_verdict_is_there_and_its_repeats_are_not(
-    engine: Engine, recorded: str, box: Mailbox
+    engine: Engine, recorded: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     night = Night(
         schedule="nightly", due=5.0, sweep="digits-1", settings=Nights(), metric="eval/loss", mode="min",
@@ -305,11 +309,18 @@ def test_a_night_is_told_when_its_verdict_is_there_and_its_repeats_are_not(
     begin(engine, night)
     add_job(engine, "digits-1", schedule="nightly", due=5.0)
     add_job(engine, "digits-1-repeats")
-    told = notifier(engine, recorded, team=box.url)
+    clock = StandingClock()
+    told = notifier(engine, recorded, clock, team=box.url)
+    told.step()
+    clock.time += MAX_WAIT_S  # an earlier night of the schedule is still repeated
     told.step()
     assert box.received == []
+    worse = {"verdict": "regression", "reason": "It is worse by 3 than usual.", "best": 0.2, "decided": clock.time}
     with writing(engine) as connection:
-        change(connection, replace(night, verdict="regression", reason="It is worse by 3 than usual.", best=0.2))
+        change(connection, replace(night, **worse))
+    with monkeypatch.context() as patch:
+        patch.setattr("sweeps.service.notify.notifier.load_sweep", no_answer)
+        told.step()
     told.step()
     assert len(box.received) == 1
     assert box.received[0]["text"].startswith("*digits-1 is worse than earlier nights*\nBest: eval/loss 0.2")

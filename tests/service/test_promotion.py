@@ -29,15 +29,16 @@ from sweeps.registry.model_owners import ModelRights, check_owner
 from sweeps.service.clock import Clock
 from sweeps.service.database.engine import open_database, writing
 from sweeps.service.nights.champion_version import champion_of
-from sweeps.service.nights.command_lines import CommandLines
+from sweeps.service.nights.command_lines import LOCKS, CommandLines
 from sweeps.service.nights.night import Night, claim, find, of_schedule
 from sweeps.service.nights.preparation import prepare
-from sweeps.service.nights.promotion_worker import PromotionWorker
+from sweeps.service.nights.promotion_worker import GIVE_UP_AFTER_S, PromotionWorker
 from sweeps.service.nights.verdict import after_repeats
 from sweeps.service.queue import jobs
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.job_requests import Run
 from sweeps.service.service_context import ServiceContext
+from sweeps.service.subprocesses import lock_file
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.reader import load_sweep
 
@@ -470,6 +471,51 @@ def test_a_night_whose_sweep_mlflow_has_lost_keeps_the_champion_and_holds_up_no_
     assert (nightly.night(1).verdict, nightly.night(2).verdict) == ("kept", "failed")
     assert "MLflow has lost the trial" in str(nightly.night(1).reason)
     assert alias_of(nightly.uri) == "1"
+
+
+def test_a_challenger_that_cannot_be_registered_leaves_the_champion_and_holds_up_no_later_night(
+    nightly: Nightly, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steady = [0.0]
+    monkeypatch.setattr(Clock, "steady", lambda _: steady[0])
+
+    def verdicts() -> list[str]:
+        found = list[str]()
+        for _ in range(2):
+            nightly.judge.step()
+            steady[0] += GIVE_UP_AFTER_S
+            found.append(nightly.night(1).verdict)
+        return found
+
+    nightly.run_recorded(Nights(champion=CHAMPION))
+    nightly.judge.step()
+    nightly.repeat(1, {0.001: [0.90, 0.91, 0.92], 0.01: [0.94, 0.95, 0.96]})
+    nightly.begin(2, Nights())
+    nightly.end("night-2")
+    (locks := Path("outputs", LOCKS)).mkdir(parents=True)
+    with lock_file(locks / "best-night-1-repeats"):  # held by the child of a service that has died
+        assert verdicts() == ["repeating", "repeating"]
+
+    def fail(*_: object) -> str:
+        raise SweepsError("its checkpoint is damaged; choose another trial")
+
+    monkeypatch.setattr(CommandLines, "register", fail)
+    assert verdicts() == ["repeating", "kept"]
+    assert "its checkpoint is damaged; choose another trial" in str(nightly.night(1).reason)
+    assert (nightly.night(2).verdict, alias_of(nightly.uri)) == ("failed", "1")
+
+
+def test_repeats_that_could_not_start_in_time_leave_the_champion_and_say_so(nightly: Nightly) -> None:
+    nightly.run_recorded(Nights(champion=CHAMPION))
+    nightly.judge.step()
+    with writing(nightly.engine) as connection:
+        jobs.set_values(connection, nightly.job("night-1-repeats").id, end_by=1.0)
+        jobs.expire(connection, 2.0)
+    nightly.judge.step()
+    assert (nightly.night(1).verdict, nightly.night(1).reason) == (
+        "kept",
+        "The champion stays: the repeats left no record: its deadline passed before it could start",
+    )
 
 
 def test_a_night_is_judged_by_one_service_until_that_one_dies(nightly: Nightly) -> None:

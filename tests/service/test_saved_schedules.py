@@ -370,12 +370,15 @@ def test_a_fired_sweep_is_its_users(api: Api, asking: Asking) -> None:
     assert any(each.startswith("output_dir=") for each in row["request"]["overrides"])
 
 
-def test_the_command_line_fires_a_saved_schedules_sweep_into_the_folder_of_the_service(
-    api: Api, asking: Asking, folder: Path
+@pytest.mark.parametrize("name", ["mine", "theirs"])
+def test_the_service_and_the_command_line_fire_saved_and_own_schedules_into_the_folder_of_the_service(
+    api: Api, asking: Asking, folder: Path, name: str
 ) -> None:
     save(asking("bob"))
     schedules = LocalSchedules([f"output_dir={folder}/outputs"], [folder / "conf"], print)
-    assert schedules.find("mine").overrides(0.0) == api.service.scheduler.definitions["mine"].overrides(0.0)
+    overrides = api.service.scheduler.definitions[name].overrides(0.0)
+    assert schedules.find(name).overrides(0.0) == overrides
+    assert overrides[-1] == f"output_dir='{folder}/outputs'"
 
 
 @pytest.mark.parametrize(

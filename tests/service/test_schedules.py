@@ -53,6 +53,23 @@ def test_a_firing_says_its_own_time_to_its_sweep_in_the_schedules_zone(tmp_path:
     assert mine.overrides(at("2026-01-01 18:05")) == ["seed=0305", "search.points=[{train.lr: 0.01}]"]
 
 
+@pytest.mark.parametrize(
+    ("own", "overrides", "expected"),
+    [
+        ("", [], ["output_dir=srv"]),
+        ("output_dir: elsewhere\n", [], []),
+        ("", ["output_dir=elsewhere"], ["output_dir=elsewhere"]),
+    ],
+)
+def test_a_sweep_goes_to_the_folder_of_the_service_unless_its_config_or_schedule_names_another(
+    tmp_path: Path, own: str, overrides: list[str], expected: list[str]
+) -> None:
+    (tmp_path / "base.yaml").write_text(f"# Ours.\ndefaults: [digits, _self_]\n{own}")
+    write(tmp_path, "mine", f"cron: '@daily'\nconf: base\noverrides: {overrides}\n")
+    mine = load_definitions([tmp_path], NOW, placed=["output_dir=srv"])["mine"]
+    assert mine.overrides(NOW) == expected
+
+
 def test_data_of_the_day_need_not_have_arrived_when_a_service_starts(tmp_path: Path) -> None:
     path = f"data.path={tmp_path}/{{due:%Y-%m-%d}}.csv"
     write(tmp_path, "mine", f"cron: 0 3 * * *\nconf: tabular\noverrides: ['{path}', data.target=label]\n")
@@ -164,8 +181,10 @@ def test_a_saved_file_that_cannot_be_read_is_named_and_counts_once_it_can_be(tmp
     assert outcomes(engine, "other") == {"02 03:00": "queued"}
     mine.rmdir()
     mine.write_text(f"name: mine\n{DIGITS}")
+    (mine.parent / "nightly.yaml").write_text("name: nightly\nenabled: true\n")  # which `schedules` leaves to others
     scheduler.poll()
     assert (set(scheduler.definitions), scheduler.trouble) == ({"mine", "other"}, None)
+    assert scheduler.known["nightly"].schedule.enabled
 
 
 def test_a_saved_file_that_cannot_be_read_for_a_moment_is_read_again_and_named_once(

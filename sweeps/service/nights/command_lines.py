@@ -16,10 +16,15 @@ from pathlib import Path
 from sweeps.errors import SweepsError
 from sweeps.service.subprocesses import lock_file, spawn, without_client_variables
 
-REGISTER_TIMEOUT_S = 600.0
+REGISTER_TIMEOUT_S = 3600.0
+"""Maximum seconds to load a model and upload it."""
 REPORT_TIMEOUT_S = 300.0
 LOCKS = ".nights"
 """Folder of the locks, in the folder of the sweeps."""
+
+
+class StillRunning(SweepsError):
+    """The same command still runs for a service that has died."""
 
 
 class CommandLines:
@@ -50,7 +55,7 @@ class CommandLines:
         self._locks.mkdir(parents=True, exist_ok=True)
         with lock_file(self._locks / f"{arguments[0]}-{arguments[1]}") as lock:
             if lock is None:
-                raise SweepsError(f"{command} still runs for a service that has died")
+                raise StillRunning(f"{command} still runs for a service that has died")
             process = spawn(
                 "sweeps",
                 arguments,

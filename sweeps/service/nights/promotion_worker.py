@@ -17,8 +17,9 @@ from sweeps.config.nights import Champion
 from sweeps.constants import NIGHTS_ARTIFACT
 from sweeps.errors import SweepsError, TrackingUnreachable, UserError
 from sweeps.service.database.engine import writing
+from sweeps.service.database.storage_errors import is_unavailable
 from sweeps.service.nights.champion_version import champion_of, champion_point, version_from
-from sweeps.service.nights.command_lines import CommandLines
+from sweeps.service.nights.command_lines import CommandLines, StillRunning
 from sweeps.service.nights.night import (
     OPEN,
     Night,
@@ -41,12 +42,16 @@ from sweeps.service.queue.jobs import Job
 from sweeps.service.queue.lost_machines import Silence
 from sweeps.service.service_context import ServiceContext
 from sweeps.tracking.client import connect
+from sweeps.tracking.mlflow_characters import storable
 from sweeps.tracking.reader import find_sweep, load_sweep
 from sweeps.tracking.record import SweepRecord, TrialRecord
 
 logger = logging.getLogger(__name__)
 
 POLL_EVERY_S = 30.0
+GIVE_UP_AFTER_S = 600.0
+"""Seconds for which the steps of a night may fail until it gets its verdict without them. Later nights wait for it, and
+an attempt to register a model uploads it anew."""
 STOP_TIMEOUT_S = 5.0
 """Maximum seconds to wait for the current step; the next service continues an interrupted one."""
 
@@ -59,13 +64,18 @@ class PromotionWorker(Poller):
         service: ServiceContext,
         heartbeat: Heartbeat,
         decided: Callable[[], object] = lambda: None,
+        window_end: Callable[[Job], float | None] = lambda _: None,
     ):
-        """Make the worker, which calls ``decided`` when a night has got its verdict."""
+        """Make the worker, which calls ``decided`` when a night has got its verdict. ``window_end`` returns the end of
+        the window in which a night's job, and so its repeats, may run."""
         super().__init__("promotion worker", service.clock, self.step, POLL_EVERY_S, stop_within_s=STOP_TIMEOUT_S)
         self._engine, self._clock, self._heartbeat = service.database, service.clock, heartbeat
-        self._uri, self._config_dirs, self._decided = service.config.tracking_uri, service.config_dirs, decided
+        self._uri, self._config_dirs = service.config.tracking_uri, service.config_dirs
+        self._decided, self._window_end = decided, window_end
         self._silences: dict[str, Silence] = {}
         """Silences of services of other hosts, by their ids."""
+        self._failing_since: dict[str, float] = {}
+        """Times since which the steps of nights fail, by sweep."""
         self._command_lines = CommandLines(self._uri, service.config.folder)
 
     def step(self) -> None:
@@ -83,12 +93,18 @@ class PromotionWorker(Poller):
         if held is None:
             return night.verdict in OPEN
         try:
-            held = self._next_state(held)
-        except TrackingUnreachable as error:
+            for _ in OPEN:  # each may be followed at once by the next
+                held = self._next_state(held)
+            if held.verdict not in OPEN:
+                self._report(held)
+            self._failing_since.pop(held.sweep, None)
+        except (TrackingUnreachable, StillRunning) as error:
+            self._failing_since.pop(held.sweep, None)
             logger.warning("the verdict of %s waits: %s; trying again in %.0f s", held.sweep, error, POLL_EVERY_S)
-        except Exception:
+        except Exception as error:
             # Any error, not only SweepsError: one night must not block other schedules.
             logger.exception("a step of the night %s failed; trying again in %.0f s", held.sweep, POLL_EVERY_S)
+            held = self._after_failure(held, error)
         finally:
             release(self._engine, held, self._heartbeat.service)
         return held.verdict in OPEN
@@ -103,13 +119,25 @@ class PromotionWorker(Poller):
         silence = self._silences.setdefault(holder, Silence())
         return holder if silence.lasts(beat, self._clock.steady(), self._heartbeat.dead_after_s) else None
 
+    def _after_failure(self, night: Night, error: Exception) -> Night:
+        """Decide a night whose steps fail for too long; others of its schedule wait for it."""
+        now = self._clock.steady()
+        since = self._failing_since.setdefault(night.sweep, now)
+        if night.verdict not in OPEN or is_unavailable(error) or now - since < GIVE_UP_AFTER_S:
+            return night
+        reason = storable(f"the night cannot be judged: {error}")
+        if night.verdict == "running":
+            return self._decide(night, "failed", reason)
+        return self._decide(night, "kept", f"The champion stays: {reason}")
+
     def _next_state(self, night: Night) -> Night:
+        """Take the next step of a night without a verdict, if it need not wait for a job."""
         if night.verdict == "running" and (job := self._ended_job(night.sweep)) is not None:
-            night = self._after_sweep(night, job)
-        if night.verdict == "repeating" and (night.repeats is None or self._ended_job(night.repeats) is not None):
-            night = self._after_repeats(night)
-        if night.verdict not in OPEN:
-            self._report(night)
+            return self._after_sweep(night, job)
+        if night.verdict == "repeating":
+            job = None if night.repeats is None else self._ended_job(night.repeats)
+            if night.repeats is None or job is not None:
+                return self._after_repeats(night, job)
         return night
 
     def _ended_job(self, sweep: str) -> Job | None:
@@ -179,7 +207,7 @@ class PromotionWorker(Poller):
                     project=job.project,
                     now=self._clock.now(),
                     priority=job.priority,
-                    end_by=job.end_by,
+                    end_by=self._window_end(job),  # not that of the job, which includes the limit of its own time
                 )
                 return change(connection, replace(night, verdict="repeating", repeats=name))
         except UserError as error:
@@ -187,7 +215,8 @@ class PromotionWorker(Poller):
 
     # --- its repeats have ended ----------------------------------------------------------------------------------
 
-    def _after_repeats(self, night: Night) -> Night:
+    def _after_repeats(self, night: Night, job: Job | None) -> Night:
+        """Judge a night by its repeats, which a job has made, or by its own trials."""
         settings = night.settings.champion
         assert settings is not None
         record = find_sweep(self._uri, night.sweep)
@@ -201,7 +230,8 @@ class PromotionWorker(Poller):
         else:
             repeats = find_sweep(self._uri, night.repeats)
             if repeats is None:
-                return self._decide(night, "kept", "The champion stays: the repeats left no record.")
+                why = f": {job.error}" if job is not None and job.error else "."
+                return self._decide(night, "kept", f"The champion stays: the repeats left no record{why}")
             record, time = repeats, repeats.time
             champions = [] if night.point is None else of_contender(record, night.point)
             challengers = of_contender(record, challenger.params)
@@ -254,7 +284,7 @@ class PromotionWorker(Poller):
             record = load_sweep(self._uri, night.sweep)
             connect(self._uri).log_text(record.mlflow.run_id, nights.as_text(), NIGHTS_ARTIFACT)
             self._command_lines.report(night.sweep)
-        except TrackingUnreachable as error:
+        except (TrackingUnreachable, StillRunning) as error:
             logger.warning("the report of %s waits: %s; trying again in %.0f s", night.sweep, error, POLL_EVERY_S)
             return
         except SweepsError as error:

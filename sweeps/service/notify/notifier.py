@@ -29,7 +29,7 @@ POLL_EVERY_S = 5.0
 STOP_TIMEOUT_S = 5.0
 """Maximum seconds to wait for a message that is being sent; the next service sends an interrupted one again."""
 MAX_WAIT_S = 600.0
-"""Maximum seconds to wait for the record of an ended sweep, and for the verdict of a night."""
+"""Maximum seconds to wait for the record of an ended sweep."""
 SILENT = ("cancelled",)
 """Final states without a message, unless a time limit has ended a job that had started."""
 
@@ -84,13 +84,12 @@ class Notifier(Poller):
         if night is not None and night.repeats == job.sweep:
             return None  # part of its night, which has a message of its own
         if night is not None and night.verdict in OPEN:
-            if night.verdict == "repeating" or self._clock.now() - job.ended < MAX_WAIT_S:  # repeats may take any time
-                return "later"
-            night = None
+            return "later"  # its repeats may take any time, and those of an earlier night, too
         return self._of_record(job, night)
 
     def _of_record(self, job: Row[Any], night: Night | None) -> Message | str:
         page = self._page_of(job.sweep)
+        since = job.ended if night is None else max(job.ended, night.decided or 0.0)
         error = job.error if job.state == "failed" else None
         limit = job.error if job.state == "stopped" else None
         try:
@@ -101,7 +100,7 @@ class Notifier(Poller):
             return of_failure(job.sweep, job.error, page)
         except Exception as error:
             # Any error, such as a tag that somebody has edited: one record must not hold up the other messages.
-            if self._clock.now() - job.ended < MAX_WAIT_S:
+            if self._clock.now() - since < MAX_WAIT_S:
                 return "later"
             if isinstance(error, TrackingUnreachable):
                 return of_failure(job.sweep, job.error or f"MLflow at {redact_uri(self._uri)} does not answer.", page)

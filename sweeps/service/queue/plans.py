@@ -10,6 +10,7 @@ from typing import Any
 
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.service_config import with_output_dir
 from sweeps.config.service import Service
 from sweeps.driver.reproduce import document, plan_reproduction
 from sweeps.errors import UserError
@@ -127,15 +128,6 @@ def _check_request(
     """
     policy.check_request(conf, overrides)
     return lambda composition: policy.check(composition, sweep_exists)
-
-
-def with_output_dir(config: Service, overrides: Sequence[str]) -> list[str]:
-    """Return overrides that include the service's output folder, unless it is the default."""
-    output_dir = config.folder
-    if output_dir == Path("outputs").absolute() or any(each.startswith("output_dir=") for each in overrides):
-        return [*overrides]
-    quoted = str(output_dir).replace("\\", "\\\\").replace("'", "\\'")
-    return [*overrides, f"output_dir='{quoted}'"]
 
 
 def _planned(plan: Plan, past: Sequence[PastSweep]) -> Planned:

@@ -46,7 +46,7 @@ class Definition:
     description: str = ""
     """First line of the schedule's file."""
     placed: tuple[str, ...] = ()
-    """Overrides that the service adds to those of a saved schedule, such as its output folder."""
+    """Overrides that the service adds to those of the schedule, such as its output folder."""
 
     @property
     def name(self) -> str:
@@ -200,14 +200,14 @@ class Coming:
 
 
 def load_definitions(
-    config_dirs: Sequence[Path], now: float, only: Sequence[str] | None = None, enable: Sequence[str] = ()
+    config_dirs: Sequence[Path], now: float, enable: Sequence[str] = (), placed: Sequence[str] = ()
 ) -> dict[str, Definition]:
-    """Load the schedules with the names ``only`` (default: all), by name. Those in ``enable`` are enabled whatever
-    their files say.
+    """Load all schedules of the folders, by name. Those in ``enable`` are enabled whatever their files say; ``placed``
+    are overrides with the service's output folder.
 
     Raises:
         ConfigError: Names every mistake in any file, one per line.
-        UnknownName: There is no schedule of one of the names.
+        UnknownName: There is no schedule of a name in ``enable``.
     """
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
@@ -224,12 +224,12 @@ def load_definitions(
         file = f"{GROUP}/{option}.yaml"
         try:
             with search_path:
-                raw = _composed(f"{GROUP}/{option}")
-            schedule = read_as(Schedule, resolve(raw)[GROUP])
+                schedule = read_as(Schedule, resolve(_composed(f"{GROUP}/{option}"))[GROUP])
+                added = tuple(placed) if placed and _has_default_folder(schedule.conf) else ()
             if schedule.name in enable:
                 schedule = replace(schedule, enabled=True)
             description = search_path.header(f"{GROUP}/{option}")
-            definition = Definition(schedule, tuple(config_dirs), description=description)
+            definition = Definition(schedule, tuple(config_dirs), description=description, placed=added)
             definition.check(now)
         except ConfigError as error:
             mistakes += [f"{file}: {each}" for each in str(error).splitlines()]
@@ -243,7 +243,7 @@ def load_definitions(
     raise_mistakes(mistakes)
     for name in enable:
         find_definition(definitions, name)
-    return definitions if only is None else {name: find_definition(definitions, name) for name in only}
+    return definitions
 
 
 def _composed(config: str) -> DictConfig:
@@ -257,6 +257,14 @@ def _composed(config: str) -> DictConfig:
         return compose_options(config, [])[0]
     except Exception:  # noqa: BLE001 - a mistake, or a change of Hydra's own config
         return compose(config)
+
+
+def _has_default_folder(conf: str) -> bool:
+    """Whether a sweep's config leaves the folder of its sweeps at the default."""
+    try:
+        return _composed(conf).get("output_dir") in (None, "outputs")
+    except Exception:  # noqa: BLE001 - `check` reports the mistake
+        return True
 
 
 def find_definition(definitions: dict[str, Definition], name: str) -> Definition:

@@ -75,7 +75,7 @@ class ScheduleEditor:
     def check(self, principal: Principal, schedule: Schedule) -> Checked:
         """Check a schedule in the form in which it would be saved, with its sweep if it is enabled."""
         owned = self._owned(principal, schedule)
-        present = self._scheduler.definitions.get(schedule.name)
+        present = self._scheduler.known.get(schedule.name)
         if present is not None:
             self._check_may_change(principal, present)
         elif not principal.may("admin"):
@@ -101,12 +101,12 @@ class ScheduleEditor:
         Raises:
             Conflict: Somebody else has changed the schedule since; nothing is saved.
         """
-        if is_new and schedule.name in self._scheduler.definitions:
+        if is_new and schedule.name in self._scheduler.known:
             raise _taken(schedule.name)
         if is_new:
             self._check_number(principal)
         checked = self.check(principal, schedule)
-        present = self._scheduler.definitions.get(schedule.name)
+        present = self._scheduler.known.get(schedule.name)
         if description is None:
             description = "" if present is None else present.description
         text = write_schedule(checked.definition.schedule, description)
@@ -136,7 +136,7 @@ class ScheduleEditor:
         version = next((each for each in versions if each.number == number), None)
         if version is None or version.text is None:
             raise UnknownName(f"{name} has no version {number} that can be brought back")
-        if name not in self._scheduler.definitions:
+        if name not in self._scheduler.known:
             self._check_number(principal)
         own = self._scheduler.own.get(name)
         schedule, text = read_schedule(version.text, name, None if own is None else own.schedule), version.text
@@ -157,7 +157,7 @@ class ScheduleEditor:
 
     def removed(self, principal: Principal) -> list[str]:
         """Return the names of removed schedules that a principal may see."""
-        names = [name for name in self._saved.removed() if name not in self._scheduler.definitions]
+        names = [name for name in self._saved.removed() if name not in self._scheduler.known]
         owners = ((name, self._saved.last_owner(name)) for name in names)
         return [name for name, owner in owners if owner is not None and visible(principal, owner)]
 
@@ -191,7 +191,7 @@ class ScheduleEditor:
             yield f"missed=all: {refusal}, since sweeps could pile up; use latest or none"
 
     def _check_number(self, principal: Principal) -> None:
-        own = [each for each in self._scheduler.definitions.values() if each.is_saved]
+        own = [each for each in self._scheduler.known.values() if each.is_saved]
         count = sum(each.schedule.user == principal.user for each in own)
         if not principal.may("admin") and count >= self._access.max_schedules:
             raise ConfigError(f"you have {counted(count, 'schedule')}, the maximum (access.max_schedules); remove some")

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,9 +20,8 @@ from sweeps.service.audit import note_of_operator
 from sweeps.service.database import tables
 from sweeps.service.database.engine import database_exists, opened_database, writing
 from sweeps.service.queue.heartbeat import is_served
-from sweeps.service.queue.plans import with_output_dir
-from sweeps.service.schedules.definition import Definition, find_definition, load_definitions
-from sweeps.service.schedules.saved import FOLDER, Owner, SavedSchedules, define_saved, with_saved
+from sweeps.service.schedules.definition import Definition, find_definition
+from sweeps.service.schedules.saved import FOLDER, Owner, SavedSchedules, fired, load_own, with_saved
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -42,14 +41,13 @@ class LocalSchedules(Schedules):
 
     @cached_property
     def definitions(self) -> dict[str, Definition]:
-        """All schedules by name."""
+        """The schedules that the service fires, by name."""
         now = time.time()
-        own = load_definitions(self._folders, now, self._config.schedules, self._config.enable)
-        define = partial(define_saved, own, self._folders, with_output_dir(self._config, ()))
-        found, mistakes = with_saved(own, self._saved, define, now)
+        own = load_own(self._config, self._folders, now)
+        found, mistakes = with_saved(self._config, self._folders, own, self._saved, now)
         for mistake in mistakes.values():
             self._tell(f"left out: {mistake}")
-        return found
+        return fired(self._config, found)
 
     def find(self, name: str) -> Definition:
         """Return a schedule.

@@ -14,7 +14,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import accumulate
 from pathlib import Path
@@ -23,10 +23,12 @@ from typing import NamedTuple
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
+from sweeps.compose.service_config import with_output_dir
 from sweeps.config.schedule import LONGEST_NAME, Schedule
+from sweeps.config.service import Service
 from sweeps.errors import ConfigError, Conflict
 from sweeps.files.whole_files import FOLDER_MODE, private_opener, replacing, sync, write_json
-from sweeps.service.schedules.definition import Definition
+from sweeps.service.schedules.definition import Definition, find_definition, load_definitions
 from sweeps.service.schedules.schedule_file import description_of, is_pause, read_schedule
 
 FOLDER = "schedules"
@@ -217,11 +219,24 @@ class SavedSchedules:
             yield
 
 
+def load_own(config: Service, config_dirs: Sequence[Path], now: float) -> dict[str, Definition]:
+    """Load the operator's schedules by name, including those that only other services fire.
+
+    Raises:
+        ConfigError: Names every mistake in any file, one per line.
+        UnknownName: There is no schedule of a name in the service's config.
+    """
+    own = load_definitions(config_dirs, now, config.enable, with_output_dir(config, ()))
+    for name in config.schedules or ():
+        find_definition(own, name)
+    return own
+
+
 def with_saved(
-    definitions: Mapping[str, Definition], saved: SavedSchedules, define: Callable[[Schedule], Definition], now: float
+    config: Service, config_dirs: Sequence[Path], own: Mapping[str, Definition], saved: SavedSchedules, now: float
 ) -> tuple[dict[str, Definition], dict[str, str]]:
-    """Add saved schedules to the operator's; a saved one replaces the operator's of the same name, which is left out,
-    too, while the saved one cannot be read.
+    """Add saved schedules to the operator's (``own``); a saved one replaces the operator's of the same name, which is
+    left out, too, while the saved one cannot be read.
 
     The sweeps of saved schedules are not composed here, since anybody who may run sweeps may save a schedule: they are
     composed when a schedule is saved, and again before a sweep starts.
@@ -229,9 +244,9 @@ def with_saved(
     Returns:
         All schedules, by name, and the mistakes in files that are left out, by name.
     """
-    found, mistakes = dict(definitions), {}
+    found, mistakes = dict(own), {}
     for name in saved.names():
-        operators = definitions.get(name)
+        operators = own.get(name)
         try:
             text = saved.text(name)
         except ConfigError as error:
@@ -242,24 +257,32 @@ def with_saved(
             continue  # it was just removed, or the operator has removed the paused schedule
         try:
             schedule = read_schedule(text, name, None if operators is None else operators.schedule)
-            own = replace(define(schedule), description=description_of(text))
-            wrong = own.mistakes_of_times(now)
+            definition = define_saved(config, config_dirs, own, schedule)
+            wrong = definition.mistakes_of_times(now)
         except ConfigError as error:
             wrong = str(error).splitlines()
         else:
-            found |= {} if wrong else {name: own}
+            found |= {} if wrong else {name: replace(definition, description=description_of(text))}
         if wrong:
             mistakes[name] = "\n".join(f"{FOLDER}/{name}.yaml: {each}" for each in wrong)
     return found, mistakes
 
 
 def define_saved(
-    operators: Mapping[str, Definition], config_dirs: Sequence[Path], placed: Sequence[str], schedule: Schedule
+    config: Service, config_dirs: Sequence[Path], own: Mapping[str, Definition], schedule: Schedule
 ) -> Definition:
-    """Return the definition of a saved schedule; ``placed`` are overrides that the service adds, such as its output
-    folder."""
-    replaces = operators.get(schedule.name)
-    return Definition(schedule, tuple(config_dirs), is_saved=True, replaces=replaces, placed=tuple(placed))
+    """Return the definition of a saved schedule, which replaces the operator's (``own``) of the same name."""
+    replaces, placed = own.get(schedule.name), tuple(with_output_dir(config, ()))
+    return Definition(schedule, tuple(config_dirs), is_saved=True, replaces=replaces, placed=placed)
+
+
+def fired(config: Service, definitions: Mapping[str, Definition]) -> dict[str, Definition]:
+    """Return the schedules that a service fires: those of the operator that its config names, and those that were made
+    or changed through the service."""
+    only = config.schedules
+    if only is None:
+        return dict(definitions)
+    return {name: each for name, each in definitions.items() if name in only or not each.is_operators}
 
 
 def _too_many(versions: Sequence[Version]) -> Sequence[Version]:

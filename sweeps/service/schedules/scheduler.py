@@ -20,8 +20,8 @@ from sweeps.service.counters import FIRINGS
 from sweeps.service.database import tables
 from sweeps.service.database.storage_errors import is_unavailable
 from sweeps.service.poller import Poller
-from sweeps.service.queue.plans import with_output_dir
-from sweeps.service.schedules.definition import GROUP, Definition, load_definitions
+from sweeps.service.queue.jobs import Job
+from sweeps.service.schedules.definition import GROUP, Definition
 from sweeps.service.schedules.firing import (
     AHEAD_S,
     DAY_S,
@@ -33,7 +33,7 @@ from sweeps.service.schedules.firing import (
     undo_ahead,
 )
 from sweeps.service.schedules.overview import coming
-from sweeps.service.schedules.saved import FOLDER, SavedSchedules, define_saved, with_saved
+from sweeps.service.schedules.saved import FOLDER, SavedSchedules, define_saved, fired, load_own, with_saved
 from sweeps.service.service_context import ServiceContext
 from sweeps.service.service_log import logged_about
 
@@ -72,7 +72,9 @@ class Scheduler(Poller):
         """The operator's schedules by name, as last loaded without mistakes; saved ones may replace them."""
         self._own_trouble = ""
         self.definitions: dict[str, Definition] = {}
-        """All schedules by name, as last loaded without mistakes."""
+        """The schedules that this service fires, by name, as last loaded without mistakes."""
+        self.known: Mapping[str, Definition] = {}
+        """These schedules, and those of the operator that only other services fire."""
         self.trouble: str | None = None
         """Mistakes in the current files; None if there are none."""
         self._removed: list[Definition] = []
@@ -92,7 +94,11 @@ class Scheduler(Poller):
 
     def saved_definition(self, schedule: Schedule) -> Definition:
         """Return the definition that a schedule has once it is saved."""
-        return define_saved(self.own, self._config_dirs, with_output_dir(self._config, ()), schedule)
+        return define_saved(self._config, self._config_dirs, self.own, schedule)
+
+    def of_job(self, job: Job) -> Definition | None:
+        """Return the schedule that fired a job, in this or another service; None if there is none or it was removed."""
+        return self.known.get(job.schedule or "")
 
     def start(self) -> None:
         for name, definition in self.definitions.items():
@@ -217,18 +223,18 @@ class Scheduler(Poller):
 
     def _take_saved(self) -> None:
         """Add the saved schedules to the operator's; one with a mistake keeps its previous definition."""
-        definitions, mistakes = with_saved(self.own, self.saved, self.saved_definition, self._clock.now())
+        known, mistakes = with_saved(self._config, self._config_dirs, self.own, self.saved, self._clock.now())
         for name, mistake in mistakes.items():
             logger.error("a saved schedule has mistakes: %s", mistake)
             if name in self.definitions and self.definitions[name].is_saved:
-                definitions[name] = self.definitions[name]
+                known[name] = self.definitions[name]
         gone = [*self._removed, *self.definitions.values()]
-        self._removed = [each for each in gone if each.name not in definitions.keys() | mistakes.keys()]
-        self.definitions = definitions
+        self._removed = [each for each in gone if each.name not in known.keys() | mistakes.keys()]
+        self.known, self.definitions = known, fired(self._config, known)
         self.trouble = "\n".join(filter(None, [self._own_trouble, *mistakes.values()])) or None
 
     def _load(self) -> dict[str, Definition]:
-        return load_definitions(self._config_dirs, self._clock.now(), self._config.schedules, self._config.enable)
+        return load_own(self._config, self._config_dirs, self._clock.now())
 
     def _file_states(self) -> _Files:
         folders = ConfSearchPath(self._config_dirs).folders
