@@ -238,6 +238,7 @@ class Recorder:
             name = self._sweep.name
             logger.warning("MLflow has an older record of %s than it received, and receives all again", name)
             journal.advance(0)
+            self.trials.restore(())  # forgets what was replayed
             return self._replay(parent, stored)
         fold.delete(fold.trials.keys() - in_store.keys())  # a person has deleted them in MLflow
         new = set()
