@@ -14,6 +14,7 @@ from postgres import PASSWORD, Postgres
 from processes import outputs
 from recording import CONFIG, POINT, Server, held, history, one_trial, open_recorder, record_with_checkpoints
 from running import SHORT, start
+from small_http import make_certificate
 
 from sweeps.cleaning.cleaning import clean, plan_cleaning
 from sweeps.cleaning.policy import Policy
@@ -42,13 +43,7 @@ def s3() -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Signed by itself, for 127.0.0.1."""
-    folder = tmp_path_factory.mktemp("tls")
-    files = folder / "certificate.pem", folder / "key.pem"
-    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
-    subprocess.run([*command, "-out", files[0], "-keyout", files[1]], check=True, capture_output=True)
-    return files
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture(scope="module")
