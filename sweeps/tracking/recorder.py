@@ -289,7 +289,7 @@ class Recorder:
         run_id, delivery = self.ids.run_id, self._delivery
         try:
             record = load_sweep(self.ids.tracking_uri, self._sweep.name)
-            table, text = trials_table(record), note(record, status, self._sweep.description)
+            table, text = trials_table(record), note(record, status)
             delivery.upload_retrier.call(partial(self._client.log_text, run_id, table, constants.TRIALS_ARTIFACT))
             tables = json.dumps([{"path": constants.TRIALS_ARTIFACT, "type": "table"}])
             delivery.retrier.call(partial(self._client.set_tag, run_id, "mlflow.loggedArtifacts", tables))

@@ -161,7 +161,7 @@ def test_the_driver_writes_to_postgresql_and_s3_itself(
     client.create_experiment("digits-direct", f"s3://{BUCKET}/direct")
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "weights.bin").write_text("weights")
-    with one_trial(postgres.uri, "direct", experiment="digits-direct") as recorder:
+    with one_trial(postgres.uri, "direct", experiment="digits-direct", command="x" * 9000) as recorder:
         for step in range(1500):
             recorder.trials.log("0", step, {"eval/loss": 1.0 / (step + 1)})
         recorder.trials.record_checkpoint("0", str(tmp_path / "model"), "best")
