@@ -55,7 +55,6 @@ def open_recorder(
         folder=folder,
         config_yaml=config,
         command=command,
-        description="Digits.",
     )
     return Recorder.open(uri, experiment, info, **more)
 

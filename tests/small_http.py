@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ssl
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -33,13 +36,40 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving_http(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
-    """A server that answers while the block lasts; yields its address."""
+def serving_http(
+    handler: Callable[..., BaseHTTPRequestHandler], certificate: tuple[Path, Path] | None = None
+) -> Iterator[str]:
+    """A server that answers while the block lasts, with TLS if it has a certificate and its key; yields its address."""
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        if certificate is not None:
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            tls.load_cert_chain(*certificate)
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}"
+            yield f"{'http' if certificate is None else 'https'}://127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
             thread.join()
+
+
+def make_certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 that is signed by itself, and its key."""
+    files = folder / "certificate.pem", folder / "key.pem"
+    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-days",
+        "2",
+        *names,
+    ]
+    subprocess.run([*command, "-out", files[0], "-keyout", files[1]], check=True, capture_output=True)
+    return files

@@ -22,6 +22,7 @@ from sweeps.runtime.checkpoint_layout import LINEAGE, PINNED, PROGRAM
 from sweeps.storage.committed_folder import withdraw
 from sweeps.storage.location import is_remote, plain
 from sweeps.storage.object_store import ObjectStore
+from sweeps.tracking.client import reading_from
 from sweeps.tracking.held_checkpoints import UPLOADS
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.store import PAGE, all_pages, tag_filter
@@ -100,10 +101,11 @@ class CheckpointStorage:
 
     def _look_up(self, record: SweepRecord) -> None:
         experiments, filters = [record.mlflow.experiment_id], tag_filter({TAG_SWEEP: record.sweep})
-        for run in all_pages(
-            lambda token: self._client.search_runs(experiments, filters, max_results=PAGE, page_token=token)
-        ):
-            self._artifact_uris[run.info.run_id] = run.info.artifact_uri
+        with reading_from(self._client.tracking_uri):
+            runs = all_pages(
+                lambda token: self._client.search_runs(experiments, filters, max_results=PAGE, page_token=token)
+            )
+        self._artifact_uris |= {run.info.run_id: run.info.artifact_uri for run in runs}
 
 
 def sweep_folder(record: SweepRecord) -> Path | None:

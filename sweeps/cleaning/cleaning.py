@@ -87,14 +87,18 @@ def plan_cleaning(uri: str, names: Sequence[str], policy: Policy) -> Cleaning:
     client = connect(uri)
     needs_all = not names or policy.keep_last > 0 or policy.max_size is not None
     records = [load_sweep(uri, name) for name in dict.fromkeys(known) if needs_all or name in names]
-    storage = CheckpointStorage(client)
-    sizes = {
-        trial.run_id: size
-        for record in records
-        for trial in record.all_trials
-        if (size := storage.size(record, trial)) is not None
-    }
-    removals = select(records, sizes, needed_runs(client), policy, names, time.time())
+    storage, sizes, readable = CheckpointStorage(client), dict[str, int](), list[SweepRecord]()
+    for record in records:
+        try:
+            found = {trial.run_id: storage.size(record, trial) for trial in record.all_trials}
+        except UserError:  # of MLflow itself
+            raise
+        except Exception as error:  # noqa: BLE001 - the other sweeps are still cleaned
+            logger.warning("%s stays: its storage cannot be read: %s", record.sweep, first_cause(error))
+        else:
+            sizes |= {run: size for run, size in found.items() if size is not None}
+            readable.append(record)
+    removals = select(readable, sizes, needed_runs(client), policy, names, time.time())
     return Cleaning(policy, removals, sum(sizes.values()))
 
 

@@ -17,6 +17,7 @@ certificates may be rejected)."""
 DISK_WARNS_GIB, DISK_FAILS_GIB = 10.0, 1.0
 DISK_WARNS_SHARE = 0.05
 """Minimum free share of a disk; Ray stops writing objects to a disk with less."""
+IF_SLOW = "see what else runs there, or leave it out with `run --check-nodes`"
 GIB = 2**30
 
 
@@ -61,7 +62,8 @@ def check_speed(probes: Probes) -> Iterator[Finding]:
         )
     slow = slow_among(seconds)
     for name, factor in slow.items():
-        yield Finding("speed", "warning", name, *_slow(f"a matrix product takes {seconds[name] * 1000:.0f} ms", factor))
+        found = f"a matrix product takes {seconds[name] * 1000:.0f} ms, {factor:.1f} times the usual"
+        yield Finding("speed", "warning", name, found, IF_SLOW)
     if seconds and not slow:
         usual, longest = (f"{taken * 1000:.0f} ms" for taken in (median_low(seconds.values()), max(seconds.values())))
         most = f", on the slowest node {longest}" if len(seconds) > 1 else ""
@@ -78,14 +80,9 @@ def _communication(probes: Probes) -> Iterator[Finding]:
         fix = "open the ports between the nodes, name the network with NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME"
         yield Finding("network", "failed", name, "an all-reduce with another node fails", fix)
     for name in sorted(slow):
-        yield Finding("network", "warning", name, *_slow("an all-reduce with another node is slow", None))
+        yield Finding("network", "warning", name, "an all-reduce with another node is slow", IF_SLOW)
     if not broken and not slow:
         yield Finding("network", "ok", "", f"an all-reduce in pairs works between all {len(nodes)} nodes")
-
-
-def _slow(found: str, factor: float | None) -> tuple[str, str]:
-    times = f", {factor:.1f} times the usual" if factor else ""
-    return f"{found}{times}", "see what else runs there, or leave it out with `run --check-nodes`"
 
 
 def _versions(name: str, state: NodeState, expected: Mapping[str, str | None]) -> Iterator[Finding]:

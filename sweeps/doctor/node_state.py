@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from urllib.parse import urlsplit
+
+import requests
 
 from sweeps.errors import UserError
 from sweeps.storage.location import is_remote
 from sweeps.storage.object_store import ObjectStore, checked_store
+from sweeps.tracking.client import first_cause
 
 ANSWERS_WITHIN_S = 5.0
 """Maximum seconds for a tracking server to answer a node."""
@@ -140,15 +142,12 @@ def _free(folder: str) -> tuple[int, int]:
 
 
 def _reach(url: str) -> str:
-    """Return the error of reaching a tracking server; empty if it answers with a status below 500."""
-    address = urlsplit(url)
-    kind = HTTPSConnection if address.scheme == "https" else HTTPConnection
-    connection = kind(address.hostname or "", address.port, timeout=ANSWERS_WITHIN_S)
+    """Return the error of reaching a tracking server, with MLflow's certificate; empty if it answers with a status
+    below 500."""
+    certificate = os.environ.get("MLFLOW_TRACKING_SERVER_CERT_PATH")
+    is_checked = os.environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() not in ("true", "1")
     try:
-        connection.request("GET", f"{address.path.rstrip('/')}/health")
-        status = connection.getresponse().status
-    except (OSError, HTTPException) as error:
-        return getattr(error, "strerror", None) or str(error) or type(error).__name__
-    finally:
-        connection.close()
-    return "" if status < 500 else f"status {status}"
+        answer = requests.get(f"{url.rstrip('/')}/health", timeout=ANSWERS_WITHIN_S, verify=certificate or is_checked)
+    except OSError as error:
+        return first_cause(error)
+    return "" if answer.status_code < 500 else f"status {answer.status_code}"

@@ -175,7 +175,6 @@ def open_recorder(
         planned=plan.num_trials,
         points=plan.points.num_points,
         command=plan.command,
-        description=f"`{plan.command}`",
         tags=plan.tags,
     )
     # Checkpoints in an object store can be loaded from any machine.

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sweeps.texts.wording import counted
-from sweeps.tracking.values import LONGEST_TAG, short
+from sweeps.tracking.mlflow_characters import LONGEST_TAG
+from sweeps.tracking.values import short
 
 LONGEST_REASON = 700
 

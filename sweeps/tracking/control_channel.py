@@ -10,7 +10,8 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from sweeps.constants import TAG_ANSWER, TAG_FOLDER, TAG_REQUEST, TAG_STATE
 from sweeps.errors import SweepsError, UserError
@@ -21,8 +22,11 @@ from sweeps.tracking.client import connect
 from sweeps.tracking.record import MlflowIds, SweepRecord
 from sweeps.tracking.store import fetch_tags
 
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
 POLL_S = 0.5
-"""Seconds between two polls; a poll is a query by primary key in SQLite, or a small request to a server."""
+"""Seconds between two polls; a poll is a query by primary key in SQLite, or one request to a server."""
 STORE_POLL_S = 2.0
 """Seconds between two polls of an object store."""
 ANSWER_WITHIN_S = 30.0
@@ -73,10 +77,15 @@ class _Channel:
         self._ids, self._store = ids, ObjectStore(location) if is_remote(location) else None
         self.poll_s = POLL_S if self._store is None else STORE_POLL_S
 
+    @cached_property
+    def _client(self) -> MlflowClient:
+        """Client that serves all calls, since each ``connect`` asks the store whether it answers."""
+        return connect(self._ids.tracking_uri)
+
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         text = json.dumps(content)
         if self._store is None:
-            connect(self._ids.tracking_uri).set_tag(self._ids.run_id, name, text)
+            self._client.set_tag(self._ids.run_id, name, text)
         else:
             self._store.write(_object(name), text.encode())
 
@@ -93,7 +102,7 @@ class _Channel:
         return self._store.read(DRIVER_FILE) is not None
 
     def _tags(self) -> Mapping[str, str]:
-        return fetch_tags(self._ids.tracking_uri, self._ids.run_id)
+        return fetch_tags(self._client, self._ids.run_id)
 
 
 def _object(name: str) -> str:
@@ -122,19 +131,22 @@ class RequestListener:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop polling, after answering a request in progress."""
+        """Stop polling. The answer to a request in progress is waited for as long as its sender waits."""
         self._closed.set()
-        self._thread.join()
+        self._thread.join(ANSWER_WITHIN_S)
 
     def _follow(self) -> None:
+        answered = None
         while not self._closed.wait(self._channel.poll_s):
             try:
                 request = self._channel.read(TAG_REQUEST)
-                answer = self._channel.read(TAG_ANSWER) if request else {}
-                if request and request["id"] != answer.get("id"):
+                if not request or request["id"] == answered:
+                    continue
+                if request["id"] != self._channel.read(TAG_ANSWER).get("id"):  # else answered in an earlier stage
                     if request["id"] != self._answer.get("id"):
                         self._answer = self._answer_to(request)
                     self._channel.write(TAG_ANSWER, self._answer)
+                answered = request["id"]
             except Exception as error:  # noqa: BLE001 - the next poll tries again
                 logger.debug("requests of run %s cannot be read: %s", self._ids.run_id, error)
 

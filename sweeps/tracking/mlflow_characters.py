@@ -17,12 +17,11 @@ from functools import lru_cache
 
 LONGEST_NAME = 250
 LONGEST_PARAMETER = 6000
-LONGEST_TAG = 8000
-"""Maximum numbers of characters in MLflow's names and texts."""
+LONGEST_TAG = 7500
+"""Maximum numbers of characters in MLflow's names and texts; it takes 8,000 in a tag."""
 WHOLE_PARAMETERS = "sweeps.params."
 """Prefix of the tags that hold parameters too long for MLflow: a JSON mapping of path to full text, cut into the parts
 ``sweeps.params.0``, ``sweeps.params.1`` and so on."""
-_PART = 7500
 _REFUSED = re.compile(r"[^\w.\-: /]|_(?=x[0-9A-F]{4,6}_)")
 _ESCAPED = re.compile(r"_x([0-9A-F]{4,6})_")
 _NOT_STORED = re.compile("[\0\ud800-\udfff]")
@@ -76,7 +75,7 @@ def fit_parameters(params: Mapping[str, str]) -> tuple[dict[str, str], dict[str,
         path: text for path, text in params.items() if fitting[named[path]] != text or from_name(named[path]) != path
     }
     text = json.dumps(whole) if whole else ""
-    parts = [text[start : start + _PART] for start in range(0, len(text), _PART)]
+    parts = [text[start : start + LONGEST_TAG] for start in range(0, len(text), LONGEST_TAG)]
     return fitting, {f"{WHOLE_PARAMETERS}{number}": part for number, part in enumerate(parts)}
 
 

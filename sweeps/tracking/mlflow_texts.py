@@ -18,8 +18,12 @@ LONGEST_NAME = 120
 LONGEST_CELL = 160
 """Maximum number of characters of a parameter's value in a description; MLflow accepts 8,000 for the whole
 description."""
+LONGEST_COMMAND = 1000
+"""Maximum number of characters of the command in a description."""
 MOST_PARAMETERS = 25
 """Maximum number of parameters in a description."""
+MOST_OF_FRONT = 50
+"""Maximum number of trials of a Pareto front in a description."""
 
 
 def run_name(trial: str, params: Mapping[str, Any]) -> str:
@@ -93,21 +97,22 @@ def _as_json(value: Any) -> Any:
     return json.loads(json.dumps(value, default=str), parse_constant=str)
 
 
-def note(sweep: SweepRecord, status: str, description: str) -> str:
+def note(sweep: SweepRecord, status: str) -> str:
     """Return the parent run's description at the end of a sweep, in Markdown."""
     counts = counted_states(sweep.counts) or "no trials"
     how = f"**{status}** after {sweep.time.wall_s:.0f} s: {counts}."
     # MLflow folds all but the first lines.
     links = page_links(sweep.mlflow.experiment_id, sweep.sweep, sweep.metrics[0], sweep.modes[0])
-    lines = [description.strip(), f"{how} {links}"]
+    lines = [as_code(sweep.command), f"{how} {links}"]
     if sweep.best is None:
         lines.append(describe_no_best(sweep))
     elif len(sweep.metrics) > 1:
         lines.append(f"Pareto front of {counted(len(sweep.front), 'trial')}:")
         header = ["trial", *(f"`{metric}` ({mode})" for metric, mode in zip(sweep.metrics, sweep.modes, strict=True))]
-        lines.append(
-            markdown_table(header, ([trial.trial, *map(short, _values(sweep, trial))] for trial in sweep.front))
-        )
+        rows = [[trial.trial, *map(short, _values(sweep, trial))] for trial in sweep.front[:MOST_OF_FRONT]]
+        if len(sweep.front) > MOST_OF_FRONT:
+            rows.append([f"and {len(sweep.front) - MOST_OF_FRONT} more"])
+        lines.append(markdown_table(header, rows))
     else:
         best = sweep.best
         lines.append(f"Best: trial {best.trial}, `{sweep.metric}` = **{short(best.value)}** ({sweep.mode})")
@@ -120,6 +125,11 @@ def note(sweep: SweepRecord, status: str, description: str) -> str:
     commands = [f"python -m sweeps show {sweep.sweep}", f"python -m sweeps best {sweep.sweep}"]
     lines.append("\n".join(["```", *commands, "```"]))
     return "\n\n".join(line for line in lines if line)
+
+
+def as_code(command: str) -> str:
+    """Return a command as code in Markdown, shortened if it would take the room of the rest of a description."""
+    return f"`{one_line(command, LONGEST_COMMAND)}`"
 
 
 def page_links(experiment_id: str, sweep: str, metric: str, mode: str) -> str:

@@ -72,8 +72,8 @@ class Outbox:
         self._refused: set[str] = set()
         """Runs for which MLflow has refused a call, so that each gets only one warning."""
         self._condition = threading.Condition()
-        self._waiting = _num_points(journal.entries(journal.position))
-        """Number of metric values that MLflow has not received."""
+        self._waiting = 0
+        """Number of metric values that MLflow has not received, counted from `start` on."""
         self._flushing = False
         self._closing = False
         threads = CALLS_AT_ONCE if client.tracking_uri.startswith("http") else 1
@@ -85,6 +85,7 @@ class Outbox:
     # --- callers -------------------------------------------------------------------------------------------
 
     def start(self) -> None:
+        self._waiting = _num_points(self._journal.entries(self._journal.position))
         self._thread.start()
 
     def adopt(self, run_ids: Mapping[str, str]) -> None:

@@ -238,6 +238,7 @@ class Recorder:
             name = self._sweep.name
             logger.warning("MLflow has an older record of %s than it received, and receives all again", name)
             journal.advance(0)
+            self.trials.restore(())  # forgets what was replayed
             return self._replay(parent, stored)
         fold.delete(fold.trials.keys() - in_store.keys())  # a person has deleted them in MLflow
         new = set()
@@ -288,7 +289,7 @@ class Recorder:
         run_id, delivery = self.ids.run_id, self._delivery
         try:
             record = load_sweep(self.ids.tracking_uri, self._sweep.name)
-            table, text = trials_table(record), note(record, status, self._sweep.description)
+            table, text = trials_table(record), note(record, status)
             delivery.upload_retrier.call(partial(self._client.log_text, run_id, table, constants.TRIALS_ARTIFACT))
             tables = json.dumps([{"path": constants.TRIALS_ARTIFACT, "type": "table"}])
             delivery.retrier.call(partial(self._client.set_tag, run_id, "mlflow.loggedArtifacts", tables))

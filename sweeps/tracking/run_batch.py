@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from sweeps.tracking.journal import Entry, NewRun, Points, Status, Tags
 from sweeps.tracking.log_batch import MetricValue
-from sweeps.tracking.mlflow_characters import fit_parameters, storable, to_name
+from sweeps.tracking.mlflow_characters import LONGEST_TAG, fit_parameters, storable, to_name
 
 PARENT_RUN = "mlflow.parentRunId"
 """MLflow's own tag of a nested run."""
@@ -39,7 +39,7 @@ class RunBatch:
 
 def first_tags(new: NewRun, parent_id: str) -> dict[str, str]:
     """Return the tags with which a run is created."""
-    return {name: storable(text) for name, text in (new.tags | {PARENT_RUN: parent_id}).items()}
+    return {name: storable(text)[:LONGEST_TAG] for name, text in (new.tags | {PARENT_RUN: parent_id}).items()}
 
 
 def by_run(entries: Iterable[Entry], known: Mapping[str, str]) -> tuple[dict[str, RunBatch], int]:

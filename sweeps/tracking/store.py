@@ -56,12 +56,12 @@ def fetch_metrics(uri: str, tags: Mapping[str, str]) -> dict[str, dict[str, floa
     return {run.info.run_id: dict(run.data.metrics) for run in runs}
 
 
-def fetch_tags(uri: str, run_id: str) -> dict[str, str]:
-    """Return the tags of one run; empty if an SQLite store has no such run."""
-    path = queryable_file(uri)
+def fetch_tags(client: MlflowClient, run_id: str) -> dict[str, str]:
+    """Return the tags of one run of a client's store; empty if an SQLite store has no such run."""
+    path = queryable_file(client.tracking_uri)
     if path is None:
-        with reading_from(uri):
-            return dict(connect(uri).get_run(run_id).data.tags)
+        with reading_from(client.tracking_uri):
+            return dict(client.get_run(run_id).data.tags)
     with reading(path) as database:
         rows: Iterable[tuple[str, str]] = database.execute("SELECT key, value FROM tags WHERE run_uuid = ?", (run_id,))
         return dict(rows)

@@ -74,6 +74,9 @@ def recorded_here(uri: str) -> str:
     try:
         with FileLock(folder / "record.lock"):
             names = [name for name in store.folders() if not name.startswith(".")]
+            for known in folder.glob(f"*/{VERSION_FILE}"):
+                if known.parent.name not in names:
+                    _forget(here, known.parent)
             with ThreadPoolExecutor(READS_AT_ONCE) as threads:
                 changed = list(threads.map(lambda name: _download(store / name, folder / name), names))
             client = connect(here)
@@ -108,6 +111,7 @@ def _download(store: ObjectStore, folder: Path) -> bytes | None:
         return (folder / PARENT_FILE).read_bytes() if known else None
     if (folder / PARENT_FILE).is_file() and (folder / PARENT_FILE).read_bytes() != files[PARENT_FILE]:
         _forget(sqlite_uri(folder.parent / "mlflow.db"), folder)
+        folder.mkdir()
     journal = files.get(JOURNAL_FILE, b"")
     (folder / JOURNAL_FILE).write_bytes(journal[: journal.rfind(b"\n") + 1])
     (folder / PARENT_FILE).write_bytes(files[PARENT_FILE])
@@ -116,11 +120,10 @@ def _download(store: ObjectStore, folder: Path) -> bytes | None:
 
 
 def _forget(uri: str, folder: Path) -> None:
-    """Remove the record of an earlier sweep, which was removed from the store before another one took its name."""
+    """Remove the record of a sweep that was removed from the store."""
     for run in fetch_runs(uri, {TAG_SWEEP: folder.name}):
         connect(uri).delete_run(run.run_id)
     shutil.rmtree(folder)
-    folder.mkdir()
 
 
 def _deliver(client: MlflowClient, uri: str, store: ObjectStore, folder: Path, parent: bytes) -> None:

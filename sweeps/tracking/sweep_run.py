@@ -20,8 +20,8 @@ from sweeps.provenance.machine import user
 from sweeps.texts.uri_passwords import redact_uri
 from sweeps.texts.wording import value_text
 from sweeps.tracking.client import artifact_location
-from sweeps.tracking.mlflow_characters import storable
-from sweeps.tracking.mlflow_texts import page_links
+from sweeps.tracking.mlflow_characters import LONGEST_TAG, storable
+from sweeps.tracking.mlflow_texts import as_code, page_links
 from sweeps.tracking.record import MlflowIds, one_or_all
 from sweeps.tracking.retry import Refused, Retrier
 from sweeps.tracking.store import RawRun, fetch_runs
@@ -60,8 +60,6 @@ class SweepInfo:
     """Number of all points of a small space or grid."""
     command: str = ""
     """The command line that started the sweep."""
-    description: str = ""
-    """Description on MLflow's page, in Markdown."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """Further tags of the parent run."""
     uri: str | None = None
@@ -112,7 +110,7 @@ def create_parent_run(
         "mlflow.user": user(),
         "mlflow.source.name": "python -m sweeps",
         "mlflow.source.type": "LOCAL",
-        constants.TAG_DESCRIPTION: f"{sweep.description}\n\n{links}",
+        constants.TAG_DESCRIPTION: f"{as_code(sweep.command)}\n\n{links}",
         constants.TAG_KIND: "sweep",
         constants.TAG_SWEEP: sweep.name,
         constants.TAG_CONF: sweep.conf,
@@ -125,7 +123,7 @@ def create_parent_run(
         **commit,
         **sweep.tags,
     }
-    tags = {name: storable(text) for name, text in tags.items()}
+    tags = {name: storable(text)[:LONGEST_TAG] for name, text in tags.items()}
     started_ms = now_ms()
     write_parent(sweep.folder, experiment, sweep.name, started_ms, tags)
     create = partial(client.create_run, experiment_id, started_ms, tags, run_name=sweep.name)

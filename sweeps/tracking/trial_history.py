@@ -33,7 +33,7 @@ class Span:
 
 def spans_as_json(spans: Sequence[Span]) -> str:
     """Return the latest spans as the text of a tag, as many as fit."""
-    return latest_as_json(map(asdict, spans))
+    return latest_as_json([vars(span) for span in spans])
 
 
 def may_be_cut(spans: Sequence[Span]) -> bool:

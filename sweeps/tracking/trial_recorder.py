@@ -247,12 +247,12 @@ class TrialRecorder:
 
     def record_failures(self, trial_id: str, failures: Sequence[FailedAttempt]) -> None:
         """Record all failed or moved attempts of a trial so far."""
-        text = latest_as_json(each.as_json() for each in failures)
+        text = latest_as_json([each.as_json() for each in failures])
         self._delivery.put(Tags(trial_id, {constants.TAG_FAILURES: text}))
 
     def record_notes(self, trial_id: str, notes: Sequence[TimedNote]) -> None:
         """Record all notes of a trial's workers so far."""
-        text = latest_as_json(each.as_json() for each in notes)
+        text = latest_as_json([each.as_json() for each in notes])
         self._delivery.put(Tags(trial_id, {constants.TAG_NOTES: text}))
 
     def attach(self, trial_id: str, name: str, text: str) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from sweeps.texts.wording import value_text
-
-LONGEST_TAG = 7500
-"""Maximum number of characters of a list in a tag; MLflow takes 8,000."""
+from sweeps.tracking.mlflow_characters import LONGEST_TAG
 
 T = TypeVar("T")
 
@@ -75,12 +73,17 @@ def written(values: Sequence[float]) -> str:
     return repr(float(values[0])) if len(values) == 1 else json.dumps([float(value) for value in values])
 
 
-def latest_as_json(documents: Iterable[Mapping[str, Any]]) -> str:
+def latest_as_json(documents: Sequence[Mapping[str, Any]]) -> str:
     """Return a JSON list of the last of these documents, as many as fit into a tag, but at least one."""
-    texts = [json.dumps(each, separators=(",", ":"), ensure_ascii=False) for each in documents]
-    while len(texts) > 1 and sum(len(text) + 1 for text in texts) > LONGEST_TAG:
-        del texts[0]
-    return f"[{','.join(texts)}]"
+    texts: list[str] = []
+    room = LONGEST_TAG
+    for each in reversed(documents):
+        text = json.dumps(each, separators=(",", ":"), ensure_ascii=False)
+        room -= len(text) + 1
+        if texts and room < 0:
+            break
+        texts.append(text)
+    return f"[{','.join(reversed(texts))}]"
 
 
 def first_as_json(names: Sequence[str]) -> str:

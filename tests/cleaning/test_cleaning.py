@@ -227,6 +227,15 @@ def test_a_checkpoint_that_a_running_sweep_removes_meanwhile_does_not_end_the_cl
     assert not part.exists()
 
 
+def test_a_sweep_whose_storage_cannot_be_read_stays_and_the_others_are_cleaned(
+    store: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    MlflowClient(store).set_tag(load_sweep(store, "old").mlflow.run_id, "sweeps.folder", "unknown://bucket/sweeps/old")
+    planned = plan_cleaning(store, [], Policy())
+    assert "old stays: its storage cannot be read: " in caplog.text
+    assert {each.record.sweep for each in clean(store, planned)} == {"new"}
+
+
 def test_another_sweeps_folder_is_never_touched(store: str) -> None:
     (Path("outputs") / "old" / SWEEP_FILE).write_text(json.dumps({"name": "else"}), encoding="utf-8")
     clean(store, plan_cleaning(store, ["old"], Policy()))

@@ -301,7 +301,7 @@ def test_what_a_terminal_would_obey_is_left_out() -> None:
 
 def test_failed_attempts_fit_into_a_tag() -> None:
     failures = [FailedAttempt(attempt=each, ended=1.5, error="x" * 5000) for each in range(1, 50)]
-    text = latest_as_json(each.as_json() for each in failures)
+    text = latest_as_json([each.as_json() for each in failures])
     kept = read_list(text, lambda each: FailedAttempt(**each))
     assert len(text) < 8000
     assert kept[-1].attempt == 49

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow import MlflowClient
 from recording import record_small_sweep
 
 from sweeps.compat import mlflow as private
@@ -49,7 +50,7 @@ def all_reads(uri: str) -> list[Any]:
     return [
         list_sweeps(uri),
         sweep,
-        fetch_tags(uri, sweep.mlflow.run_id),
+        fetch_tags(MlflowClient(uri), sweep.mlflow.run_id),
         fetch_histories(uri, runs, "eval/loss"),
         fetch_histories(uri, runs, "no/such/metric"),
     ]

@@ -16,11 +16,14 @@ import pytest
 from processes import run_python
 from ray_nodes import RayNodes
 from s3_server import BUCKET, s3_server
+from small_http import Handler, make_certificate, serving_http
 from stores import make_store
+from urllib3.exceptions import InsecureRequestWarning
 
 from sweeps.cli import run_command
 from sweeps.config.tracking import Tracking
 from sweeps.doctor.machine_findings import EXPERIMENT, check_tracking
+from sweeps.doctor.node_state import _reach
 from sweeps.tracking.client import connect
 
 AN_HOUR_AHEAD = "import time\nnow = time.time\ntime.time = lambda: now() + 3600\n"
@@ -80,6 +83,33 @@ def test_the_doctors_artifact_is_in_the_store_and_not_where_the_doctor_was_calle
     assert [each.verdict for each in check_tracking(Tracking(uri=f"sqlite:///{store}"))] == ["ok"]
     assert not Path("mlruns").exists()
     assert list(store.parent.glob("mlruns/**/artifacts/*"))
+
+
+class Healthy(Handler):
+    def answer(self) -> None:
+        self.send(200 if self.path.endswith(":5000/health") or self.path == "/health" else 500)
+
+
+def test_a_node_reaches_the_tracking_server_through_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(variable, raising=False)
+    with serving_http(Healthy) as proxy:
+        monkeypatch.setenv("http_proxy", proxy)
+        assert _reach("http://tracking.invalid:5000/") == ""
+        assert _reach("http://tracking.invalid:5001/") == "status 500"
+
+
+def test_a_node_accepts_the_tracking_servers_certificate_if_mlflow_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving_http(Healthy, files := make_certificate(tmp_path)) as url:
+        assert "CERTIFICATE_VERIFY_FAILED" in _reach(url)
+        with monkeypatch.context() as named:
+            named.setenv("MLFLOW_TRACKING_SERVER_CERT_PATH", str(files[0]))
+            assert _reach(url) == ""
+        monkeypatch.setenv("MLFLOW_TRACKING_INSECURE_TLS", "true")
+        with pytest.warns(InsecureRequestWarning):
+            assert _reach(url) == ""
 
 
 def test_a_mistake_in_the_arguments_has_status_two(capsys: pytest.CaptureFixture[str]) -> None:

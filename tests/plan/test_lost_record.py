@@ -18,6 +18,7 @@ from sweeps.plan.lost_record import record_to_resume
 from sweeps.plan.plan import make_plan
 from sweeps.plan.resume import reopened
 from sweeps.plan.saved_sweep import save
+from sweeps.tracking.delivery import Remaining
 from sweeps.tracking.held_checkpoints import hold
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.sweep_run import PARENT_FILE
@@ -138,6 +139,7 @@ def test_what_a_restored_backup_of_the_store_lacks_is_recorded_again(
     recorder = open_recorder(uri)
     recorder.trials.start("0", POINT, CONFIG, 1)
     recorder.trials.log("0", 1, {"eval/loss": 0.3})
+    assert recorder.trials.record_exploit("0", 1, 1, {"train.lr": 0.5})
     recorder.update(counts, [("0", (0.3,), POINT)], {"wall_s": 1.0})
     assert recorder._delivery.flush()
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as store, closing(sqlite3.connect(older)) as backup:
@@ -157,7 +159,8 @@ def test_what_a_restored_backup_of_the_store_lacks_is_recorded_again(
     caplog.clear()
     resumed = open_recorder(store_uri, resume=True)
     assert ("older record of digits-1" in caplog.text) == (restored == "store")
-    assert not resumed.close("interrupted")
+    assert resumed.trials.exploits("0") == 1
+    assert resumed.close("interrupted") == Remaining(points=0, artifacts=0, entries=False)
     found = load_sweep(store_uri, "digits-1")
     assert [(each.trial, each.state, each.value) for each in found.trials] == [
         ("0", "finished", 0.2),

@@ -421,6 +421,20 @@ def test_a_conditional_parameter_is_compared_among_the_trials_that_have_it() -> 
     assert dict(frame["trials"]) == {"lr": 60, "depth": 60, "momentum": 30}
 
 
+def test_a_parameter_that_only_trials_without_a_value_have_is_left_out_of_slices_and_contours() -> None:
+    failed = [trial(12 + each, None, "failed", params={"lr": 0.5, "momentum": 0.9 + each}) for each in range(2)]
+    made = report_data([*conditional(12, with_momentum=0).record.trials, *failed])
+    sections = {section.slug: section for section in make_sections(made, [{}])}
+    assert [each.label for each in sections["slices"].figures] == ["lr", "depth"]
+    assert [each.label for each in sections["contours"].figures] == ["lr and depth"]
+
+
+def test_a_pair_of_parameters_that_hardly_any_of_the_drawn_trials_have_has_no_contour() -> None:
+    rng = random.Random(0)
+    points = [{"lr": rng.random()} | ({"momentum": rng.random()} if number < 9 else {}) for number in range(500)]
+    assert contours(searched(points, lambda point: point["lr"]), ["lr", "momentum"]) is None
+
+
 def test_two_parameters_with_one_short_name_keep_their_own_ranges() -> None:
     rng = random.Random(3)
     points: list[dict[str, Any]] = [

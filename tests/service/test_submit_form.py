@@ -14,7 +14,9 @@ from serving import Api, serving
 from waiting import wait_until
 
 from sweeps.service.queue import jobs
+from sweeps.service.web.submit import _words
 from sweeps.service.web.submit_form import split_overrides
+from sweeps.tracking.mlflow_characters import LONGEST_TAG
 
 
 def selected(page: str, group: str) -> str:
@@ -39,6 +41,12 @@ def test_overrides_of_a_form_are_split_at_blanks_outside_of_quotes() -> None:
     assert split_overrides(text) == [
         *("data.path='my texts.txt'", "train.lr=tag(log, interval(1, 2))", "model.path=a b", 'x="don\'t"', "y='"),
     ]
+
+
+def test_a_command_that_was_cut_in_its_record_has_no_words() -> None:
+    command = "python -m sweeps run conf=digits" + " train.lr=0.125" * 1000
+    assert len(_words(command)) == 1005
+    assert _words(command[:LONGEST_TAG]) == []
 
 
 def test_groups_are_lists_with_the_configs_own_options_and_their_descriptions(client: TestClient) -> None:

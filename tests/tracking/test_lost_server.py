@@ -24,12 +24,13 @@ from small_http import Handler, serving_http
 from sqlalchemy.exc import OperationalError
 from waiting import wait_until
 
-from sweeps.constants import TAG_ANSWER
+from sweeps.constants import TAG_ANSWER, TAG_REQUEST
 from sweeps.errors import TrackingUnreachable, UserError
-from sweeps.tracking import retry
+from sweeps.tracking import control_channel, retry
 from sweeps.tracking.client import check_port
 from sweeps.tracking.control_channel import Request, RequestListener, _Channel, send_request
 from sweeps.tracking.reader import list_sweeps, load_sweep
+from sweeps.tracking.record import MlflowIds
 from sweeps.tracking.retry import Retrier
 
 
@@ -145,6 +146,44 @@ def test_a_request_to_a_driver_is_carried_out_once_though_the_server_takes_the_a
             assert send_request(load_sweep(uri, "digits-1"), {"verb": "stop"}) == "it ends"
     assert told == ["stop"]
     recorder.close("stopped")
+
+
+class OneRun(Handler):
+    """A tracking server with one run, which counts what it is asked."""
+
+    asked: ClassVar[Counter[str]]
+    tags: ClassVar[dict[str, str]]
+
+    def answer(self) -> None:
+        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        verb = self.path.partition("?")[0].rpartition("/")[2]
+        self.asked[verb] += 1
+        if verb == "set-tag":
+            tag = json.loads(content)
+            self.tags[tag["key"]] = tag["value"]
+        tags = [{"key": key, "value": value} for key, value in self.tags.items()]
+        run = {"info": {"run_id": "r", "experiment_id": "1", "lifecycle_stage": "active"}, "data": {"tags": tags}}
+        text = json.dumps({"run": run} if verb == "get" else {})
+        self.send(200, text.encode(), {"Content-Type": "application/json"})
+
+
+def test_a_driver_asks_its_server_one_thing_each_time_it_looks_for_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, looks = _Channel.read, list[str]()
+
+    def counted(channel: _Channel, name: str) -> dict[str, Any]:
+        looks.append(name)
+        return read(channel, name)
+
+    monkeypatch.setattr(_Channel, "read", counted)
+    monkeypatch.setattr(control_channel, "POLL_S", 0.01)
+    OneRun.asked, OneRun.tags = Counter(), {TAG_REQUEST: '{"id": "1", "verb": "stop"}'}
+    with serving_http(OneRun) as uri:
+        ids = MlflowIds(tracking_uri=uri, experiment_id="1", run_id="r")
+        with RequestListener(ids, lambda _: "it ends"):
+            wait_until(lambda: TAG_ANSWER in OneRun.tags and len(looks) > 10)
+    assert OneRun.asked["search"] == 1, "whether it answers at all"
+    assert OneRun.asked["get"] == len(looks)
+    assert looks.count(TAG_ANSWER) == 1
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

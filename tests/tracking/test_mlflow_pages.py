@@ -12,10 +12,12 @@ from urllib.parse import parse_qsl
 import pytest
 from chromium import chromium
 from recording import CONFIG, POINT, Server, open_recorder, record_small_sweep
+from records import sweep_record, trial_record
 
 from sweeps.config.objectives import Objectives
 from sweeps.tracking.metric_history import fetch_metric_names
 from sweeps.tracking.mlflow_pages import experiment_page, run_page, trials_page
+from sweeps.tracking.mlflow_texts import note
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.trial_note import trial_note
 from sweeps.tracking.trial_progress import TrialProgress
@@ -102,6 +104,28 @@ def test_a_description_fits_into_a_tag_whatever_the_trial_has() -> None:
     assert "and 35 more" in told
     assert "a\\|'" in told
     assert "No parameter was searched." in trial_note("first", "0001", TrialProgress({}), LOSS)
+
+
+def test_a_command_that_is_longer_than_a_databases_column_is_cut_and_leaves_the_description_whole(uri: str) -> None:
+    command = f"python -m sweeps run conf=digits 'search.points=[{', '.join(['{train.lr: 0.1}'] * 1000)}]'"
+    recorder = open_recorder(uri, command=command)
+    first = load_sweep(uri, "digits-1").tags
+    assert not recorder.close("finished")
+    last = load_sweep(uri, "digits-1").tags
+    for tags in (first, last):
+        assert max(map(len, tags.values())) <= 8000
+        assert tags["sweeps.command"] == command[: len(tags["sweeps.command"])]
+        assert "[Their charts](" in tags["mlflow.note.content"]
+    assert last["mlflow.note.content"].endswith("python -m sweeps best digits-1\n```")
+
+
+def test_a_description_has_the_first_trials_of_a_large_pareto_front() -> None:
+    front = [trial_record(number, 0.5, values=(0.5, 0.25)) for number in range(900)]
+    told = note(sweep_record(metrics=("loss", "size"), modes=("min", "min"), front=front), "finished")
+    assert len(told) < 4000
+    assert "Pareto front of 900 trials:" in told
+    assert "| 0049 | 0.5 | 0.25 |\n| and 850 more |" in told
+    assert told.endswith("python -m sweeps best s\n```")
 
 
 def test_texts_and_infinite_values_of_the_best_trial_break_no_table_of_a_sweep(uri: str) -> None:

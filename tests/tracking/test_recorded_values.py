@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,11 @@ from sweeps.tracking import confirmation_record
 from sweeps.tracking.confirmation_record import Confirmation, Contender
 from sweeps.tracking.forecast_record import Forecast
 from sweeps.tracking.logged_steps import StepSet
-from sweeps.tracking.mlflow_characters import fit_parameters, from_name, to_name, whole_parameters
+from sweeps.tracking.mlflow_characters import LONGEST_TAG, fit_parameters, from_name, to_name, whole_parameters
 from sweeps.tracking.mlflow_texts import run_name
 from sweeps.tracking.stage_results import StageResult
 from sweeps.tracking.uris import sqlite_path
-from sweeps.tracking.values import LONGEST_TAG, first_as_json, from_text, read_list, read_tag, to_text
+from sweeps.tracking.values import first_as_json, from_text, latest_as_json, read_list, read_tag, to_text
 
 
 @pytest.mark.parametrize(
@@ -93,6 +94,28 @@ def test_a_front_of_thousands_of_trials_fits_into_a_tag() -> None:
     assert from_text(text) == trials[: len(from_text(text))]
     assert len(from_text(text)) > 900
     assert from_text(first_as_json(trials[:3])) == trials[:3]
+
+
+def test_of_a_long_history_only_the_part_that_fits_into_a_tag_is_written_as_json() -> None:
+    class History(list[dict[str, int]]):
+        written = 0
+
+        def __reversed__(self) -> Iterator[dict[str, int]]:
+            for each in super().__reversed__():
+                self.written += 1
+                yield each
+
+        def __iter__(self) -> Iterator[dict[str, int]]:
+            for each in super().__iter__():
+                self.written += 1
+                yield each
+
+    history = History({"attempt": number} for number in range(2_000))
+    text = latest_as_json(history)
+    kept = from_text(text)
+    assert kept == [{"attempt": number} for number in range(2_000 - len(kept), 2_000)]
+    assert LONGEST_TAG - 20 < len(text) <= LONGEST_TAG
+    assert history.written == len(kept) + 1
 
 
 def test_a_tag_that_was_cut_or_edited_does_not_hide_the_sweep() -> None:

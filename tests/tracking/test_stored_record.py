@@ -90,8 +90,8 @@ def test_records_of_stores_at_different_addresses_are_kept_apart_without_their_s
     assert "s3cret" not in str(here)
 
 
-def test_a_sweep_is_read_from_its_store_while_it_runs_and_after_its_end(
-    bucket: str, uri: str, driver: tuple[Recorder, StateMirror]
+def test_a_sweep_is_read_from_its_store_while_it_runs_and_after_its_end_and_until_it_is_removed(
+    bucket: str, uri: str, driver: tuple[Recorder, StateMirror], tmp_path: Path
 ) -> None:
     recorder, mirror = driver
     here = recorded_here(bucket)
@@ -116,6 +116,8 @@ def test_a_sweep_is_read_from_its_store_while_it_runs_and_after_its_end(
     client, run = connect(here), there.trials[0].run_id
     assert [point.value for point in client.get_metric_history(run, "eval/loss")] == [0.5, 0.25]
     assert [each.path for each in client.list_artifacts(run)] == ["config.yaml"]
+    shutil.rmtree(tmp_path / "bucket" / "sweeps" / "first")
+    assert list_sweeps(recorded_here(bucket)) == []
 
 
 def copy_to(store: str, folder: Path) -> None:

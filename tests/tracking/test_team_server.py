@@ -14,6 +14,7 @@ from postgres import PASSWORD, Postgres
 from processes import outputs
 from recording import CONFIG, POINT, Server, held, history, one_trial, open_recorder, record_with_checkpoints
 from running import SHORT, start
+from small_http import make_certificate
 
 from sweeps.cleaning.cleaning import clean, plan_cleaning
 from sweeps.cleaning.policy import Policy
@@ -42,13 +43,7 @@ def s3() -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Signed by itself, for 127.0.0.1."""
-    folder = tmp_path_factory.mktemp("tls")
-    files = folder / "certificate.pem", folder / "key.pem"
-    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
-    subprocess.run([*command, "-out", files[0], "-keyout", files[1]], check=True, capture_output=True)
-    return files
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +161,7 @@ def test_the_driver_writes_to_postgresql_and_s3_itself(
     client.create_experiment("digits-direct", f"s3://{BUCKET}/direct")
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "weights.bin").write_text("weights")
-    with one_trial(postgres.uri, "direct", experiment="digits-direct") as recorder:
+    with one_trial(postgres.uri, "direct", experiment="digits-direct", command="x" * 9000) as recorder:
         for step in range(1500):
             recorder.trials.log("0", step, {"eval/loss": 1.0 / (step + 1)})
         recorder.trials.record_checkpoint("0", str(tmp_path / "model"), "best")

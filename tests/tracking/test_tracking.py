@@ -122,7 +122,7 @@ def test_names_and_values_that_mlflow_cannot_hold_survive_whole(uri: str) -> Non
         *(name for name in values if len(name) < 200),
         *("[loss]", "param/betas[0]"),
     }
-    tags = fetch_tags(uri, sweep.mlflow.run_id)
+    tags = fetch_tags(MlflowClient(uri), sweep.mlflow.run_id)
     assert tags["best.betas_x005B_0_x005D_"] == "0.9"
 
 
@@ -263,7 +263,7 @@ def test_where_the_saved_weights_are_not_those_of_the_best_value_everything_says
     assert "of step 40, with eval/loss 0.5; the value above is of step 30" in text
     assert text.count("of step 40, with eval/loss 0.5") == 3
     for run_id in (sweep.mlflow.run_id, sweep.best.run_id):
-        assert "step 40, with eval/loss 0.5" in fetch_tags(uri, run_id)["mlflow.note.content"]
+        assert "step 40, with eval/loss 0.5" in fetch_tags(MlflowClient(uri), run_id)["mlflow.note.content"]
     same = replace(sweep.best, best_step=40, value=0.5)
     assert (same.other_weights, weights_note(sweep, same)) == (None, "")
     assert "weights" not in replace(sweep, front=[same]).as_json()["best"]

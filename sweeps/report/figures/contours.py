@@ -16,6 +16,7 @@ from sweeps.report.figures.study_in_memory import build_study, distribution_of, 
 from sweeps.report.figures.style import VALUE_SCALE, value_range
 from sweeps.report.report_data import ReportData
 from sweeps.texts.wording import counted
+from sweeps.tracking.record import TrialRecord
 
 CONTOUR_TRIALS = 120
 """Maximum number of trials of a figure: Optuna interpolates at every pair of their values."""
@@ -27,11 +28,10 @@ IMAGE_CONTOURS = 3
 def contours(data: ReportData, order: Sequence[str]) -> Section | None:
     """Section with a figure for each pair of the parameters in ``order`` (most important first); None if there is
     nothing to interpolate."""
-    if len(data.valued) < FEWEST_TRIALS:
-        return None
-    study, record = build_study(data, data.thinned(CONTOUR_TRIALS)), data.record
+    trials, record = data.thinned(CONTOUR_TRIALS), data.record
+    study = build_study(data, trials)
     figures = []
-    for pair in contour_pairs(data, order):
+    for pair in contour_pairs(data, trials, order):
         names = [data.names[path] for path in pair]
         values = [trial.values[0] for trial in study.trials if all(name in trial.params for name in names)]
         # Optuna skips the trials in which one of the two does not exist.
@@ -59,23 +59,23 @@ def contours(data: ReportData, order: Sequence[str]) -> Section | None:
     return Section(slug="contours", title="Contours", text=text, figures=figures, image=image)
 
 
-def contour_pairs(data: ReportData, order: Sequence[str]) -> list[tuple[str, str]]:
-    """Pairs of parameters (two numbers, or a number and a choice) whose trials do not lie on a line; most important
-    first."""
+def contour_pairs(data: ReportData, trials: Sequence[TrialRecord], order: Sequence[str]) -> list[tuple[str, str]]:
+    """Pairs of parameters (two numbers, or a number and a choice) for which there are trials that do not lie on a line;
+    most important first."""
     numbers = {path for path in order if not isinstance(distribution_of(data, path), CategoricalDistribution)}
     chosen = [path for path in order if path in numbers][:CONTOUR_PARAMETERS]
     chosen += [path for path in order if path not in numbers][:1]
     pairs = [
         pair
         for pair in itertools.combinations(sorted(chosen, key=order.index), 2)
-        if numbers.intersection(pair) and _covers_a_plane(data, pair)
+        if numbers.intersection(pair) and _covers_a_plane(data, trials, pair)
     ]
     return sorted(pairs, key=lambda pair: (len(numbers.intersection(pair)) < 2, sum(map(order.index, pair))))
 
 
-def _covers_a_plane(data: ReportData, pair: tuple[str, str]) -> bool:
+def _covers_a_plane(data: ReportData, trials: Sequence[TrialRecord], pair: tuple[str, str]) -> bool:
     """Whether enough trials have both parameters, differ in value, and do not lie on a line."""
-    trials = [trial for trial in data.valued if set(pair) <= set(trial.params)]
+    trials = [trial for trial in trials if set(pair) <= set(trial.params)]
     if len(trials) < FEWEST_TRIALS or len({trial.all_values()[0] for trial in trials}) < 2:
         return False
     columns = []

@@ -24,15 +24,16 @@ IMAGE_SLICES, IMAGE_COLUMNS = 9, 3
 
 def slices(data: ReportData, order: Sequence[str], marked: str | None = None) -> Section | None:
     """Section with a grid of figures of the parameters in ``order`` (most important first), with a star on the
-    ``marked`` trial; None if there is no value or no parameter."""
-    if not data.valued or not data.paths:
-        return None
+    ``marked`` trial; None if no trial with a value has any of them."""
     trials = data.thinned(SLICE_TRIALS)
+    known = [path for path in order if any(path in trial.params for trial in trials)]
+    if not known:
+        return None
     study = build_study(data, trials)
     metric = data.record.metric
     limits = robust_range([trial.all_values()[0] for trial in data.valued], data.record.mode)
     figures = []
-    for path in order[:MOST_SLICES]:
+    for path in known[:MOST_SLICES]:
         name = data.names[path]
         figure = plot_slice(study, params=[name], target=lambda trial: trial.values[0], target_name=metric)
         # Optuna colours the points by their trial's number in the study.
@@ -50,8 +51,8 @@ def slices(data: ReportData, order: Sequence[str], marked: str | None = None) ->
         figures.append(SectionFigure(figure=figure, label=path, height=240))
     first = ", the most important first" if len(data.valued) >= FEWEST_TRIALS else ""
     text = f"{metric} against each parameter{first}; the stronger the colour, the later the trial."
-    if len(order) > MOST_SLICES:
-        text += f" {MOST_SLICES} of {len(order)} parameters."
+    if len(known) > MOST_SLICES:
+        text += f" {MOST_SLICES} of {len(known)} parameters."
     if len(data.valued) > SLICE_TRIALS:
         text += f" {SLICE_TRIALS} of {counted(len(data.valued), 'trial')}, the best among them."
     shown = figures[:IMAGE_SLICES]

@@ -33,6 +33,7 @@ from sweeps.service.web.submit_form import (
     read_priority,
 )
 from sweeps.service.web.sweep_rows import Row
+from sweeps.tracking.mlflow_characters import LONGEST_TAG
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -125,7 +126,9 @@ def _like(visit: Visit, row: Row) -> Filled:
 
 def _words(command: str) -> list[str]:
     """Words of the command line that started a sweep, or the overrides of the call in Python; none if it cannot be
-    read."""
+    read, or MLflow has cut it."""
+    if len(command) == LONGEST_TAG:
+        return []
     try:
         if not command.startswith("sweeps."):
             return shlex.split(command)
