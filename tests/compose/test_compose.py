@@ -169,6 +169,12 @@ def test_of_a_group_whose_own_option_is_not_searched_the_sweep_has_the_first_tha
     assert narrow.config.space["model.width"].type == "int"
 
 
+def test_a_required_value_that_is_searched_is_missing_with_no_option_of_a_searched_group(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("defaults: [digits]\ntrain:\n  momentum: ???\n", encoding="utf-8")
+    tokens = ("space=none", "model=choice(conv_net, vision_transformer)", "train.momentum=interval(0.8, 0.9)")
+    assert set(checked("mine", *tokens, folders=(tmp_path,)).config.space) == {"model", "train.momentum"}
+
+
 def test_a_config_without_self_in_its_defaults_comes_last_without_a_warning(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("defaults: [digits]\ntrain: {max_steps: 66}\n", encoding="utf-8")
     assert checked("mine", folders=(tmp_path,)).config.train.max_steps == 66  # type: ignore[union-attr]
