@@ -65,8 +65,8 @@ def submit(
 
 def _resumed(sweep: str, to: Target, uri: str | None) -> tuple[Submission, str | None]:
     """Return a recorded sweep, and the address of the dashboard of the cluster on which it ran."""
-    from sweeps.driver.reproduce import recorded_composition
     from sweeps.launch.submission import resumed_submission
+    from sweeps.tracking.artifacts import recorded_composition
     from sweeps.tracking.reader import load_sweep
     from sweeps.tracking.uris import default_uri
 

@@ -61,15 +61,16 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
         if conf not in confs:
             raise UnknownName(f"conf={conf}: there is no such conf{did_you_mean(conf, confs)}")
         composed = _Conf(conf, overrides, search_path)
-        base = composed.container
         space = composed.space(overrides)
+        composed.choose_searched(_searched_options(space, overrides, search_path))
         fixed = composed.change_space(space, overrides)
+        base = composed.container
         _give_searched(base, space)
         base["space"] = space
         config = read_config(resolve(base))
         check_group_conditions(config, search_path)
         searched = {path: options_of(config, path) for path in space if search_path.is_group(path)}
-        variants = composed.variants(searched)
+        variants = composed.variants(searched, space)
         stages = [
             stage_changes(f"search.stages.{index}", stage, base, search_path, composed.with_options)
             for index, stage in enumerate(config.search.stages)
@@ -95,9 +96,25 @@ class _Conf:
         self._conf, self._search_path = conf, search_path
         self._arguments = [hydra_token(each, search_path) for each in self.plain]
         self._start_values = StartValues()
-        container, self.choices = _compose(conf, self._arguments, search_path)
-        self.container = self._fixed(container)
+        self._choose({})
         self._variant = cache(self._composed_variant)
+
+    def _choose(self, options: Mapping[str, str]) -> None:
+        """Compose the conf with the given options of groups in place of its own."""
+        self._arguments = with_options(self._arguments, options)
+        container, self.choices = _compose(self._conf, self._arguments, self._search_path)
+        self.container = self._fixed(container)
+
+    def choose_searched(self, searched: Mapping[str, Sequence[str]]) -> None:
+        """Choose the first searched option of each group whose own option is not searched, so that the sweep's own
+        config is that of a trial."""
+        first = {
+            group: names[0]
+            for group, names in searched.items()
+            if names and self.choices.get(group, names[0]) not in names
+        }
+        if first:
+            self._choose(first)
 
     def with_options(self, options: Mapping[str, str], values: Iterable[str] = ()) -> dict[str, Any]:
         """Compose the conf with the given options of groups and further values."""
@@ -138,8 +155,10 @@ class _Conf:
                 fixed.append(path)
         return fixed
 
-    def variants(self, searched: Mapping[str, Sequence[str]]) -> dict[Variant, dict[str, Any]]:
-        """Return the config with the conf's own options, and with each combination of the searched ones."""
+    def variants(
+        self, searched: Mapping[str, Sequence[str]], space: Mapping[str, Any]
+    ) -> dict[Variant, dict[str, Any]]:
+        """Return the config with each combination of the searched options, the conf's own first."""
         count = math.prod(map(len, searched.values()))
         if count > MAX_GROUP_COMBINATIONS:
             raise ConfigError(
@@ -147,7 +166,11 @@ class _Conf:
                 f"at most {MAX_GROUP_COMBINATIONS} can be searched together"
             )
         own = tuple(sorted((group, self.choices[group]) for group in searched))
-        return {each: {**self._variant(each), "space": {}} for each in dict.fromkeys([own, *_combinations(searched)])}
+        combinations = dict.fromkeys([own, *_combinations(searched)])
+        variants = {each: {**self._variant(each), "space": {}} for each in combinations}
+        for each in variants.values():
+            _give_searched(each, space)
+        return variants
 
     def _composed_variant(self, combination: Variant) -> dict[str, Any]:
         is_own = all(self.choices.get(group) == option for group, option in combination)

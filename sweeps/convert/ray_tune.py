@@ -123,13 +123,11 @@ def _add(conversion: Conversion, path: str, name: str, value: Any) -> None:
     """
     from ray.tune.search.sample import Domain, Function
 
-    if _is_grid(value):
-        conversion.search(name, distributions.choice(list(value["grid_search"])))
-    elif isinstance(value, Function):
+    if isinstance(value, Function):
         conversion.notes.append(
             f"{name}: sample_from: a function cannot be carried over; see derived values and `when`"
         )
-    elif isinstance(value, Domain):
+    elif _is_grid(value) or isinstance(value, Domain):
         try:
             conversion.search(name, _converted(value))
         except (ValueError, TypeError, OverflowError) as error:
@@ -151,15 +149,15 @@ def _is_plain(value: Any) -> bool:
 
 
 def _converted(domain: Any) -> Converted:
-    """Return our distribution for one of Tune's.
+    """Return our distribution for one of Tune's, or for a grid.
 
     Raises:
         ValueError: There is no equivalent distribution.
     """
     from ray.tune.search.sample import Categorical, Integer, LogUniform, Normal, Quantized
 
-    if isinstance(domain, Categorical):
-        choices = _without_numpy(domain.categories)
+    if _is_grid(domain) or isinstance(domain, Categorical):
+        choices = _without_numpy(list(domain["grid_search"] if _is_grid(domain) else domain.categories))
         if not all(map(_is_plain, choices)):
             raise ValueError("has choices that a config cannot hold; give names, and make the objects in the function")
         return distributions.choice(choices)

@@ -9,19 +9,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from sweeps import constants
-from sweeps.files.versions import Format
 from sweeps.plan.plan import Plan
 from sweeps.provenance.provenance import Provenance, Training, collect_provenance, requirements
 from sweeps.provenance.redaction import redacted_source
-from sweeps.tracking.artifacts import read_text
+from sweeps.tracking.artifacts import COMPOSITION, read_text
 from sweeps.tracking.record import SweepRecord
 from sweeps.validate.config_checks import lookup_in
 
 if TYPE_CHECKING:
     from sweeps.tracking.recorder import Recorder
-
-COMPOSITION = Format(())
-"""Format versions of ``constants.COMPOSITION_ARTIFACT``."""
 
 logger = logging.getLogger(__name__)
 

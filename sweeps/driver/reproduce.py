@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweeps import constants
-from sweeps.compose import Composition
-from sweeps.driver.recorded_provenance import COMPOSITION, present_provenance, recorded_provenance
+from sweeps.driver.recorded_provenance import present_provenance, recorded_provenance
 from sweeps.errors import UnknownName, UserError
 from sweeps.plan.export import choose
 from sweeps.plan.new_sweep_name import repeat_name
@@ -20,7 +18,7 @@ from sweeps.plan.plan import Plan, new_plan
 from sweeps.plan.retrain import plan_alone, repeat_tags
 from sweeps.provenance.redaction import HIDDEN
 from sweeps.report.reproduction_result import Repeated
-from sweeps.tracking.artifacts import read_text
+from sweeps.tracking.artifacts import recorded_composition
 from sweeps.tracking.client import connect
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord, TrialRecord
@@ -149,16 +147,6 @@ def _find(uri: str, run: str) -> tuple[SweepRecord, TrialRecord | None]:
         raise UnknownName(f"the run {run} belongs to no sweep")
     record = load_sweep(uri, tags[constants.TAG_SWEEP])
     return record, choose(record, tags[constants.TAG_TRIAL]) if constants.TAG_TRIAL in tags else None
-
-
-def recorded_composition(record: SweepRecord) -> Composition | None:
-    """Return the composition recorded in a sweep's MLflow run, without secrets; None if an earlier version recorded the
-    sweep."""
-    text = read_text(record.mlflow.tracking_uri, record.mlflow.run_id, constants.COMPOSITION_ARTIFACT)
-    if text is None:
-        return None
-    document = COMPOSITION.brought_forward(json.loads(text), f"{record.sweep}: {constants.COMPOSITION_ARTIFACT}")
-    return Composition.from_json(document).recorded_at(record.mlflow.tracking_uri)
 
 
 def _plan_all(record: SweepRecord, name: str, command: str, tags: Mapping[str, str], approve: Approve | None) -> Plan:

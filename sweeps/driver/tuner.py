@@ -39,12 +39,12 @@ TUNE_FOLDER = "tune"
 
 def build_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter, context: TrialContext) -> tune.Tuner:
     """Build the tuner that runs a plan's search."""
-    config, searcher = plan.config, cast("SweepSearcher", limiter.searcher)
+    searcher = cast("SweepSearcher", limiter.searcher)
     stage = None if plan.stage is None else plan.stage.number
     scheduler = build_scheduler(
         plan,
         DecisionLog(searcher.study, named=lambda number: trial_id(number, stage)),
-        num_trials=lambda: searcher.num_trials or config.search.num_trials,
+        num_trials=lambda: searcher.num_awaited,
         remaining_s=session.state.budget_left_s,
         announce=session.state.announce,
         states=PinnedStates(context.trials, session.state.objectives),

@@ -44,7 +44,7 @@ def build_scheduler(
     Args:
         plan: The plan of a sweep, or of one of its stages.
         decisions: Decisions of earlier sessions, and where this session's are recorded.
-        num_trials: Number of trials that there will be, which may be raised; default: as planned.
+        num_trials: Number of trials for which a population waits, which may change; default: as planned.
         remaining_s: Returns the seconds that are left of the search's budgets; infinity if it has none.
         announce: Shows users a line about what ``auto`` has chosen.
         states: The saved states of all trials, from which those of a population continue; default: there are none.

@@ -11,6 +11,8 @@ from sweeps.tracking.journal import is_delivered
 from sweeps.tracking.record import SweepRecord
 
 ALL_STARTED = re.compile(r"[\d,]+ trials? (was|were) started")
+STARTS_MORE = re.compile(rf"{ALL_STARTED.pattern}|none of [\d,]+ random points")
+"""Reasons for which a search ended and `resume` starts further trials, up to the planned number."""
 BUDGET = re.compile(r"(search\.stop\.[a-z_.]+)=(\S+) is used up")
 WIDER = "space.PATH.high=VALUE"
 """Change for a sweep that has tried every point of its space; the user replaces PATH and VALUE."""
@@ -22,7 +24,7 @@ def is_complete(record: SweepRecord, plan: Plan) -> bool:
     if record.status not in ("finished", "failed") or record.counts["running"]:
         return False
     ended = record.tags.get(TAG_ENDED, "")
-    if record.status == "finished" and ended and ALL_STARTED.match(ended) is None:
+    if record.status == "finished" and ended and STARTS_MORE.match(ended) is None:
         # A rule of search.stop, or every point of the space was tried. Earlier releases recorded the config's number.
         is_over = record.planned in (None, plan.num_trials, plan.config.search.num_trials)
     else:

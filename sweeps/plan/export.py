@@ -14,14 +14,13 @@ from sweeps.compose.composition import literal
 from sweeps.compose.schema_errors import read_config
 from sweeps.config import SweepConfig
 from sweeps.config.sweep_name import with_ending
-from sweeps.constants import CONFIG_ARTIFACT, PARAMETER_PREFIX
+from sweeps.constants import CONFIG_ARTIFACT
 from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.texts.wording import counted
 from sweeps.tracking.artifacts import read_text
-from sweeps.tracking.client import connect
-from sweeps.tracking.mlflow_characters import from_name
 from sweeps.tracking.mlflow_texts import describe_no_best
 from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps.tracking.store import changed_parameters
 from sweeps.tracking.values import short
 
 DEFAULT_URI = '${oc.env:MLFLOW_TRACKING_URI,"sqlite:///mlflow.db"}'
@@ -126,13 +125,11 @@ def _recorded(record: SweepRecord, trial: TrialRecord) -> dict[str, Any]:
 
 
 def _check_unchanged(record: SweepRecord, trial: TrialRecord) -> None:
-    data = connect(record.mlflow.tracking_uri).get_run(trial.run_id).data
-    recorded = (from_name(name) for name in {**data.metrics, **data.tags})
-    changed = sorted(name for name in recorded if name.startswith(PARAMETER_PREFIX))
+    changed = changed_parameters(record.mlflow.tracking_uri, trial.run_id)
     if changed:
         raise UserError(
             f"trial {trial.trial} of {record.sweep}: it copied states and values of other trials during training "
-            f"({', '.join(name.removeprefix(PARAMETER_PREFIX) for name in changed)}), so no single config leads to its "
+            f"({', '.join(changed)}), so no single config leads to its "
             "result; use its checkpoint, or choose another trial with --trial"
         )
 

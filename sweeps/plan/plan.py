@@ -224,10 +224,10 @@ class Plan:
         """Check that values make a valid trial.
 
         Raises:
-            ConfigError: The values are not a valid trial; ``Forbidden`` if a constraint excludes it.
+            ConfigError: The values are not a valid trial; ``ConstraintViolated`` if a constraint excludes it.
         """
+        self.points.constraints.check(point)  # first, since it is faster
         check_training(self.composition.trial(point))
-        self.points.constraints.check(point)
 
     @property
     def hub_names(self) -> list[HubName]:

@@ -10,7 +10,7 @@ from typing import Any
 from sweeps.compose import Composition
 from sweeps.config.space import FloatDistribution, IntDistribution
 from sweeps.search.study_version import STUDY_FILE
-from sweeps.space.distributions import as_sampled
+from sweeps.space.distributions import nearest
 from sweeps.space.space import Point, Space
 from sweeps.validate.config_checks import phases_of
 from sweeps.validate.stage_checks import rescaling_factor
@@ -88,16 +88,7 @@ def rescaled(point: Mapping[str, Any], factors: Factors, space: Space) -> Point:
     values = dict(point)
     for path, factor in factors.items():
         if path in values:
-            values[path] = _within(space[path], values[path] * factor)
+            distribution = space[path]
+            assert isinstance(distribution, FloatDistribution | IntDistribution)
+            values[path] = nearest(distribution, values[path] * factor)
     return values
-
-
-def _within(distribution: Any, value: float) -> Any:
-    """Return the value of a range that is nearest to a number."""
-    assert isinstance(distribution, FloatDistribution | IntDistribution)
-    low, step = distribution.low, distribution.step
-    value = min(max(value, low), distribution.high)
-    if step is not None:
-        steps = min(round((value - low) / step), int((distribution.high - low) / step + 1e-9))
-        value = low + steps * step
-    return as_sampled(distribution, value)

@@ -124,6 +124,8 @@ def _option(
         has_default = "default" in given or "default_factory" in given or name_of(value.func) not in ("field", "Field")
     elif value is not None:
         default = literal(value, constants)
+    if default == "???" or (value is not None and name_of(value) == "MISSING"):  # a mandatory value of OmegaConf
+        default, has_default = MISSING, type_name is None
     excluded = None
     if type_name == "bool" and is_tyro:
         excluded = A_FLAG

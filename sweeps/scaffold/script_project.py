@@ -97,6 +97,10 @@ def _conf(target: str, read: ScriptOptions, folder: Path, name: str, conf_folder
             arguments[option.name] = option.default
         elif read.style != "globals" and _is_data_folder_of(folder, option):
             arguments[option.name] = _Interpolation(f"${{oc.env:PWD}}/{option.default}")
+        elif option.name in space and (read.is_program or "." in option.name):
+            # A search sets values in sections that exist, and a placeholder of a command needs a value.
+            distribution = space[option.name]
+            arguments[option.name] = distribution.get("choices", [distribution.get("low")])[0]
     for option in required:
         arguments[option.name] = "???"
     kind = "from_program.yaml" if read.is_program else "from_script.yaml"

@@ -12,8 +12,9 @@ from sweeps.errors import ConfigError
 from sweeps.space.space import Lookup, Point, Space
 from sweeps.space.suggester import RandomDraws
 
-RANDOM_DRAWS = 1000
-"""Random points to try in an infinite space before it counts as exhausted."""
+RANDOM_DRAWS = 10_000
+"""Maximum number of random points of an infinite space that are tried for a next one. The checks of a sweep accept a
+space of which one point in 1,000 is valid."""
 
 
 class KnownPoints:
@@ -51,7 +52,7 @@ class KnownPoints:
 
     def unknown(self, seed: int | None, invalid: Callable[[Point], str | None]) -> Iterator[dict[str, Any]]:
         """Yield the valid points that are not known yet; for an infinite space, from a limited number of random draws.
-        Invalid points become known.
+        Invalid points of a finite space become known.
 
         Args:
             seed: Seed of their random order; None: the order in which they are listed.
@@ -62,7 +63,7 @@ class KnownPoints:
                 reason = invalid(point)
                 if reason is None:
                     yield point
-                else:
+                elif self._left is not None:
                     self.add(point, reason)
 
     def _ordered(self, seed: int | None) -> Iterator[dict[str, Any]]:

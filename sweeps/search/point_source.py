@@ -14,7 +14,7 @@ from sweeps.compat.optuna import enqueued_values, running_trial
 from sweeps.constants import NUMBER, REASON
 from sweeps.errors import ConfigError
 from sweeps.search.advisors.advisor import Advisor
-from sweeps.search.deduplication import KnownPoints
+from sweeps.search.deduplication import RANDOM_DRAWS, KnownPoints
 from sweeps.space.space import Lookup, Point, Space
 
 MAX_REJECTED = 10
@@ -106,7 +106,11 @@ class PointSource:
 
     def _is_accepted(self, trial: optuna.Trial, point: Point, *, advised: bool) -> bool:
         """Whether a point should be trained; if not, its trial is recorded as failed in the study."""
-        reason = self._known.why(point) or self._invalid(point) or (self._refused(point) if advised else None)
+        reason = self._known.why(point)
+        if reason is None and (reason := self._invalid(point)) is not None:
+            self._known.add(point, reason)
+        if reason is None and advised:
+            reason = self._refused(point)
         if reason is None:
             return True
         trial.set_user_attr(REASON, reason)
@@ -139,7 +143,9 @@ class PointSource:
                 break
         if chosen is None:
             mistake = f"; the last that was tried: {self._last_mistake}" if self._last_mistake else ""
-            return f"no point of the space is left that can be trained{mistake}"
+            drawn = f"none of {RANDOM_DRAWS:,} random points"
+            none = "no point of the space is left that" if self._known.exhausted else drawn
+            return f"{none} can be trained{mistake}"
         self._study.enqueue_trial(self._space.encode(chosen))
         return self._ask()
 
@@ -150,7 +156,6 @@ class PointSource:
                 self._options.validate(point)
         except ConfigError as error:
             self._last_mistake = str(error)
-            self._known.add(point, self._last_mistake)
             return self._last_mistake
         return None
 

@@ -152,6 +152,12 @@ class StudySearch:
         self.ended_because = None
 
     @property
+    def num_awaited(self) -> int:
+        """Number of trials for which a population waits: ``num_trials``; 0 once no further trial is to start, however
+        many were started."""
+        return 0 if self.ended_because is not None else self._num_trials or 0
+
+    @property
     def has_running(self) -> bool:
         """Whether a suggested trial has not ended."""
         return bool(self._running)

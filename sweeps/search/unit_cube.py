@@ -18,7 +18,7 @@ from sweeps.config.space import (
     IntDistribution,
     OrdinalDistribution,
 )
-from sweeps.space.distributions import as_sampled, decode, index_of
+from sweeps.space.distributions import decode, index_of, nearest
 from sweeps.space.space import Point, Space
 
 Vector = npt.NDArray[np.float64]
@@ -88,13 +88,7 @@ def value_at(distribution: FloatDistribution | IntDistribution | OrdinalDistribu
     scaled = low + position * (high - low)
     if isinstance(distribution, OrdinalDistribution):
         return distribution.choices[round(scaled)]
-    value = math.exp(scaled) if distribution.log else scaled
-    step = distribution.step
-    if step is not None:
-        count = math.floor((distribution.high - distribution.low) / step + 1e-9)
-        value = distribution.low + min(max(round((value - distribution.low) / step), 0), count) * step
-    value = min(max(value, distribution.low), distribution.high)
-    return as_sampled(distribution, round(value) if isinstance(distribution, IntDistribution) else value)
+    return nearest(distribution, math.exp(scaled) if distribution.log else scaled)
 
 
 def scaled_bounds(distribution: FloatDistribution | IntDistribution | OrdinalDistribution) -> tuple[float, float]:

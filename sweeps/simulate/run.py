@@ -135,7 +135,12 @@ def _search(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     search, used = plan.config.search, Usage()
     searcher = StudySearch(plan.space, enough=stop_rule(plan, lambda: search.stop), **searcher_options(plan))
-    scheduler = build_scheduler(plan, DecisionLog(searcher.study), remaining_s=lambda: remaining_s(search.stop, used))
+    scheduler = build_scheduler(
+        plan,
+        DecisionLog(searcher.study),
+        num_trials=lambda: searcher.num_awaited,
+        remaining_s=lambda: remaining_s(search.stop, used),
+    )
     needs = reserved_per_trial(plan.config, use_gpu=plan.config.scaling.use_gpu is True)
     holds = {**needs, "cost": plan.config.hourly_cost(needs)}
     simulation = Simulation(

@@ -63,7 +63,7 @@ class Constraints:
         """
         from sweeps.compose.expressions import Absent
 
-        values = self._values(point)
+        values = self.values(point)
 
         def known(path: str) -> Any:
             derived = bool(unknown) and path not in point and self._composition.derives(point, path)
@@ -96,8 +96,9 @@ class Constraints:
             return False
         return True
 
-    def _values(self, point: Mapping[str, Any]) -> Callable[[str], Any]:
-        """Return a lookup in the config of a trial at this point, which composes the config only if necessary."""
+    def values(self, point: Mapping[str, Any]) -> Callable[[str], Any]:
+        """Return a lookup in the config of a trial at this point, which composes the config only if necessary. It
+        returns the option of a group, and raises ``Absent`` for a path that the config lacks."""
         from sweeps.compose.expressions import Absent
 
         composition = self._composition
@@ -108,7 +109,8 @@ class Constraints:
                 return point[path]
             if path in composition.options:
                 return composition.options[path]
-            above = next((each for each in point if path.startswith(f"{each}.")), None)
+            sections = (each for each in point if each not in composition.searched_groups)
+            above = next((each for each in sections if path.startswith(f"{each}.")), None)
             below = any(each.startswith(f"{path}.") for each in point)
             if above is not None:
                 found = find(point[above], path.removeprefix(f"{above}."))

@@ -134,6 +134,13 @@ def as_sampled(distribution: Distribution, value: Any) -> Any:
     return value
 
 
+def nearest(distribution: FloatDistribution | IntDistribution, number: float) -> Any:
+    """Return the value of a range that is nearest to a number, as it is sampled."""
+    low, step, ends = distribution.low, distribution.step, boundary_values(distribution)
+    value = min(max(number, ends[0]), ends[-1])
+    return as_sampled(distribution, value if step is None else low + round((value - low) / step) * step)
+
+
 def boundary_values(distribution: Distribution) -> list[Any]:
     """Return every choice, or the first and the last value that can be sampled, which may lie below ``high`` because of
     the step."""

@@ -1,16 +1,24 @@
-"""Reads a run's artifacts: its small text files, and the names in its folders. Both functions raise
+"""Reads a run's artifacts: its small text files, and the names in its folders. The functions raise
 ``TrackingUnreachable`` if the store does not answer."""
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from sweeps.compat.mlflow import artifact_repository, download_file
+from sweeps.compose import Composition
+from sweeps.constants import COMPOSITION_ARTIFACT
 from sweeps.errors import TrackingUnreachable
+from sweeps.files.versions import Format
 from sweeps.tracking.client import connect, reading_from
+from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.uris import absolute
+
+COMPOSITION = Format(())
+"""Format versions of ``COMPOSITION_ARTIFACT``."""
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +46,16 @@ def read_text(uri: str, run_id: str, path: str) -> str | None:
             logger.debug("%s of run %s cannot be read: %s", path, run_id, error)
             return None
         return file.read_bytes().decode()  # keeps "\r"
+
+
+def recorded_composition(record: SweepRecord) -> Composition | None:
+    """Return the composition recorded in a sweep's MLflow run, without secrets; None if an earlier version recorded the
+    sweep."""
+    text = read_text(record.mlflow.tracking_uri, record.mlflow.run_id, COMPOSITION_ARTIFACT)
+    if text is None:
+        return None
+    document = COMPOSITION.brought_forward(json.loads(text), f"{record.sweep}: {COMPOSITION_ARTIFACT}")
+    return Composition.from_json(document).recorded_at(record.mlflow.tracking_uri)
 
 
 def list_names(uri: str, run_id: str, folder: str) -> list[str]:

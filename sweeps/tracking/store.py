@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from sweeps.constants import PARAMETER_PREFIX
 from sweeps.tracking.client import connect, reading_from
+from sweeps.tracking.mlflow_characters import from_name
 from sweeps.tracking.sqlite_file import queryable_file, reading
 
 if TYPE_CHECKING:
@@ -54,6 +56,14 @@ def fetch_metrics(uri: str, tags: Mapping[str, str]) -> dict[str, dict[str, floa
         experiments, filters = [*_experiments(client, ViewType.ACTIVE_ONLY)], tag_filter(tags)
         runs = all_pages(lambda token: client.search_runs(experiments, filters, max_results=PAGE, page_token=token))
     return {run.info.run_id: dict(run.data.metrics) for run in runs}
+
+
+def changed_parameters(uri: str, run_id: str) -> list[str]:
+    """Return the paths of values that population based training changed in a trial, when it copied another's state."""
+    with reading_from(uri):
+        data = connect(uri).get_run(run_id).data
+    names = (from_name(each) for each in {**data.metrics, **data.tags})
+    return sorted(name.removeprefix(PARAMETER_PREFIX) for name in names if name.startswith(PARAMETER_PREFIX))
 
 
 def fetch_tags(client: MlflowClient, run_id: str) -> dict[str, str]:

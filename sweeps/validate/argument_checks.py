@@ -57,8 +57,7 @@ def configs_of_trials(
     and one for each value at the ends of a range in these sections. Arguments that only the space sets have one of
     their values."""
     points: dict[Variant, dict[str, Any]] = {}
-    own = composition.variant({})
-    for variant in sorted(composition.variants, key=lambda each: each != own):
+    for variant in composition.variants:
         points[variant] = _with_arguments(composition, space, lookup, dict(variant))
         yield points[variant], composition.trial(points[variant])
     for path, _, corner in space.corners(lookup):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -10,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 from sweeps.compose import Composition, Variant
 from sweeps.compose.dotted import MISSING, find, leaves
 from sweeps.config import IGNORED_SECTIONS, SWEEP_CONFIG, SweepConfig
+from sweeps.config.space import FloatDistribution
 from sweeps.errors import ConfigError, mistakes_of, raise_mistakes
 from sweeps.space.constraints import Constraints
 from sweeps.space.distributions import satisfies
@@ -64,6 +66,7 @@ def check_sweep(composition: Composition, approve: Approve | None = None, *, is_
             mistakes.add(*lane_mistakes(composition, space, lookup), *points.mistakes())
             if is_new:
                 _check_points(composition, points, mistakes)
+                mistakes.add(*_mistakes_between_ends(points))
         if not mistakes.lines:  # every stage would repeat them
             mistakes.collect(_check_stages, composition, is_new)
     raise_mistakes(mistakes.lines)
@@ -338,6 +341,20 @@ def _check_values(points: InitialPoints, mistakes: _Mistakes) -> None:
             lines = [] if point is None else mistakes_of(_check_point, composition, point)
         for line in lines:
             mistakes.add(line if line.startswith(f"{path}=") else f"space.{path} reaches {value!r}: {line}")
+
+
+def _mistakes_between_ends(points: InitialPoints) -> Iterator[str]:
+    """Yield the mistakes in a value between the ends of each real-valued range. A key of whole numbers accepts the ends
+    16.0 and 128.0, and hardly any other value."""
+    for path, distribution in points.space.distributions.items():
+        context = points.space.context(path, points.lookup)
+        if context is None or not isinstance(distribution, FloatDistribution) or distribution.step is not None:
+            continue
+        low, high = distribution.low, distribution.high
+        point = {**context, path: low + (high - low) / math.pi}  # not whole
+        if _allows(points, point):
+            for line in mistakes_of(_check_point, points.composition, point):
+                yield f"space.{path}: between low={low:g} and high={high:g}, {line}; use type: int, or another range"
 
 
 def _allows(points: InitialPoints, corner: Mapping[str, Any]) -> bool:

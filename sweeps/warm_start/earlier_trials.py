@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import yaml
 
+from sweeps.compose import Composition
 from sweeps.compose.dotted import MISSING, find
+from sweeps.compose.expressions import Absent
 from sweeps.config.warm_start import MLflowExperiment, OptunaStudy, OtherTrials, WarmStart
 from sweeps.constants import CONFIG_ARTIFACT
-from sweeps.errors import UnknownName, UserError
+from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.search.samplers.earlier_sweep import EarlierSweep, as_point
+from sweeps.space.constraints import Constraints
 from sweeps.space.space import Lookup, Point, Space
-from sweeps.tracking.artifacts import read_text
+from sweeps.texts.wording import counted
+from sweeps.tracking.artifacts import read_text, recorded_composition
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps.tracking.store import changed_parameters
 from sweeps.warm_start.points import as_earlier_sweep
+
+ConfigLookup = Callable[[Point], Lookup]
+"""Returns, for the parameters of a trial, a lookup in its config."""
 
 
 def load_earlier(
@@ -28,8 +36,8 @@ def load_earlier(
 
     A trial is left out if one of its values is outside of this sweep's ranges, or if a choice that this sweep does not
     search differs from this sweep's own value. Numbers that this sweep does not search are ignored. A parameter that
-    only this sweep searches has the value of the earlier sweep's config; the trial is left out if that is unknown or
-    outside of the range.
+    only this sweep searches has the value of the trial's config; the trial is left out if that is unknown or outside of
+    the range. So is a trial that copied the state of another one (population based training).
 
     Args:
         uri: Tracking URI.
@@ -96,7 +104,7 @@ def load_other_trials(
 
 
 def _overlap(
-    record: SweepRecord, key: str, space: Space, lookup: Lookup, config: Lookup, objective: tuple[str, str]
+    record: SweepRecord, key: str, space: Space, lookup: Lookup, config: ConfigLookup, objective: tuple[str, str]
 ) -> EarlierSweep:
     metric, mode = objective
     if objective not in list(zip(record.metrics, record.modes, strict=True)):
@@ -108,9 +116,11 @@ def _overlap(
     measured: list[tuple[float, Point, str]] = []
     refusals: Counter[str] = Counter()
     trials = [trial for trial in record.trials if trial.state in ("finished", "pruned") and trial.violation is None]
+    copied = _copied(record, trials, config({})("search.scheduler.kind"))
+    trials = [trial for trial in trials if trial.trial not in copied]
     for trial in trials:
         value = _value(trial, record.metrics.index(metric))
-        point = as_point(space, lookup, config, trial.params)
+        point = as_point(space, lookup, config(trial.params), trial.params)
         if isinstance(point, str):
             refusals[point] += 1
         elif value is not None and math.isfinite(value):
@@ -118,25 +128,65 @@ def _overlap(
     if not measured:
         why = "; ".join(f"{count} because of {path}" for path, count in refusals.most_common(3))
         if not refusals:
-            raise UserError(f"{key}: it has no finished trial; leave it out")
+            which = " that did not copy another one's state" if copied else ""
+            raise UserError(f"{key}: it has no finished trial{which}; leave it out")
         outside = f"none of its {len(trials)} finished trials lies in this sweep's space ({why})"
         raise UserError(f"{key}: {outside}; widen the ranges, or leave it out")
     measured.sort(key=lambda each: each[0], reverse=mode == "max")
     values, points, runs = zip(*measured, strict=True)
-    return EarlierSweep(record.sweep, list(points), list(values), list(runs))
+    note = f"left out: {counted(len(copied), 'trial')} that copied the state of another one" if copied else ""
+    return EarlierSweep(record.sweep, list(points), list(values), list(runs), note)
 
 
 def _value(trial: TrialRecord, objective: int) -> float | None:
     return trial.values[objective] if trial.values else trial.value
 
 
-def config_lookup(uri: str, record: SweepRecord) -> Lookup:
-    """Return a lookup in an earlier sweep's config; it returns None for every path if the config was not recorded."""
+def _copied(record: SweepRecord, trials: Sequence[TrialRecord], scheduler: Any) -> set[str]:
+    """Return the ids of trials whose values do not lead to their result: in population based training, they copied the
+    state of another trial."""
+    if scheduler not in ("pbt", "pb2"):
+        return set()
+    uri = record.mlflow.tracking_uri
+    return {each.trial for each in trials if not each.run_id or changed_parameters(uri, each.run_id)}
+
+
+def config_lookup(uri: str, record: SweepRecord) -> ConfigLookup:
+    """Return a function that returns, for the parameters of a trial of an earlier sweep, a lookup in the trial's
+    config: the option of a group, or the value at a path; None for an unknown path, and for every path if the config
+    was not recorded."""
     text = read_text(uri, record.mlflow.run_id, CONFIG_ARTIFACT)
-    values = None if text is None else yaml.safe_load(text)
+    of_sweep = None if text is None else yaml.safe_load(text)
+    try:
+        composition = recorded_composition(record)
+    except UserError:  # of another version, which accepted another config
+        composition = None
+    constraints = None if composition is None else Constraints(composition)
 
-    def lookup(path: str) -> Any:
-        found = find(values, path)
-        return None if found is MISSING else found
+    def of_trial(params: Point) -> Lookup:
+        in_trial = None if constraints is None else constraints.values(params)
 
-    return lookup
+        def lookup(path: str) -> Any:
+            if in_trial is not None and composition is not None and _may_differ(composition, params, path):
+                try:
+                    return in_trial(path)
+                except Absent:
+                    return None
+                except ConfigError:
+                    pass  # a secret in the config was not recorded
+            found = find(of_sweep, path)
+            return None if found is MISSING else found
+
+        return lookup
+
+    return of_trial
+
+
+def _may_differ(composition: Composition, params: Point, path: str) -> bool:
+    """Whether a trial may have another value than its sweep's config, or the path is a group, of which the config has
+    only the values."""
+    return (
+        path in composition.options
+        or composition.variant(params) != composition.variant({})
+        or composition.derives(params, path)
+    )

@@ -159,6 +159,22 @@ def test_a_trial_is_composed_anew_where_a_group_is_sampled() -> None:
     assert composition.trial({}).model.kind == "conv_net"
 
 
+def test_of_a_group_whose_own_option_is_not_searched_the_sweep_has_the_first_that_is() -> None:
+    models = "model=choice(qwen2.5_0.5b, llama3.2_1b)"
+    for more in ("data.sequence_length=4096", "strategy=choice(ddp, fsdp)"):  # the own tiny_llama has 1,024 positions
+        composition = checked("llm_lora", models, more)
+        assert composition.options["model"] == "qwen2.5_0.5b"
+        assert "tiny_llama" not in str(composition.variants)
+    narrow = checked("digits", "space=none", "model=choice(vision_transformer)", "model.width=interval(16, 32)")
+    assert narrow.config.space["model.width"].type == "int"
+
+
+def test_a_required_value_that_is_searched_is_missing_with_no_option_of_a_searched_group(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("defaults: [digits]\ntrain:\n  momentum: ???\n", encoding="utf-8")
+    tokens = ("space=none", "model=choice(conv_net, vision_transformer)", "train.momentum=interval(0.8, 0.9)")
+    assert set(checked("mine", *tokens, folders=(tmp_path,)).config.space) == {"model", "train.momentum"}
+
+
 def test_a_config_without_self_in_its_defaults_comes_last_without_a_warning(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("defaults: [digits]\ntrain: {max_steps: 66}\n", encoding="utf-8")
     assert checked("mine", folders=(tmp_path,)).config.train.max_steps == 66  # type: ignore[union-attr]

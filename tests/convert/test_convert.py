@@ -498,11 +498,16 @@ def test_a_mistake_is_one_message_with_its_line_and_status_2(text: str, words: l
         (["study.db"], ["study.db", "neither a W&B sweep", "search.warm_start"]),
         (["stand_in:trian"], ["stand_in has no 'trian'", "did you mean train"]),
         (["stand_in:train"], ["not a function", "mapping"]),
+        (["objects:grid"], ["objects:grid: act: has choices that a config cannot hold", "give names"]),
+        (["objects:space"], ["objects:space: act: has choices that a config cannot hold", "give names"]),
         (["fit.yaml", "--tune-config=a:b"], ["--tune-config=a:b", "is only for"]),
     ],
 )
 def test_what_is_not_there_is_one_message_and_status_2(arguments: list[str], words: list[str]) -> None:
     Path("fit.yaml").write_text("a: 1")
+    Path("objects.py").write_text(
+        "from ray import tune\ngrid, space = ({'act': each([int, str])} for each in (tune.grid_search, tune.choice))\n"
+    )
     Path("folder.py").mkdir()
     Path("objective.py").write_text("def objective(trial):\n    return trial.suggest_float('x', 0, 1)\n")
     Path("study.db").write_bytes(b"SQLite format 3\x00\xff")

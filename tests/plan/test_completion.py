@@ -104,6 +104,8 @@ def test_a_sweep_that_a_rule_ended_names_the_rule_and_how_to_go_on(uri: str) -> 
         text = describe_completion(record, plan)
         assert f"1 finished of 9 trials ({ended})" in text
         assert f"`python -m sweeps extend ruled {change}`" in text
+    none = "none of 10,000 random points can be trained; the last that was tried: search.constraints.0"
+    assert not is_complete(replace(found, tags=found.tags | {TAG_ENDED: none}), plan), "resume draws others"
 
 
 def test_a_sweep_of_every_point_is_extended_by_a_wider_range_and_its_points_are_recorded(uri: str) -> None:

@@ -54,11 +54,16 @@ class Optimizer:
     schedule: Literal["cosine", "linear"] = "cosine"
 
 @dataclasses.dataclass
+class Warmup:
+    warmup_ratio: float
+
+@dataclasses.dataclass
 class Base:
     batch_size: Optional[int] = 32
 
 @dataclasses.dataclass
 class Arguments(Base):
+    warmup: Warmup = dataclasses.field(kw_only=True)
     optimizer: Optimizer = dataclasses.field(default_factory=Optimizer)
     width: Annotated[int, "of the layers"] = dataclasses.field(default=64)
     flag: bool = False
@@ -170,10 +175,18 @@ def test_nested_dataclasses_of_tyro_get_a_launcher_that_gives_dotted_options() -
         "batch_size": 32,
         "optimizer": {"lr": 0.001, "weight_decay": 0.0, "schedule": "cosine"},
         "width": 64,
+        "warmup": {"warmup_ratio": 0.0},
     }
     assert set(conf["space"]) == {
         f"task.arguments.{name}"
-        for name in ("batch_size", "optimizer.lr", "optimizer.weight_decay", "optimizer.schedule", "width")
+        for name in (
+            "batch_size",
+            "optimizer.lr",
+            "optimizer.weight_decay",
+            "optimizer.schedule",
+            "width",
+            "warmup.warmup_ratio",
+        )
     }
     assert planned("conf=train", folders=[Path("conf")]).space
     Path("train.py").write_text("import json, sys; print(json.dumps(sys.argv[1:]))")
@@ -274,6 +287,8 @@ class Model:
 class Config:
     steps: int = 10
     weight_decay: float = 0.01
+    label_smoothing: float = MISSING
+    source: str = "???"
     model: Model = MISSING
     optimizer: Any = MISSING
 
@@ -302,13 +317,15 @@ def test_entries_of_hydras_config_store_are_read_from_the_source() -> None:
     conf = conf_of("sweep_conf/app.yaml")
     assert conf["task"]["arguments"] == {
         "weight_decay": 0.01,
+        "label_smoothing": 0.0,
+        "source": "???",
         "model": {"width": 4, "dropout": 0.1},
         "optimizer": {"lr": 0.02},
     }
     text = Path("sweep_conf/app.yaml").read_text()
     assert "# optimizer: default adam, one of adam, sgd;" in text
     assert "# steps: default 20" in text
-    assert planned("conf=app", folders=[Path("sweep_conf")]).space
+    assert planned("conf=app", "task.arguments.source=a", folders=[Path("sweep_conf")]).space
 
 
 def test_groups_of_hydra_are_read_at_their_packages() -> None:

@@ -245,6 +245,16 @@ def test_a_search_ends_when_it_is_enough() -> None:
     assert search.ended_because == "three are done"
 
 
+def test_of_a_space_of_which_one_point_in_a_thousand_is_valid_all_trials_start() -> None:
+    def near_the_corner(point: Any) -> None:
+        if point["x"] + point["y"] > 0.045:
+            raise ConfigError("too far")
+
+    unit = {"type": "float", "low": 0, "high": 1}
+    search = searcher(RandomSampler(kind="random"), space_of({"x": unit, "y": unit}), validate=near_the_corner)
+    assert all(isinstance(search.suggest(str(index)), dict) for index in range(8)), search.ended_because
+
+
 # --- duplicates ------------------------------------------------------------------------------------------------
 
 
@@ -261,6 +271,7 @@ def test_every_point_of_a_finite_space_is_trained_once_and_then_it_is_over(kind:
         finish(search, "0", 0.5)
     assert sorted(map(str, points)) == sorted(map(str, space.grid(lambda path: None)))
     assert search.ended_because == "no point of the space is left that can be trained"
+    assert search.num_awaited == 0, "a population does not wait for more trials than there are points"
 
 
 def test_steps_of_a_float_are_equal_by_their_step_and_not_by_their_last_digit() -> None:
@@ -390,5 +401,7 @@ def test_a_space_without_a_valid_point_is_given_up_with_the_reason() -> None:
     def never(point: Any) -> None:
         raise ConfigError("it never fits")
 
-    with pytest.raises(ConfigError, match="it never fits"):
+    with pytest.raises(
+        ConfigError, match="none of 10,000 random points can be trained; the last that was tried: it never fits"
+    ):
         searcher(RandomSampler(kind="random"), validate=never).suggest("0")

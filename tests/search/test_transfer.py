@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,21 @@ import numpy as np
 import numpy.typing as npt
 import optuna
 import pytest
+from composing import composed
 from hartmann import Hartmann
 from recording import open_recorder
 from spaces import sampler_of, space_of
 from stores import make_store
 
+from sweeps.compose import Composition
 from sweeps.config.objectives import Objectives
 from sweeps.config.space import FloatDistribution
+from sweeps.constants import COMPOSITION_ARTIFACT
 from sweeps.errors import UserError
 from sweeps.search import EarlierTrials, OptunaSearcher, build_sampler, load_earlier, points_to_retry
 from sweeps.search.samplers.transfer import distinct_best
 from sweeps.space.space import Space
+from sweeps.tracking.artifacts import COMPOSITION
 from sweeps.warm_start.earlier_trials import EarlierSweep
 
 SPACE = space_of(
@@ -61,13 +66,26 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
     return uri
 
 
-def record(uri: str, sweep: str, trials: Sequence[Recorded], objectives: Objectives = LOSS) -> None:
+def record(
+    uri: str,
+    sweep: str,
+    trials: Sequence[Recorded],
+    objectives: Objectives = LOSS,
+    *,
+    config: str = CONFIG,
+    composition: Composition | None = None,
+    copied: Collection[int] = (),
+) -> None:
     folder = Path(uri.removeprefix("sqlite:///")).parent / sweep
-    more: dict[str, Any] = {"conf": "test", "config": CONFIG, "command": "", "experiment": "test"}
+    more: dict[str, Any] = {"conf": "test", "config": config, "command": "", "experiment": "test"}
     recorder = open_recorder(uri, sweep, objectives, folder=folder, **more)
+    if composition is not None:
+        recorder.attach({COMPOSITION_ARTIFACT: json.dumps(COMPOSITION.stamped(composition.as_json()))}, {})
     for index, (state, value, params) in enumerate(trials):
         recorder.trials.start(str(index), params, CONFIG, 1)
         recorder.trials.log(str(index), 1, {objectives.metrics[0]: value})
+        if index in copied:
+            recorder.trials.record_exploit(str(index), 1, 1, {"train.lr": 0.05})
         recorder.trials.end(str(index), state, 1, 1, "it failed" if state == "failed" else None)
     assert not recorder.close("finished")
 
@@ -86,6 +104,45 @@ def test_trials_that_todays_space_reaches_are_taken_the_best_first_and_completed
         {"train.lr": 2e-2, "train.optimizer": "sgd", "train.momentum": 0.9},
         {"train.lr": 1e-3, "train.optimizer": "sgd", "train.momentum": 0.6},
     ]
+
+
+def test_a_value_that_only_todays_sweep_searches_is_that_of_each_trials_own_config(uri: str) -> None:
+    batches = (
+        "space=none",
+        "train.global_batch_size=choice(16, 32)",
+        "train.max_steps=${calc:'6400 // train.global_batch_size'}",
+    )
+    models = "model=choice(conv_net, vision_transformer)"
+    space = space_of(
+        {
+            "model": {"type": "categorical", "choices": ["conv_net", "vision_transformer"]},
+            "model.width": {"type": "int", "low": 8, "high": 64, "when": {"model": "vision_transformer"}},
+            "train.max_steps": {"type": "int", "low": 50, "high": 500},
+        }
+    )
+    small, large = {"train.global_batch_size": 16}, {"train.global_batch_size": 32}
+    for name, tokens, second in (
+        ("one model", batches, large),
+        ("two models", (*batches, models), {**large, "model": "vision_transformer"}),
+    ):
+        composition = composed("digits", *tokens)
+        trials = [("finished", 0.2, small), ("finished", 0.3, second)]
+        record(uri, name, trials, config=composition.as_yaml(), composition=composition)
+        (earlier,) = load_earlier(uri, [name], space, today, "eval/loss", "min")
+        wide = {"model": "vision_transformer", "model.width": 32} if "model" in second else {"model": "conv_net"}
+        assert earlier.points == [{"model": "conv_net", "train.max_steps": 400}, {**wide, "train.max_steps": 200}]
+
+
+def test_of_a_population_only_trials_that_copied_no_state_are_learned_from(uri: str) -> None:
+    trials = [("finished", value, {"train.lr": 1e-2, "train.optimizer": "adamw"}) for value in (0.3, 0.1)]
+    config = f"{CONFIG}\nsearch: {{scheduler: {{kind: pbt}}}}"
+    record(uri, "population", trials, config=config, copied=[1])
+    (population,) = load_earlier(uri, ["population"], SPACE, today, "eval/loss", "min")
+    assert population.values == [0.3]
+    assert population.note == "left out: 1 trial that copied the state of another one"
+    record(uri, "copies", trials, config=config, copied=[0, 1])
+    with pytest.raises(UserError, match="no finished trial that did not copy another one's state; leave it out"):
+        load_earlier(uri, ["copies"], SPACE, today, "eval/loss", "min")
 
 
 @pytest.mark.parametrize(

@@ -206,6 +206,13 @@ def test_a_constraint_on_what_another_model_has_does_not_apply() -> None:
     assert not points.constraints.allows({"model": "vision_transformer", "model.depth": 3})
 
 
+def test_a_constraint_on_a_value_that_is_not_searched_has_that_of_the_chosen_model() -> None:
+    models = "model=choice(conv_net, vision_transformer)"
+    points = constrained("model.width <= 8", tokens=("space=none", models))
+    assert points.constraints.allows({"model": "conv_net"})
+    assert not points.constraints.allows({"model": "vision_transformer"})
+
+
 def test_a_constraint_sees_derived_values() -> None:
     points = constrained(
         "model.lora.alpha <= 32",

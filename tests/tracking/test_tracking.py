@@ -233,7 +233,7 @@ def test_what_a_sweeps_config_holds_is_read_back_from_mlflow(uri: str) -> None:
     read = OmegaConf.create(exported(sweep, sweep.trials[0], Path("best.yaml")))
     assert {name: read.task[name] for name in texts} == texts, "though they look like numbers or interpolations"
 
-    lookup, names = config_lookup(uri, sweep), ("model.lr", "depth", "model", "width")
+    lookup, names = config_lookup(uri, sweep)({}), ("model.lr", "depth", "model", "width")
     assert [lookup(f"task.arguments.{name}") for name in names] == [0.1, 2, None, None], "though its name has dots"
 
     resumed = replace(sweep.trials[0], started=1005.0, ended=91005.0)

@@ -406,6 +406,13 @@ def test_a_sampled_point_that_cannot_be_trained_is_refused_before_a_worker_start
         plan.check_point({"train.global_batch_size": 3})
 
 
+def test_a_real_valued_range_of_a_key_that_takes_whole_numbers_is_a_mistake() -> None:
+    (line,) = mistakes(*NO_SPACE, "space.train.global_batch_size={type: float, low: 16, high: 128, log: true}")
+    for words in ("space.train.global_batch_size: between low=16 and high=128, ", "valid integer", "; use type: int"):
+        assert words in line
+    assert mistakes(*NO_SPACE, "space.train.global_batch_size={type: float, low: 16, high: 128, step: 16}") == []
+
+
 HEADS = ("model=vision_transformer", "space=none", "search.constraints=['model.width % model.heads == 0']")
 
 

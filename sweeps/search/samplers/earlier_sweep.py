@@ -31,7 +31,7 @@ def as_point(space: Space, lookup: Lookup, config: Lookup, params: Mapping[str, 
     Args:
         space: This sweep's space.
         lookup: Returns this sweep's own value at a path.
-        config: Returns the value at a path of the config of the trial's sweep: ``config_lookup``.
+        config: Returns the value at a path of the trial's config: ``config_lookup``.
         params: The trial's parameters.
 
     Returns:

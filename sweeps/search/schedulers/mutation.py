@@ -8,7 +8,7 @@ from typing import Any
 
 from sweeps.config.space import CategoricalDistribution, ConstantDistribution, Distribution, OrdinalDistribution
 from sweeps.errors import ConfigError
-from sweeps.space.distributions import as_sampled, boundary_values
+from sweeps.space.distributions import nearest
 from sweeps.space.space import Lookup, Space
 from sweeps.space.suggester import RandomDraws
 
@@ -95,6 +95,4 @@ def _moved(distribution: Distribution, value: Any, chance: random.Random) -> Any
         moved = value + chance.choice((-1, 1)) * step
     else:
         moved = value * factor
-    ends, low = boundary_values(distribution), distribution.low
-    moved = min(max(moved, ends[0]), ends[-1])
-    return as_sampled(distribution, moved if step is None else low + round((moved - low) / step) * step)
+    return nearest(distribution, moved)

@@ -69,7 +69,7 @@ def champion_point(plan: Plan, uri: str, champion: Version) -> Point:
     trial = next((each for each in record.trials if each.trial == champion.trial), None)
     if trial is None:
         raise UserError(f"the {who} comes from trial {champion.trial} of {champion.sweep}, which MLflow no longer has")
-    settings = config_lookup(uri, record)
+    settings = config_lookup(uri, record)(trial.params)
     point = as_point(plan.space, plan.points.lookup, settings, trial.params)
     if not isinstance(point, str):  # it lacks numbers that are no longer searched; with others it is another model
         fixed = (path for path in trial.params if path not in plan.space and path != SEED)
