@@ -28,7 +28,11 @@ def objective_of(part: Any) -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def adapted_tune(
-    *, ends_within_s: float, max_deaths: Callable[[Trial], int], has_cluster: Callable[[], bool]
+    *,
+    ends_within_s: float,
+    max_deaths: Callable[[Trial], int],
+    has_cluster: Callable[[], bool],
+    actor_died: Callable[[], None],
 ) -> Iterator[None]:
     """Adapt the searches that Tune begins inside the block.
 
@@ -37,13 +41,14 @@ def adapted_tune(
             after 10 s, and with them their workers, which may write files as they end.
         max_deaths: Returns how often a trial may be restarted whose actor died before the trial began, or was killed
             because memory ran out.
-        has_cluster: Whether Ray can still answer; it may wait for an interruption if Ray is gone. It is called before
-            what asks Ray: each step of Tune's loop, the end of an actor, the removal of placement groups, also when
-            the controller is deleted after the block. Ray would wait a minute for an answer, and then end this process.
+        has_cluster: Returns whether Ray can still answer, and may wait for an interruption if it cannot. It is called
+            before each step of Tune's loop and the removal of placement groups, also when the controller is deleted
+            after the block: Ray would wait a minute for an answer, and then end this process.
+        actor_died: Called before Tune releases what an actor used that has died.
     """
     own = {
         (ray.tune.tune, "TuneController"): _controller(ends_within_s, max_deaths, has_cluster),
-        (tune_controller, "RayActorManager"): _actor_manager(has_cluster),
+        (tune_controller, "RayActorManager"): _actor_manager(actor_died),
         (tune_controller, "PlacementGroupResourceManager"): _placement_groups(has_cluster),
     }
     before = {place: getattr(*place) for place in own}
@@ -84,12 +89,13 @@ def _controller(
     return Controller
 
 
-def _actor_manager(has_cluster: Callable[[], bool]) -> type[RayActorManager]:
+def _actor_manager(actor_died: Callable[[], None]) -> type[RayActorManager]:
     class ActorManager(RayActorManager):
         def _actor_task_failed(self, tracked_actor_task: Any, exception: Exception) -> None:
-            has_cluster()
             if isinstance(exception, OutOfMemoryError):  # it was killed: else Tune would end the sweep
                 exception = RayActorError(error_msg=str(exception).partition("\n")[0])
+            if isinstance(exception, RayActorError):
+                actor_died()
             super()._actor_task_failed(tracked_actor_task, exception)
 
     return ActorManager

@@ -21,15 +21,29 @@ GONE_AFTER_S = 40.0
 
 INTERRUPTED_WITHIN_S = 10.0
 """Maximum seconds until the main thread is interrupted after the cluster is gone."""
+ENDS_WITHIN_S = 1.0
+"""Maximum seconds in which Ray's server ends after a signal to all processes."""
 
 
-def has_cluster(shutdown: Shutdown, own: OwnCluster) -> bool:
-    """Return whether Ray can still answer. If its processes have ended and ``ClusterWatch`` has not said so yet, the
-    main thread waits here until it is interrupted."""
-    until = time.monotonic() + INTERRUPTED_WITHIN_S
-    while shutdown.has_cluster and own.lost() is not None and time.monotonic() < until:
-        time.sleep(LOOK_EVERY_S)
-    return shutdown.has_cluster
+class ClusterGuard:
+    """Keeps the main thread from asking Ray for something while Ray goes away, since such a call waits for a minute and
+    then ends the process: the thread waits here instead, until ``ClusterWatch`` interrupts it."""
+
+    def __init__(self, shutdown: Shutdown):
+        self._shutdown, self._own = shutdown, OwnCluster()
+
+    def has_cluster(self) -> bool:
+        """Return whether Ray can still answer."""
+        until = time.monotonic() + INTERRUPTED_WITHIN_S
+        while self._shutdown.has_cluster and self._own.lost() is not None and time.monotonic() < until:
+            time.sleep(LOOK_EVERY_S)
+        return self._shutdown.has_cluster
+
+    def actor_died(self) -> None:
+        """Wait a moment after an actor's death: its processes and those of Ray may have got the same signal."""
+        if not self._own.is_empty:
+            time.sleep(ENDS_WITHIN_S)
+            self.has_cluster()
 
 
 class ClusterWatch:

@@ -6,7 +6,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from sweeps.constants import TAG_ENDED, TAG_LANES, TRIAL
@@ -41,7 +40,6 @@ from sweeps.plan.preflight import Preflight
 from sweeps.plan.resume import as_last_saved
 from sweeps.plan.saved_sweep import save
 from sweeps.runtime.cluster import fork_server
-from sweeps.runtime.cluster_processes import OwnCluster
 from sweeps.runtime.shared_folder import SharedFolder
 from sweeps.runtime.trials_at_once import Fit
 from sweeps.search.samplers.saved_trials import save_earlier
@@ -377,15 +375,17 @@ def _tune(plan: Plan, session: Session, signals: ShutdownSignals, limiter: Pause
     meanwhile."""
     from sweeps.compat.ray_tune import adapted_tune
     from sweeps.driver.changing_capacity import Capacity
-    from sweeps.driver.cluster_watch import has_cluster
+    from sweeps.driver.cluster_watch import ClusterGuard
     from sweeps.runtime.worker_group import CLOSED_WITHIN_S
 
     capacity = Capacity(plan, session, limiter.places)
     requests = RequestHandler(plan, session, limiter, capacity, signals)
+    guard = ClusterGuard(session.state.shutdown)
     adapted = adapted_tune(
         ends_within_s=CLOSED_WITHIN_S + plan.config.ends_within_s,
         max_deaths=lambda trial: session.retries.max_deaths(trial.config[TRIAL]),
-        has_cluster=partial(has_cluster, session.state.shutdown, OwnCluster()),
+        has_cluster=guard.has_cluster,
+        actor_died=guard.actor_died,
     )
     listener = RequestListener(session.recorder.ids, requests.handle, plan.location)
     collect_from_now_on()

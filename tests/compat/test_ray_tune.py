@@ -26,7 +26,13 @@ from ray.tune.utils import object_cache
 from sweeps.compat import ray_tune
 
 RESULT = {"step": 3}
-ADAPTED = partial(ray_tune.adapted_tune, ends_within_s=60, max_deaths=lambda trial: 5, has_cluster=lambda: True)
+ADAPTED = partial(
+    ray_tune.adapted_tune,
+    ends_within_s=60,
+    max_deaths=lambda trial: 5,
+    has_cluster=lambda: True,
+    actor_died=lambda: None,
+)
 
 
 @pytest.fixture
@@ -118,7 +124,7 @@ tuner = tune.Tuner(
     tune_config=tune.TuneConfig(reuse_actors=True),
     run_config=tune.RunConfig(storage_path="{folder}/tune", verbose=0),
 )
-with adapted_tune(ends_within_s=60, max_deaths=lambda trial: 5, has_cluster=lambda: True):
+with adapted_tune(ends_within_s=60, max_deaths=lambda trial: 5, has_cluster=lambda: True, actor_died=lambda: None):
     tuner.fit()
 """
 
@@ -167,7 +173,7 @@ tuner = tune.Tuner(
         storage_path="{folder}/tune", failure_config=tune.FailureConfig(max_failures=5), verbose=0
     ),
 )
-with adapted_tune(ends_within_s=60, max_deaths=lambda trial: 5, has_cluster=lambda: True):
+with adapted_tune(ends_within_s=60, max_deaths=lambda trial: 5, has_cluster=lambda: True, actor_died=lambda: None):
     results = tuner.fit()
 print(json.dumps([None if each.error else each.metrics["value"] for each in results]))
 """
