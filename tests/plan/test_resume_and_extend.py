@@ -248,9 +248,12 @@ def test_what_tune_may_not_have_heard_of_is_posted_again_each_step_as_it_was_mea
 @pytest.mark.slow
 def test_a_spent_budget_stops_what_runs_and_more_of_it_lets_that_go_on(tmp_path: Path) -> None:
     arguments = (*SEARCH, *ONE_AT_ONCE, "train.max_steps=4000", "train.eval_every=50", "search.num_trials=1")
-    done = run(tmp_path, *arguments, "--name", "budget", "search.stop.wall_hours=0.008")
+    process = start(tmp_path, "run", *arguments, "--name=budget", "tracking.report=false", "--json")
+    wait_for(tmp_path, "budget", lambda sweep: sweep.trials and sweep.trials[0].steps, process)
+    verb(tmp_path, "extend", "budget", "search.stop.wall_hours=0.008")
+    done = ended(tmp_path, process, status=1)  # no trial came to its end
     assert "search.stop.wall_hours=0.008 is used up" in done.err
-    assert done.document["counts"]["stopped"] == 1
+    assert done.document["counts"]["stopped"] == done.document["trials"][0]["attempts"] == 1
     assert done.document["time"]["wall_s"] < 60
     steps = done.document["trials"][0]["steps"]
     extended = verb(tmp_path, "extend", "budget", "search.stop.wall_hours=1", "--json")
