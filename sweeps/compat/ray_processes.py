@@ -44,7 +44,7 @@ def start_idle_processes(number: int, node_id: str, runtime_env: str) -> None:
     """
     import grpc
     import ray
-    from ray._common.network_utils import build_address  # IPv6 needs brackets
+    from ray._common.network_utils import build_address  # type: ignore[attr-defined]
     from ray._private.grpc_utils import init_grpc_channel
 
     nodes = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}  # type: ignore[no-untyped-call]
