@@ -44,10 +44,11 @@ def start_idle_processes(number: int, node_id: str, runtime_env: str) -> None:
     """
     import grpc
     import ray
+    from ray._common.network_utils import build_address  # type: ignore[attr-defined]
     from ray._private.grpc_utils import init_grpc_channel
 
     nodes = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}  # type: ignore[no-untyped-call]
-    address = f"{nodes[node_id]['NodeManagerAddress']}:{nodes[node_id]['NodeManagerPort']}"
+    address = build_address(nodes[node_id]["NodeManagerAddress"], nodes[node_id]["NodeManagerPort"])
     job = ray.get_runtime_context().get_job_id()
     set_imports([], overwrite=False)
     request = _generated("node_manager_pb2").PrestartWorkersRequest(

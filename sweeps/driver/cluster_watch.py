@@ -77,9 +77,9 @@ class ClusterWatch:
         """Return the reason why the cluster is gone; None while it runs."""
         if (reason := self._own.lost()) is not None:
             return reason
-        host, _, port = self._address.rpartition(":")
+        host, _, port = self._address.rpartition(":")  # an IPv6 host is in brackets
         try:
-            socket.create_connection((host, int(port)), timeout=ANSWERS_WITHIN_S).close()
+            socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWERS_WITHIN_S).close()
             self._answered = time.monotonic()
         except ConnectionRefusedError:
             if not self._own.is_empty:  # nobody starts it again

@@ -9,7 +9,6 @@ from sweeps.driver.session import Session
 from sweeps.driver.signals import ShutdownSignals
 from sweeps.errors import DoesNotFit, UserError
 from sweeps.plan.extend import check_running, describe_search
-from sweeps.plan.plan import Plan
 from sweeps.plan.resume import reopened
 from sweeps.plan.saved_sweep import save
 from sweeps.tracking.reader import load_sweep
@@ -25,14 +24,11 @@ class RequestHandler:
 
     def __init__(
         self,
-        plan: Plan,
         session: Session,
         limiter: PauseAwareLimiter,
         capacity: Capacity,
         signals: ShutdownSignals,
     ):
-        self.plan = plan
-        """The plan, as extended so far."""
         self._session, self._limiter, self._capacity, self._signals = session, limiter, capacity, signals
 
     def handle(self, request: Mapping[str, Any]) -> str:
@@ -41,23 +37,24 @@ class RequestHandler:
         Raises:
             UserError: The request cannot be carried out.
         """
+        name = self._session.plan.name
         match request:
             case {"verb": "extend", "changes": changes}:
                 return self._extend(changes)
             case {"verb": "stop", "trial": None}:
                 self._signals.begin_shutdown("stopped")
-                return f"{self.plan.name} ends: its trials save their state"
+                return f"{name} ends: its trials save their state"
             case {"verb": "stop", "trial": trial}:
                 self._session.lifecycle.stop(trial)
                 return f"trial {trial} saves its state and ends"
-        raise UserError(f"{self.plan.name}: its driver cannot {request['verb']}; it may be of an older version")
+        raise UserError(f"{name}: its driver cannot {request['verb']}; it may be of an older version")
 
     def _extend(self, changes: Mapping[str, Any]) -> str:
         check_running(changes)
-        extended = reopened(load_sweep(self.plan.config.tracking.uri, self.plan.name), changes)
+        state, plan = self._session.state, self._session.plan
+        extended = reopened(load_sweep(plan.config.tracking.uri, plan.name), changes)
         save(extended)
-        self.plan = extended
-        state = self._session.state
+        self._session.plan = extended
         try:
             self._capacity.refit(extended)
             now = f"{state.concurrent} at once"
@@ -69,4 +66,4 @@ class RequestHandler:
         )
         if state.stage is None:
             cast("StudySearch", self._limiter.searcher).num_trials = extended.config.search.num_trials
-        return f"{self.plan.name} continues: {describe_search(extended.config.search)}; {now}"
+        return f"{plan.name} continues: {describe_search(extended.config.search)}; {now}"

@@ -172,7 +172,7 @@ def _search_and_record(
     try:
         session = _open_session(plan, recorder, view, trials, memory)
         _announce_search(plan, session.state, trials, began, warnings)
-        status = _search(plan, session)
+        status = _search(session)
         failed = False
     except KeyboardInterrupt:
         failed = False
@@ -212,7 +212,7 @@ def _open_session(plan: Plan, recorder: Recorder, view: View, trials: Fit, memor
     )
     broker.avoid(trials.avoided())
     broker.set_groups(trials.groups)
-    session = Session(state, recorder, broker)
+    session = Session(plan, state, recorder, broker)
     if recorder.lost_entries:
         session.worker_events.record_again()
     if plan.stages:
@@ -234,35 +234,44 @@ def _announce_search(plan: Plan, state: SweepState, trials: Fit, began: float, w
         state.announce(f"{sweep.name}: {len(sweep.points)} of its trials are in this sweep's space{note}")
 
 
-def _search(plan: Plan, session: Session) -> str:
+def _search(session: Session) -> str:
     """Let Tune search, and continue if the sweep was extended meanwhile; return the sweep's status."""
     from sweeps.driver.cluster_watch import ClusterWatch
     from sweeps.driver.confirmer import begin_unconfirmed
     from sweeps.driver.stage_searches import record_stages
 
-    state, shutdown = session.state, session.state.shutdown
+    state, plan = session.state, session.plan
     state.shared = SharedFolder.marked(plan.folder) if plan.uri is None else None
-    context, signals = _trial_context(plan, session), ShutdownSignals(state)
+    signals = ShutdownSignals(state)
     with ClusterWatch(state, signals), _recorded(session):
         while True:
+            plan = session.plan
             begin_unconfirmed(plan, session)
-            extended, ended_because = _train_stages(plan, session, signals, context)
+            ended_because = _train_stages(session, signals)
             if ended_because is None:
-                plan = extended
-                extended, ended_because = _train(plan, plan, session, signals, context)
+                plan = session.plan
+                ended_because = _train(plan, session, signals)
                 record_stages(plan, session)
-            if plan.config.search.confirm and extended is plan:
-                extended = _confirm(plan, session, signals, context)
-            if shutdown.status is not None or extended is plan:
-                break
-            plan = extended
-            state.resume_within_budget()  # not before: trials that the budget has stopped must stay unfinished
+            if not _continues(plan, session):
+                if session.plan.config.search.confirm:
+                    _confirm(session, signals)
+                if not _continues(plan, session):
+                    break
     return _status(session, ended_because)
 
 
-def _trial_context(plan: Plan, session: Session) -> TrialContext:
+def _continues(plan: Plan, session: Session) -> bool:
+    """Whether the search continues, because the sweep was extended after it began with this plan, and still may."""
+    if session.plan is plan:
+        return False
+    session.state.resume_within_budget()  # not before: trials that the budget has stopped must stay unfinished
+    return not session.state.shutdown.interrupts_trials()
+
+
+def _trial_context(session: Session) -> TrialContext:
     from sweeps.runtime.trainable import TrialContext
 
+    plan = session.plan
     # Trials do not use the tracking store, whose address may hold a password.
     composition = plan.composition.recorded_at(redact_uri(plan.config.tracking.uri))
     return TrialContext(
@@ -276,19 +285,18 @@ def _trial_context(plan: Plan, session: Session) -> TrialContext:
     )
 
 
-def _confirm(plan: Plan, session: Session, signals: ShutdownSignals, context: TrialContext) -> Plan:
-    """Confirm the winner by training the best trials again; return the plan, which may have been extended meanwhile."""
+def _confirm(session: Session, signals: ShutdownSignals) -> None:
+    """Confirm the winner by training the best trials again."""
     from sweeps.driver.confirmation_searcher import RepeatSearcher
     from sweeps.driver.confirmer import begin_confirmation, end_confirmation
     from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
     from sweeps.driver.tuner import build_repeats_tuner
 
-    extended, confirmer = plan, begin_confirmation(plan, session)
+    confirmer = begin_confirmation(session.plan, session)
     if not session.state.shutdown.interrupts_trials() and not confirmer.is_over():
         limiter = PauseAwareLimiter(RepeatSearcher(session, confirmer), session.state.concurrent)
-        extended = _tune(plan, session, signals, limiter, build_repeats_tuner(plan, session, limiter, context))
+        _tune(session, signals, limiter, build_repeats_tuner(session.plan, session, limiter, _trial_context(session)))
     end_confirmation(session, confirmer)
-    return extended
 
 
 def _status(session: Session, ended_because: str | None) -> str:
@@ -327,36 +335,29 @@ def _recorded(session: Session) -> Iterator[None]:
         session.close()
 
 
-def _train_stages(
-    plan: Plan, session: Session, signals: ShutdownSignals, context: TrialContext
-) -> tuple[Plan, str | None]:
+def _train_stages(session: Session, signals: ShutdownSignals) -> str | None:
     """Train the stages that are not finished, one after another.
 
     Returns:
-        The plan, which may have been extended meanwhile; and the reason why the search ends before its last stage, or
-        None if it continues.
+        Reason why the search ends before its last stage; None if it continues.
     """
     from sweeps.driver.stage_searches import begin_stage, end_stage, is_over
 
-    for stage in plan.stages:
-        if is_over(plan, stage):
+    for stage in session.plan.stages:
+        if is_over(session.plan, stage):
             continue
-        begin_stage(plan, session, stage)
-        staged = plan.in_stage(stage.number)
-        plan, ended_because = _train(plan, staged, session, signals, context)
-        if (ended_because := end_stage(plan, session, stage, ended_because)) is not None:
-            return plan, ended_because
-    return plan, None
+        begin_stage(session.plan, session, stage)
+        ended_because = _train(session.plan.in_stage(stage.number), session, signals)
+        if (ended_because := end_stage(session.plan, session, stage, ended_because)) is not None:
+            return ended_because
+    return None
 
 
-def _train(
-    plan: Plan, searched: Plan, session: Session, signals: ShutdownSignals, context: TrialContext
-) -> tuple[Plan, str | None]:
+def _train(searched: Plan, session: Session, signals: ShutdownSignals) -> str | None:
     """Let Tune run the trials of one search, whose plan is ``searched``: the sweep's own search, or one of its stages.
 
     Returns:
-        The sweep's plan, which may have been extended meanwhile; and the reason to start no further trial, if there is
-        one.
+        Reason to start no further trial, if there is one.
     """
     from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
     from sweeps.driver.reconcile import reconcile
@@ -366,30 +367,28 @@ def _train(
     reconcile(searcher, searched.points.lookup, session, searched.stage)
     pauses = searched.config.search.pauses_trials
     limiter = PauseAwareLimiter(searcher, session.state.concurrent, restart_together=pauses)
-    plan = _tune(plan, session, signals, limiter, build_tuner(searched, session, limiter, context))
-    return plan, searcher.ended_because
+    _tune(session, signals, limiter, build_tuner(searched, session, limiter, _trial_context(session)))
+    return searcher.ended_because
 
 
-def _tune(plan: Plan, session: Session, signals: ShutdownSignals, limiter: PauseAwareLimiter, tuner: Tuner) -> Plan:
-    """Let Tune run trials until the limiter's searcher has no more; return the plan, which may have been extended
-    meanwhile."""
+def _tune(session: Session, signals: ShutdownSignals, limiter: PauseAwareLimiter, tuner: Tuner) -> None:
+    """Let Tune run trials until the limiter's searcher has no more."""
     from sweeps.compat.ray_tune import adapted_tune
     from sweeps.driver.changing_capacity import Capacity
     from sweeps.driver.cluster_watch import ClusterGuard
     from sweeps.runtime.worker_group import CLOSED_WITHIN_S
 
-    capacity = Capacity(plan, session, limiter.places)
-    requests = RequestHandler(plan, session, limiter, capacity, signals)
+    capacity = Capacity(session.plan, session, limiter.places)
+    handler = RequestHandler(session, limiter, capacity, signals)
     guard = ClusterGuard(session.state.shutdown)
     adapted = adapted_tune(
-        ends_within_s=CLOSED_WITHIN_S + plan.config.ends_within_s,
+        ends_within_s=CLOSED_WITHIN_S + session.plan.config.ends_within_s,
         max_deaths=lambda trial: session.retries.max_deaths(trial.config[TRIAL]),
         has_cluster=guard.has_cluster,
         actor_died=guard.actor_died,
     )
-    listener = RequestListener(session.recorder.ids, requests.handle, plan.location)
+    listener = RequestListener(session.recorder.ids, handler.handle, session.plan.location)
     collect_from_now_on()
     with adapted, capacity, listener, signals.handled():
         tuner.fit()
     session.lifecycle.all_ended()
-    return requests.plan

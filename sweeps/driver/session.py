@@ -22,6 +22,7 @@ from sweeps.runtime.attachment import BROKER_DIED
 from sweeps.tracking.client import first_cause
 
 if TYPE_CHECKING:
+    from sweeps.plan.plan import Plan
     from sweeps.runtime.driver_side import DriverSide
     from sweeps.tracking.recorder import Recorder
 
@@ -37,10 +38,12 @@ logger = logging.getLogger(__name__)
 class Session:
     """One driver's work on a sweep: its state, and the thread that keeps it up to date."""
 
-    def __init__(self, state: SweepState, recorder: Recorder, broker: DriverSide):
+    def __init__(self, plan: Plan, state: SweepState, recorder: Recorder, broker: DriverSide):
         from sweeps.driver.report_decisions import Decisions
         from sweeps.driver.retries import Retries
 
+        self.plan = plan
+        """The sweep's plan, as extended so far."""
         self.state, self.recorder, self.broker = state, recorder, broker
         self.retries = Retries(state)
         self.decisions = Decisions(state.objectives, self.retries, broker)

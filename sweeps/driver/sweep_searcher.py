@@ -33,8 +33,13 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         """Suggested trials that wait until a suitable pool has room; at most one per pool."""
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
-        pools, status = self._session.state.pools, self._session.state.shutdown.status
-        if pools is None or status is not None:
+        pools, shutdown = self._session.state.pools, self._session.state.shutdown
+        if shutdown.interrupts_trials():  # a trial would only start to stop; those that are unfinished stay so
+            self.ended_because = self.ended_because or shutdown.budget_spent
+            while self._held:
+                del self._running[self._held.pop().number]
+            return self.none_left()
+        if pools is None:
             suggested = self.next_trial()
             return self.none_left() if suggested is None else self._config(trial_id, suggested)
         for held in self._held:

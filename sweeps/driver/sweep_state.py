@@ -82,7 +82,7 @@ class SweepState:
     stage: PlannedStage | None = None
     """Stage of the search whose trials are training; None: the sweep itself."""
     to_repeat: int = 0
-    """Number of repeats that have not started yet but are certain to start."""
+    """Number of repeats that do not run but are certain to start or to continue."""
     started: float = field(default_factory=time.time)
     """Unix time at which this session began."""
 
@@ -129,6 +129,12 @@ class SweepState:
         return [each for each in self.all_trials if each.repeat_of is not None]
 
     @property
+    def unfinished_repeats(self) -> int:
+        """Number of repeats that run or will run, without those that wait because their trial is no longer among the
+        best."""
+        return self.to_repeat + sum(each.state == "running" for each in self.repeats)
+
+    @property
     def shared_by(self) -> int:
         """Number of trials that train on one worker group."""
         return self.lanes_found if self.fit.finds_lanes else self.fit.lanes
@@ -152,8 +158,9 @@ class SweepState:
         """Set an ended trial back to waiting, so that it can start again."""
         status = self.trials.get(trial)
         if status is not None and status.state not in ("waiting", "running"):
-            status.earlier_attempts, status.attempt, status.retries = status.attempt, 0, 0
-            status.state = "waiting"
+            status.earlier_attempts += status.attempt
+            status.attempt, status.retries = 0, 0
+            status.state, status.ending = "waiting", False
 
     def is_unwanted(self, trial: str) -> bool:
         """Whether a person has asked to stop a trial for good."""
@@ -271,13 +278,13 @@ class SweepState:
         searched = self.trials_of(self.stage)
         known = len(searched) if is_over else max(len(searched), self.planned_now)
         ended = sum(status.has_ended for status in searched)
-        return known - ended + self.to_repeat + sum(not status.has_ended for status in self.repeats)
+        return known - ended + self.unfinished_repeats
 
     def _more_to_come(self) -> bool:
         """Whether further trials will be started."""
         if self.shutdown.interrupts_trials():
             return False
-        waits = any(each.state == "waiting" for each in self.all_trials)
+        waits = any(each.state == "waiting" and each.repeat_of is None for each in self.all_trials)
         return waits or self.stage is not None or self.to_repeat > 0 or len(self.trials_of()) < self.num_trials
 
     @property

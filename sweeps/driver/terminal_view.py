@@ -142,9 +142,8 @@ def progress_text(state: SweepState) -> Text:
         if count:
             headline.append(f"{count} {name}  ", style=STATE_STYLES[name])
     headline.append(f"{duration(state.wall_s)} gone")
-    repeats = state.repeats
-    if to_come := state.to_repeat + sum(not each.has_ended for each in repeats):
-        done = len(repeats) + state.to_repeat - to_come
+    if to_come := state.unfinished_repeats:
+        done = sum(each.has_ended for each in state.repeats)
         headline.append(f", {done} of at least {counted(done + to_come, 'repeat')} of the best done")
     elif ended >= state.num_trials:
         headline.append(", writing the last results to MLflow")

@@ -126,8 +126,8 @@ class TrialLifecycle:
                 return
             status.ending = True
             self._decisions.done(trial)
+            for_good = state == "stopped" and (status.is_unwanted or not self._state.shutdown.interrupts_trials())
         last_step = result.get(STEP, 0) if state == "pruned" else None
-        for_good = state == "stopped" and not self._state.shutdown.interrupts_trials()
         self._put(partial(self._finish, trial, state, error, last_step, for_good=for_good))
 
     def all_ended(self) -> None:

@@ -21,10 +21,11 @@ class TrialStatus:
     parameters: dict[str, Any]
     state: State = "waiting"
     attempt: int = 0
+    """Number of attempts in this session, or since the trial was last reopened in it."""
     retries: int = 0
-    """Number of attempts of this session that reused the actor of the previous attempt."""
+    """Number of these attempts that reused the actor of the previous one."""
     earlier_attempts: int = 0
-    """Number of attempts in earlier sessions."""
+    """Number of attempts before these."""
     step: int = 0
     last_step: int | None = None
     """Step at which the trial will end; None if unknown."""

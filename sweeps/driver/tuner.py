@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
-import optuna
 from ray import tune
 from ray.tune.schedulers import TrialScheduler
 
@@ -122,19 +120,10 @@ def build_searcher(plan: Plan, session: Session) -> SweepSearcher:
         plan.space,
         storage=storage,
         study_name=plan.name,
-        enough=_stop_rule(plan, session),
+        # Rules about values apply to the sweep's own trials. They may change while the sweep runs.
+        enough=stop_rule(plan, lambda: session.state.stop) if plan.stage is None else None,
         stage=plan.stage,
         **searcher_options(plan, memory),
     )
     migrate_study(searcher.study)
     return searcher
-
-
-def _stop_rule(plan: Plan, session: Session) -> Callable[[optuna.Study], str | None]:
-    """Return a function that gives the reason to start no further trial, or None. The rules may change while the sweep
-    runs. Rules about values apply to the sweep's own trials, not to those of a preceding stage."""
-    state = session.state
-    if plan.stage is not None:
-        return lambda study: state.shutdown.budget_spent
-    enough = stop_rule(plan, lambda: state.stop)
-    return lambda study: state.shutdown.budget_spent or enough(study)

@@ -171,6 +171,7 @@ class Broker(SharedSlots):
         attempt = self._attempts[assignment.trial]
         attempt.assign(slot, assignment.log_folder)
         await self._slots[slot].add(replace(assignment, failures=attempt.failures))
+        self._withdraw(attempt)  # it may have begun after the request
         if self._slots[slot].is_starting:
             self._idle.free_if_others_wait()
 

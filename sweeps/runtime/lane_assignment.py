@@ -87,6 +87,7 @@ class SharedSlots(ABC):
         slot = self._emptiest() or self._new(f"slot-{assignment.trial}-{assignment.attempt}", spec)
         attempt.assign(slot, assignment.log_folder)
         await self._slots[slot].add(replace(assignment, failures=attempt.failures))
+        self._withdraw(attempt)  # it may have begun after the request
         self._idle.free_if_others_wait()
 
     def _emptiest(self) -> str | None:
@@ -147,8 +148,9 @@ class SharedSlots(ABC):
             await self._end_group(attempt.slot, f"trial {trial}, which shares its workers, did not stop")
 
     def _withdraw(self, attempt: Attempt) -> None:
-        """End an attempt that has been asked to stop, if it still waits for a lane and thus has nothing to save."""
-        queue = self._lanes_of(attempt.slot)
+        """End an attempt if it was asked to stop and its workers have not begun it, so that there is nothing to save.
+        The workers might never notice the request: they may wait for room on the cluster, or for a lane."""
+        queue = self._slots.get(attempt.slot) if attempt.stop >= StopRequest.SAVE else None
         if queue is not None and queue.withdraw(attempt.trial, attempt.number):
             attempt.finish(Ended(attempt.trial, attempt.number))
 

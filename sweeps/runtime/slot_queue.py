@@ -96,6 +96,14 @@ class SlotQueue:
         await asyncio.sleep(IDLE_S)
         await self.close()
 
+    def withdraw(self, trial: str, attempt: int) -> bool:
+        """Remove a trial whose workers have not started, and close the slot; return whether it was removed. No worker
+        waits for this change."""
+        if not self.is_starting:
+            return False
+        self._assignments, self.is_closed = [], True
+        return True
+
     async def take(self, index: int) -> Any:
         """Wait for the assignment of this number; None if there will be none."""
         async with self._changed:

@@ -124,13 +124,13 @@ def test_a_sweep_is_extended_also_while_all_nodes_are_away(cluster: Cluster, mon
     recorder: Any = SimpleNamespace(record_config=lambda *_: None)
     cluster.state.stage, cluster.state.extend = None, lambda *_: None
     searcher = SimpleNamespace(num_trials=100)
-    session: Any = SimpleNamespace(state=cluster.state, recorder=recorder)
+    session: Any = SimpleNamespace(state=cluster.state, recorder=recorder, plan=plan)
     limiter, nothing = SimpleNamespace(searcher=searcher), None
-    handler = RequestHandler(plan, session, limiter, cluster.capacity, nothing)  # type: ignore[arg-type]
+    handler = RequestHandler(session, limiter, cluster.capacity, nothing)  # type: ignore[arg-type]
     cluster.nodes = []
     answer = handler.handle({"verb": "extend", "changes": {"search.num_trials": 200}})
     assert "up to 200 trials; no trial can be placed now" in answer
-    assert searcher.num_trials == 200
+    assert (searcher.num_trials, session.plan) == (200, longer)
 
 
 def test_a_node_whose_end_is_announced_is_left_out_once(cluster: Cluster) -> None:

@@ -88,15 +88,16 @@ def test_the_driver_leaves_when_somebody_removes_the_files_of_ray_without_which_
     assert f"Ray is gone: {file} was removed, without which no worker can start; what was" in str(leaves.errors[0])
 
 
-@pytest.mark.parametrize("is_own", [True, False])
+@pytest.mark.parametrize(("host", "is_own"), [("127.0.0.1", True), ("127.0.0.1", False), ("[127.0.0.1]", True)])
 def test_the_driver_leaves_when_its_own_ray_refuses_connections_or_a_cluster_does_not_answer_for_long(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, server: socket.socket, is_own: bool
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, server: socket.socket, host: str, is_own: bool
 ) -> None:
     if is_own:
         request.getfixturevalue("started")
     else:
         monkeypatch.setattr(cluster_watch, "GONE_AFTER_S", 0.5)
-    leaves = Leaves(address := address_of(server), monkeypatch)
+    address = f"{host}:{server.getsockname()[1]}"  # in brackets, as Ray writes those of IPv6
+    leaves = Leaves(address, monkeypatch)
     with leaves.watch:
         server.close()
         wait_until(lambda: leaves.errors, 10)

@@ -181,6 +181,19 @@ def test_repeats_are_no_trials_of_the_search(state: SweepState) -> None:
     assert state.unfinished_count(is_over=True) == 4
 
 
+def test_an_unfinished_repeat_of_a_trial_that_is_no_longer_among_the_best_is_not_waited_for(state: SweepState) -> None:
+    repeat(state, "0001r1", None, "waiting")
+    repeat(state, "0006r1", None, "waiting")
+    session: Any = SimpleNamespace(state=state, recorder=MagicMock(), wait_for_ends=lambda: True)
+    state.num_trials = len(state.trials_of())
+    assert (state.unfinished_count(is_over=True), state._more_to_come()) == (0, False)
+    searcher = RepeatSearcher(session, Confirmer(state, 2))
+    first = searcher.suggest("first")
+    assert first is not None
+    repeat(state, first[TRIAL], None, "running")
+    assert state.unfinished_count(is_over=True) == 4, "as many as a confirmation of two trials begins with"
+
+
 def test_one_trial_alone_is_not_confirmed(state: SweepState) -> None:
     state.trials = {"0000": state.trials["0000"]}
     confirmer = Confirmer(state, 3)

@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, call
 
 import pytest
 import ray
@@ -24,6 +24,7 @@ from sweeps.constants import COMPLETED, LAST_DELIVERED, MAY_PAUSE, PARAMETERS, S
 from sweeps.driver.early_end import Shutdown
 from sweeps.driver.reconcile import reconcile
 from sweeps.driver.session import Session
+from sweeps.driver.sweep_searcher import SweepSearcher
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.errors import StorageFailed
@@ -39,6 +40,8 @@ from sweeps.tracking.journal import Journal
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.trial_history import Span, Weights
 from sweeps.worker_error import WorkerError
+
+SPACE = Space({"train.lr": FloatDistribution(type="float", low=0.001, high=0.1)})
 
 
 class _Told:
@@ -83,7 +86,8 @@ class _DeadBroker:
 
 def new_session(broker: Any = None, told: Any = None) -> tuple[_Told, Session]:
     broker, told = broker or MagicMock(), told or _Told()
-    return told, Session(SweepState("s", composed(), told, 1, Shutdown(broker)), told, broker)
+    nothing: Any = None
+    return told, Session(nothing, SweepState("s", composed(), told, 1, Shutdown(broker)), told, broker)
 
 
 def session_with_a_trial() -> tuple[_Told, Session]:
@@ -233,7 +237,7 @@ def test_a_disk_that_is_full_after_any_entry_about_a_trial_leaves_nothing_out_of
         left[0] = 100
         recorder = open_recorder(uri, sweep, resume=resume)
         state = SweepState(sweep, composed(), _Told(), 1, Shutdown(MagicMock()), earlier=recorder.earlier)
-        lifecycle = Session(state, recorder, MagicMock()).lifecycle
+        lifecycle = Session(MagicMock(), state, recorder, MagicMock()).lifecycle
         left[0] = entries
         with contextlib.suppress(StorageFailed):
             if not any(each.has_ended for each in state.all_trials):
@@ -345,13 +349,12 @@ def test_what_a_trial_measured_since_it_continued_from_an_earlier_step_of_anothe
 
 
 def test_what_a_trial_changed_when_it_continued_from_another_is_recorded_though_only_the_study_has_the_trial() -> None:
-    space = Space({"train.lr": FloatDistribution(type="float", low=0.001, high=0.1)})
-    before = StudySearch(space, metric="eval/accuracy", mode="max", num_trials=1)
+    before = StudySearch(SPACE, metric="eval/accuracy", mode="max", num_trials=1)
     assert before.next_trial() is not None
     origin = Origin("0001", 20, 1)
     before.exploited(Exploit("0000", origin, {"train.lr": 0.02}, {"event": "compared", "order": 1}))
     named = {"storage": before.study._storage, "study_name": before.study.study_name}
-    after = StudySearch(space, metric="eval/accuracy", mode="max", num_trials=1, **named)
+    after = StudySearch(SPACE, metric="eval/accuracy", mode="max", num_trials=1, **named)
     told, session = new_session()
     reconcile(after, lambda path: None, session)
     suggested = after.next_trial()
@@ -483,27 +486,83 @@ def test_a_trial_that_a_person_stopped_for_good_is_stopped_again_if_only_the_rec
     """Its driver died after it had recorded the end, and before it told the study."""
     broker = MagicMock()
     _, session = new_session(broker)
-    space = Space({"train.lr": FloatDistribution(type="float", low=0.001, high=0.1)})
-    study = StudySearch(space, metric="eval/accuracy", mode="max", num_trials=2)
+    study = StudySearch(SPACE, metric="eval/accuracy", mode="max", num_trials=2)
     for _ in range(2):
         study.next_trial()
     named = {"storage": study.study._storage, "study_name": study.study.study_name}
-    again = StudySearch(space, metric="eval/accuracy", mode="max", num_trials=2, **named)
+    again = StudySearch(SPACE, metric="eval/accuracy", mode="max", num_trials=2, **named)
     for trial, is_unwanted in (("0000", True), ("0001", False)):
         session.state.trials[trial] = TrialStatus(trial, {}, "stopped", is_unwanted=is_unwanted)
     reconcile(again, lambda path: None, session)
-    assert [call.args for call in broker.stop_for_good.call_args_list] == [("0000",)]
+    assert broker.stop_for_good.call_args_list == [call("0000")]
 
 
 def test_a_trial_that_a_person_stopped_has_no_error_though_only_the_study_knows_its_end() -> None:
     """Its driver died after it had told the study, and before it recorded the end."""
     _, session = new_session()
-    space = Space({"train.lr": FloatDistribution(type="float", low=0.001, high=0.1)})
-    study = StudySearch(space, metric="eval/accuracy", mode="max", num_trials=1)
+    study = StudySearch(SPACE, metric="eval/accuracy", mode="max", num_trials=1)
     study.next_trial()
     study.end(0, {"eval/accuracy": 0.5, STEP: 20, STOPPED: True})
     named = {"storage": study.study._storage, "study_name": study.study.study_name}
-    again = StudySearch(space, metric="eval/accuracy", mode="max", num_trials=1, **named)
+    again = StudySearch(SPACE, metric="eval/accuracy", mode="max", num_trials=1, **named)
     session.state.trials["0000"] = status = TrialStatus("0000", {}, "waiting")
     reconcile(again, lambda path: None, session)
     assert (status.state, status.error) == ("stopped", None)
+
+
+def test_a_trial_that_a_person_has_asked_to_stop_is_stopped_for_good_though_the_sweep_is_interrupted_first() -> None:
+    told, session = session_with_a_trial()
+    session.lifecycle.started({TRIAL: "0001", PARAMETERS: {"train.lr": 0.1}}, 1)
+    session.lifecycle.stop("0000")
+    session.state.shutdown.begin("interrupted")
+    session.lifecycle.all_ended()
+    session.lifecycle.process(session.lifecycle.queued())
+    ends = [(arguments[0], arguments[1], named["for_good"]) for name, arguments, named in told.named if name == "end"]
+    assert ends == [("0000", "stopped", True), ("0001", "stopped", False)]
+
+
+def test_the_attempts_of_a_trial_that_an_extension_lets_go_on_are_counted_on_and_a_stop_of_it_is_kept() -> None:
+    told, session = new_session()
+    session.state.trials["0000"] = TrialStatus("0000", {"train.lr": 0.01}, earlier_attempts=3)
+    study = StudySearch(SPACE, metric="eval/accuracy", mode="max", num_trials=1)
+    study.next_trial()
+    named = {"storage": study.study._storage, "study_name": study.study.study_name}
+    for is_unwanted in (False, True):
+        session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
+        session.state.trials["0000"].is_unwanted = is_unwanted
+        session.state.shutdown.budget_is_spent("search.stop.wall_hours=1 is used up")
+        session.lifecycle.ended({TRIAL: "0000"}, {STOPPED: True})
+        session.lifecycle.process(session.lifecycle.queued())
+        session.state.shutdown.budget_is_raised()
+        again = StudySearch(SPACE, metric="eval/accuracy", mode="max", num_trials=1, **named)
+        reconcile(again, lambda path: None, session)
+    assert [arguments[3] for name, arguments in told.calls if name == "start"] == [4, 5]
+    assert session.broker.stop_for_good.call_args_list == [call("0000")]  # type: ignore[attr-defined]
+
+
+class _FullPools:
+    def __len__(self) -> int:
+        return 1
+
+    def choose(self, *_: Any) -> None:
+        return None
+
+    def release(self, trial_id: str) -> None:
+        pass
+
+
+@pytest.mark.parametrize("pools", [None, _FullPools()])
+def test_a_trial_that_a_spent_budget_has_stopped_does_not_start_again(pools: Any) -> None:
+    _, session = new_session()
+    session.state.pools = pools
+    options: dict[str, Any] = {"metric": "eval/accuracy", "mode": "max", "num_trials": 2}
+    before = SweepSearcher(session, SPACE, **options)
+    before.suggest("first")  # it starts, or waits for room in a pool
+    session.state.shutdown.budget_is_spent("search.stop.wall_hours=1 is used up")
+    before.on_trial_complete("first", {STEP: 0, STOPPED: True})
+    named = {"storage": before.study._storage, "study_name": before.study.study_name}
+    after = SweepSearcher(session, SPACE, **options, **named)
+    for searcher in (after, before):
+        assert searcher.suggest("second") == SweepSearcher.FINISHED
+        assert searcher.ended_because == "search.stop.wall_hours=1 is used up"
+    assert [each.number for each in after.unfinished] == [0], "with a larger budget it goes on"

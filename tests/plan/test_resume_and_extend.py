@@ -290,6 +290,19 @@ def test_a_spent_budget_stops_what_runs_and_more_of_it_lets_that_go_on(tmp_path:
     assert [step for step, _ in history] == sorted({step for step, _ in history})
 
 
+@pytest.mark.slow
+def test_a_running_sweep_that_is_extended_to_a_spent_budget_ends_and_starts_no_trial_again(tmp_path: Path) -> None:
+    arguments = (*SEARCH, *ONE_AT_ONCE, "train.max_steps=4000", "train.eval_every=50", "search.num_trials=1")
+    process = start(tmp_path, "run", *arguments, "--name=budget", "tracking.report=false", "--json")
+    wait_for(tmp_path, "budget", lambda sweep: sweep.trials and sweep.trials[0].steps, process)
+    verb(tmp_path, "extend", "budget", "search.stop.wall_hours=0.0001")
+    done = ended(tmp_path, process, status=1)  # no trial came to its end
+    assert "search.stop.wall_hours=0.0001 is used up" in done.err
+    (trial,) = done.document["trials"]
+    assert (trial["state"], trial["attempts"]) == ("stopped", 1)
+    assert 4000 > trial["steps"] > 0
+
+
 def decided(folder: Path, document: dict[str, Any]) -> tuple[Any, ...]:
     """Outcome of every trial, and every decision of the scheduler in its order."""
     storage = journal(folder / "outputs" / "asha" / "optuna.log")
