@@ -116,21 +116,30 @@ def test_how_packed_tokens_are_cut_does_not_make_them_anew(file: Path, tokenized
 
 
 @pytest.mark.parametrize("name", ["train.tokens.npy", "key.json"])
-@pytest.mark.parametrize("damage", ["flipped", "cut", "emptied"])
+@pytest.mark.parametrize(
+    ("damage", "streaming"), [("flipped", False), ("cut", False), ("emptied", False), ("cut", True), ("emptied", True)]
+)
 def test_a_damaged_file_is_made_anew(
-    damage: str, name: str, file: Path, cache: Path, tokenized: list[int], caplog: pytest.LogCaptureFixture
+    *,
+    damage: str,
+    streaming: bool,
+    name: str,
+    file: Path,
+    cache: Path,
+    tokenized: list[int],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    whole = content(build(file))
+    whole = content(build(file, streaming=streaming))
     (entry,) = stored(cache)
     bytes_ = bytearray((entry / name).read_bytes())
     bytes_[-1] ^= 1
     (entry / name).unlink()  # as a new file: this process still has the old one mapped
     (entry / name).write_bytes({"flipped": bytes_, "cut": bytes_[:-9], "emptied": b""}[damage])
-    healed = content(build(file))
+    healed = content(build(file, streaming=streaming))
     assert len(tokenized) == 4
     assert all(torch.equal(left, right) for left, right in zip(healed, whole, strict=True))
     assert f"{entry} is damaged" in caplog.text
-    build(file)
+    build(file, streaming=streaming)
     assert len(tokenized) == 4
 
 
