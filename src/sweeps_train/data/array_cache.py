@@ -109,7 +109,7 @@ def _map(folder: Path) -> Arrays:
 
 def _checksum(file: Path) -> int:
     """Return the CRC-32 of a file, computed at several GB per second from its mapped pages."""
-    return zlib.crc32(np.memmap(file, np.uint8, mode="r"))
+    return zlib.crc32(np.memmap(file, np.uint8, mode="r").data)
 
 
 def _remove_oldest(folder: Path, keep: Path) -> None:
