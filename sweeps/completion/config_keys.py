@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import types
 import typing
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from sweeps.completion.candidate import Candidate
-from sweeps.config.descriptions import field_descriptions
+from sweeps.config.descriptions import field_descriptions, members
 
 
 class Key(NamedTuple):
@@ -78,23 +77,13 @@ def _values_at(values: Mapping[str, Any], parts: list[str]) -> Mapping[str, Any]
     return values
 
 
-def _members(annotation: Any) -> list[Any]:
-    """Return the types of a union, without annotations around them."""
-    origin = typing.get_origin(annotation)
-    if origin is typing.Annotated:
-        return _members(typing.get_args(annotation)[0])
-    if origin in (typing.Union, types.UnionType):
-        return [member for each in typing.get_args(annotation) for member in _members(each)]
-    return [annotation]
-
-
 def _sections(annotation: Any) -> list[type]:
-    return [each for each in _members(annotation) if isinstance(each, type) and dataclasses.is_dataclass(each)]
+    return [each for each in members(annotation) if isinstance(each, type) and dataclasses.is_dataclass(each)]
 
 
 def _values(annotation: Any) -> list[str]:
     found: list[str] = []
-    for member in _members(annotation):
+    for member in members(annotation):
         if typing.get_origin(member) is Literal:
             found += [str(each) for each in typing.get_args(member)]
         elif member is bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -16,6 +15,7 @@ from pydantic.fields import FieldInfo
 from sweeps.compose.hydra_settings import CONFIG_OF_PROGRAM
 from sweeps.compose.other_tools import hint_for_key, hint_for_override, hint_for_type
 from sweeps.config import SweepConfig
+from sweeps.config.descriptions import members
 from sweeps.errors import ConfigError, raise_mistakes
 from sweeps.texts.suggestions import closest_names, did_you_mean
 from sweeps.texts.wording import value_text
@@ -359,17 +359,6 @@ def _step(annotation: Any, part: str) -> Any:
                 return member
     dataclasses = [member for member in possible if hasattr(member, "__pydantic_fields__")]
     return _step(dataclasses[0], part) if len(dataclasses) == 1 else None  # an optional section: X | None
-
-
-def members(annotation: Any) -> Iterator[Any]:
-    """Yield the members of a union, which may be optional and annotated."""
-    if typing.get_origin(annotation) is typing.Annotated:
-        yield from members(typing.get_args(annotation)[0])
-    elif typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        for member in typing.get_args(annotation):
-            yield from members(member)
-    else:
-        yield annotation
 
 
 def _short(value: Any) -> str:

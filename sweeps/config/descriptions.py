@@ -1,7 +1,7 @@
-"""Descriptions of a section's keys: the docstrings below its fields, read from the source on demand.
+"""Descriptions of the schema: the docstrings below a section's fields, and the types that a value may have.
 
-pydantic reads them itself if told to (``use_attribute_docstrings``), but then at every import, for all sections: that
-took 0.2 of 0.7 seconds in which the schema was loaded, in every process.
+pydantic reads docstrings itself if told to (``use_attribute_docstrings``), but then at every import, for all sections:
+that took 0.2 of 0.7 seconds in which the schema was loaded, in every process. Here they are read on demand.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ import functools
 import inspect
 import itertools
 import textwrap
-from collections.abc import Mapping
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 
 @functools.cache
@@ -32,3 +35,14 @@ def field_descriptions(section: type) -> Mapping[str, str]:
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and text is not None:
                 found[field.target.id] = text
     return found
+
+
+def members(annotation: Any) -> Iterator[Any]:
+    """Yield the members of a union, which may be optional and annotated."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        yield from members(typing.get_args(annotation)[0])
+    elif typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        for member in typing.get_args(annotation):
+            yield from members(member)
+    else:
+        yield annotation

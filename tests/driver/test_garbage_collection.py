@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,6 +16,13 @@ class Node:
 
     def __init__(self) -> None:
         self.itself = self
+
+
+@pytest.fixture(autouse=True)
+def libraries_are_frozen() -> Iterator[None]:
+    gc.freeze()  # a collection of all that was imported takes a second
+    yield
+    gc.freeze()  # as before; otherwise every collection of the tests after these would search it, too
 
 
 def test_what_a_stage_of_a_search_has_left_is_collected_before_the_next_one() -> None:

@@ -239,8 +239,7 @@ def test_a_study_is_written_anew_whole_or_not_at_all(tmp_path: Path, monkeypatch
     assert json.loads(before.splitlines()[0])
 
 
-@pytest.mark.parametrize("continues", ["resume", "extend"])
-def test_a_driver_that_is_killed_while_it_widens_a_study_changes_no_point(continues: str, tmp_path: Path) -> None:
+def test_a_driver_that_is_killed_while_it_widens_a_study_changes_no_point(tmp_path: Path) -> None:
     def plan_of(optimizers: str, sizes: str) -> Plan:
         searched = (f"train.optimizer=choice({optimizers})", f"train.global_batch_size=tag(ordinal, choice({sizes}))")
         return make_plan(["conf=digits", "space=none", *searched], [], "mine", "")
@@ -254,17 +253,21 @@ def test_a_driver_that_is_killed_while_it_widens_a_study_changes_no_point(contin
     points = [opened.next_trial() for _ in range(4)]
     folder.rename(kept)
 
-    def prepare() -> None:
+    def restore(source: Path = kept) -> None:
         shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(kept, folder)
+        shutil.copytree(source, folder)
 
     def extend() -> None:
         adapt_study(after)
         save(after)
 
-    for number in all_kills(extend, prepare):
-        plan = after if continues == "extend" or saved(after).config == after.config else before
-        adapt_study(plan)
-        storage, _ = open_study_storage(folder / STUDY_FILE)
-        again = StudySearch(plan.space, metric="loss", mode="min", storage=storage, study_name="mine").unfinished
-        assert [each.point for each in again] == [each.point for each in points if each], f"killed before {number}"
+    for number in all_kills(extend, restore):
+        left = shutil.copytree(folder, tmp_path / f"left-{number}")
+        for continues in ("resume", "extend"):
+            restore(left)
+            plan = after if continues == "extend" or saved(after).config == after.config else before
+            adapt_study(plan)
+            storage, _ = open_study_storage(folder / STUDY_FILE)
+            again = StudySearch(plan.space, metric="loss", mode="min", storage=storage, study_name="mine").unfinished
+            expected = [each.point for each in points if each]
+            assert [each.point for each in again] == expected, f"{continues}: killed before {number}"

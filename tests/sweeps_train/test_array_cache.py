@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import multiprocessing
 import os
@@ -59,7 +60,7 @@ def build(file: Path, tokenizer: Any = None, **options: Any) -> TextSamples:
 
 
 def stored(cache: Path) -> list[Path]:
-    return sorted(cache.rglob("*.safetensors"))
+    return sorted(file.parent for file in cache.rglob("key.json"))
 
 
 def content(samples: TextSamples | PackedSamples) -> list[torch.Tensor]:
@@ -114,28 +115,38 @@ def test_how_packed_tokens_are_cut_does_not_make_them_anew(file: Path, tokenized
     assert len(tokenized) == 2
 
 
-@pytest.mark.parametrize("damage", ["flipped", "cut", "emptied"])
+@pytest.mark.parametrize("name", ["train.tokens.npy", "key.json"])
+@pytest.mark.parametrize(
+    ("damage", "streaming"), [("flipped", False), ("cut", False), ("emptied", False), ("cut", True), ("emptied", True)]
+)
 def test_a_damaged_file_is_made_anew(
-    damage: str, file: Path, cache: Path, tokenized: list[int], caplog: pytest.LogCaptureFixture
+    *,
+    damage: str,
+    streaming: bool,
+    name: str,
+    file: Path,
+    cache: Path,
+    tokenized: list[int],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    whole = content(build(file))
+    whole = content(build(file, streaming=streaming))
     (entry,) = stored(cache)
-    bytes_ = bytearray(entry.read_bytes())
+    bytes_ = bytearray((entry / name).read_bytes())
     bytes_[-1] ^= 1
-    entry.unlink()  # as a new file: this process still has the old one mapped
-    entry.write_bytes({"flipped": bytes_, "cut": bytes_[:-9], "emptied": b""}[damage])
-    healed = content(build(file))
+    (entry / name).unlink()  # as a new file: this process still has the old one mapped
+    (entry / name).write_bytes({"flipped": bytes_, "cut": bytes_[:-9], "emptied": b""}[damage])
+    healed = content(build(file, streaming=streaming))
     assert len(tokenized) == 4
     assert all(torch.equal(left, right) for left, right in zip(healed, whole, strict=True))
     assert f"{entry} is damaged" in caplog.text
-    build(file)
+    build(file, streaming=streaming)
     assert len(tokenized) == 4
 
 
 def test_files_that_another_process_removes_while_they_are_counted_do_no_harm(
     file: Path, cache: Path, tokenized: list[int]
 ) -> None:
-    for kind, entry in (("text", "gone.safetensors"), ("corpus", "half gone.unfinished/piece-000000.npz")):
+    for kind, entry in (("text", "gone"), ("corpus", "half gone.unfinished/piece-000000.npz")):
         (cache / kind / entry).parent.mkdir(parents=True, exist_ok=True)
         (cache / kind / entry).symlink_to("nowhere")  # is listed, and cannot be read
     for streaming in (False, True):
@@ -155,31 +166,33 @@ def test_unfinished_files_of_a_killed_process_do_no_harm(file: Path, cache: Path
 def test_the_files_used_longest_ago_make_room(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SWEEPS_CACHE_GIB", str(2.5 / 1024))
 
-    def mib(fill: int) -> Arrays:
-        return {"values": np.full(2**20, fill, dtype=np.uint8)}
+    def mib(key: int) -> int:
+        def write(folder: Path) -> None:
+            made.append(key)
+            np.save(folder / "values", np.full(2**20, key, dtype=np.uint8))
 
-    oldest = cached_arrays("some", 1, lambda: mib(1))
-    for key in (2, 1, 3):  # 1 is used again
-        cached_arrays("some", key, lambda key=key: mib(key))  # type: ignore[misc]
+        return int(cached_arrays("some", key, write, has_checksums=True)["values"][-1])
+
+    made: list[int] = []
+    assert [mib(key) for key in (1, 2, 1, 3, 1)] == [1, 2, 1, 3, 1]
+    assert made == [1, 2, 3]
     assert len(stored(cache)) == 2
-    assert (oldest["values"] == 1).all()
-    assert cached_arrays("some", 1, lambda: pytest.fail("it was removed"))["values"][0] == 1
 
 
 def test_an_error_in_the_making_is_passed_on_and_leaves_nothing(cache: Path) -> None:
-    def fails() -> Arrays:
+    def fails(folder: Path) -> None:
         raise ValueError("no such column")
 
     for _ in range(2):
         with pytest.raises(ValueError, match="no such column"):
-            cached_arrays("some", "key", fails)
+            cached_arrays("some", "key", fails, has_checksums=True)
     assert stored(cache) == []
 
 
-def make_slowly(folder: Path) -> Arrays:
+def write_slowly(folder: Path, cached: Path) -> None:
     with (folder / "makers").open("a") as file:
         file.write(f"{os.getpid()}\n")
-    return {"tokens": np.random.default_rng(0).integers(0, 2**15, LARGE_MIB * 2**19, dtype=np.uint16)}
+    np.save(cached / "tokens", np.random.default_rng(0).integers(0, 2**15, LARGE_MIB * 2**19, dtype=np.uint16))
 
 
 def use(folder: Path, barrier: Any, results: Any) -> None:
@@ -187,7 +200,7 @@ def use(folder: Path, barrier: Any, results: Any) -> None:
     process = psutil.Process()
     barrier.wait()
     before = process.memory_full_info()
-    tokens = cached_arrays("text", "key", lambda: make_slowly(folder))["tokens"]
+    tokens = cached_arrays("text", "key", functools.partial(write_slowly, folder), has_checksums=True)["tokens"]
     total = int(tokens.sum(dtype=np.int64))
     barrier.wait()
     after = process.memory_full_info()

@@ -126,7 +126,9 @@ def double(values: torch.Tensor) -> torch.Tensor:
     return 2 * values
 
 
-def test_each_trial_of_a_process_logs_once_into_its_own_file_and_to_the_console(tmp_path: Path) -> None:
+def test_trials_of_a_process_log_each_once_into_files_and_to_the_console_and_close_its_output_for_nobody(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "own.py").write_text("import logging\nlogging.basicConfig(level=logging.INFO)\n", encoding="utf-8")
     code = (
         "import logging, os, sys, warnings\n"
@@ -147,12 +149,19 @@ def test_each_trial_of_a_process_logs_once_into_its_own_file_and_to_the_console(
         "        logging.captureWarnings(True)\n"
         "        logging.getLogger('py.warnings').addHandler(logging.FileHandler(f'warnings-{trial}.log'))\n"
         "        warnings.warn(f'warning {trial}')\n"
+        "with process_state_restored():\n"
+        "    sys.stdout = os.fdopen(1, 'w', buffering=1)\n"  # a stream of the user's own
+        "with open('file', 'w') as file:\n"
+        "    print('said', flush=True)\n"
     )
-    said = run_python("-c", code, str(tmp_path), within_s=100).stderr
+    done = run_python("-c", code, str(tmp_path), within_s=100)
+    said = done.stderr
     for trial in (1, 2, 3):
         assert (tmp_path / f"{trial}.log").read_text(encoding="utf-8") == f"own {trial}\n"
         assert [said.count(f"{kind} {trial}\n") for kind in ("own", "root")] == [1, 1]
         assert f"UserWarning: warning {trial}\n" in (tmp_path / f"warnings-{trial}.log").read_text(encoding="utf-8")
+    assert done.stdout == "said\n"
+    assert (tmp_path / "file").read_text() == ""
 
 
 def test_a_default_device_that_was_set_before_comes_back() -> None:
@@ -163,17 +172,3 @@ def test_a_default_device_that_was_set_before_comes_back() -> None:
         assert torch.get_default_device().type == "meta"
     finally:
         torch.set_default_device(None)
-
-
-def test_a_stream_that_user_code_makes_of_the_standard_output_closes_it_for_nobody(tmp_path: Path) -> None:
-    code = (
-        "import os, sys\n"
-        "from sweeps_train.workers.process_state import process_state_restored\n"
-        "with process_state_restored():\n"
-        "    sys.stdout = os.fdopen(1, 'w', buffering=1)\n"
-        "with open(sys.argv[1], 'w') as file:\n"
-        "    print('said', flush=True)\n"
-    )
-    done = run_python("-c", code, str(tmp_path / "file"), within_s=100)
-    assert done.stdout == "said\n"
-    assert (tmp_path / "file").read_text() == ""

@@ -1,7 +1,8 @@
 """A disk cache of expensive arrays, such as tokenized text: computed once per node, memory-mapped by all its processes.
 
-Entries are safetensors files in the folder ``SWEEPS_CACHE``, by default ``~/.cache/sweeps``. All of them may be deleted
-at any time, also while in use. The least recently used ones are deleted when a new one would exceed the size limit.
+An entry is a folder with a ``.npy`` file for each array, in the folder ``SWEEPS_CACHE``, by default
+``~/.cache/sweeps``. All of them may be deleted at any time, also while in use. The least recently used ones are deleted
+when a new one would exceed the size limit.
 """
 
 from __future__ import annotations
@@ -21,8 +22,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from filelock import FileLock
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from sweeps_train.files.atomic_write import atomic_write
 from sweeps_train.files.cache_folder import cache_folder
@@ -32,99 +31,88 @@ _log = logging.getLogger(__name__)
 Arrays = dict[str, npt.NDArray[Any]]
 
 LARGEST_FOLDER_GIB = 50.0
-"""Size of a folder in GiB beyond which the least recently used files are deleted; ``SWEEPS_CACHE_GIB`` overrides it."""
+"""Size of a folder in GiB beyond which the least recently used entries are deleted; ``SWEEPS_CACHE_GIB`` overrides
+it."""
+
+_KEY_FILE = "key.json"
+"""File with everything that an entry depends on, and the checksums of its arrays; written last."""
 
 
-def cached_arrays(kind: str, key: Any, make: Callable[[], Arrays]) -> Arrays:
-    """Return the arrays with this key, read-only and mapped from a file, so that all processes of a node share their
+def cached_arrays(kind: str, key: Any, write: Callable[[Path], None], *, has_checksums: bool) -> Arrays:
+    """Return the arrays with this key, read-only and mapped from files, so that all processes of a node share their
     memory.
 
-    The first process that asks makes them, while others wait. A damaged file is made again. If no file can be written,
-    each process makes its own arrays, with a warning.
+    The first process that asks makes them, while others wait. A damaged entry is made again.
 
     Args:
         kind: Folder in the cache, such as ``text``.
         key: Everything that the arrays depend on, as JSON values.
-        make: Makes the arrays; its errors are passed on.
+        write: Writes each array into a folder, as ``NAME.npy``. In the folder it finds the files of a process that died
+            before it had written all. Its errors are passed on.
+        has_checksums: Whether all arrays are verified when they are opened, which reads them.
+
+    Raises:
+        OSError: The cache cannot be written.
+        RuntimeError: The folder of the cache has no locks, or is unknown, as the user has no home.
 
     Example:
         >>> import tempfile
         >>> os.environ["SWEEPS_CACHE"] = tempfile.mkdtemp()
-        >>> cached_arrays("squares", {"count": 4}, lambda: {"values": np.arange(4) ** 2})["values"]
-        array([0, 1, 4, 9])
+        >>> squares = np.arange(4) ** 2
+        >>> cached_arrays(
+        ...     "squares", {"count": 4}, lambda folder: np.save(folder / "values", squares), has_checksums=True
+        ... )
+        {'values': array([0, 1, 4, 9])}
     """
-    described, name = entry_name(key)
-    try:
-        file = cache_folder() / kind / f"{name}.safetensors"
-        if (found := _read(file)) is not None:
+    hashed = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
+    folder = cache_folder() / kind / hashed
+    if (found := _read(folder)) is not None:
+        return found
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):
+        if (found := _read(folder)) is not None:  # another process has made it meanwhile
             return found
-        file.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(file.with_suffix(".lock"))
-        lock.acquire()
-    except (OSError, NotImplementedError, RuntimeError) as error:  # no such folder, no locks in it, or no home
-        _log.warning("no cache for %s (%s); set SWEEPS_CACHE to a folder that can be written", kind, error)
-        return make()
-    try:
-        if (found := _read(file)) is not None:  # another process has made it meanwhile
-            return found
-        made = make()
-        try:
-            _write(file, made, described)
-        except (OSError, SafetensorError) as error:
-            _log.warning("%s cannot be written (%s); set SWEEPS_CACHE to a folder with space", file, error)
-            return made
-    finally:
-        lock.release()
-    found = _read(file)
-    return found if found is not None else made
+        with atomic_write(folder) as temporary:
+            temporary.mkdir(exist_ok=True)
+            write(temporary)
+            checksums = {file.stem: _checksum(file) if has_checksums else None for file in temporary.glob("*.npy")}
+            about = json.dumps({"key": key, "arrays": checksums}, sort_keys=True)
+            (temporary / _KEY_FILE).write_text(about + "\n", encoding="utf-8")
+            _remove_oldest(folder.parent, keep=temporary)
+            shutil.rmtree(folder, ignore_errors=True)  # it is damaged, if it exists
+        return _map(folder)
 
 
-def entry_name(key: Any) -> tuple[str, str]:
-    """Return a key as JSON, and its hash, which names the entry."""
-    described = json.dumps(key, sort_keys=True)
-    return described, hashlib.sha256(described.encode()).hexdigest()[:32]
-
-
-def _read(file: Path) -> Arrays | None:
-    """Return the arrays of a file; None if it does not exist or is damaged."""
-    if not file.exists():
+def _read(folder: Path) -> Arrays | None:
+    """Return the arrays of an entry; None if it does not exist or is damaged."""
+    if not (folder / _KEY_FILE).exists():
         return None
     try:
-        with safe_open(file, framework="pt") as opened:  # torch tensors are mapped, numpy arrays would be copied
-            arrays = {name: opened.get_tensor(name).numpy() for name in opened.keys()}  # noqa: SIM118 - no dict
-            sums = opened.metadata()
-    except (OSError, SafetensorError) as error:
-        _log.warning("%s is damaged (%s) and is rebuilt", file, error)
+        arrays = _map(folder)
+    except Exception as error:  # noqa: BLE001 - flipped bits may be read as anything
+        _log.warning("%s is damaged (%s) and is rebuilt", folder, error)
         return None
-    for name, array in arrays.items():
-        array.flags.writeable = False
-        if str(_checksum(array)) != sums.get(name):
-            _log.warning("%s is damaged (its %s) and is rebuilt", file, name)
-            return None
-    mark_used(file)
+    now = time.time_ns()  # the file system's own clock may stand still for 4 ms
+    with contextlib.suppress(OSError):  # another user's cache may be read-only
+        os.utime(folder, ns=(now, now))
     return arrays
 
 
-def _write(file: Path, arrays: Arrays, described: str) -> None:
-    sums = {name: str(_checksum(array)) for name, array in arrays.items()}
-    with atomic_write(file) as temporary:
-        save_file(arrays, temporary, metadata={**sums, "key": described})
-        remove_oldest(file.parent, keep=temporary)
+def _map(folder: Path) -> Arrays:
+    checksums = json.loads((folder / _KEY_FILE).read_text(encoding="utf-8"))["arrays"]
+    for name, checksum in checksums.items():
+        if checksum not in (None, _checksum(folder / f"{name}.npy")):
+            raise OSError(f"its {name} have changed")
+    # As plain arrays: every slice of a memmap is a memmap, which costs microseconds.
+    return {name: np.load(folder / f"{name}.npy", mmap_mode="r").view(np.ndarray) for name in checksums}
 
 
-def _checksum(array: npt.NDArray[Any]) -> int:
-    """Return the CRC-32 of an array, computed at several GB per second."""
-    return zlib.crc32(np.ascontiguousarray(array).data)
+def _checksum(file: Path) -> int:
+    """Return the CRC-32 of a file, computed at several GB per second from its mapped pages."""
+    return zlib.crc32(np.memmap(file, np.uint8, mode="r").data)
 
 
-def mark_used(entry: Path) -> None:
-    """Update the time of last use, by which the least recently used entries are found."""
-    now = time.time_ns()  # the file system's own clock may stand still for 4 ms
-    with contextlib.suppress(OSError):  # another user's cache may be read-only
-        os.utime(entry, ns=(now, now))
-
-
-def remove_oldest(folder: Path, keep: Path) -> None:
+def _remove_oldest(folder: Path, keep: Path) -> None:
     """Delete the least recently used entries of a folder, except ``keep``, until it is within the size limit.
 
     Processes that have mapped a deleted file can still use it; the system frees it after the last one.
@@ -141,7 +129,7 @@ def remove_oldest(folder: Path, keep: Path) -> None:
             if entry.is_dir():
                 shutil.rmtree(entry, ignore_errors=True)
             else:
-                entry.unlink(missing_ok=True)
+                entry.unlink(missing_ok=True)  # of an earlier release
 
 
 def _size(path: Path) -> int:

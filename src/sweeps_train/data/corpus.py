@@ -1,11 +1,10 @@
-"""Token arrays larger than memory: computed once, in pieces, in parallel on a Ray cluster, and memory-mapped.
+"""Token arrays larger than memory: computed in pieces, in parallel on a Ray cluster, and written to be memory-mapped.
 
 Ray Data (2.60) reads and maps in parallel, but cannot resume at a sample, and distributes the data differently when the
 number of workers changes. So it only does the tokenizing; the order of samples is ours (``SampleOrder``), over files in
 which every sample has a fixed position.
 
-A corpus is a folder in the cache (``SWEEPS_CACHE``) with a ``.npy`` file for each array. If a process dies while making
-it, the pieces that were finished are not tokenized again.
+If a process dies while making a corpus, the pieces that were finished are not tokenized again.
 """
 
 from __future__ import annotations
@@ -21,73 +20,38 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from filelock import FileLock
 
-from sweeps_train.data.array_cache import Arrays, entry_name, mark_used, remove_oldest
+from sweeps_train.data.array_cache import Arrays
 from sweeps_train.files.atomic_write import atomic_write
-from sweeps_train.files.cache_folder import cache_folder
 
 _log = logging.getLogger(__name__)
 
 Part = TypeVar("Part")
 
-KEY_FILE = "key.json"
-"""File with everything that a corpus depends on; written last."""
 _ENOUGH_FOR_RAY = 4
 """Smallest number of pieces for which Ray Data is started, which takes a second."""
 _LOG_EVERY = 50
 
 
-def mapped_corpus(
-    key: Any,
+def write_corpus(
+    folder: Path,
     pieces: Sequence[Part],
     make: Callable[[Part], Arrays],
     enough: Callable[[dict[str, int]], bool] = lambda lengths: False,
-) -> Arrays:
-    """Return the arrays of all pieces, joined in order, read-only and mapped from files.
-
-    The first process of a machine that asks makes them, while others wait.
+) -> None:
+    """Write the arrays of all pieces, joined in order, into a folder, each as ``NAME.npy``.
 
     Args:
-        key: Everything that the arrays depend on, as JSON values.
+        folder: May have pieces that an earlier process has finished; they are not made again.
         pieces: Parts of the data, in order.
         make: Makes the arrays of a piece, with the same names for each; also runs in other processes. Arrays whose name
             ends in ``ends`` hold positions in the piece's array ``tokens``.
         enough: Whether the pieces so far suffice, given the lengths of their arrays.
 
     Raises:
-        ValueError: A piece cannot be made, or the cache cannot be written.
+        ValueError: A piece cannot be made.
     """
-    described, name = entry_name(key)
-    folder = cache_folder() / "corpus" / name
-    if (found := _read(folder)) is not None:
-        return found
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.with_suffix(".lock")):
-            if (found := _read(folder)) is not None:  # another process has made it meanwhile
-                return found
-            with atomic_write(folder) as temporary:
-                temporary.mkdir(exist_ok=True)
-                _join(temporary, _make_pieces(temporary, pieces, make, enough))
-                (temporary / KEY_FILE).write_text(described + "\n", encoding="utf-8")
-                remove_oldest(folder.parent, keep=temporary)
-    except OSError as error:
-        raise ValueError(
-            f"data.streaming=true: {folder.parent} cannot be written ({error}); "
-            "set SWEEPS_CACHE to a folder with space for the tokens, 2 or 4 bytes each"
-        ) from error
-    made = _read(folder)
-    assert made is not None
-    return made
-
-
-def _read(folder: Path) -> Arrays | None:
-    """Return the arrays of a corpus. Checksums are not verified: that would take as long as an epoch."""
-    if not (folder / KEY_FILE).exists():
-        return None
-    mark_used(folder)
-    return {file.stem: np.load(file, mmap_mode="r") for file in sorted(folder.glob("*.npy"))}
+    _join(folder, _make_pieces(folder, pieces, make, enough))
 
 
 # --- pieces --------------------------------------------------------------------------------------------------

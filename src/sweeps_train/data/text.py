@@ -13,14 +13,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from sweeps_train.compat import datasets as compat_datasets
 from sweeps_train.config import TextData
 from sweeps_train.data.array_cache import Arrays, cached_arrays
-from sweeps_train.data.corpus import mapped_corpus
+from sweeps_train.data.corpus import write_corpus
 from sweeps_train.data.data_files import Document, Piece, pieces_of, read_piece
 from sweeps_train.data.documents import Role, Source, check_splits, fingerprint, load_hub, read_documents, sources
 from sweeps_train.data.encoder import Encoder
 from sweeps_train.data.packing import PackedSamples, TextSamples, to_arrays
+from sweeps_train.files.cache_folder import cache_folder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -91,10 +94,21 @@ def _samples(
 
 
 def _in_memory(config: TextData, encoder: Encoder, key: Any) -> Arrays:
-    def make() -> Arrays:
+    """Return the arrays of both splits from the cache; if it cannot be written, make them in this process."""
+
+    @functools.cache
+    def made() -> Arrays:
         return _arrays(config, encoder, zip(("train", "eval"), read_documents(config), strict=True))
 
-    return cached_arrays("text", key, make)
+    def write(folder: Path) -> None:
+        for name, values in made().items():
+            np.save(folder / f"{name}.npy", values)
+
+    try:
+        return cached_arrays("text", key, write, has_checksums=True)
+    except (OSError, RuntimeError) as error:
+        _log.warning("no cache for text (%s); set SWEEPS_CACHE to a folder that can be written", error)
+        return made()
 
 
 def _arrays(config: TextData, encoder: Encoder, splits: Iterable[tuple[str, Iterable[Document]]]) -> Arrays:
@@ -133,15 +147,24 @@ def _streamed(config: TextData, encoder: Encoder, key: Any) -> Arrays:
         except ValueError as error:
             raise ValueError(f"{source}: {error}") from error
 
-    pieces = _pieces(config)
     most_train = config.max_train_documents
-    fewest_held_out = (config.max_eval_documents or 1) if any(role == "both" for role, _ in pieces) else 0
+    splits = any(source.role == "both" for source in sources(config))
+    fewest_held_out = (config.max_eval_documents or 1) if splits else 0
 
     def enough(lengths: dict[str, int]) -> bool:
         num_train, num_eval = lengths.get("train.ends", 0), lengths.get("eval.ends", 0)
         return most_train is not None and num_train >= most_train and num_eval >= fewest_held_out
 
-    arrays = mapped_corpus(key, pieces, make, enough)
+    def write(folder: Path) -> None:
+        write_corpus(folder, _pieces(config), make, enough)
+
+    try:  # without checksums: to verify them would take as long as an epoch
+        arrays = cached_arrays("corpus", key, write, has_checksums=False)
+    except OSError as error:
+        raise ValueError(
+            f"data.streaming=true: {cache_folder()} cannot be written ({error}); "
+            "set SWEEPS_CACHE to a folder with space for the tokens, 2 or 4 bytes each"
+        ) from error
     # Empty files have no pieces, and so no arrays.
     check_splits(config, len(arrays.get("train.ends", ())), len(arrays.get("eval.ends", ())))
     return _first(arrays, "train.", config.max_train_documents) | _first(arrays, "eval.", config.max_eval_documents)

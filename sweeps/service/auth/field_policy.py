@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sweeps.compose.schema_errors import members
 from sweeps.config import Reach, SweepConfig
+from sweeps.config.descriptions import members
 from sweeps.errors import ConfigError
 
 
