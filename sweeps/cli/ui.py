@@ -22,6 +22,13 @@ from sweeps.errors import UserError
 if TYPE_CHECKING:
     from sweeps.tracking.record import SweepRecord
 
+QUIET = {
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "PYTHONWARNINGS": "ignore",
+}
+"""Environment of MLflow's server: without processes for evaluations of language models, which Sweeps does not use and
+which print tracebacks at Ctrl-C, and without messages about its own parts."""
 POLL_EVERY_S = 0.2
 ANSWER_WITHIN_S = 5.0
 
@@ -54,7 +61,10 @@ def ui(sweeps: tuple[str, ...], port: int, tracking_uri: str | None) -> None:
         os._exit(0)
     # Not an argument: every user can list those, and the URI may have a password.
     os.environ["MLFLOW_BACKEND_STORE_URI"] = uri
-    arguments = ["-m", "mlflow", "ui", "--host", "127.0.0.1", "--port", str(port)]
+    os.environ.setdefault("MLFLOW_REGISTRY_STORE_URI", uri)
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    arguments = ["-m", "mlflow", "ui", "--host", "127.0.0.1", "--port", str(port), "--uvicorn-opts=--log-level=warning"]
     os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - becomes the server, so that signals reach it
 
 
