@@ -31,8 +31,8 @@ def adapted_tune(
     *,
     ends_within_s: float,
     max_deaths: Callable[[Trial], int],
-    has_cluster: Callable[[], bool],
-    actor_died: Callable[[], None],
+    has_cluster: Callable[[], object],
+    releases: Callable[[], bool],
 ) -> Iterator[None]:
     """Adapt the searches that Tune begins inside the block.
 
@@ -41,15 +41,15 @@ def adapted_tune(
             after 10 s, and with them their workers, which may write files as they end.
         max_deaths: Returns how often a trial may be restarted whose actor died before the trial began, or was killed
             because memory ran out.
-        has_cluster: Returns whether Ray can still answer, and may wait for an interruption if it cannot. It is called
-            before each step of Tune's loop and the removal of placement groups, also when the controller is deleted
-            after the block: Ray would wait a minute for an answer, and then end this process.
-        actor_died: Called before Tune releases what an actor used that has died.
+        has_cluster: Called before each step of Tune's loop; may wait for an interruption if Ray is gone. Ray would wait
+            a minute for an answer, and then end this process.
+        releases: Returns whether to remove placement groups that are not used any more; also called when the
+            controller is deleted after the block.
     """
     own = {
         (ray.tune.tune, "TuneController"): _controller(ends_within_s, max_deaths, has_cluster),
-        (tune_controller, "RayActorManager"): _actor_manager(actor_died),
-        (tune_controller, "PlacementGroupResourceManager"): _placement_groups(has_cluster),
+        (tune_controller, "RayActorManager"): _ActorManager,
+        (tune_controller, "PlacementGroupResourceManager"): _placement_groups(releases),
     }
     before = {place: getattr(*place) for place in own}
     try:
@@ -62,7 +62,7 @@ def adapted_tune(
 
 
 def _controller(
-    ends_within_s: float, max_deaths: Callable[[Trial], int], has_cluster: Callable[[], bool]
+    ends_within_s: float, max_deaths: Callable[[Trial], int], has_cluster: Callable[[], object]
 ) -> type[TuneController]:
     class Controller(TuneController):
         def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -89,22 +89,21 @@ def _controller(
     return Controller
 
 
-def _actor_manager(actor_died: Callable[[], None]) -> type[RayActorManager]:
-    class ActorManager(RayActorManager):
-        def _actor_task_failed(self, tracked_actor_task: Any, exception: Exception) -> None:
-            if isinstance(exception, OutOfMemoryError):  # it was killed: else Tune would end the sweep
-                exception = RayActorError(error_msg=str(exception).partition("\n")[0])
-            if isinstance(exception, RayActorError):
-                actor_died()
-            super()._actor_task_failed(tracked_actor_task, exception)
-
-    return ActorManager
+class _ActorManager(RayActorManager):
+    def _actor_task_failed(self, tracked_actor_task: Any, exception: Exception) -> None:
+        if isinstance(exception, OutOfMemoryError):  # it was killed: else Tune would end the sweep
+            exception = RayActorError(error_msg=str(exception).partition("\n")[0])
+        super()._actor_task_failed(tracked_actor_task, exception)
 
 
-def _placement_groups(has_cluster: Callable[[], bool]) -> type[PlacementGroupResourceManager]:
+def _placement_groups(releases: Callable[[], bool]) -> type[PlacementGroupResourceManager]:
     class PlacementGroups(PlacementGroupResourceManager):
+        def free_resources(self, acquired_resource: Any) -> None:
+            if releases():
+                super().free_resources(acquired_resource)
+
         def clear(self) -> None:  # also called when it is deleted
-            if has_cluster():
+            if releases():
                 super().clear()  # type: ignore[no-untyped-call]
 
     return PlacementGroups

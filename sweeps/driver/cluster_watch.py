@@ -21,8 +21,6 @@ GONE_AFTER_S = 40.0
 
 INTERRUPTED_WITHIN_S = 10.0
 """Maximum seconds until the main thread is interrupted after the cluster is gone."""
-ENDS_WITHIN_S = 1.0
-"""Maximum seconds in which Ray's server ends after a signal to all processes."""
 
 
 class ClusterGuard:
@@ -39,11 +37,12 @@ class ClusterGuard:
             time.sleep(LOOK_EVERY_S)
         return self._shutdown.has_cluster
 
-    def actor_died(self) -> None:
-        """Wait a moment after an actor's death: its processes and those of Ray may have got the same signal."""
-        if not self._own.is_empty:
-            time.sleep(ENDS_WITHIN_S)
-            self.has_cluster()
+    def releases(self) -> bool:
+        """Return whether Tune must ask Ray to release what an actor used: not after the sweep, nor if it ends early,
+        maybe by a signal that Ray's processes have got, too. Ray releases all when this process disconnects."""
+        import ray
+
+        return ray.is_initialized() and self._shutdown.status is None and self.has_cluster()
 
 
 class ClusterWatch:

@@ -385,7 +385,7 @@ def _tune(session: Session, signals: ShutdownSignals, limiter: PauseAwareLimiter
         ends_within_s=CLOSED_WITHIN_S + session.plan.config.ends_within_s,
         max_deaths=lambda trial: session.retries.max_deaths(trial.config[TRIAL]),
         has_cluster=guard.has_cluster,
-        actor_died=guard.actor_died,
+        releases=guard.releases,
     )
     listener = RequestListener(session.recorder.ids, handler.handle, session.plan.location)
     collect_from_now_on()

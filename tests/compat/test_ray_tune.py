@@ -31,7 +31,7 @@ ADAPTED = partial(
     ends_within_s=60,
     max_deaths=lambda trial: 5,
     has_cluster=lambda: True,
-    actor_died=lambda: None,
+    releases=lambda: True,
 )
 
 
@@ -69,20 +69,24 @@ def test_an_actor_that_ray_kills_because_memory_runs_out_is_a_lost_one() -> None
     assert [(type(each), str(each)) for each in errors] == [(ray.exceptions.RayActorError, "low on memory")] * 2
 
 
-@pytest.mark.parametrize("has_cluster", [True, False])
+@pytest.mark.parametrize("releases", [True, False])
 def test_a_search_after_a_sweep_is_tunes_own_and_the_rest_of_the_sweep_asks_no_cluster_that_is_lost(
-    monkeypatch: pytest.MonkeyPatch, *, has_cluster: bool
+    monkeypatch: pytest.MonkeyPatch, *, releases: bool
 ) -> None:
     removed: list[Any] = []
     monkeypatch.setattr(placement_group, "remove_placement_group", removed.append)
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
     before = {**vars(ray.tune.tune)}, {**vars(tune_controller)}
-    with ADAPTED(has_cluster=lambda: has_cluster):
+    with ADAPTED(releases=lambda: releases):
         left = vars(tune_controller)["PlacementGroupResourceManager"]()
     assert (vars(ray.tune.tune), vars(tune_controller)) == before
-    left._acquired_pgs.add("group")
+    left._acquired_pgs |= {"group", "freed"}
+    left._pg_to_request["freed"] = None
+    left.free_resources(MagicMock(placement_group="freed"))
+    assert removed == (["freed"] if releases else []), "PlacementGroupResourceManager.free_resources"
+    left._acquired_pgs.discard("freed")
     del left
-    assert removed == (["group"] if has_cluster else []), "PlacementGroupResourceManager.clear"
+    assert removed == (["freed", "group"] if releases else []), "PlacementGroupResourceManager.clear"
 
 
 @pytest.mark.filterwarnings("ignore")  # of a fit to few rows
@@ -124,7 +128,7 @@ tuner = tune.Tuner(
     tune_config=tune.TuneConfig(reuse_actors=True),
     run_config=tune.RunConfig(storage_path="{folder}/tune", verbose=0),
 )
-with adapted_tune(ends_within_s=60, max_deaths=lambda trial: 5, has_cluster=lambda: True, actor_died=lambda: None):
+with adapted_tune(ends_within_s=60, max_deaths=lambda trial: 5, has_cluster=lambda: True, releases=lambda: True):
     tuner.fit()
 """
 
@@ -173,7 +177,7 @@ tuner = tune.Tuner(
         storage_path="{folder}/tune", failure_config=tune.FailureConfig(max_failures=5), verbose=0
     ),
 )
-with adapted_tune(ends_within_s=60, max_deaths=lambda trial: 5, has_cluster=lambda: True, actor_died=lambda: None):
+with adapted_tune(ends_within_s=60, max_deaths=lambda trial: 5, has_cluster=lambda: True, releases=lambda: True):
     results = tuner.fit()
 print(json.dumps([None if each.error else each.metrics["value"] for each in results]))
 """

@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ import ray
 from waiting import wait_until
 
 from sweeps.driver import cluster_watch
-from sweeps.driver.cluster_watch import ClusterWatch
+from sweeps.driver.cluster_watch import ClusterGuard, ClusterWatch
 from sweeps.errors import ClusterLost
 from sweeps.runtime.cluster_processes import NAMES, OwnCluster
 
@@ -86,6 +87,25 @@ def test_the_driver_leaves_when_somebody_removes_the_files_of_ray_without_which_
             wait_until(lambda: leaves.errors, 10)
         node.kill()
     assert f"Ray is gone: {file} was removed, without which no worker can start; what was" in str(leaves.errors[0])
+
+
+def test_the_main_thread_waits_to_be_interrupted_instead_of_asking_a_ray_that_has_just_ended(
+    monkeypatch: pytest.MonkeyPatch, started: dict[str, subprocess.Popen[bytes]]
+) -> None:
+    shutdown: Any = SimpleNamespace(has_cluster=True, status=None)
+    guard = ClusterGuard(shutdown)
+    assert guard.has_cluster()
+    assert not guard.releases(), "this process has left the cluster"
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    assert guard.releases()
+    shutdown.status = "interrupted"
+    assert not guard.releases(), "Ray's processes may have got the same signal"
+    started["gcs_server"].kill()
+    started["gcs_server"].wait()
+    found = threading.Timer(0.3, setattr, (shutdown, "has_cluster", False))
+    found.start()
+    assert not guard.has_cluster(), "it has not waited"
+    found.join()
 
 
 @pytest.mark.parametrize(("host", "is_own"), [("127.0.0.1", True), ("127.0.0.1", False), ("[127.0.0.1]", True)])
