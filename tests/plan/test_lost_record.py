@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 from contextlib import closing
@@ -13,6 +14,7 @@ from mlflow.artifacts import load_text
 from recording import CONFIG, POINT, artifact_files, history, open_recorder, record_small_sweep
 from stores import make_store
 
+from sweeps.constants import TAG_COMMAND
 from sweeps.errors import UnknownName, UserError
 from sweeps.plan.lost_record import record_to_resume
 from sweeps.plan.plan import make_plan
@@ -20,8 +22,9 @@ from sweeps.plan.resume import reopened
 from sweeps.plan.saved_sweep import save
 from sweeps.tracking.delivery import Remaining
 from sweeps.tracking.held_checkpoints import hold
+from sweeps.tracking.mlflow_characters import LONGEST_TAG
 from sweeps.tracking.reader import load_sweep
-from sweeps.tracking.sweep_run import PARENT_FILE
+from sweeps.tracking.sweep_run import PARENT_FILE, write_parent
 
 
 @pytest.fixture
@@ -59,6 +62,19 @@ def test_a_lost_sweep_is_recorded_again_with_all_that_its_folder_has(
     assert after.metrics == before.metrics
     if not is_of_an_earlier_release:
         assert (after.started, after.command) == (before.started, before.command)
+
+
+def test_a_lost_sweep_of_an_earlier_release_is_recorded_again_with_a_command_that_every_database_takes(
+    uri: str, tmp_path: Path
+) -> None:
+    record_small_sweep(uri, status="interrupted")
+    parent = tmp_path / "outputs" / "digits-1" / PARENT_FILE
+    data = json.loads(parent.read_bytes())
+    tags = data["tags"] | {TAG_COMMAND: "python -m sweeps run " + "x" * 9000}
+    write_parent(parent.parent, data["experiment"], data["name"], data["started_ms"], tags)
+    other = f"sqlite:///{tmp_path}/other.db"
+    assert not open_recorder(other, resume=True).close("interrupted")
+    assert len(load_sweep(other, "digits-1").command) == LONGEST_TAG
 
 
 def test_a_driver_that_is_killed_while_it_records_a_lost_sweep_again_leaves_the_rest_to_the_next_one(
