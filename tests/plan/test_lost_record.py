@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sqlite3
 from contextlib import closing
@@ -24,7 +23,7 @@ from sweeps.tracking.delivery import Remaining
 from sweeps.tracking.held_checkpoints import hold
 from sweeps.tracking.mlflow_characters import LONGEST_TAG
 from sweeps.tracking.reader import load_sweep
-from sweeps.tracking.sweep_run import PARENT_FILE, write_parent
+from sweeps.tracking.sweep_run import PARENT_FILE, create_again, write_parent
 
 
 @pytest.fixture
@@ -67,14 +66,10 @@ def test_a_lost_sweep_is_recorded_again_with_all_that_its_folder_has(
 def test_a_lost_sweep_of_an_earlier_release_is_recorded_again_with_a_command_that_every_database_takes(
     uri: str, tmp_path: Path
 ) -> None:
-    record_small_sweep(uri, status="interrupted")
-    parent = tmp_path / "outputs" / "digits-1" / PARENT_FILE
-    data = json.loads(parent.read_bytes())
-    tags = data["tags"] | {TAG_COMMAND: "python -m sweeps run " + "x" * 9000}
-    write_parent(parent.parent, data["experiment"], data["name"], data["started_ms"], tags)
-    other = f"sqlite:///{tmp_path}/other.db"
-    assert not open_recorder(other, resume=True).close("interrupted")
-    assert len(load_sweep(other, "digits-1").command) == LONGEST_TAG
+    client = MlflowClient(uri)
+    write_parent(tmp_path, "digits", "digits-1", 1000, {TAG_COMMAND: "python -m sweeps run " + "x" * 9000})
+    again = create_again(client, uri, (tmp_path / PARENT_FILE).read_bytes())
+    assert len(client.get_run(again.run_id).data.tags[TAG_COMMAND]) == LONGEST_TAG
 
 
 def test_a_driver_that_is_killed_while_it_records_a_lost_sweep_again_leaves_the_rest_to_the_next_one(
