@@ -61,7 +61,6 @@ def simulate(
         folder=own,
         config_yaml=config,
         command=command,
-        description="Simulated.",
     )
     recorder = Recorder.open(uri, conf, info)
     clock = _Clock(recorder)

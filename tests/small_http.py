@@ -37,13 +37,20 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving_http(
-    handler: Callable[..., BaseHTTPRequestHandler], certificate: tuple[Path, Path] | None = None
+    handler: Callable[..., BaseHTTPRequestHandler],
+    certificate: tuple[Path, Path] | None = None,
+    *,
+    clients: Path | None = None,
 ) -> Iterator[str]:
-    """A server that answers while the block lasts, with TLS if it has a certificate and its key; yields its address."""
+    """A server that answers while the block lasts, with TLS if it has a certificate and its key, and only ``clients``
+    if their certificate is given; yields its address."""
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         if certificate is not None:
             tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             tls.load_cert_chain(*certificate)
+            if clients is not None:
+                tls.verify_mode = ssl.CERT_REQUIRED
+                tls.load_verify_locations(clients)
             server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()

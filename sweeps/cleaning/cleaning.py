@@ -16,7 +16,7 @@ from sweeps.cleaning.checkpoint_storage import CheckpointStorage, sweep_folder, 
 from sweeps.cleaning.policy import CleanOptions, Policy, describe_size, read_policy
 from sweeps.cleaning.selection import Removal, best_trials, select
 from sweeps.constants import TAG_KIND, TAG_OF_RUN
-from sweeps.errors import UnknownName, UserError
+from sweeps.errors import TrackingUnreachable, UnknownName, UserError
 from sweeps.folders.driver_lock import only_driver
 from sweeps.storage.location import working_copy
 from sweeps.texts.suggestions import did_you_mean
@@ -78,7 +78,7 @@ def plan_cleaning(uri: str, names: Sequence[str], policy: Policy) -> Cleaning:
 
     Raises:
         UnknownName: There is no such sweep.
-        UserError: The model registry does not answer.
+        UserError: The model registry does not answer, or the storage of a named sweep cannot be read.
     """
     known = [summary.sweep for summary in list_sweeps(uri)]
     for name in names:
@@ -91,10 +91,13 @@ def plan_cleaning(uri: str, names: Sequence[str], policy: Policy) -> Cleaning:
     for record in records:
         try:
             found = {trial.run_id: storage.size(record, trial) for trial in record.all_trials}
-        except UserError:  # of MLflow itself
+        except TrackingUnreachable:  # then no other sweep can be read either
             raise
-        except Exception as error:  # noqa: BLE001 - the other sweeps are still cleaned
-            logger.warning("%s stays: its storage cannot be read: %s", record.sweep, first_cause(error))
+        except Exception as error:
+            why = first_cause(error)
+            if record.sweep in names:
+                raise UserError(f"{record.sweep}: its storage cannot be read, so nothing is removed: {why}") from error
+            logger.warning("%s stays: its storage cannot be read: %s", record.sweep, why)  # others are still cleaned
         else:
             sizes |= {run: size for run, size in found.items() if size is not None}
             readable.append(record)

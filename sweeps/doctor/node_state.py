@@ -142,12 +142,15 @@ def _free(folder: str) -> tuple[int, int]:
 
 
 def _reach(url: str) -> str:
-    """Return the error of reaching a tracking server, with MLflow's certificate; empty if it answers with a status
+    """Return the error of reaching a tracking server, with MLflow's certificates; empty if it answers with a status
     below 500."""
+    own = os.environ.get("MLFLOW_TRACKING_CLIENT_CERT_PATH")
     certificate = os.environ.get("MLFLOW_TRACKING_SERVER_CERT_PATH")
     is_checked = os.environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() not in ("true", "1")
     try:
-        answer = requests.get(f"{url.rstrip('/')}/health", timeout=ANSWERS_WITHIN_S, verify=certificate or is_checked)
+        answer = requests.get(
+            f"{url.rstrip('/')}/health", timeout=ANSWERS_WITHIN_S, verify=certificate or is_checked, cert=own
+        )
     except OSError as error:
         return first_cause(error)
     return "" if answer.status_code < 500 else f"status {answer.status_code}"

@@ -18,7 +18,7 @@ from sweeps.errors import SweepsError, UserError
 from sweeps.folders.driver_lock import DRIVER_FILE
 from sweeps.storage.location import is_remote
 from sweeps.storage.object_store import ObjectStore
-from sweeps.tracking.client import connect
+from sweeps.tracking.client import REACH_WITHIN_S, connect, request_limits
 from sweeps.tracking.record import MlflowIds, SweepRecord
 from sweeps.tracking.store import fetch_tags
 
@@ -140,12 +140,13 @@ class RequestListener:
         while not self._closed.wait(self._channel.poll_s):
             try:
                 request = self._channel.read(TAG_REQUEST)
-                if not request or request["id"] == answered:
+                if not request or request["id"] == answered or self._closed.is_set():  # it may have hung meanwhile
                     continue
                 if request["id"] != self._channel.read(TAG_ANSWER).get("id"):  # else answered in an earlier stage
                     if request["id"] != self._answer.get("id"):
                         self._answer = self._answer_to(request)
-                    self._channel.write(TAG_ANSWER, self._answer)
+                    with request_limits(REACH_WITHIN_S):  # MLflow's own retries take minutes
+                        self._channel.write(TAG_ANSWER, self._answer)
                 answered = request["id"]
             except Exception as error:  # noqa: BLE001 - the next poll tries again
                 logger.debug("requests of run %s cannot be read: %s", self._ids.run_id, error)

@@ -55,12 +55,22 @@ def fetch_metric_names(uri: str, runs: Sequence[str]) -> set[str]:
     path = queryable_file(uri)
     if path is None:
         client = connect(uri)
-        with reading_from(uri):
-            return _reported({from_name(name) for run in runs if run for name in client.get_run(run).data.metrics})
-    marks = ",".join("?" * len(runs))
+
+        def fetch(run: str) -> list[str]:
+            with reading_from(uri):
+                return list(client.get_run(run).data.metrics)
+
+        with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
+            found = pool.map(fetch, filter(None, runs))
+            return _reported({from_name(name) for names in found for name in names})
+    names = set[str]()
     with reading(path) as database:
-        query = f"SELECT DISTINCT key FROM latest_metrics WHERE run_uuid IN ({marks})"  # noqa: S608
-        return _reported({from_name(name) for (name,) in database.execute(query, tuple(runs))})
+        for start in range(0, len(runs), RUNS_PER_QUERY):
+            chunk = runs[start : start + RUNS_PER_QUERY]
+            marks = ",".join("?" * len(chunk))
+            query = f"SELECT DISTINCT key FROM latest_metrics WHERE run_uuid IN ({marks})"  # noqa: S608
+            names |= {from_name(name) for (name,) in database.execute(query, tuple(chunk))}
+    return _reported(names)
 
 
 def _reported(names: set[str]) -> set[str]:

@@ -74,8 +74,9 @@ def recorded_here(uri: str) -> str:
     try:
         with FileLock(folder / "record.lock"):
             names = [name for name in store.folders() if not name.startswith(".")]
+            present = set(names)
             for known in folder.glob(f"*/{VERSION_FILE}"):
-                if known.parent.name not in names:
+                if known.parent.name not in present:
                     _forget(here, known.parent)
             with ThreadPoolExecutor(READS_AT_ONCE) as threads:
                 changed = list(threads.map(lambda name: _download(store / name, folder / name), names))
@@ -121,8 +122,9 @@ def _download(store: ObjectStore, folder: Path) -> bytes | None:
 
 def _forget(uri: str, folder: Path) -> None:
     """Remove the record of a sweep that was removed from the store."""
+    client = connect(uri)
     for run in fetch_runs(uri, {TAG_SWEEP: folder.name}):
-        connect(uri).delete_run(run.run_id)
+        client.delete_run(run.run_id)
     shutil.rmtree(folder)
 
 

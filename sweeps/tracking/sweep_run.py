@@ -123,7 +123,7 @@ def create_parent_run(
         **commit,
         **sweep.tags,
     }
-    tags = {name: storable(text)[:LONGEST_TAG] for name, text in tags.items()}
+    tags = _storable_tags(tags)
     started_ms = now_ms()
     write_parent(sweep.folder, experiment, sweep.name, started_ms, tags)
     create = partial(client.create_run, experiment_id, started_ms, tags, run_name=sweep.name)
@@ -161,9 +161,14 @@ def create_again(client: MlflowClient, uri: str, content: bytes) -> MlflowIds:
     name, experiment = document["name"], _experiment_id(client, uri, document["experiment"])
     run_id = next((run.run_id for run in _parents(uri, name)), None)
     if run_id is None:
-        run = client.create_run(experiment, document["started_ms"], document["tags"], run_name=name)
+        tags = _storable_tags(document["tags"])  # an earlier release has not cut them
+        run = client.create_run(experiment, document["started_ms"], tags, run_name=name)
         run_id = str(run.info.run_id)
     return MlflowIds(tracking_uri=uri, experiment_id=experiment, run_id=run_id)
+
+
+def _storable_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    return {name: storable(text)[:LONGEST_TAG] for name, text in tags.items()}
 
 
 def heartbeat() -> str:

@@ -21,7 +21,7 @@ from sweeps.cleaning.cleaning import clean, keep_only_the_best, plan_cleaning
 from sweeps.cleaning.policy import Policy, describe_size, parse_age, parse_size
 from sweeps.cleaning.selection import select
 from sweeps.cli import run_command
-from sweeps.errors import ConfigError
+from sweeps.errors import ConfigError, UserError
 from sweeps.folders.sweep_folder import SWEEP_FILE
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import MlflowIds, SweepRecord
@@ -227,13 +227,22 @@ def test_a_checkpoint_that_a_running_sweep_removes_meanwhile_does_not_end_the_cl
     assert not part.exists()
 
 
-def test_a_sweep_whose_storage_cannot_be_read_stays_and_the_others_are_cleaned(
-    store: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("is_of_a_later_release", [False, True])
+def test_a_sweep_whose_storage_cannot_be_read_stays_and_the_others_are_cleaned_unless_it_is_named(
+    store: str, caplog: pytest.LogCaptureFixture, *, is_of_a_later_release: bool
 ) -> None:
-    MlflowClient(store).set_tag(load_sweep(store, "old").mlflow.run_id, "sweeps.folder", "unknown://bucket/sweeps/old")
+    if is_of_a_later_release:
+        (Path("outputs") / "old" / SWEEP_FILE).write_text(json.dumps({"name": "old", "version": 99}), encoding="utf-8")
+    else:
+        run = load_sweep(store, "old").mlflow.run_id
+        MlflowClient(store).set_tag(run, "sweeps.folder", "unknown://bucket/sweeps/old")
     planned = plan_cleaning(store, [], Policy())
     assert "old stays: its storage cannot be read: " in caplog.text
     assert {each.record.sweep for each in clean(store, planned)} == {"new"}
+    with pytest.raises(UserError, match="old: its storage cannot be read, so nothing is removed: "):
+        plan_cleaning(store, ["old", "new"], Policy())
+    keep_only_the_best(store, "old", 2)
+    assert "`python -m sweeps clean old --keep-best 2` removes them" in caplog.text
 
 
 def test_another_sweeps_folder_is_never_touched(store: str) -> None:

@@ -112,6 +112,19 @@ def test_a_node_accepts_the_tracking_servers_certificate_if_mlflow_does(
             assert _reach(url) == ""
 
 
+def test_a_node_shows_the_tracking_server_the_clients_certificate_that_mlflow_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = make_certificate(tmp_path)
+    own = tmp_path / "client.pem"
+    own.write_bytes(b"".join(each.read_bytes() for each in files))
+    monkeypatch.setenv("MLFLOW_TRACKING_SERVER_CERT_PATH", str(files[0]))
+    with serving_http(Healthy, files, clients=files[0]) as url:
+        assert _reach(url)
+        monkeypatch.setenv("MLFLOW_TRACKING_CLIENT_CERT_PATH", str(own))
+        assert _reach(url) == ""
+
+
 def test_a_mistake_in_the_arguments_has_status_two(capsys: pytest.CaptureFixture[str]) -> None:
     status, mistake = run_command(["doctor", "claster=auto"])
     assert (status, capsys.readouterr().out) == (2, "")

@@ -13,6 +13,7 @@ from mlflow.artifacts import load_text
 from recording import CONFIG, POINT, artifact_files, history, open_recorder, record_small_sweep
 from stores import make_store
 
+from sweeps.constants import TAG_COMMAND
 from sweeps.errors import UnknownName, UserError
 from sweeps.plan.lost_record import record_to_resume
 from sweeps.plan.plan import make_plan
@@ -20,8 +21,9 @@ from sweeps.plan.resume import reopened
 from sweeps.plan.saved_sweep import save
 from sweeps.tracking.delivery import Remaining
 from sweeps.tracking.held_checkpoints import hold
+from sweeps.tracking.mlflow_characters import LONGEST_TAG
 from sweeps.tracking.reader import load_sweep
-from sweeps.tracking.sweep_run import PARENT_FILE
+from sweeps.tracking.sweep_run import PARENT_FILE, create_again, write_parent
 
 
 @pytest.fixture
@@ -59,6 +61,15 @@ def test_a_lost_sweep_is_recorded_again_with_all_that_its_folder_has(
     assert after.metrics == before.metrics
     if not is_of_an_earlier_release:
         assert (after.started, after.command) == (before.started, before.command)
+
+
+def test_a_lost_sweep_of_an_earlier_release_is_recorded_again_with_a_command_that_every_database_takes(
+    uri: str, tmp_path: Path
+) -> None:
+    client = MlflowClient(uri)
+    write_parent(tmp_path, "digits", "digits-1", 1000, {TAG_COMMAND: "python -m sweeps run " + "x" * 9000})
+    again = create_again(client, uri, (tmp_path / PARENT_FILE).read_bytes())
+    assert len(client.get_run(again.run_id).data.tags[TAG_COMMAND]) == LONGEST_TAG
 
 
 def test_a_driver_that_is_killed_while_it_records_a_lost_sweep_again_leaves_the_rest_to_the_next_one(

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import statistics
+import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -184,6 +185,64 @@ def test_a_driver_asks_its_server_one_thing_each_time_it_looks_for_requests(monk
     assert OneRun.asked["search"] == 1, "whether it answers at all"
     assert OneRun.asked["get"] == len(looks)
     assert looks.count(TAG_ANSWER) == 1
+
+
+class AnswersLate(OneRun):
+    """A tracking server that hangs when it is asked for the run."""
+
+    goes_on: ClassVar[threading.Event]
+
+    def answer(self) -> None:
+        if "/runs/get" in self.path:
+            self.asked["hangs"] += 1
+            self.goes_on.wait()
+        super().answer()
+
+
+def test_a_request_that_is_read_after_the_end_of_a_stage_is_left_to_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(control_channel, "POLL_S", 0.01)
+    monkeypatch.setattr(control_channel, "ANSWER_WITHIN_S", 0.0)
+    OneRun.asked, OneRun.tags = Counter(), {TAG_REQUEST: '{"id": "1", "verb": "extend"}'}
+    AnswersLate.goes_on, told = threading.Event(), list[Request]()
+    with serving_http(AnswersLate) as uri:
+        ids = MlflowIds(tracking_uri=uri, experiment_id="1", run_id="r")
+        with RequestListener(ids, lambda request: str(told.append(request))) as listener:
+            wait_until(lambda: OneRun.asked["hangs"] == 1)
+        AnswersLate.goes_on.set()
+        listener._thread.join()
+    assert told == []
+    assert TAG_ANSWER not in OneRun.tags
+
+
+class RefusesAtFirst(OneRun):
+    """A tracking server that is too busy for the first answer."""
+
+    looks: ClassVar[list[int]]
+
+    def answer(self) -> None:
+        if self.path.endswith("/set-tag"):
+            self.looks.append(self.asked["get"])
+            if len(self.looks) == 1:
+                self.send(503)
+                return
+        super().answer()
+
+
+def test_an_answer_that_the_server_does_not_take_is_sent_again_at_the_next_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", raising=False)
+    monkeypatch.setattr(control_channel, "POLL_S", 0.01)
+    OneRun.asked, OneRun.tags = Counter(), {TAG_REQUEST: '{"id": "1", "verb": "stop"}'}
+    RefusesAtFirst.looks = []
+    with serving_http(RefusesAtFirst) as uri:
+        ids = MlflowIds(tracking_uri=uri, experiment_id="1", run_id="r")
+        with RequestListener(ids, lambda _: "it ends"):
+            wait_until(lambda: TAG_ANSWER in OneRun.tags)
+    assert len(RefusesAtFirst.looks) == 2
+    assert RefusesAtFirst.looks[1] > RefusesAtFirst.looks[0]
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from waiting import wait_until
 
 from sweeps import constants
 from sweeps.errors import UnknownName
-from sweeps.tracking import store
+from sweeps.tracking import metric_history, store
 from sweeps.tracking.journal import Tags
 from sweeps.tracking.reader import list_sweeps, load_sweep
 
@@ -36,6 +38,27 @@ def test_both_readers_see_the_same_without_deleted_runs(uri: str, monkeypatch: p
         load_sweep(uri, "digit-1")
     MlflowClient(uri).delete_run(by_sql[1].mlflow.run_id)
     assert [each.sweep for each in list_sweeps(uri)] == ["o'brien-2"], "a deleted run is left out"
+
+
+def test_names_of_the_metrics_of_more_runs_than_a_query_takes_are_read_the_same_by_both_readers(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_small_sweep(uri)
+    runs = [trial.run_id for trial in load_sweep(uri, "digits-1").trials]
+    reading = metric_history.reading
+
+    @contextmanager
+    def reading_by_an_old_sqlite(path: Path) -> Iterator[sqlite3.Connection]:
+        with reading(path) as database:
+            database.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 999)
+            yield database
+
+    with monkeypatch.context() as old:
+        old.setattr(metric_history, "reading", reading_by_an_old_sqlite)
+        by_sql = metric_history.fetch_metric_names(uri, [*map(str, range(1000)), *runs])
+    monkeypatch.setattr(metric_history, "queryable_file", lambda uri: None)
+    assert metric_history.fetch_metric_names(uri, ["", *runs]) == by_sql
+    assert {"eval/loss", "train/loss"} <= by_sql
 
 
 def test_tags_that_somebody_has_edited_hide_no_sweep(uri: str) -> None:
