@@ -70,9 +70,9 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
         config = read_config(resolve(base))
         check_group_conditions(config, search_path)
         searched = {path: options_of(config, path) for path in space if search_path.is_group(path)}
-        for group in searched:
-            if config.space[group].when:  # otherwise the trial has the conf's own option
-                searched[group] = list(dict.fromkeys([composed.choices[group], *searched[group]]))
+        for group, names in searched.items():
+            if config.space[group].when:  # where it does not hold, trials have the conf's own option
+                searched[group] = list(dict.fromkeys([composed.choices[group], *names]))
         variants = composed.variants(searched, space)
         stages = [
             stage_changes(f"search.stages.{index}", stage, base, search_path, composed.with_options)
