@@ -62,7 +62,7 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
             raise UnknownName(f"conf={conf}: there is no such conf{did_you_mean(conf, confs)}")
         composed = _Conf(conf, overrides, search_path)
         space = composed.space(overrides)
-        composed.choose_searched(_searched_options(space, overrides, search_path))
+        composed.choose_searched(_searched_options(space, overrides, search_path, in_all_trials=True))
         fixed = composed.change_space(space, overrides)
         base = composed.container
         _give_searched(base, space)
@@ -70,6 +70,9 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
         config = read_config(resolve(base))
         check_group_conditions(config, search_path)
         searched = {path: options_of(config, path) for path in space if search_path.is_group(path)}
+        for group, names in searched.items():
+            if config.space[group].when:  # where it does not hold, trials have the conf's own option
+                searched[group] = list(dict.fromkeys([composed.choices[group], *names]))
         variants = composed.variants(searched, space)
         stages = [
             stage_changes(f"search.stages.{index}", stage, base, search_path, composed.with_options)
@@ -199,9 +202,10 @@ def _combinations(searched: Mapping[str, Sequence[str]]) -> list[Variant]:
 
 
 def _searched_options(
-    space: Mapping[str, Any], overrides: Sequence[Override], search_path: ConfSearchPath
+    space: Mapping[str, Any], overrides: Sequence[Override], search_path: ConfSearchPath, *, in_all_trials: bool = False
 ) -> dict[str, list[str]]:
-    """Return the searched options of groups; mistakes are reported later, by the checks of the whole config."""
+    """Return the searched options of groups, or of those without a ``when``; mistakes are reported later, by the checks
+    of the whole config."""
     is_group = search_path.is_group
     chosen = {path: each for path, each in space.items() if is_group(path)}
     for each in overrides:
@@ -213,7 +217,11 @@ def _searched_options(
                 chosen.pop(path, None)
             elif path.startswith("space.") and is_group(path.split(".")[1]):
                 change_space(chosen, each)
-    options = {path: _options(each) for path, each in chosen.items() if is_group(path)}
+    options = {
+        path: _options(each)
+        for path, each in chosen.items()
+        if is_group(path) and not (in_all_trials and isinstance(each, Mapping) and each.get("when"))
+    }
     return {
         path: names
         for path, names in options.items()

@@ -280,5 +280,6 @@ def hydra_token(override: Override, folders: ConfFolders) -> str:
 
 def with_options(arguments: Sequence[str], options: Mapping[str, str]) -> list[str]:
     """Return Hydra's arguments with the given options of groups in place of their own."""
+    options = {group: option for group, option in options.items() if option != "None"}  # has none of its own either
     kept = [argument for argument in arguments if argument.lstrip("+").split("=", 1)[0] not in options]
     return [*kept, *(f"{group}={option}" for group, option in options.items())]

@@ -116,14 +116,12 @@ def _option(
     is_tyro: bool,
 ) -> Option:
     type_name, choices = _type_of(annotation)
-    default = MISSING
     has_default = value is not None
     if isinstance(value, ast.Call):  # field(default=..., metadata=...)
         given = {each.arg: each.value for each in value.keywords}
-        default = literal(given["default"], constants) if "default" in given else MISSING
         has_default = "default" in given or "default_factory" in given or name_of(value.func) not in ("field", "Field")
-    elif value is not None:
-        default = literal(value, constants)
+        value = given.get("default")
+    default = MISSING if value is None else literal(value, constants)
     if default == "???" or (value is not None and name_of(value) == "MISSING"):  # a mandatory value of OmegaConf
         default, has_default = MISSING, type_name is None
     excluded = None

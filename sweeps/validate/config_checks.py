@@ -44,7 +44,8 @@ def check_sweep(composition: Composition, approve: Approve | None = None, *, is_
         composition: The sweep.
         approve: Called before anything else, so that a refused sweep accesses neither code nor files.
         is_new: Whether the sweep is new, so that the user can still change it. In a sweep that continues, points that
-            cannot train are accepted, since they start no worker, and so is what was no mistake when it began.
+            cannot train or break a constraint are accepted, since they start no worker, and so is what was no mistake
+            when it began.
 
     Raises:
         ConfigError: The message has every mistake, one per line.
@@ -63,8 +64,9 @@ def check_sweep(composition: Composition, approve: Approve | None = None, *, is_
         mistakes.add(*search_mistakes(composition, space, lookup, is_new=is_new))
         mistakes.add(*_rescaling(composition, space), *storage_mistakes(composition))
         if not mistakes.lines:  # constraints are computed on valid trials only
-            mistakes.add(*lane_mistakes(composition, space, lookup), *points.mistakes())
+            mistakes.add(*lane_mistakes(composition, space, lookup))
             if is_new:
+                mistakes.add(*points.mistakes())
                 _check_points(composition, points, mistakes)
                 mistakes.add(*_mistakes_between_ends(points))
         if not mistakes.lines:  # every stage would repeat them

@@ -175,6 +175,25 @@ def test_a_required_value_that_is_searched_is_missing_with_no_option_of_a_search
     assert set(checked("mine", *tokens, folders=(tmp_path,)).config.space) == {"model", "train.momentum"}
 
 
+def test_where_the_condition_of_a_group_does_not_hold_trials_have_the_own_option_of_the_conf(
+    tmp_path: Path,
+) -> None:
+    when_sgd = "space.model={type: categorical, choices: [vision_transformer], when: {train.optimizer: sgd}}"
+    composition = checked("digits", "space=none", "train.optimizer=choice(adamw, sgd)", when_sgd)
+    assert composition.trial({"train.optimizer": "adamw"}).model.kind == "conv_net"
+    deep = "space.strategy={type: categorical, choices: [fsdp], when: {model: vision_transformer}}"
+    composition = checked("digits", "space=none", "model=choice(conv_net, vision_transformer)", deep)
+    for point, kind in (({"model": "conv_net"}, "ddp"), ({"model": "vision_transformer", "strategy": "fsdp"}, "fsdp")):
+        assert composition.trial(point).strategy.kind == kind
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "seven.yaml").write_text("# @package _global_\nseed: 7\n", encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text("defaults: [digits, {more: null}, _self_]\nseed: 3\n", encoding="utf-8")
+    more = "space.more={type: categorical, choices: [seven], when: {model: vision_transformer}}"
+    tokens = ("space=none", "model=choice(conv_net, vision_transformer)", more)
+    composition = checked("mine", *tokens, folders=(tmp_path,))
+    assert composition.trial({"model": "conv_net"}).seed == 3
+
+
 def test_a_config_without_self_in_its_defaults_comes_last_without_a_warning(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("defaults: [digits]\ntrain: {max_steps: 66}\n", encoding="utf-8")
     assert checked("mine", folders=(tmp_path,)).config.train.max_steps == 66  # type: ignore[union-attr]

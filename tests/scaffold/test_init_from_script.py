@@ -288,6 +288,7 @@ class Config:
     steps: int = 10
     weight_decay: float = 0.01
     label_smoothing: float = MISSING
+    dropout: float = field(default=MISSING)
     source: str = "???"
     model: Model = MISSING
     optimizer: Any = MISSING
@@ -318,6 +319,7 @@ def test_entries_of_hydras_config_store_are_read_from_the_source() -> None:
     assert conf["task"]["arguments"] == {
         "weight_decay": 0.01,
         "label_smoothing": 0.0,
+        "dropout": 0.0,
         "source": "???",
         "model": {"width": 4, "dropout": 0.1},
         "optimizer": {"lr": 0.02},

@@ -93,6 +93,24 @@ def test_samples_from_the_cache_equal_those_that_were_made(
     assert "set SWEEPS_CACHE to a folder that can be written" in caplog.text
 
 
+@pytest.mark.parametrize("error", [OSError, RuntimeError])
+def test_data_that_cannot_be_read_are_read_once_and_blame_no_cache(
+    error: type[Exception], file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries: list[int] = []
+
+    class Unreadable(ByT5Tokenizer):
+        def __call__(self, texts: Any, **options: Any) -> Any:
+            if isinstance(texts, str):
+                return super().__call__(texts, **options)
+            tries.append(1)
+            raise error("of the tokenizer")
+
+    with pytest.raises(error, match="of the tokenizer"):
+        build(file, Unreadable())
+    assert (len(tries), caplog.text) == (1, "")
+
+
 def test_a_changed_dependency_makes_the_data_again(file: Path, tokenized: list[int]) -> None:
     build(file, packing=False)
     build(file, packing=False, sequence_length=8)

@@ -164,5 +164,9 @@ def test_labels_are_read_once_in_a_process_and_not_at_all_to_continue(
     evict("images")
 
 
-def test_the_classes_of_a_data_set_of_tensors_are_those_of_its_labels() -> None:
-    assert ImageSamples(TensorDataset(torch.zeros(3, 1, 8, 8), torch.tensor([2, -100, 0]))).num_classes == 3
+@pytest.mark.parametrize(
+    "labels", [torch.tensor([2, -100, 0]), *(torch.tensor([2, 0], dtype=each) for each in (torch.uint8, torch.uint16))]
+)
+def test_the_classes_of_a_data_set_of_tensors_are_those_of_its_labels(labels: torch.Tensor) -> None:
+    samples = ImageSamples(TensorDataset(torch.zeros(len(labels), 1, 8, 8), labels))
+    assert (samples.num_classes, samples.batch([0])["labels"].tolist()) == (3, [2])

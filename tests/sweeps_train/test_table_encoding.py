@@ -120,6 +120,17 @@ def test_whole_numbers_that_pandas_has_as_categories_are_categories(files: Path)
             assert encoding.encode(to_table(rows_)).categories[:, 0].tolist() == [2, 3, 2, 1]
 
 
+def test_dates_that_pandas_has_as_categories_stay_dates(files: Path) -> None:
+    days = [f"2026-01-{day:02}" for day in (5, 6, 5, 7)]
+    frame = pd.DataFrame({"day": pd.Categorical(pd.to_datetime(days)), "label": ["a", "b", "a", "b"]})
+    frame.to_parquet(files / "days.parquet")
+    config = data(drop=[], format="parquet", path="days.parquet", eval_path="days.parquet")
+    encoding = learn_encoding(config, "classification", read_split(config, "classification")[0])
+    assert encoding.kinds == {"day": "date"}
+    texts = encoding.encode(to_table([{"day": day} for day in days])).numbers
+    assert texts.tolist() == encoding.encode(to_table(frame)).numbers.tolist()
+
+
 @pytest.mark.parametrize("dtype", [None, str])
 def test_categories_of_dates_moments_and_truth_values_are_known_as_texts_and_as_objects(
     dtype: type | None,

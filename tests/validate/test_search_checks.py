@@ -20,6 +20,7 @@ from sweeps.validate.search_checks import SYSTEM_METRICS
 from sweeps.validate.search_notes import search_notes
 
 NO_SPACE = ("space=none",)
+MODELS = "model=choice(conv_net, vision_transformer)"
 POPULATION = ("search=pbt", "space=none", "train.lr=interval(0.001, 0.1)")
 TWO = ("search.metric=[eval/accuracy,eval/loss]", "search.mode=[max,min]", "search/scheduler=none")
 
@@ -171,6 +172,22 @@ def test_a_value_that_may_have_an_effect_is_searched(tokens: tuple[str, ...]) ->
         (("seed=range(1, 200001)", "search/sampler=brute_force"), "space.seed: step=1 makes 200,000 values"),
         (("vars.sizes=choice([1, 2], '[1, 2]')",), "space.vars.sizes: choices has '.1, 2.' as a text and as what it"),
         (("seed=range(0, 2147483648)", "search/sampler=gp"), "space.seed: .*2,147,483,648 values .*search/sampler=tpe"),
+        (
+            (MODELS, "search.constraints=['model.width <= 8']", "search.points=[{model: vision_transformer}]"),
+            "search.points.0: search.constraints.0.*does not hold, with model.width=32",
+        ),
+        (
+            ("model=choice(vision_transformer)", "search.constraints=['model.width <= 8']"),
+            "none of 1,000 random points satisfies it",
+        ),
+        (
+            (
+                MODELS,
+                "search.constraints=['1 / (model.width - 32) < 1']",
+                "search.points=[{model: vision_transformer}]",
+            ),
+            "search.points.0: search.constraints.0.*division by zero",
+        ),
     ],
 )
 def test_what_is_refused_since_an_earlier_release_is_no_mistake_in_a_sweep_that_it_has_begun(

@@ -35,8 +35,11 @@ class ImageSamples:
         """Whether ``units`` leaves out ignored labels; if not, they are known only from batches."""
         self._counted: torch.Tensor | None = None
         """Whether the loss counts each sample, by index; None as long as all are assumed to count."""
+        self._tensors: tuple[torch.Tensor, torch.Tensor] | None = None
         if type(pairs) is TensorDataset:
-            counted, self.knows_labels = _as_classes(pairs.tensors[1]) != IGNORED_LABEL, True
+            inputs, labels = pairs.tensors
+            self._tensors = inputs, _as_classes(labels)  # torch selects none of type uint16
+            counted, self.knows_labels = self._tensors[1] != IGNORED_LABEL, True
             self._counted = None if counted.all() else counted
 
     def __len__(self) -> int:
@@ -57,8 +60,8 @@ class ImageSamples:
         classes = _classes(self.pairs)
         if classes is not None:
             return len(classes)
-        if type(self.pairs) is TensorDataset:
-            return 1 + int(self.pairs.tensors[1].max())
+        if self._tensors is not None:
+            return 1 + int(self._tensors[1].max())
         _log.info(
             "reading all %d training samples for their labels; give the data set a list of its classes, as in "
             "self.classes = ['cat', 'dog'], if this takes long", len(self),
@@ -67,9 +70,9 @@ class ImageSamples:
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """Stack samples: ``inputs`` of shape (batch, ...) and ``labels`` of shape (batch,)."""
-        if type(self.pairs) is TensorDataset:  # one by one takes as long as a small model's forward pass
+        if self._tensors is not None:  # one by one takes as long as a small model's forward pass
             index = torch.tensor(indices)
-            inputs, labels = (tensor.index_select(0, index) for tensor in self.pairs.tensors)
+            inputs, labels = (tensor.index_select(0, index) for tensor in self._tensors)
         else:
             try:
                 inputs, labels = default_collate([self.pairs[index] for index in indices])
@@ -79,7 +82,8 @@ class ImageSamples:
                     f"data: samples cannot be stacked into a batch ({reason}); return tensors of one shape, and labels "
                     "that are numbers"
                 ) from error
-        return {"inputs": inputs, "labels": _as_classes(labels)}
+            labels = _as_classes(labels)
+        return {"inputs": inputs, "labels": labels}
 
     def units(self, indices: Sequence[int]) -> int:
         return len(indices) if self._counted is None else int(self._counted[torch.tensor(indices)].sum())

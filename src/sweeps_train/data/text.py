@@ -100,13 +100,22 @@ def _in_memory(config: TextData, encoder: Encoder, key: Any) -> Arrays:
     def made() -> Arrays:
         return _arrays(config, encoder, zip(("train", "eval"), read_documents(config), strict=True))
 
+    of_data: list[Exception] = []
+
     def write(folder: Path) -> None:
-        for name, values in made().items():
+        try:
+            arrays = made()
+        except Exception as error:
+            of_data.append(error)
+            raise
+        for name, values in arrays.items():
             np.save(folder / f"{name}.npy", values)
 
     try:
         return cached_arrays("text", key, write, has_checksums=True)
     except (OSError, RuntimeError) as error:
+        if error in of_data:
+            raise  # not of the cache
         _log.warning("no cache for text (%s); set SWEEPS_CACHE to a folder that can be written", error)
         return made()
 
@@ -148,7 +157,7 @@ def _streamed(config: TextData, encoder: Encoder, key: Any) -> Arrays:
             raise ValueError(f"{source}: {error}") from error
 
     most_train = config.max_train_documents
-    splits = any(source.role == "both" for source in sources(config))
+    splits = config.eval_path is None and config.eval_split is None
     fewest_held_out = (config.max_eval_documents or 1) if splits else 0
 
     def enough(lengths: dict[str, int]) -> bool:

@@ -249,7 +249,9 @@ def learn_encoding(config: TableData, goal: Goal, table: pa.Table) -> TableEncod
     names, declared = feature_names(config, table.column_names), pandas_categories(table)
     found = {name: column_kind(config, name, table[name]) for name in names}
     kinds: dict[str, ColumnKind] = {
-        name: "category" if name in declared else kind for name, kind in found.items() if kind != "empty"
+        name: "category" if name in declared and kind == "number" else kind
+        for name, kind in found.items()
+        if kind != "empty"
     }
     texts = CsvTexts.of(config)
     marks = texts.missing_numbers if texts is not None else []

@@ -89,7 +89,7 @@ class PopulationBasedTraining(PausingScheduler):
             interval: Resource between two comparisons of a trial.
             quantile: Size of the worst part, which is replaced, and of the best part, which is copied; at most 0.5.
             mutation: Makes the new values.
-            population: Planned number of trials, which may be raised.
+            population: Number of trials that each comparison waits for, which may change.
             states: The saved states of all trials.
             seed: Seed of the choice among the best.
         """
