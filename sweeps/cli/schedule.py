@@ -68,9 +68,10 @@ def next_firings(
     if as_json:
         print_json(documents)
         return
-    disabled = [each["name"] for each in schedules.schedules() if not each["enabled"]]
-    asked = names or ([] if documents else disabled)
-    print_coming(documents, [name for name in disabled if name in asked], stdout)
+    disabled: list[str] = []
+    if not documents or {*names} - {each["schedule"] for each in documents}:  # the state of all needs the database
+        disabled = [each["name"] for each in schedules.schedules() if not each["enabled"]]
+    print_coming(documents, [name for name in disabled if name in names or not names], stdout)
 
 
 @verb("run", schedule)

@@ -65,7 +65,8 @@ def compose_service(tokens: Sequence[str], config_dirs: Sequence[Path]) -> Servi
 def with_output_dir(config: Service, overrides: Sequence[str]) -> list[str]:
     """Return overrides of a sweep that include the service's output folder, unless it is the default."""
     output_dir = config.folder
-    if output_dir == Path("outputs").absolute() or any(each.startswith("output_dir=") for each in overrides):
+    is_set = any(each.lstrip("+").startswith("output_dir=") for each in overrides)
+    if is_set or output_dir == Path("outputs").absolute():
         return [*overrides]
     quoted = str(output_dir).replace("\\", "\\\\").replace("'", "\\'")
     return [*overrides, f"output_dir='{quoted}'"]

@@ -33,6 +33,9 @@ TOKEN, TOKEN_FILE = "SWEEPS_TOKEN", "SWEEPS_TOKEN_FILE"
 the arguments of a process."""
 TIMEOUTS_S = (10.0, 300.0)
 """Timeouts in seconds for connecting and for an answer; the report of a large sweep takes long."""
+REGISTER_TIMEOUT_S = 6 * 3600.0
+"""Maximum seconds to wait for the registration of a model: a large one takes hours to copy, and a repetition would
+register it twice; but a proxy or a machine may be lost without a sign."""
 PAGE_SIZE = 1000
 STOP_TIMEOUT_S, STOP_POLL_S = 120.0, 1.0
 """Maximum seconds to wait for the end of a stopped sweep, and seconds between two checks."""
@@ -137,8 +140,8 @@ class Remote(Operations, Schedules):
         self, record: SweepRecord, trial: TrialRecord, model: str, alias: str, *, merged: bool
     ) -> RegisteredModel:
         body = {"model": model, "trial": trial.trial, "alias": alias, "merged": merged}
-        # Copying a large model may take hours, and a repetition would register it twice.
-        answer = self._request("POST", f"{_path(record.sweep)}/register", json=body, timeout=(TIMEOUTS_S[0], None))
+        within_s = (TIMEOUTS_S[0], REGISTER_TIMEOUT_S)
+        answer = self._request("POST", f"{_path(record.sweep)}/register", json=body, timeout=within_s)
         made = self._read(answer, requests.Response.json)
 
         from sweeps.registry.register import RegisteredModel  # torch, which takes seconds

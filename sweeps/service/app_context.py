@@ -95,9 +95,10 @@ class AppContext(ServiceContext):
         return prepare(self.database, job, definition.schedule.nights, self.config.tracking_uri, self.config_dirs)
 
     def _window_end(self, job: Job) -> float | None:
-        """Return the end of the window of a schedule's job; None if there is none."""
+        """Return the end of the window of a schedule's job, or the job's own deadline if the schedule was removed; None
+        if there is none."""
         definition = self.scheduler.of_job(job)
-        return None if definition is None or job.due is None else definition.window(job.due)[0]
+        return job.end_by if definition is None or job.due is None else definition.window(job.due)[0]
 
     def _check_again(self, job: Job) -> dict[str, str]:
         """Check a user's request again, and return environment variables for its process. Schedules in the folders of

@@ -54,6 +54,8 @@ def test_the_shipped_schedule_is_disabled_and_the_line_that_enables_it_is_told(s
     assert told in " ".join(schedule("next", "nightly").split())
     schedule("resume", "nightly")
     assert "disabled" not in schedule("next", "nightly")
+    Path("outputs/service.db").write_text("no database that this user can read")
+    assert "disabled" not in schedule("next", "nightly")
 
 
 def test_a_disabled_schedule_that_is_asked_for_is_told_beside_the_firings_of_others(
@@ -118,6 +120,8 @@ def test_a_schedule_that_only_the_start_of_the_service_enables_is_shown_as_it_fi
     assert "paused" in schedule("list"), "also before the service has read it"
     schedule("resume", "nightly")
     assert "paused" not in schedule("list")
+    schedule("pause", "nightly")
+    assert "enabled: false" in Path("outputs/schedules/nightly.yaml").read_text(), "its own file does not count there"
 
 
 @pytest.mark.slow

@@ -132,6 +132,18 @@ def test_a_schedule_that_only_another_service_fires_keeps_its_rights_nights_wind
         f"{API}/schedules", json={"schedule": {"name": "mine", "cron": "@daily", "conf": "digits"}}
     )
     assert (taken.status_code, "mine" in here.scheduler.definitions) == (409, False)
+    saved = here.saved_schedules.folder / "mine.yaml"
+    saved.parent.mkdir(parents=True)
+    saved.write_text("name: mine\nenabled: true\n", encoding="utf-8")
+    here.scheduler.refresh()
+    saved.unlink()
+    saved.mkdir()  # a file that cannot be read
+    here.scheduler.refresh()
+    assert here.scheduler.of_job(job) is not None
+    saved.rmdir()
+    Path("confs", "schedule", "mine.yaml").unlink()
+    here.scheduler.refresh()
+    assert (here.scheduler.of_job(job), here._window_end(job)) == (None, job.end_by)
     api.close()
 
 

@@ -298,14 +298,14 @@ def no_answer(*_: object) -> SweepRecord:
     raise TrackingUnreachable("no answer")
 
 
+NIGHT = Night(schedule="nightly", due=5.0, sweep="digits-1", settings=Nights(), metric="eval/loss", mode="min")
+
+
 @pytest.mark.usefixtures("_no_process")
 def test_a_night_is_told_when_its_verdict_is_there_and_its_repeats_are_not(
     engine: Engine, recorded: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    night = Night(
-        schedule="nightly", due=5.0, sweep="digits-1", settings=Nights(), metric="eval/loss", mode="min",
-        repeats="digits-1-repeats",
-    )  # fmt: skip
+    night = replace(NIGHT, repeats="digits-1-repeats")
     begin(engine, night)
     add_job(engine, "digits-1", schedule="nightly", due=5.0)
     add_job(engine, "digits-1-repeats")
@@ -325,6 +325,16 @@ def test_a_night_is_told_when_its_verdict_is_there_and_its_repeats_are_not(
     assert len(box.received) == 1
     assert box.received[0]["text"].startswith("*digits-1 is worse than earlier nights*\nBest: eval/loss 0.2")
     assert "It is worse by 3 than usual." in box.received[0]["text"]
+
+
+@pytest.mark.usefixtures("_no_process")
+def test_a_night_whose_sweep_failed_is_told_before_its_verdict(engine: Engine, recorded: str, box: Mailbox) -> None:
+    begin(engine, NIGHT)
+    add_job(engine, "digits-1", schedule="nightly", due=5.0, state="failed", error="its data are missing")
+    notifier(engine, recorded, team=box.url).step()  # an earlier night of the schedule may be repeated for hours
+    assert [
+        "digits-1 has failed" in each["text"] and "its data are missing" in each["text"] for each in box.received
+    ] == [True]
 
 
 def test_an_address_is_read_from_where_it_stands_and_every_mistake_is_named(tmp_path: Path) -> None:

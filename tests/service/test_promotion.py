@@ -16,6 +16,7 @@ from postgres import on_both_databases
 from recording import open_recorder
 from small_http import Handler, serving_http
 from sqlalchemy import Engine, event
+from sqlalchemy.exc import OperationalError
 from stores import copy_recorded
 
 from sweeps.compose.overrides import parse_values
@@ -473,8 +474,19 @@ def test_a_night_whose_sweep_mlflow_has_lost_keeps_the_champion_and_holds_up_no_
     assert alias_of(nightly.uri) == "1"
 
 
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            SweepsError("its checkpoint is damaged; choose another trial"),
+            "be judged: its checkpoint is damaged; choose",
+        ),
+        (AssertionError(), "be judged: AssertionError()"),
+    ],
+    ids=str,
+)
 def test_a_challenger_that_cannot_be_registered_leaves_the_champion_and_holds_up_no_later_night(
-    nightly: Nightly, monkeypatch: pytest.MonkeyPatch
+    nightly: Nightly, monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
 ) -> None:
     steady = [0.0]
     monkeypatch.setattr(Clock, "steady", lambda _: steady[0])
@@ -496,12 +508,16 @@ def test_a_challenger_that_cannot_be_registered_leaves_the_champion_and_holds_up
     with lock_file(locks / "best-night-1-repeats"):  # held by the child of a service that has died
         assert verdicts() == ["repeating", "repeating"]
 
+    failure: Exception = OperationalError("COMMIT", {}, Exception("the connection was lost"))
+
     def fail(*_: object) -> str:
-        raise SweepsError("its checkpoint is damaged; choose another trial")
+        raise failure
 
     monkeypatch.setattr(CommandLines, "register", fail)
+    assert verdicts() == ["repeating", "repeating"]
+    failure = error
     assert verdicts() == ["repeating", "kept"]
-    assert "its checkpoint is damaged; choose another trial" in str(nightly.night(1).reason)
+    assert words in str(nightly.night(1).reason)
     assert (nightly.night(2).verdict, alias_of(nightly.uri)) == ("failed", "1")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from sweeps.service.nights.checks import check_nights
 from sweeps.service.schedules.definition import load_definitions
 from sweeps.service.schedules.firing import decide, fire_now, retire
 from sweeps.service.schedules.overview import coming, states
+from sweeps.service.schedules.saved import define_saved
 from sweeps.service.schedules.scheduler import Scheduler
 from sweeps.service.service_context import ServiceContext
 
@@ -59,15 +61,21 @@ def test_a_firing_says_its_own_time_to_its_sweep_in_the_schedules_zone(tmp_path:
         ("", [], ["output_dir=srv"]),
         ("output_dir: elsewhere\n", [], []),
         ("", ["output_dir=elsewhere"], ["output_dir=elsewhere"]),
+        ("", ["++output_dir=elsewhere"], ["++output_dir=elsewhere"]),
+        ("", ["+site=big", "seed={due:%d}"], ["+site=big", "seed=01"]),
     ],
 )
 def test_a_sweep_goes_to_the_folder_of_the_service_unless_its_config_or_schedule_names_another(
     tmp_path: Path, own: str, overrides: list[str], expected: list[str]
 ) -> None:
     (tmp_path / "base.yaml").write_text(f"# Ours.\ndefaults: [digits, _self_]\n{own}")
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "big.yaml").write_text("# @package _global_\noutput_dir: elsewhere\n")
     write(tmp_path, "mine", f"cron: '@daily'\nconf: base\noverrides: {overrides}\n")
     mine = load_definitions([tmp_path], NOW, placed=["output_dir=srv"])["mine"]
     assert mine.overrides(NOW) == expected
+    paused = replace(mine.schedule, enabled=False)
+    assert define_saved(Service(), [tmp_path], {"mine": mine}, paused).overrides(NOW) == expected
 
 
 def test_data_of_the_day_need_not_have_arrived_when_a_service_starts(tmp_path: Path) -> None:

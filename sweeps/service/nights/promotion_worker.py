@@ -49,7 +49,7 @@ from sweeps.tracking.record import SweepRecord, TrialRecord
 logger = logging.getLogger(__name__)
 
 POLL_EVERY_S = 30.0
-GIVE_UP_AFTER_S = 600.0
+GIVE_UP_AFTER_S = 3600.0
 """Seconds for which the steps of a night may fail until it gets its verdict without them. Later nights wait for it, and
 an attempt to register a model uploads it anew."""
 STOP_TIMEOUT_S = 5.0
@@ -121,11 +121,13 @@ class PromotionWorker(Poller):
 
     def _after_failure(self, night: Night, error: Exception) -> Night:
         """Decide a night whose steps fail for too long; others of its schedule wait for it."""
-        now = self._clock.steady()
-        since = self._failing_since.setdefault(night.sweep, now)
-        if night.verdict not in OPEN or is_unavailable(error) or now - since < GIVE_UP_AFTER_S:
+        if night.verdict not in OPEN or is_unavailable(error):
             return night
-        reason = storable(f"the night cannot be judged: {error}")
+        now = self._clock.steady()
+        if now - self._failing_since.setdefault(night.sweep, now) < GIVE_UP_AFTER_S:
+            return night
+        why = str(error) if isinstance(error, SweepsError) else repr(error)  # whose text may be empty, or a mere key
+        reason = storable(f"the night cannot be judged: {why}")
         if night.verdict == "running":
             return self._decide(night, "failed", reason)
         return self._decide(night, "kept", f"The champion stays: {reason}")

@@ -83,7 +83,7 @@ class Notifier(Poller):
             night = find(connection, job.sweep)
         if night is not None and night.repeats == job.sweep:
             return None  # part of its night, which has a message of its own
-        if night is not None and night.verdict in OPEN:
+        if night is not None and night.verdict in OPEN and job.state != "failed":  # that is told whatever the verdict
             return "later"  # its repeats may take any time, and those of an earlier night, too
         return self._of_record(job, night)
 

@@ -22,8 +22,8 @@ from sweeps.service.service_context import ServiceContext
 
 DAY_S = 86400.0
 INTERVAL_S = DAY_S
-KEEP_SERVICES_S = 30 * DAY_S
-"""Minimum seconds for which a service is kept after its last heartbeat."""
+KEEP_S = 30 * DAY_S
+"""Minimum seconds for which a service is kept after its last heartbeat, and a message."""
 BATCH = 500
 """Maximum number of rows removed in one transaction; other writers wait for it."""
 
@@ -44,8 +44,8 @@ class Housekeeping(Poller):
             now = min(self._clock.now(), _newest(connection))  # a clock that is ahead must not make jobs old
         cutoff = now - self._queue.keep_jobs_days * DAY_S
         forgotten = forget_jobs(self._engine, cutoff, self._recorded(cutoff))
-        forget_services(self._engine, now - max(KEEP_SERVICES_S, 2 * self._queue.lost_after_s))
-        forget_messages(self._engine, cutoff)
+        forget_services(self._engine, now - max(KEEP_S, 2 * self._queue.lost_after_s))
+        forget_messages(self._engine, min(cutoff, now - KEEP_S))
         removed = remove_logs(self._output_dir, now - self._queue.keep_logs_days * DAY_S)
         if forgotten or removed:
             logger.info(

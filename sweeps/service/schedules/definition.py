@@ -117,7 +117,7 @@ class Definition:
         local = datetime.fromtimestamp(due, self.line.zone)
         own = [_DUE.sub(lambda found: local.strftime(found[1]), each) for each in self.schedule.all_overrides()]
         # One that sets the same key as a user's is left out, so that the policy judges the user's value.
-        set_here = {each.partition("=")[0] for each in own}
+        set_here = {each.partition("=")[0].lstrip("+") for each in own}
         return [*own, *(each for each in self.placed if each.partition("=")[0] not in set_here)]
 
     def plan(
@@ -225,7 +225,7 @@ def load_definitions(
         try:
             with search_path:
                 schedule = read_as(Schedule, resolve(_composed(f"{GROUP}/{option}"))[GROUP])
-                added = tuple(placed) if placed and _has_default_folder(schedule.conf) else ()
+                added = tuple(placed) if placed and _has_default_folder(schedule) else ()
             if schedule.name in enable:
                 schedule = replace(schedule, enabled=True)
             description = search_path.header(f"{GROUP}/{option}")
@@ -246,23 +246,24 @@ def load_definitions(
     return definitions
 
 
-def _composed(config: str) -> DictConfig:
-    """Compose a schedule quickly; ``hydra.compose``, which takes many times as long, only composes one with mistakes,
-    to report them."""
+def _composed(config: str, options: Sequence[str] = ()) -> DictConfig:
+    """Compose a config with options of its groups quickly; ``hydra.compose``, which takes many times as long, only
+    composes one with mistakes, to report them."""
     from hydra import compose
 
     from sweeps.compat.hydra import compose_options
 
     try:
-        return compose_options(config, [])[0]
+        return compose_options(config, options)[0]
     except Exception:  # noqa: BLE001 - a mistake, or a change of Hydra's own config
-        return compose(config)
+        return compose(config, list(options))
 
 
-def _has_default_folder(conf: str) -> bool:
-    """Whether a sweep's config leaves the folder of its sweeps at the default."""
+def _has_default_folder(schedule: Schedule) -> bool:
+    """Whether the config of a schedule's sweeps, with its options of groups, leaves their folder at the default."""
+    options = [each for each in schedule.all_overrides() if not _DUE.search(each)]
     try:
-        return _composed(conf).get("output_dir") in (None, "outputs")
+        return _composed(schedule.conf, options).get("output_dir") in (None, "outputs")
     except Exception:  # noqa: BLE001 - `check` reports the mistake
         return True
 

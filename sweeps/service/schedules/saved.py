@@ -272,8 +272,12 @@ def define_saved(
     config: Service, config_dirs: Sequence[Path], own: Mapping[str, Definition], schedule: Schedule
 ) -> Definition:
     """Return the definition of a saved schedule, which replaces the operator's (``own``) of the same name."""
-    replaces, placed = own.get(schedule.name), tuple(with_output_dir(config, ()))
-    return Definition(schedule, tuple(config_dirs), is_saved=True, replaces=replaces, placed=placed)
+    replaces = own.get(schedule.name)
+    placed = tuple(with_output_dir(config, ()))
+    saved = Definition(schedule, tuple(config_dirs), is_saved=True, replaces=replaces, placed=placed)
+    if replaces is not None and saved.is_operators:  # paused or resumed; its sweeps stay where they are
+        return replace(saved, placed=replaces.placed)
+    return saved
 
 
 def fired(config: Service, definitions: Mapping[str, Definition]) -> dict[str, Definition]:

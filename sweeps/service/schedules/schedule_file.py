@@ -27,7 +27,7 @@ _SCHEDULE = TypeAdapter(Schedule)
 
 def enabled_text(definition: Definition, text: str | None, *, is_enabled: bool) -> str | None:
     """Return the YAML of a schedule that is paused or resumed, from its saved file (``text``) if there is one; None if
-    the operator's own file says the same.
+    the operator's own file lets it fire.
 
     Raises:
         ConfigError: The schedule is already paused, or is not paused.
@@ -35,8 +35,10 @@ def enabled_text(definition: Definition, text: str | None, *, is_enabled: bool) 
     if definition.schedule.enabled == is_enabled:
         raise ConfigError(f"{definition.name} is {'not' if is_enabled else 'already'} paused")
     own = definition.replaces
-    if own is not None and replace(definition.schedule, enabled=is_enabled) == own.schedule:
-        return None
+    if is_enabled and own is not None and replace(definition.schedule, enabled=True) == own.schedule:
+        return (
+            None  # not for a pause: a service that was started with ``enable=[NAME]`` fires it whatever that file says
+        )
     if definition.is_operators:  # not copied, so that later corrections of the operator's file apply
         document = {"name": definition.name, "enabled": is_enabled}
         return _header(definition.description or definition.name) + yaml.safe_dump(document, sort_keys=False)

@@ -226,8 +226,8 @@ class Scheduler(Poller):
         known, mistakes = with_saved(self._config, self._config_dirs, self.own, self.saved, self._clock.now())
         for name, mistake in mistakes.items():
             logger.error("a saved schedule has mistakes: %s", mistake)
-            if name in self.definitions and self.definitions[name].is_saved:
-                known[name] = self.definitions[name]
+            if name in self.known and self.known[name].is_saved:
+                known[name] = self.known[name]
         gone = [*self._removed, *self.definitions.values()]
         self._removed = [each for each in gone if each.name not in known.keys() | mistakes.keys()]
         self.known, self.definitions = known, fired(self._config, known)

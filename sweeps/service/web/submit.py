@@ -127,7 +127,7 @@ def _like(visit: Visit, row: Row) -> Filled:
 def _words(command: str) -> list[str]:
     """Words of the command line that started a sweep, or the overrides of the call in Python; none if it cannot be
     read, or MLflow has cut it."""
-    if len(command) == LONGEST_TAG:
+    if len(command) in (LONGEST_TAG, 8000):  # 8000 until 0.2
         return []
     try:
         if not command.startswith("sweeps."):

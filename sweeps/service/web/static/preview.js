@@ -17,6 +17,7 @@ function previewOf(form) {
   let timer = 0;
   let isAsking = false;
   let isOld = false;
+  let isSending = false;
   let isSent = false;
 
   function later(ms = PAUSE_MS) {
@@ -61,6 +62,8 @@ function previewOf(form) {
   async function send(event) {
     if (isSent) return;
     event.preventDefault();
+    if (isSending) return; // the second click of a double one
+    isSending = true;
     try {
       isSent = await isSignedIn();
       if (isSent) form.requestSubmit(event.submitter);
@@ -68,6 +71,7 @@ function previewOf(form) {
     } catch {
       state.textContent = AWAY;
     }
+    isSending = isSent;
   }
 
   function take(fresh, askedConf) {
