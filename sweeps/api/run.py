@@ -184,7 +184,7 @@ def stop(sweep: str, *, trial: str | int | None = None, tracking_uri: str | None
 
     Raises:
         UserError: The sweep or the trial is not running, or its driver does not answer.
-        SweepsError: It has not ended after minutes; its driver has the request.
+        SweepsError: It was asked to end, and has not ended after minutes.
 
     Example:
         >>> sweeps.stop("first")

@@ -30,9 +30,20 @@ from omegaconf import DictConfig, OmegaConf
 class FileSource(FileConfigSource):
     """Hydra's source of YAML files, to be extended. A subclass has its own ``scheme``."""
 
+    def __init__(self, provider: str, path: str) -> None:
+        super().__init__(provider, path)
+        self.asked: dict[Path, None] = {}
+        """Files for which a composition has asked; some do not exist."""
+
     def file(self, config_path: str) -> Path:
         """Path of the YAML file behind the name of a config."""
-        return Path(self.path, self._normalize_file_name(config_path))
+        file = Path(self.path, self._normalize_file_name(config_path))
+        self.asked[file] = None
+        return file
+
+    def __deepcopy__(self, memo: object) -> FileSource:
+        """Return the same source, since ``hydra.compose`` reads from copies."""
+        return self
 
 
 def open_config_loader(source: type[FileSource], folders: Sequence[Path]) -> ConfigLoader:
@@ -43,6 +54,13 @@ def open_config_loader(source: type[FileSource], folders: Sequence[Path]) -> Con
     for index, folder in enumerate(folders[:-1]):
         search_path.prepend(f"user{index}", f"{source.scheme()}://{folder}", anchor="main")
     return Hydra.create_main_hydra2("sweeps", search_path).config_loader
+
+
+def files_read() -> list[Path]:
+    """Return the files from which everything was composed since ``open_config_loader``."""
+    loader: Any = GlobalHydra.instance().config_loader()
+    sources = (source for source in loader.repository.get_sources() if isinstance(source, FileSource))
+    return [file for source in sources for file in source.asked if file.is_file()]
 
 
 _Contents = list[tuple[str, list[bytes | None]]]

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, cast
 
 import yaml
@@ -44,6 +45,8 @@ class Composition:
     """Paths that an override removed from the space by giving them a single value."""
     stages: list[dict[str, Any]] = field(default_factory=list)
     """Unresolved values by dotted path that each stage of ``search.stages`` changes."""
+    files: list[Path] = field(default_factory=list)
+    """The user's YAML files from which the sweep was composed."""
 
     def variant(self, parameters: Mapping[str, Any]) -> Variant:
         """Return a trial's options of the searched groups."""

@@ -15,7 +15,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from sweeps.compat.hydra import compose_options, no_warnings_about_defaults, set_values
+from sweeps.compat.hydra import compose_options, files_read, no_warnings_about_defaults, set_values
 from sweeps.compose.composition import Composition, Variant, resolve
 from sweeps.compose.config_modules import import_config_modules
 from sweeps.compose.dotted import find, replace_at, set_name_with_dots
@@ -78,6 +78,7 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
             stage_changes(f"search.stages.{index}", stage, base, search_path, composed.with_options)
             for index, stage in enumerate(config.search.stages)
         ]
+        files = [each for each in files_read() if not each.is_relative_to(search_path.folders[-1])]
     return Composition(
         conf=conf,
         config=config,
@@ -86,6 +87,7 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
         variants=variants,
         fixed=[path for path in fixed if path not in space],
         stages=stages,
+        files=files,
     )
 
 

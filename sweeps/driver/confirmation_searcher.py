@@ -57,7 +57,7 @@ class RepeatSearcher(NotPickled, Searcher):
             if chosen is not None:
                 self._suggested.add(chosen[TRIAL])
                 self._live.add(trial_id)
-            state.to_repeat = sum(each.trial not in self._suggested for each in next_ones)
+            state.to_repeat = {*self._suggested, *(each.trial for each in next_ones)}
         if chosen is None and self.ended_because is not None and not self._live:
             return cast("dict[str, Any]", self.FINISHED)  # Tune's convention: a string
         return chosen

@@ -179,7 +179,7 @@ def end_confirmation(session: Session, confirmer: Confirmer) -> None:
     state, shutdown = session.state, session.state.shutdown
     session.wait_for_ends()
     with state.lock:
-        state.to_repeat = 0
+        state.to_repeat = ()
         reason = shutdown.budget_spent or (f"the sweep was {shutdown.status}" if shutdown.status else None)
         result = confirmer.result(reason)
         state.winner = result.winner

@@ -32,12 +32,13 @@ def stop(record: SweepRecord, trial: str | None = None) -> SweepRecord:
 
     Raises:
         UserError: The sweep is not running, there is no such trial, or the driver does not answer.
-        SweepsError: It has not ended after minutes; its driver has the request.
+        SweepsError: It was asked to end, and has not ended after minutes.
     """
-    from sweeps.plan.saved_sweep import saved_config
-
     trial, within_s = None if trial is None else trial.zfill(4), ENDED_WITHIN_S
     request_stop(record, trial)
+
+    from sweeps.plan.saved_sweep import saved_config  # takes long to import; the driver acts meanwhile
+
     with contextlib.suppress(SweepsError):  # its folder is on another machine
         within_s += saved_config(record.sweep, record.tags.get(TAG_FOLDER, "")).ends_within_s
     load = partial(load_sweep, local_store(record.mlflow.tracking_uri), record.sweep)
@@ -96,8 +97,8 @@ def wait_for_end(
         if time.monotonic() > deadline:
             what = record.sweep if trial is None else f"trial {trial} of {record.sweep}"
             raise SweepsError(
-                f"{what} did not stop within {within_s:.0f} s; its driver has the request, and trials end at their "
-                f"next report; see `python -m sweeps show {record.sweep}`"
+                f"{what} did not stop within {within_s:.0f} s; it was asked to, and trials end at their next report; "
+                f"see `python -m sweeps show {record.sweep}`"
             )
         time.sleep(every_s)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -81,8 +82,8 @@ class SweepState:
     """Latest forecast; None before the first trial has ended."""
     stage: PlannedStage | None = None
     """Stage of the search whose trials are training; None: the sweep itself."""
-    to_repeat: int = 0
-    """Number of repeats that do not run but are certain to start or to continue."""
+    to_repeat: Collection[str] = ()
+    """Ids of the repeats that were certain to start or to continue; some may have done so since."""
     started: float = field(default_factory=time.time)
     """Unix time at which this session began."""
 
@@ -132,7 +133,12 @@ class SweepState:
     def unfinished_repeats(self) -> int:
         """Number of repeats that run or will run, without those that wait because their trial is no longer among the
         best."""
-        return self.to_repeat + sum(each.state == "running" for each in self.repeats)
+        return self._repeats_to_come + sum(each.state == "running" for each in self.repeats)
+
+    @property
+    def _repeats_to_come(self) -> int:
+        known = (self.trials.get(each) for each in self.to_repeat)
+        return sum(each is None or each.state == "waiting" for each in known)
 
     @property
     def shared_by(self) -> int:
@@ -285,7 +291,7 @@ class SweepState:
         if self.shutdown.interrupts_trials():
             return False
         waits = any(each.state == "waiting" and each.repeat_of is None for each in self.all_trials)
-        return waits or self.stage is not None or self.to_repeat > 0 or len(self.trials_of()) < self.num_trials
+        return waits or self.stage is not None or self._repeats_to_come > 0 or len(self.trials_of()) < self.num_trials
 
     @property
     def wall_s(self) -> float:

@@ -54,6 +54,10 @@ class Bundle:
             if path.is_file() and "__pycache__" not in path.parts:
                 self.add(f"{name}/{path.relative_to(folder).as_posix()}", path)
 
+    def has_folder(self, name: str) -> bool:
+        """Whether a folder with this path in the archive has files."""
+        return any(Path(each).is_relative_to(name) for each in self.files)
+
     def add(self, name: str, path: Path) -> None:
         """Add one file.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -88,7 +87,7 @@ def new_submission(
     else:
         plan = make_plan(tokens, config_dirs, name, command, where="elsewhere")
         bundle = Bundle.of_folder(Path.cwd(), leave_out=Path(plan.config.output_dir))
-        arguments = _travelling(tokens, config_dirs, plan.composition.conf, bundle)
+        arguments = _travelling(tokens, config_dirs, plan.composition.files, bundle)
         is_given = any(token.startswith("tracking.uri=") for token in tokens)
         if not is_given and not holds_password(plan.config.tracking.uri):  # the job's command can be seen by others
             arguments.append(f"tracking.uri={plan.config.tracking.uri}")
@@ -143,29 +142,32 @@ def _is_within(path: Path, folders: Sequence[str] | None) -> bool:
     return folders is None or any(path.is_relative_to(each) for each in folders)
 
 
-def _travelling(tokens: Sequence[str], config_dirs: Sequence[Path], conf: str, bundle: Bundle) -> list[str]:
-    """Return the arguments with config folders replaced by their paths in the bundle."""
+def _travelling(tokens: Sequence[str], config_dirs: Sequence[Path], read: Sequence[Path], bundle: Bundle) -> list[str]:
+    """Return the arguments with config folders replaced by their paths in the bundle; those from which no file was read
+    are left out.
+
+    Args:
+        read: Files of these folders that the sweep needs, which are added to the bundle.
+    """
     arguments = []
     for token in tokens:
         file = Path(token.removeprefix("conf="))
         if token.startswith("conf=") and file.suffix == ".yaml":
-            folder = _packed(file.parent, f"{CONFIGS}/of_file", conf, bundle)
+            folder = _packed(file.parent, f"{CONFIGS}/of_file", read, bundle)
             arguments.append(f"conf={Path(folder, file.name).as_posix()}")
         else:
             arguments.append(token)
-    packed = (_packed(each, f"{CONFIGS}/{index}", conf, bundle) for index, each in enumerate(config_dirs))
-    return [*arguments, *(f"--config-dir={folder}" for folder in packed)]
+    packed = (_packed(each, f"{CONFIGS}/{index}", read, bundle) for index, each in enumerate(config_dirs))
+    return [*arguments, *(f"--config-dir={folder}" for folder in packed if bundle.has_folder(folder))]
 
 
-def _packed(folder: Path, name: str, conf: str, bundle: Bundle) -> str:
-    """Return the path of a folder of configs in the bundle, to which its YAML files are added under ``name`` if none is
-    there: it is elsewhere, hidden, or ignored by git. The file of ``conf`` is there in any case."""
+def _packed(folder: Path, name: str, read: Sequence[Path], bundle: Bundle) -> str:
+    """Return the path of a folder of configs in the bundle, ``name`` for one from elsewhere. The files in it that were
+    read are there, also those that are hidden or that git ignores."""
     folder = folder.expanduser().resolve()
-    inside = Path(os.path.relpath(folder))
-    if any(each.endswith(".yaml") and Path(each).is_relative_to(inside) for each in bundle.files):
-        name = inside.as_posix()
-    else:
-        bundle.add_folder(folder, name, "*.yaml")
-    if (file := folder / f"{conf}.yaml").is_file():
-        bundle.add(Path(name, file.name).as_posix(), file)
+    if folder.is_relative_to(here := Path.cwd()):
+        name = folder.relative_to(here).as_posix()
+    for file in read:
+        if file.is_relative_to(folder):
+            bundle.add(Path(name, file.relative_to(folder)).as_posix(), file)
     return name

@@ -66,7 +66,7 @@ class Broker(SharedSlots):
         self._checks_nodes = False
         self._suspects = SuspectedNodes()
         self._spares = SpareProcesses()
-        self._elastic = ElasticWorkers(self._attempts, self._slots, self._spares)
+        self._elastic = ElasticWorkers(self._attempts, self._slots, self._spares, self._is_to_stop)
 
     # --- called by a trial's Tune actor -------------------------------------------------------------------
 
@@ -105,7 +105,7 @@ class Broker(SharedSlots):
         )
         self._attempts[trial] = attempt
         self._elastic.began(trial)
-        if self._stops_all or trial in self._stopped_by_user:
+        if self._is_to_stop(trial):
             attempt.request_stop(StopRequest.SAVE)
         if not self._is_answered:
             attempt.stop_waiting_for_answers()
@@ -372,12 +372,13 @@ class Broker(SharedSlots):
     async def stop_for_good(self, trial: str) -> None:
         """Ask a trial to stop after a checkpoint, in this attempt and in later ones, because it may be paused now."""
         self._stopped_by_user.add(trial)
+        self._elastic.end_waiting()
         await self.stop(trial)
 
     async def stop_all(self) -> None:
         """Ask every trial, including later ones, to stop after a checkpoint."""
         self._stops_all = True
-        self._elastic.end_waiting(ends=True)
+        self._elastic.end_waiting()
         for attempt in self._attempts.values():
             attempt.request_stop(StopRequest.SAVE)
             self._withdraw(attempt)
@@ -385,7 +386,6 @@ class Broker(SharedSlots):
     async def resume(self) -> None:
         """Let later trials train again after ``stop_all``."""
         self._stops_all = False
-        self._elastic.end_waiting(ends=False)
 
     async def search_over(self, over: bool) -> None:
         """Set whether the search starts no further trials: slots without a trial are then released."""
@@ -433,6 +433,9 @@ class Broker(SharedSlots):
         events, self._events = self._events, []
         self._arrived.clear()
         return events
+
+    def _is_to_stop(self, trial: str) -> bool:
+        return self._stops_all or trial in self._stopped_by_user
 
     def _publish(self, event: Event) -> None:
         self._events.append(event)

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import ray
 
@@ -37,8 +37,18 @@ within this time."""
 class ElasticWorkers:
     """Part of the broker that gives a sweep's elastic trials the numbers of workers that ``WorkerShares`` decides."""
 
-    def __init__(self, attempts: Mapping[str, Attempt], slots: Mapping[str, SlotQueue], spares: SpareProcesses) -> None:
-        self._attempts, self._slots, self._spares = attempts, slots, spares
+    def __init__(
+        self,
+        attempts: Mapping[str, Attempt],
+        slots: Mapping[str, SlotQueue],
+        spares: SpareProcesses,
+        is_to_stop: Callable[[str], bool],
+    ) -> None:
+        """
+        Args:
+            is_to_stop: Whether a trial is to stop, for which it does not wait for workers.
+        """
+        self._attempts, self._slots, self._spares, self._is_to_stop = attempts, slots, spares, is_to_stop
         self._shares = WorkerShares()
         self._changed = asyncio.Event()
         self._room_known = asyncio.Event()
@@ -55,11 +65,9 @@ class ElasticWorkers:
         self._resized_at: dict[str, float] = {}
         """Time at which each trial was asked to change its number of workers."""
         self._looks: asyncio.Task[None] | None = None
-        self._ends = False
 
-    def end_waiting(self, *, ends: bool) -> None:
-        """Stop making trials wait for workers, because all trials stop, or make them wait again."""
-        self._ends = ends
+    def end_waiting(self) -> None:
+        """Let the trials that are to stop now wait no longer for workers."""
         self._changed.set()
 
     def set_room(self, places: int, expected: int, to_come: int) -> None:
@@ -100,7 +108,7 @@ class ElasticWorkers:
             await asyncio.wait_for(self._room_known.wait(), ROOM_KNOWN_WITHIN_S)
         while self._claims.get(trial) is claim:
             self._changed.clear()
-            number = numbers[0] if self._ends else self._shares.claim(trial, numbers, remaining_s)
+            number = numbers[0] if self._is_to_stop(trial) else self._shares.claim(trial, numbers, remaining_s)
             if number is not None:
                 self._beginning.add(trial)
                 return number

@@ -177,7 +177,7 @@ def test_repeats_are_no_trials_of_the_search(state: SweepState) -> None:
     repeat(state, "0001r1", 1.0)
     assert (state.counts(), state.ended_count(), state.front()) == before
     repeat(state, "0001r2", 1.0, "running")
-    state.to_repeat = 3
+    state.to_repeat = {"0001r3", "0003r1", "0003r2"}
     assert state.unfinished_count(is_over=True) == 4
 
 
@@ -190,8 +190,11 @@ def test_an_unfinished_repeat_of_a_trial_that_is_no_longer_among_the_best_is_not
     searcher = RepeatSearcher(session, Confirmer(state, 2))
     first = searcher.suggest("first")
     assert first is not None
-    repeat(state, first[TRIAL], None, "running")
     assert state.unfinished_count(is_over=True) == 4, "as many as a confirmation of two trials begins with"
+    repeat(state, first[TRIAL], None, "running")
+    assert state.unfinished_count(is_over=True) == 4, "its actor has started"
+    repeat(state, first[TRIAL], 0.9)
+    assert state.unfinished_count(is_over=True) == 3
 
 
 def test_one_trial_alone_is_not_confirmed(state: SweepState) -> None:

@@ -102,4 +102,4 @@ def test_a_trial_that_has_not_reported_yet_will_stop_although_nobody_waits_for_i
     recorder.close("interrupted")
     assert asked == ["0003"]
     assert status == 1, "2 says that nothing was started"
-    assert "trial 0003 of digits-1 did not stop within 0 s; its driver has the request" in err
+    assert "trial 0003 of digits-1 did not stop within 0 s; it was asked to" in err

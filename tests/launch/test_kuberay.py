@@ -140,18 +140,23 @@ def test_the_driver_gets_the_overrides_as_they_were_typed() -> None:
 def test_modules_and_configs_travel_and_what_is_no_code_does_not(here: Path, tmp_path_factory: Any) -> None:
     files = {"mine.py": "x = 1\n", "my_conf/data/a.yaml": "a: 1\n", "mlflow.db": "no", ".venv/x.py": "no"}
     elsewhere = tmp_path_factory.mktemp("elsewhere")
-    (elsewhere / "own.yaml").write_text("defaults: [digits, _self_]\n")
+    for name in ("model/own", "model/other", "cert-manager/secret"):
+        (elsewhere / name).parent.mkdir(exist_ok=True)
+        (elsewhere / f"{name}.yaml").write_text("defaults: [conv_net]\n")
     for name, text in files.items():
         (here / name).parent.mkdir(parents=True, exist_ok=True)
         (here / name).write_text(text)
-    config_map, _ = manifests(submission(config_dirs=[here / "my_conf", elsewhere]))
+    (unused := here.parent / "unused").mkdir()
+    config_map, _ = manifests(submission("model=own", config_dirs=[here / "my_conf", elsewhere, unused]))
     archive = zipfile.ZipFile(io.BytesIO(base64.b64decode(config_map["binaryData"]["code.zip"])))
     assert set(archive.namelist()) == {
-        *("SUBMITTED.txt", "mine.py", "my_conf/data/a.yaml", "submitted_configs/1/own.yaml"),
+        *("SUBMITTED.txt", "mine.py", "my_conf/data/a.yaml", "submitted_configs/1/model/own.yaml"),
     }
     command = config_map["data"]["sweep.sh"]
     assert "--config-dir=my_conf" in command
     assert "--config-dir=submitted_configs/1" in command
+    assert str(unused) not in command
+    assert "submitted_configs/2" not in command
 
 
 @pytest.mark.parametrize(
@@ -176,15 +181,18 @@ def test_a_config_travels_that_is_elsewhere_or_ignored_by_git(
     subprocess.run(["git", "init", "-q"], cwd=here, check=True)
     (here / ".gitignore").write_text("ignored\nlocal.yaml\n")
     for folder in ("../configs", "../home/configs", ".hidden", "ignored", "seen"):
-        (here / folder).mkdir(parents=True)
+        (here / folder / "model").mkdir(parents=True)
+        (here / folder / "model/local.yaml").write_text("defaults: [conv_net]\n")
+        (here / folder / "unread.yaml").write_text("password: x\n")
         for name in ("own", "local"):
-            (here / folder / f"{name}.yaml").write_text("defaults: [digits, _self_]\n")
+            (here / folder / f"{name}.yaml").write_text("defaults: [digits, override model: local, _self_]\n")
     made = new_submission(
         [f"conf={conf}", *BASE[1:]], [Path(each) for each in config_dirs], "mine", "submit", "kuberay"
     )
     given = dict(each.split("=", 1) for each in made.arguments if each.startswith(("conf=", "--config-dir=")))
-    file = f"{given['--config-dir']}/{given['conf']}.yaml" if config_dirs else given["conf"]
-    assert file in made.bundle.files
+    file = Path(f"{given['--config-dir']}/{given['conf']}.yaml" if config_dirs else given["conf"])
+    assert {str(file), str(file.parent / "model/local.yaml")} <= made.bundle.files.keys()
+    assert (str(file.parent / "unread.yaml") in made.bundle.files) is (file.parent.name == "seen")
 
 
 def test_the_folder_of_a_project_in_output_dir_travels(here: Path) -> None:

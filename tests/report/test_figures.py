@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optuna
 import plotly.graph_objects as go
 import pytest
 import yaml
@@ -427,6 +428,17 @@ def test_a_parameter_that_only_trials_without_a_value_have_is_left_out_of_slices
     sections = {section.slug: section for section in make_sections(made, [{}])}
     assert [each.label for each in sections["slices"].figures] == ["lr", "depth"]
     assert [each.label for each in sections["contours"].figures] == ["lr and depth"]
+
+
+def test_figures_leave_optuna_as_talkative_as_it_was(capfd: pytest.CaptureFixture[str]) -> None:
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.INFO)
+    try:
+        assert slices(conditional(12, with_momentum=0), ["lr"]) is not None
+        assert optuna.logging.get_verbosity() == optuna.logging.INFO
+    finally:
+        optuna.logging.set_verbosity(before)
+    assert "study" not in capfd.readouterr().err
 
 
 def test_a_pair_of_parameters_that_hardly_any_of_the_drawn_trials_have_has_no_contour() -> None:

@@ -226,15 +226,17 @@ async def test_a_trial_that_is_done_when_it_is_asked_to_change_is_done() -> None
     assert await waiting == (1, 4)
 
 
-async def test_a_trial_that_waits_begins_when_all_trials_are_to_stop() -> None:
+@pytest.mark.parametrize("stops_all", [True, False])
+async def test_a_trial_that_waits_begins_when_it_is_to_stop(stops_all: bool) -> None:
     broker = await with_room(8, 1)
     attempt, _ = await train(broker, "0", last_step=10)  # it cannot change yet
     waiting = asyncio.create_task(broker.claim_workers("1", NUMBERS, None, None))
     await asyncio.sleep(0.05)
     assert not waiting.done()
-    await broker.stop_all()
+    await (broker.stop_all() if stops_all else broker.stop_for_good("1"))
     assert await asyncio.wait_for(waiting, 10) == 2
-    assert (await stop(broker, "0", attempt)).moved is None
+    stopped = ("0", attempt) if stops_all else ("1", (await broker.begin("1")).attempt)
+    assert await asyncio.wait_for(broker.wait_for_stop(*stopped), 10) is StopRequest.SAVE
 
 
 async def test_an_actor_gives_the_workers_of_its_last_trial_to_its_next_one() -> None:

@@ -32,8 +32,12 @@ def build_study(data: ReportData, trials: Sequence[TrialRecord], *, scaled: bool
     are replaced by their positions from 0 to 1 on the axis, which is logarithmic if they are sampled so.
     """
     minimize, maximize = StudyDirection.MINIMIZE, StudyDirection.MAXIMIZE
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # otherwise it logs a line for each study
-    study = optuna.create_study(directions=[minimize if mode == "min" else maximize for mode in data.record.modes])
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(max(verbosity, optuna.logging.WARNING))  # otherwise it logs a line for each study
+    try:
+        study = optuna.create_study(directions=[minimize if mode == "min" else maximize for mode in data.record.modes])
+    finally:
+        optuna.logging.set_verbosity(verbosity)
     distributions = {path: distribution_of(data, path) for path in data.paths}
     labels = {path: labels_of(data, path) for path in data.paths}
     made = []
