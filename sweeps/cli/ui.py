@@ -64,7 +64,9 @@ def ui(sweeps: tuple[str, ...], port: int, tracking_uri: str | None) -> None:
     os.environ.setdefault("MLFLOW_REGISTRY_STORE_URI", uri)
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
-    arguments = ["-m", "mlflow", "ui", "--host", "127.0.0.1", "--port", str(port), "--uvicorn-opts=--log-level=warning"]
+    if "MLFLOW_GUNICORN_OPTS" not in os.environ:  # MLflow takes only one of these
+        os.environ.setdefault("MLFLOW_UVICORN_OPTS", "--log-level=warning")
+    arguments = ["-m", "mlflow", "ui", "--host", "127.0.0.1", "--port", str(port)]
     os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - becomes the server, so that signals reach it
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import functools
+import os
 import pickle
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository
@@ -30,37 +31,26 @@ from omegaconf import DictConfig, OmegaConf
 class FileSource(FileConfigSource):
     """Hydra's source of YAML files, to be extended. A subclass has its own ``scheme``."""
 
-    def __init__(self, provider: str, path: str) -> None:
-        super().__init__(provider, path)
-        self.asked: dict[Path, None] = {}
-        """Files for which a composition has asked; some do not exist."""
+    asked: ClassVar[dict[Path, None]] = {}
+    """Files for which compositions have asked since ``open_config_loader``; some do not exist. Shared by all sources,
+    of which ``hydra.compose`` and ``hydra.searchpath`` make further ones."""
 
     def file(self, config_path: str) -> Path:
         """Path of the YAML file behind the name of a config."""
-        file = Path(self.path, self._normalize_file_name(config_path))
+        file = Path(os.path.normpath(Path(self.path, self._normalize_file_name(config_path))))
         self.asked[file] = None
         return file
-
-    def __deepcopy__(self, memo: object) -> FileSource:
-        """Return the same source, since ``hydra.compose`` reads from copies."""
-        return self
 
 
 def open_config_loader(source: type[FileSource], folders: Sequence[Path]) -> ConfigLoader:
     """Start a composition in this process, one at a time; the first folder that has a file wins. Registers the source,
     the class that reads the files, each time, as another user of Hydra may have cleared its registry."""
+    FileSource.asked.clear()
     SourcesRegistry.instance().register(source)
     search_path = create_config_search_path(f"{source.scheme()}://{folders[-1]}")
     for index, folder in enumerate(folders[:-1]):
         search_path.prepend(f"user{index}", f"{source.scheme()}://{folder}", anchor="main")
     return Hydra.create_main_hydra2("sweeps", search_path).config_loader
-
-
-def files_read() -> list[Path]:
-    """Return the files from which everything was composed since ``open_config_loader``."""
-    loader: Any = GlobalHydra.instance().config_loader()
-    sources = (source for source in loader.repository.get_sources() if isinstance(source, FileSource))
-    return [file for source in sources for file in source.asked if file.is_file()]
 
 
 _Contents = list[tuple[str, list[bytes | None]]]

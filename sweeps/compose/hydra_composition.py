@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 from hydra import compose
@@ -15,7 +16,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from sweeps.compat.hydra import compose_options, files_read, no_warnings_about_defaults, set_values
+from sweeps.compat.hydra import FileSource, compose_options, no_warnings_about_defaults, set_values
 from sweeps.compose.composition import Composition, Variant, resolve
 from sweeps.compose.config_modules import import_config_modules
 from sweeps.compose.dotted import find, replace_at, set_name_with_dots
@@ -78,7 +79,7 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
             stage_changes(f"search.stages.{index}", stage, base, search_path, composed.with_options)
             for index, stage in enumerate(config.search.stages)
         ]
-        files = [each for each in files_read() if not each.is_relative_to(search_path.folders[-1])]
+        files = _files_of_user(FileSource.asked, search_path)
     return Composition(
         conf=conf,
         config=config,
@@ -89,6 +90,19 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
         stages=stages,
         files=files,
     )
+
+
+def _files_of_user(asked: Iterable[Path], search_path: ConfSearchPath) -> list[Path]:
+    """Return the user's files that a composition on another machine needs, of those for which this one has asked: of a
+    group all options, since a condition names others, and environment variables may choose them."""
+    *folders, own = search_path.folders
+    files = dict.fromkeys(
+        each
+        for file in asked
+        if not file.is_relative_to(own)
+        for each in ([file] if file.parent in folders else sorted(file.parent.glob("*.yaml")))
+    )
+    return [file for file in files if file.is_file()]
 
 
 class _Conf:

@@ -42,7 +42,8 @@ class ClusterGuard:
         maybe by a signal that Ray's processes have got, too. Ray releases all when this process disconnects."""
         import ray
 
-        return ray.is_initialized() and self._shutdown.status is None and self.has_cluster()
+        is_there = self._shutdown.has_cluster and self._own.lost() is None
+        return is_there and self._shutdown.status is None and ray.is_initialized()
 
 
 class ClusterWatch:

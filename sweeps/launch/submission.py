@@ -154,6 +154,7 @@ def _travelling(tokens: Sequence[str], config_dirs: Sequence[Path], read: Sequen
         file = Path(token.removeprefix("conf="))
         if token.startswith("conf=") and file.suffix == ".yaml":
             folder = _packed(file.parent, f"{CONFIGS}/of_file", read, bundle)
+            bundle.add(Path(folder, file.name).as_posix(), file.expanduser())
             arguments.append(f"conf={Path(folder, file.name).as_posix()}")
         else:
             arguments.append(token)

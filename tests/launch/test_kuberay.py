@@ -150,7 +150,8 @@ def test_modules_and_configs_travel_and_what_is_no_code_does_not(here: Path, tmp
     config_map, _ = manifests(submission("model=own", config_dirs=[here / "my_conf", elsewhere, unused]))
     archive = zipfile.ZipFile(io.BytesIO(base64.b64decode(config_map["binaryData"]["code.zip"])))
     assert set(archive.namelist()) == {
-        *("SUBMITTED.txt", "mine.py", "my_conf/data/a.yaml", "submitted_configs/1/model/own.yaml"),
+        *("SUBMITTED.txt", "mine.py", "my_conf/data/a.yaml"),
+        *("submitted_configs/1/model/own.yaml", "submitted_configs/1/model/other.yaml"),  # which a `when` may name
     }
     command = config_map["data"]["sweep.sh"]
     assert "--config-dir=my_conf" in command
@@ -167,6 +168,7 @@ def test_modules_and_configs_travel_and_what_is_no_code_does_not(here: Path, tmp
         (".hidden/own.yaml", []),
         ("ignored/own.yaml", []),
         ("seen/local.yaml", []),
+        ("../configs/local.yaml", []),
         ("own", ["../configs"]),
         ("own", ["~/configs"]),
         ("own", [".hidden"]),
@@ -180,12 +182,13 @@ def test_a_config_travels_that_is_elsewhere_or_ignored_by_git(
     monkeypatch.setenv("HOME", str(here.parent / "home"))
     subprocess.run(["git", "init", "-q"], cwd=here, check=True)
     (here / ".gitignore").write_text("ignored\nlocal.yaml\n")
+    (here / "more").mkdir()
     for folder in ("../configs", "../home/configs", ".hidden", "ignored", "seen"):
         (here / folder / "model").mkdir(parents=True)
         (here / folder / "model/local.yaml").write_text("defaults: [conv_net]\n")
         (here / folder / "unread.yaml").write_text("password: x\n")
-        for name in ("own", "local"):
-            (here / folder / f"{name}.yaml").write_text("defaults: [digits, override model: local, _self_]\n")
+        for name, more in {"own": "hydra: {searchpath: [file://more]}\n", "local": ""}.items():
+            (here / folder / f"{name}.yaml").write_text(f"defaults: [digits, override model: local, _self_]\n{more}")
     made = new_submission(
         [f"conf={conf}", *BASE[1:]], [Path(each) for each in config_dirs], "mine", "submit", "kuberay"
     )

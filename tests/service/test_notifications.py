@@ -328,10 +328,19 @@ def test_a_night_is_told_when_its_verdict_is_there_and_its_repeats_are_not(
 
 
 @pytest.mark.usefixtures("_no_process")
-def test_a_night_whose_sweep_failed_is_told_before_its_verdict(engine: Engine, recorded: str, box: Mailbox) -> None:
-    begin(engine, NIGHT)
+def test_a_night_whose_sweep_failed_is_told_before_its_verdict_unless_it_is_repeated(
+    engine: Engine, recorded: str, box: Mailbox
+) -> None:
+    begin(engine, replace(NIGHT, verdict="repeating"))
     add_job(engine, "digits-1", schedule="nightly", due=5.0, state="failed", error="its data are missing")
-    notifier(engine, recorded, team=box.url).step()  # an earlier night of the schedule may be repeated for hours
+    clock = StandingClock()
+    told = notifier(engine, recorded, clock, team=box.url)
+    clock.time += MAX_WAIT_S
+    told.step()
+    assert box.received == []
+    with writing(engine) as connection:
+        change(connection, NIGHT)  # an earlier night of the schedule may be repeated for hours
+    told.step()
     assert [
         "digits-1 has failed" in each["text"] and "its data are missing" in each["text"] for each in box.received
     ] == [True]

@@ -121,7 +121,10 @@ class PromotionWorker(Poller):
 
     def _after_failure(self, night: Night, error: Exception) -> Night:
         """Decide a night whose steps fail for too long; others of its schedule wait for it."""
-        if night.verdict not in OPEN or is_unavailable(error):
+        if night.verdict not in OPEN:
+            return night
+        if is_unavailable(error):
+            self._failing_since.pop(night.sweep, None)
             return night
         now = self._clock.steady()
         if now - self._failing_since.setdefault(night.sweep, now) < GIVE_UP_AFTER_S:

@@ -83,8 +83,10 @@ class Notifier(Poller):
             night = find(connection, job.sweep)
         if night is not None and night.repeats == job.sweep:
             return None  # part of its night, which has a message of its own
-        if night is not None and night.verdict in OPEN and job.state != "failed":  # that is told whatever the verdict
-            return "later"  # its repeats may take any time, and those of an earlier night, too
+        if night is not None and night.verdict in OPEN:
+            is_judged_soon = night.verdict == "repeating" or self._clock.now() - job.ended < MAX_WAIT_S
+            if job.state != "failed" or is_judged_soon:  # a failure does not wait for an earlier night's repeats
+                return "later"
         return self._of_record(job, night)
 
     def _of_record(self, job: Row[Any], night: Night | None) -> Message | str:

@@ -71,7 +71,9 @@ function previewOf(form) {
     } catch {
       state.textContent = AWAY;
     }
-    isSending = isSent;
+    isSending = isSent; // also while the page is on its way; a form that comes back by "Back" can be sent again
+    isSent = false;
+    if (isSending) setTimeout(() => (isSending = false), BUSY_MS);
   }
 
   function take(fresh, askedConf) {
