@@ -31,7 +31,7 @@ def adapted_tune(
     *,
     ends_within_s: float,
     max_deaths: Callable[[Trial], int],
-    has_cluster: Callable[[], object],
+    before_step: Callable[[], None],
     releases: Callable[[], bool],
 ) -> Iterator[None]:
     """Adapt the searches that Tune begins inside the block.
@@ -41,13 +41,13 @@ def adapted_tune(
             after 10 s, and with them their workers, which may write files as they end.
         max_deaths: Returns how often a trial may be restarted whose actor died before the trial began, or was killed
             because memory ran out.
-        has_cluster: Called before each step of Tune's loop; may wait for an interruption if Ray is gone. Ray would wait
-            a minute for an answer, and then end this process.
+        before_step: Called before each step of Tune's loop; may wait for an interruption if Ray is gone, for whose
+            answer the step would wait a minute, and then end this process.
         releases: Returns whether to remove placement groups that are not used any more; also called when the
             controller is deleted after the block.
     """
     own = {
-        (ray.tune.tune, "TuneController"): _controller(ends_within_s, max_deaths, has_cluster),
+        (ray.tune.tune, "TuneController"): _controller(ends_within_s, max_deaths, before_step),
         (tune_controller, "RayActorManager"): _ActorManager,
         (tune_controller, "PlacementGroupResourceManager"): _placement_groups(releases),
     }
@@ -62,7 +62,7 @@ def adapted_tune(
 
 
 def _controller(
-    ends_within_s: float, max_deaths: Callable[[Trial], int], has_cluster: Callable[[], object]
+    ends_within_s: float, max_deaths: Callable[[Trial], int], before_step: Callable[[], None]
 ) -> type[TuneController]:
     class Controller(TuneController):
         def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -70,7 +70,7 @@ def _controller(
             self._actor_force_cleanup_timeout = math.ceil(ends_within_s)
 
         def step(self) -> None:
-            has_cluster()
+            before_step()
             super().step()  # type: ignore[no-untyped-call]
 
         def _trial_task_failure(self, trial: Any, exception: Exception) -> None:

@@ -46,7 +46,7 @@ class Composition:
     stages: list[dict[str, Any]] = field(default_factory=list)
     """Unresolved values by dotted path that each stage of ``search.stages`` changes."""
     files: list[Path] = field(default_factory=list)
-    """The user's YAML files from which the sweep was composed."""
+    """The user's YAML files that a composition on another machine needs."""
 
     def variant(self, parameters: Mapping[str, Any]) -> Variant:
         """Return a trial's options of the searched groups."""

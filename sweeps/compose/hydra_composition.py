@@ -96,13 +96,10 @@ def _files_of_user(asked: Iterable[Path], search_path: ConfSearchPath) -> list[P
     """Return the user's files that a composition on another machine needs, of those for which this one has asked: of a
     group all options, since a condition names others, and environment variables may choose them."""
     *folders, own = search_path.folders
-    files = dict.fromkeys(
-        each
-        for file in asked
-        if not file.is_relative_to(own)
-        for each in ([file] if file.parent in folders else sorted(file.parent.glob("*.yaml")))
-    )
-    return [file for file in files if file.is_file()]
+    users = [file for file in asked if not file.is_relative_to(own)]
+    groups = dict.fromkeys(file.parent for file in users if file.parent not in folders)
+    files = [*users, *(file for group in groups for file in sorted(group.glob("*.yaml")))]
+    return [file for file in dict.fromkeys(files) if file.is_file()]
 
 
 class _Conf:

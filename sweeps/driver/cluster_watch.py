@@ -17,8 +17,6 @@ ANSWERS_WITHIN_S = 2.0
 GONE_AFTER_S = 40.0
 """Seconds without an answer after which a joined cluster counts as gone: long enough for a restart, and less than the
 60 s after which Ray ends this process."""
-
-
 INTERRUPTED_WITHIN_S = 10.0
 """Maximum seconds until the main thread is interrupted after the cluster is gone."""
 
@@ -30,12 +28,11 @@ class ClusterGuard:
     def __init__(self, shutdown: Shutdown):
         self._shutdown, self._own = shutdown, OwnCluster()
 
-    def has_cluster(self) -> bool:
-        """Return whether Ray can still answer."""
+    def wait_if_gone(self) -> None:
+        """Wait to be interrupted if Ray is gone."""
         until = time.monotonic() + INTERRUPTED_WITHIN_S
         while self._shutdown.has_cluster and self._own.lost() is not None and time.monotonic() < until:
             time.sleep(LOOK_EVERY_S)
-        return self._shutdown.has_cluster
 
     def releases(self) -> bool:
         """Return whether Tune must ask Ray to release what an actor used: not after the sweep, nor if it ends early,

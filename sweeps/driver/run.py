@@ -384,7 +384,7 @@ def _tune(session: Session, signals: ShutdownSignals, limiter: PauseAwareLimiter
     adapted = adapted_tune(
         ends_within_s=CLOSED_WITHIN_S + session.plan.config.ends_within_s,
         max_deaths=lambda trial: session.retries.max_deaths(trial.config[TRIAL]),
-        has_cluster=guard.has_cluster,
+        before_step=guard.wait_if_gone,
         releases=guard.releases,
     )
     listener = RequestListener(session.recorder.ids, handler.handle, session.plan.location)

@@ -30,7 +30,7 @@ ADAPTED = partial(
     ray_tune.adapted_tune,
     ends_within_s=60,
     max_deaths=lambda trial: 5,
-    has_cluster=lambda: True,
+    before_step=lambda: None,
     releases=lambda: True,
 )
 
@@ -128,7 +128,7 @@ tuner = tune.Tuner(
     tune_config=tune.TuneConfig(reuse_actors=True),
     run_config=tune.RunConfig(storage_path="{folder}/tune", verbose=0),
 )
-with adapted_tune(ends_within_s=60, max_deaths=lambda trial: 5, has_cluster=lambda: True, releases=lambda: True):
+with adapted_tune(ends_within_s=60, max_deaths=lambda trial: 5, before_step=lambda: None, releases=lambda: True):
     tuner.fit()
 """
 
@@ -177,7 +177,7 @@ tuner = tune.Tuner(
         storage_path="{folder}/tune", failure_config=tune.FailureConfig(max_failures=5), verbose=0
     ),
 )
-with adapted_tune(ends_within_s=60, max_deaths=lambda trial: 5, has_cluster=lambda: True, releases=lambda: True):
+with adapted_tune(ends_within_s=60, max_deaths=lambda trial: 5, before_step=lambda: None, releases=lambda: True):
     results = tuner.fit()
 print(json.dumps([None if each.error else each.metrics["value"] for each in results]))
 """

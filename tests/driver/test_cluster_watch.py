@@ -94,7 +94,7 @@ def test_the_main_thread_waits_to_be_interrupted_instead_of_asking_a_ray_that_ha
 ) -> None:
     shutdown: Any = SimpleNamespace(has_cluster=True, status=None)
     guard = ClusterGuard(shutdown)
-    assert guard.has_cluster()
+    guard.wait_if_gone()
     assert not guard.releases(), "this process has left the cluster"
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
     assert guard.releases()
@@ -104,7 +104,8 @@ def test_the_main_thread_waits_to_be_interrupted_instead_of_asking_a_ray_that_ha
     started["gcs_server"].wait()
     found = threading.Timer(0.3, setattr, (shutdown, "has_cluster", False))
     found.start()
-    assert not guard.has_cluster(), "it has not waited"
+    guard.wait_if_gone()
+    assert not shutdown.has_cluster, "it has not waited"
     found.join()
 
 
