@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import cast
 
 from sweeps.config import SweepConfig
@@ -53,6 +54,9 @@ def _mistakes(key: str, path: str, data: TextData) -> list[str]:
     files = find_files(key, path)
     if files is None:
         return []  # the name of a data set on the hub
+    if data.eval_split is not None and data.eval_path is None and not Path(path).expanduser().is_dir():
+        mistake = f"data.eval_split={data.eval_split}: is for hub data sets and folders, and {key}={path} is neither"
+        return [f"{mistake}; remove it, or give data.eval_path"]
     filled = [file for file in files if file.size > 0]
     if not filled:
         return [f"{key}={path}: is empty; give files with documents"]

@@ -291,6 +291,15 @@ def test_held_out_documents_are_a_fixed_part_and_not_trained_on(tmp_path: Path) 
     assert read_documents(few) == (train[:5], held_out[:2])
 
 
+def test_a_held_out_split_of_a_folder_is_not_trained_on(tmp_path: Path) -> None:
+    write(tmp_path / "train.jsonl", *({"text": f"train {n}"} for n in range(4)))
+    write(tmp_path / "validation.jsonl", {"text": "held out"})
+    config = TextData(kind="text", path=str(tmp_path), train_split="train[:2]", eval_split="validation")
+    train, held_out = read_documents(config)
+    assert [document["text"] for document in train] == ["train 0", "train 1"]
+    assert held_out == [{"text": "held out"}]
+
+
 def test_a_data_set_of_the_hub_is_read_through_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
     import datasets
 
@@ -326,7 +335,7 @@ def test_a_data_set_of_the_hub_is_read_through_datasets(monkeypatch: pytest.Monk
         ({"path": "broken.parquet"}, r"data.path: .*/broken.parquet cannot be read: "),
         ({"path": f"/{'x' * 300}/a.csv"}, r"data.path=/x+/a.csv cannot be read: .*File name too long"),
         ({"path": "semicolons.csv"}, r"its first line is 'text;n', whose cells are separated by ';'; write it with"),
-        ({"path": "owner/name"}, r"data.path: the data set owner/name \(split train\) cannot be loaded from the hub"),
+        ({"path": "owner/name"}, r"data.path: the data set owner/name \(split train\) cannot be loaded: "),
         ({"sequence_length": 101}, "data.sequence_length=101 is longer than the 100 positions of the model; use at"),
         ({"sequence_length": 1}, "nothing to learn from within data.sequence_length=1; raise it"),
         ({"eval_path": "blank.jsonl", "isolate_documents": True}, "data.eval_path=blank.jsonl: nothing to learn from"),

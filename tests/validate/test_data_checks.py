@@ -33,6 +33,7 @@ def file(working_folder: Path) -> Path:
         ("text", ["data.path=none.jsonl"], "data.path=none.jsonl: there are no such files; give a .jsonl"),
         ("text", ["data.path=none/*.parquet"], r"data.path=none/\*.parquet: there are no such files"),
         ("text", ["data.path=a.jsonl", "data.eval_path=./none"], "data.eval_path=./none: there are no such files"),
+        ("text", ["data.path=a.jsonl", "data.eval_split=test"], "data.eval_split=test: is for hub data sets and fold"),
         ("text", ["data.path=empty.jsonl"], "data.path=empty.jsonl: is empty"),
         ("text", ["data.path=blank.jsonl"], r"data.path=blank.jsonl: .*blank.jsonl has no documents"),
         ("text", ["data.path=broken.jsonl"], r"data.path=broken.jsonl: .*broken.jsonl is not JSON, document 1"),

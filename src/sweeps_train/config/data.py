@@ -27,11 +27,11 @@ class TextData:
     """Branch, tag or commit of a hub data set; without it, each trial uses the version that the hub has when this data
     is first loaded."""
     train_split: Text = "train"
-    """Split of a hub data set, in its slicing syntax (``train[:90%]``)."""
+    """Split of a hub data set, in its slicing syntax (``train[:90%]``); of a folder only with ``eval_split``."""
     eval_path: Annotated[str | None, Reach.SOURCE] = None
     """Held-out data in its own file; without it, ``eval_split`` or ``eval_fraction`` is used."""
     eval_split: Text | None = None
-    """Held-out split of a hub data set."""
+    """Held-out split of a hub data set, or of a folder whose files are named after their splits."""
     eval_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1
     """Part of the documents that is held out when neither ``eval_path`` nor ``eval_split`` is given."""
     text_field: Text | None = "text"

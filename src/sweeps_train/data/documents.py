@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from sweeps_train.compat import datasets as compat_datasets
@@ -24,7 +25,7 @@ class Source:
     """Config key that names them."""
     path: str
     files: tuple[File, ...] | None
-    """None for a hub data set, to which the rest applies."""
+    """None for what ``datasets`` reads, a hub data set or a folder with splits, to which the rest applies."""
     split: str
     """Name of the split, or a slice of it, such as ``train[:90%]``."""
     subset: str | None
@@ -48,7 +49,11 @@ def sources(config: TextData) -> list[Source]:
         split = config.eval_split or config.train_split
         held_out = [source("eval", "data.eval_path", config.eval_path, files, split)]
     elif config.eval_split is not None:
-        held_out = [source("eval", "data.eval_split", config.path, None, config.eval_split)]
+        # ``datasets`` also finds the splits of a folder, of which ``find_files`` would train on all.
+        return [
+            source("eval", "data.eval_split", config.path, None, config.eval_split),
+            source("train", "data.path", config.path, None, config.train_split),
+        ]
     is_builtin = config.path == BUILTIN_DOCSTRINGS
     files = [file_at(file) for file in source_files()] if is_builtin else find_files("data.path", config.path)
     role: Role = "train" if held_out else "both"
@@ -118,7 +123,7 @@ def _read(config: TextData, source: Source) -> list[Document]:
 
 
 def load_hub(source: Source) -> Any:
-    """Load a hub data set, which is downloaded once and mapped from this machine's disk.
+    """Load a hub data set, which is downloaded once and mapped from this machine's disk, or a split of a folder.
 
     Raises:
         ValueError: The data set cannot be loaded.
@@ -126,10 +131,11 @@ def load_hub(source: Source) -> Any:
     from datasets import load_dataset
 
     try:
-        return load_dataset(source.path, source.subset, split=source.split, revision=source.revision)
+        path = str(Path(source.path).expanduser())
+        return load_dataset(path, source.subset, split=source.split, revision=source.revision)
     except Exception as error:  # datasets and the network raise many types; the message must name the key
         raise ValueError(
-            f"{source.key}: the data set {source.path} (split {source.split}) cannot be loaded from the hub: {error}"
+            f"{source.key}: the data set {source.path} (split {source.split}) cannot be loaded: {error}"
         ) from error
 
 
