@@ -293,4 +293,5 @@ def _quiet_libraries() -> Iterator[None]:
             yield
         finally:
             for each, level in zip(loggers, levels, strict=True):
-                each.setLevel(level)
+                # Optuna, if first imported in the block, has set none of its own yet.
+                each.setLevel(level or (logging.INFO if each.name == "optuna" else level))
