@@ -29,6 +29,12 @@ def record_provenance(plan: Plan, recorder: Recorder) -> threading.Thread:
     return thread
 
 
+def record_composition(plan: Plan, recorder: Recorder) -> None:
+    """Record the composition from which the sweep can be run again; of an extended sweep, once more."""
+    text = json.dumps(COMPOSITION.stamped(plan.composition.as_json()), indent=1)
+    recorder.attach({constants.COMPOSITION_ARTIFACT: redacted_source(text)}, {})
+
+
 def present_provenance(plan: Plan) -> Provenance:
     """Return the provenance that a sweep would have if it were started now."""
     return collect_provenance(plan.command, plan.config.seed)[0].with_data(trainings(plan))
@@ -51,13 +57,11 @@ def trainings(plan: Plan) -> Iterator[Training]:
 
 def _record(plan: Plan, recorder: Recorder) -> None:
     try:
+        record_composition(plan, recorder)
         provenance, diff = collect_provenance(plan.command, plan.config.seed)
         files = {
             constants.ORIGIN_ARTIFACT: provenance.as_json(),
             constants.PACKAGES_ARTIFACT: requirements(provenance),
-            constants.COMPOSITION_ARTIFACT: redacted_source(
-                json.dumps(COMPOSITION.stamped(plan.composition.as_json()), indent=1)
-            ),
         }
         tags = {constants.TAG_SEED: str(provenance.seed), constants.TAG_CHANGES: "true" if diff else "false"}
         if diff:

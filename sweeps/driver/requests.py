@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from sweeps.driver.recorded_provenance import record_composition
 from sweeps.driver.session import Session
 from sweeps.driver.signals import ShutdownSignals
 from sweeps.errors import DoesNotFit, UserError
@@ -64,6 +65,7 @@ class RequestHandler:
         self._session.recorder.record_config(
             extended.composition.as_yaml(), extended.num_trials, extended.points.num_points
         )
+        record_composition(extended, self._session.recorder)
         if state.stage is None:
             cast("StudySearch", self._limiter.searcher).num_trials = extended.config.search.num_trials
         return f"{plan.name} continues: {describe_search(extended.config.search)}; {now}"

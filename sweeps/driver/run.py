@@ -17,7 +17,7 @@ from sweeps.driver.garbage_collection import collect_from_now_on, without_collec
 from sweeps.driver.guarded_view import GuardedView
 from sweeps.driver.joined_cluster import joined_cluster
 from sweeps.driver.measured_workers import with_measured_workers
-from sweeps.driver.recorded_provenance import record_provenance
+from sweeps.driver.recorded_provenance import record_composition, record_provenance
 from sweeps.driver.requests import RequestHandler
 from sweeps.driver.session import Session
 from sweeps.driver.signals import ShutdownSignals, ended_by_signals
@@ -144,6 +144,7 @@ def resume(plan: Plan, view: View) -> SweepRecord:
                 adapt_study(plan)
                 save(plan)
                 recorder = open_recorder(plan, cluster.dashboard, copy, resume=True)
+                record_composition(plan, recorder)  # it may have been extended
                 bring_reports(plan, recorder.earlier)
                 memory = estimate_memory(plan, trials, cluster.nodes, recorder)
                 _search_and_record(plan, recorder, view, trials, memory, began=began)

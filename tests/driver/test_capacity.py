@@ -121,7 +121,7 @@ def test_a_sweep_is_extended_also_while_all_nodes_are_away(cluster: Cluster, mon
     monkeypatch.setattr(requests, "load_sweep", lambda *_: None)
     monkeypatch.setattr(requests, "reopened", lambda *_: longer)
     monkeypatch.setattr(requests, "save", lambda *_: None)
-    recorder: Any = SimpleNamespace(record_config=lambda *_: None)
+    recorder: Any = SimpleNamespace(record_config=lambda *_: None, attach=lambda *_: None)
     cluster.state.stage, cluster.state.extend = None, lambda *_: None
     searcher = SimpleNamespace(num_trials=100)
     session: Any = SimpleNamespace(state=cluster.state, recorder=recorder, plan=plan)

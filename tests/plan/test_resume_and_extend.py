@@ -120,7 +120,9 @@ def test_an_extended_sweep_goes_on_to_the_exact_trial_and_touches_no_earlier_one
     points = [json.dumps(trial["params"], sort_keys=True) for trial in document["trials"]]
     assert len(set(points)) == 6
     assert document["time"]["wall_s"] > short.document["time"]["wall_s"]
-    assert "num_trials: 6" in load_text(f"{short.parent().info.artifact_uri}/config.yaml")
+    folder = short.parent().info.artifact_uri
+    assert "num_trials: 6" in load_text(f"{folder}/config.yaml")
+    assert json.loads(load_text(f"{folder}/origin/sweep.json"))["config"]["search"]["num_trials"] == 6
 
 
 @pytest.mark.slow
@@ -135,6 +137,8 @@ def test_a_running_sweep_is_extended_from_another_terminal(tmp_path: Path) -> No
     assert [trial["attempts"] for trial in document["trials"]] == [1, 1]
     parent = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_run(document["mlflow"]["run_id"])
     assert "num_trials: 2" in load_text(f"{parent.info.artifact_uri}/config.yaml")
+    composition = json.loads(load_text(f"{parent.info.artifact_uri}/origin/sweep.json"))
+    assert composition["config"]["search"]["num_trials"] == 2
 
 
 @pytest.mark.slow
