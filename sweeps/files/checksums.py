@@ -133,7 +133,7 @@ class Damage:
 def mend(path: Path) -> Damage:
     """Correct flipped bits in a file of JSON lines, in place, and return the lines with more damage.
 
-    Half a line that a killed writer has left does not count as damage.
+    Half a line at the end, which a killed writer has left, does not count as damage.
 
     Raises:
         OSError: The file cannot be read or written.
@@ -154,12 +154,40 @@ def mend(path: Path) -> Damage:
                     patches += [(start + position, character) for position, character in changes]
                     if lost and changes[0][0] < 0 and lost[-1] == number - 1:
                         lost.pop()
-                elif _has_checksum(text) or _TEXT.fullmatch(text) is None:
+                elif _has_checksum(text) or _TEXT.fullmatch(text) is None or (line != text and not _is_json(text)):
                     lost.append(number)
             start, before = start + len(line), text
     if patches:
         _write(path, patches)
     return Damage(tuple(corrected), tuple(lost))
+
+
+def end_last_line(path: Path) -> None:
+    """Make a file of JSON lines end with a whole line: half a line that a killed writer has left is cut off.
+
+    Raises:
+        OSError: The file cannot be read or written.
+    """
+    with path.open("rb+") as file:
+        end, tail = file.seek(0, os.SEEK_END), b""
+        while end and b"\n" not in tail:
+            start = max(0, end - (1 << 16))
+            file.seek(start)
+            end, tail = start, file.read(end - start) + tail
+        last = tail[tail.rfind(b"\n") + 1 :]
+        if last and _is_json(undamaged(last) or b""):  # only its newline is missing or damaged
+            file.seek(0, os.SEEK_END)
+            file.write(b"\n")
+        elif last:
+            file.truncate(file.seek(0, os.SEEK_END) - len(last))
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text or b"{}")
+    except ValueError:
+        return False
+    return True
 
 
 def _changes_of_newlines(before: bytes, text: bytes) -> list[tuple[int, bytes]] | None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from sweeps.files.checksums import parsed, undamaged_lines, with_checksum
+from sweeps.files.checksums import end_last_line, parsed, undamaged_lines, with_checksum
 from sweeps.runtime.events import Log, Report, Saved
 from sweeps.storage.location import is_remote
 from sweeps.tracking.held_checkpoints import UPLOADS
@@ -31,8 +31,7 @@ class ReportLog:
         path = Path(folder) / REPORT_LOG_FILE
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file: IO[bytes] = path.open("ab", buffering=0)  # unbuffered: a line outlives the process at once
-        if self._file.tell() and not _ends_with_newline(path):
-            self._file.write(b"\n")  # an attempt that was killed has left half a line
+        end_last_line(path)  # of an attempt that was killed
 
     def write(self, event: Log) -> None:
         """Write an event. For a report, it and the logs before it have reached the disk when this returns: a trial that
@@ -81,9 +80,3 @@ def _relocated(event: Log, folder: Path) -> Log:
     step = max(index for index, part in enumerate(parts) if part.startswith("step-"))  # a parent may have such a name
     held = None if event.held is None else str(folder / UPLOADS / Path(event.held).name)
     return replace(event, checkpoint=str(folder.joinpath(*parts[step:])), held=held)
-
-
-def _ends_with_newline(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(-1, 2)
-        return file.read(1) == b"\n"

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeps.errors import FULL, StorageFailed
-from sweeps.files.checksums import mend, parsed, with_checksum
+from sweeps.files.checksums import end_last_line, mend, parsed, with_checksum
 from sweeps.files.found_lines import lines_with
 from sweeps.files.versions import check_not_newer, release
 from sweeps.files.whole_files import FILE_MODE, replacing
@@ -218,8 +218,6 @@ class Journal:
         is_new = self.end == 0
         self._on_disk = 0
         self._has_failed = False
-        if self.end and os.pread(self._file, 1, self.end - 1) != b"\n":
-            self._write(b"\n")  # a killed driver has left half a line
         if self._versions[-1][1] < JOURNAL_VERSION:
             self._write(_line(Version(JOURNAL_VERSION, release())))
             self._versions.append((self.end, JOURNAL_VERSION))
@@ -316,6 +314,7 @@ class Journal:
         if self._path.is_file():
             try:
                 damage = mend(self._path)
+                end_last_line(self._path)
             except OSError as error:
                 raise self._converted(error) from None
             self.lost_lines = damage.lost

@@ -22,7 +22,7 @@ from sweeps.driver.early_end import Shutdown
 from sweeps.driver.report_decisions import Decisions
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.worker_events import WorkerEvents
-from sweeps.files.checksums import is_intact, mend, parsed
+from sweeps.files.checksums import end_last_line, is_intact, mend, parsed
 from sweeps.files.whole_files import write_json
 from sweeps.folders.driver_lock import DRIVER_FILE, last_heartbeat, only_driver
 from sweeps.folders.sweep_folder import COPY_FILE, SWEEP_FILE
@@ -169,8 +169,12 @@ def test_lines_without_a_checksum_of_an_earlier_release_are_no_damage(tmp_path: 
 
 def test_half_a_line_of_a_killed_writer_is_no_damage(whole: Path, tmp_path: Path) -> None:
     lines, file = (whole / JOURNAL_FILE).read_bytes().splitlines(keepends=True), tmp_path / "lines"
-    file.write_bytes(lines[0] + lines[1][:40] + b"\n" + lines[2] + lines[3][:70])
+    file.write_bytes(lines[0] + lines[1] + lines[2][:70])
     assert not mend(file)
+    end_last_line(file)
+    assert file.read_bytes() == lines[0] + lines[1]
+    file.write_bytes(lines[0] + lines[1][:40] + b"\n" + lines[2])
+    assert mend(file).lost == (2,), "a writer would have cut it off"
 
 
 def test_a_sweep_is_read_from_the_copy_if_its_file_is_damaged_and_says_so(

@@ -118,6 +118,26 @@ def test_half_a_line_of_a_killed_driver_is_no_entry(tmp_path: Path) -> None:
     assert list(journal.entries()) == ENTRIES[:2]
     assert list(journal.entries(journal.position)) == ENTRIES[1:2]
     journal.close()
+    journal = Journal(tmp_path)
+    assert not journal.lost_lines
+    journal.close()
+
+
+@pytest.mark.parametrize("damage", [lambda line: line[:40], lambda line: b"X" * len(line)])
+def test_a_line_that_lost_its_end_or_its_text_is_lost(
+    damage: Callable[[bytes], bytes], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = Journal(tmp_path)
+    journal.append(*ENTRIES[:2])
+    journal.close()
+    file = tmp_path / JOURNAL_FILE
+    *lines, first, second = file.read_bytes().splitlines()
+    file.write_bytes(b"\n".join([*lines, damage(first), second, b""]))
+    journal = Journal(tmp_path)
+    assert journal.lost_lines == (len(lines) + 1,)
+    assert list(journal.entries()) == ENTRIES[1:2]
+    journal.close()
+    assert "cannot be read" in caplog.text
 
 
 def test_a_checkpoint_that_replaced_one_while_that_was_uploaded_is_not_delivered_with_it(tmp_path: Path) -> None:
