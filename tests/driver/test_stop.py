@@ -12,11 +12,13 @@ import pytest
 from continuing import ONE_AT_ONCE, SEARCH, histories, wait_for
 from processes import outputs
 from recording import CONFIG, POINT, open_recorder
+from records import sweep_record, trial_record
 from running import Done, start, verb
 from waiting import wait_until
 
 from sweeps.constants import TAG_REQUEST
 from sweeps.driver import stop
+from sweeps.errors import UnknownName
 from sweeps.tracking import control_channel
 from sweeps.tracking.client import connect
 from sweeps.tracking.control_channel import Request, RequestListener
@@ -38,7 +40,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Done:
     assert document["trials"][0]["state"] == "stopped"
     refused = verb(folder, "stop", "long", "--trial=0", status=2)
     assert "trial 0000 of long is not running: it is stopped" in refused.err
-    assert "long has no trial 0007" in verb(folder, "stop", "long", "--trial=7", status=2).err
+    assert "--trial=7: long has no such trial" in verb(folder, "stop", "long", "--trial=7", status=2).err
     wait_for(folder, "long", lambda sweep: len(sweep.trials) == 2 and sweep.trials[1].steps >= 20, process)
     began = time.monotonic()
     verb(folder, "stop", "long")
@@ -81,6 +83,16 @@ def test_a_stopped_sweep_goes_on_but_not_with_the_trial_that_a_person_ended(stop
     after = histories(resumed)
     assert [step for step, _ in after["0001"]] == list(range(10, 901, 10))
     assert after["0000"] == before
+
+
+def test_an_empty_id_is_no_trial_to_stop() -> None:
+    """A script may type it with a variable that is not set."""
+    running = SimpleNamespace(
+        sweep="long", status="running", tags={}, all_trials=[trial_record("0000", state="running")]
+    )
+    assert stop.check_can_stop(cast("SweepRecord", running), "0") == "0000"
+    with pytest.raises(UnknownName, match="--trial=: long has no such trial; it has 0000"):
+        stop.check_can_stop(cast("SweepRecord", running), "")
 
 
 def test_a_trial_that_has_not_reported_yet_will_stop_although_nobody_waits_for_it_any_longer(
