@@ -13,6 +13,7 @@ from sweeps.cli.app import PROGRAM, as_json, stdout, tracking_uri, verb
 from sweeps.cli.output import print_json, say, typed
 from sweeps.constants import TAG_DASHBOARD
 from sweeps.errors import UserError
+from sweeps.operations.local import Local
 from sweeps.texts.uri_passwords import holds_password
 
 if TYPE_CHECKING:
@@ -67,14 +68,15 @@ def _resumed(sweep: str, to: Target, uri: str | None) -> tuple[Submission, str |
     """Return a recorded sweep, and the address of the dashboard of the cluster on which it ran."""
     from sweeps.launch.submission import resumed_submission
     from sweeps.tracking.artifacts import recorded_composition
-    from sweeps.tracking.reader import load_sweep
     from sweeps.tracking.uris import default_uri
 
-    record = load_sweep(uri or default_uri(), sweep)
+    given = uri or default_uri()
+    record = Local(given).record(sweep)
     composition = recorded_composition(record)
     if composition is None:
         raise UserError(f"{sweep}: its MLflow run does not have its config; continue it with `resume` on its machine")
-    return resumed_submission(record, composition.config, to), record.tags.get(TAG_DASHBOARD)
+    # The driver reads the same store: the copy of an object store is on this machine only.
+    return resumed_submission(record, composition.recorded_at(given).config, to), record.tags.get(TAG_DASHBOARD)
 
 
 def _to_ray(submission: Submission, dashboard: str | None, *, is_printed: bool, as_json: bool) -> bool:

@@ -96,7 +96,7 @@ def new_submission(
 
 
 def resumed_submission(record: SweepRecord, config: SweepConfig, to: Target) -> Submission:
-    """Return a submission that continues a recorded sweep.
+    """Return a submission that continues a recorded sweep, whose driver reads the record at the config's tracking URI.
 
     Raises:
         ConfigError: The sweep was not started on a cluster.
@@ -106,7 +106,7 @@ def resumed_submission(record: SweepRecord, config: SweepConfig, to: Target) -> 
             f"{record.sweep}: was started with cluster.address=local, and continues on one machine only: "
             f"python -m sweeps resume {record.sweep}"
         )
-    uri = record.mlflow.tracking_uri
+    uri = config.tracking.uri
     known = [] if holds_password(uri) else [f"--tracking-uri={uri}"]
     bundle = Bundle() if to == "slurm" else Bundle.of_folder(Path.cwd(), leave_out=Path(config.output_dir))
     return Submission(record.sweep, record.conf, config, ["resume", record.sweep, *known, "--json"], bundle)
