@@ -51,6 +51,8 @@ def submit(
     dashboard = None
     if sweep is None:
         submission = new_submission(tokens, config_dirs, name, typed(), to)
+        if name is not None and not is_printed and not _is_in_place(to):  # a job of one's own may be repeated
+            submission.check_is_new(to)
         tracking_uri = submission.config.tracking.uri
     else:
         submission, dashboard = _resumed(sweep, to, tracking_uri)
@@ -62,6 +64,13 @@ def submit(
         is_submitted = _to_kuberay(submission, is_printed=is_printed, as_json=as_json)
     if is_submitted:
         _say_what_next(submission.name, to, tracking_uri)
+
+
+def _is_in_place(to: Target) -> bool:
+    """Whether the sweep runs on the nodes of the Slurm job that this process is part of."""
+    from sweeps.launch.slurm import is_inside_job
+
+    return to == "slurm" and is_inside_job()
 
 
 def _resumed(sweep: str, to: Target, uri: str | None) -> tuple[Submission, str | None]:
@@ -104,7 +113,7 @@ def _to_slurm(submission: Submission, *, is_printed: bool, as_json: bool) -> boo
         else:
             stdout.out(script, end="", highlight=False)
         return False
-    if slurm.is_inside_job():
+    if _is_in_place("slurm"):
         say(f"{submission.name}: this is already a job of Slurm; it runs here, on the nodes of the job")
         sys.exit(slurm.run_in_place(submission))
     job, log = slurm.submit(submission)
