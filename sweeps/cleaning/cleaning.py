@@ -14,7 +14,7 @@ from rich.table import Table
 
 from sweeps.cleaning.checkpoint_storage import CheckpointStorage, sweep_folder, sweep_store
 from sweeps.cleaning.policy import CleanOptions, Policy, describe_size, read_policy
-from sweeps.cleaning.selection import Removal, best_trials, select
+from sweeps.cleaning.selection import Removal, best_trials, candidates, select
 from sweeps.constants import TAG_KIND, TAG_OF_RUN
 from sweeps.errors import TrackingUnreachable, UnknownName, UserError
 from sweeps.folders.driver_lock import only_driver
@@ -40,7 +40,8 @@ class Cleaning:
     removals: list[Removal]
     """Trials whose checkpoints are removed."""
     size: int
-    """Bytes of all checkpoints before the removals."""
+    """Bytes of all checkpoints before the removals; without a maximum size, of those of the sweeps that may be
+    cleaned."""
 
     @property
     def freed(self) -> int:
@@ -87,8 +88,9 @@ def plan_cleaning(uri: str, names: Sequence[str], policy: Policy) -> Cleaning:
     client = connect(uri)
     needs_all = not names or policy.keep_last > 0 or policy.max_size is not None
     records = [load_sweep(uri, name) for name in dict.fromkeys(known) if needs_all or name in names]
-    storage, sizes, readable = CheckpointStorage(client), dict[str, int](), list[SweepRecord]()
-    for record in records:
+    storage, sizes, now = CheckpointStorage(client), dict[str, int](), time.time()
+    # Of a sweep in MLflow's store or an object store, every checkpoint takes a request.
+    for record in records if policy.max_size is not None else candidates(records, policy, names, now):
         try:
             found = {trial.run_id: storage.size(record, trial) for trial in record.all_trials}
         except TrackingUnreachable:  # then no other sweep can be read either
@@ -98,10 +100,10 @@ def plan_cleaning(uri: str, names: Sequence[str], policy: Policy) -> Cleaning:
             if record.sweep in names:
                 raise UserError(f"{record.sweep}: its storage cannot be read, so nothing is removed: {why}") from error
             logger.warning("%s stays: its storage cannot be read: %s", record.sweep, why)  # others are still cleaned
+            records = [each for each in records if each is not record]
         else:
             sizes |= {run: size for run, size in found.items() if size is not None}
-            readable.append(record)
-    removals = select(readable, sizes, needed_runs(client), policy, names, time.time())
+    removals = select(records, sizes, needed_runs(client), policy, names, now)
     return Cleaning(policy, removals, sum(sizes.values()))
 
 
@@ -174,7 +176,8 @@ def needed_runs(client: MlflowClient) -> set[str]:
 def print_cleaning(cleaning: Cleaning, removals: Collection[Removal], console: Console) -> None:
     """Print the removals as a table with a row for each sweep."""
     if not removals:
-        console.print(f"Nothing to remove: {describe_size(cleaning.size)} of checkpoints stay.")
+        left = f": {describe_size(cleaning.size)} of checkpoints stay" if cleaning.size else ""
+        console.print(f"Nothing to remove{left}.")
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name, justify in (("sweep", "left"), ("trials", "right"), ("checkpoints", "right"), ("kept", "left")):
@@ -188,7 +191,8 @@ def print_cleaning(cleaning: Cleaning, removals: Collection[Removal], console: C
     console.print()
     freed = sum(each.size for each in removals)
     left = cleaning.size - freed
-    console.print(f"{describe_size(freed)} of {describe_size(cleaning.size)} of checkpoints", highlight=False)
+    whose = "" if cleaning.policy.max_size is not None else " of these sweeps"
+    console.print(f"{describe_size(freed)} of {describe_size(cleaning.size)} of checkpoints{whose}", highlight=False)
     if cleaning.policy.max_size is not None and left > cleaning.policy.max_size:
         console.print(
             f"checkpoints that must be kept take {describe_size(left)}, which is more than --max-size", highlight=False

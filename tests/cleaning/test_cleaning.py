@@ -245,6 +245,18 @@ def test_a_sweep_whose_storage_cannot_be_read_stays_and_the_others_are_cleaned_u
     assert "`python -m sweeps clean old --keep-best 2` removes them" in caplog.text
 
 
+def test_the_storage_of_a_sweep_that_stays_anyway_is_not_read_unless_its_size_is_needed(
+    store: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A team's server would answer a request for every checkpoint of everybody."""
+    size = plan_cleaning(store, ["old"], Policy()).size
+    MlflowClient(store).set_tag(load_sweep(store, "new").mlflow.run_id, "sweeps.folder", "unknown://bucket/sweeps/new")
+    planned = plan_cleaning(store, [], Policy(keep_last=1))
+    assert ({each.record.sweep for each in planned.removals}, planned.size, caplog.text) == ({"old"}, size, "")
+    plan_cleaning(store, [], Policy(keep_last=1, max_size=10**9))
+    assert "new stays: its storage cannot be read: " in caplog.text
+
+
 def test_another_sweeps_folder_is_never_touched(store: str) -> None:
     (Path("outputs") / "old" / SWEEP_FILE).write_text(json.dumps({"name": "else"}), encoding="utf-8")
     clean(store, plan_cleaning(store, ["old"], Policy()))
