@@ -74,8 +74,9 @@ def clean_by(uri: str, names: Sequence[str], *, dry_run: bool, **options: Unpack
     return cleaning if dry_run else replace(cleaning, removals=clean(uri, cleaning))
 
 
-def plan_cleaning(uri: str, names: Sequence[str], policy: Policy) -> Cleaning:
-    """List what a policy would remove, without removing anything.
+def plan_cleaning(uri: str, names: Sequence[str], policy: Policy, started_ms: int | None = None) -> Cleaning:
+    """List what a policy would remove, without removing anything. The start is that of the only named sweep; see
+    ``load_sweep``.
 
     Raises:
         UnknownName: There is no such sweep.
@@ -87,7 +88,7 @@ def plan_cleaning(uri: str, names: Sequence[str], policy: Policy) -> Cleaning:
             raise UnknownName(f"there is no sweep {name!r}{did_you_mean(name, known)}")
     client = connect(uri)
     needs_all = not names or policy.keep_last > 0 or policy.max_size is not None
-    records = [load_sweep(uri, name) for name in dict.fromkeys(known) if needs_all or name in names]
+    records = [load_sweep(uri, name, started_ms) for name in dict.fromkeys(known) if needs_all or name in names]
     storage, sizes, now = CheckpointStorage(client), dict[str, int](), time.time()
     # Of a sweep in MLflow's store or an object store, every checkpoint takes a request.
     for record in records if policy.max_size is not None else candidates(records, policy, names, now):
@@ -118,7 +119,8 @@ def clean(uri: str, cleaning: Cleaning) -> list[Removal]:
         removals = [each for each in cleaning.removals if each.record.sweep == name]
         try:
             with _held(removals[0].record):
-                record, needed = load_sweep(uri, name), needed_runs(client)
+                started_ms = round(1000 * removals[0].record.started)
+                record, needed = load_sweep(uri, name, started_ms), needed_runs(client)
                 sizes = {each.trial.run_id: each.size for each in removals}
                 still = {each.trial.run_id for each in select([record], sizes, needed, policy, (), time.time())}
                 for each in removals:
@@ -141,10 +143,11 @@ def _held(record: SweepRecord) -> AbstractContextManager[None]:
     return only_driver(folder, record.sweep) if folder is not None else nullcontext()
 
 
-def keep_only_the_best(uri: str, name: str, count: int) -> None:
-    """Remove the checkpoints of all but the best trials of a sweep that has ended."""
+def keep_only_the_best(uri: str, name: str, count: int, started_ms: int | None = None) -> None:
+    """Remove the checkpoints of all but the best trials of a sweep that has ended. The start is that of the sweep's own
+    run; see ``load_sweep``."""
     try:
-        clean(uri, plan_cleaning(uri, [name], Policy(keep_best=count)))
+        clean(uri, plan_cleaning(uri, [name], Policy(keep_best=count), started_ms))
     except Exception as error:  # noqa: BLE001 - the sweep itself has succeeded
         again = f"python -m sweeps clean {name} --keep-best {count}"
         logger.warning(
