@@ -179,8 +179,8 @@ def needed_runs(client: MlflowClient) -> set[str]:
 def print_cleaning(cleaning: Cleaning, removals: Collection[Removal], console: Console) -> None:
     """Print the removals as a table with a row for each sweep."""
     if not removals:
-        left = f": {describe_size(cleaning.size)} of checkpoints stay" if cleaning.size else ""
-        console.print(f"Nothing to remove{left}.")
+        stay = f": {describe_size(cleaning.size)} of checkpoints stay" if cleaning.size else ""
+        console.print(f"Nothing to remove{stay}.")
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name, justify in (("sweep", "left"), ("trials", "right"), ("checkpoints", "right"), ("kept", "left")):
