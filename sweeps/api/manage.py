@@ -135,12 +135,12 @@ def register(
     """
     from sweeps.plan.export import choose, config_of
     from sweeps.registry.model_names import check_registration
-    from sweeps.registry.register import register as register_model
 
-    record = load(sweep, tracking_uri=tracking_uri)
+    operations = Local(tracking_uri)
+    record = operations.record(sweep)
     chosen = choose(record, trial_id(trial))
     check_registration(config_of(record, chosen), name, alias, merged=merged, is_trained=True)
-    return register_model(record, chosen, name, alias, merged=merged)
+    return operations.register(record, chosen, name, alias, merged=merged)
 
 
 def clean(

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from sweeps.cleaning.checkpoint_storage import CheckpointStorage, sweep_folder, sweep_store
 from sweeps.cleaning.policy import CleanOptions, Policy, describe_size, read_policy
-from sweeps.cleaning.selection import Removal, best_trials, select
+from sweeps.cleaning.selection import Removal, best_trials, candidates, select
 from sweeps.constants import TAG_KIND, TAG_OF_RUN
 from sweeps.errors import TrackingUnreachable, UnknownName, UserError
 from sweeps.folders.driver_lock import only_driver
@@ -40,7 +40,8 @@ class Cleaning:
     removals: list[Removal]
     """Trials whose checkpoints are removed."""
     size: int
-    """Bytes of all checkpoints before the removals."""
+    """Bytes of all checkpoints before the removals; without a maximum size, of those of the sweeps that may be
+    cleaned."""
 
     @property
     def freed(self) -> int:
@@ -73,8 +74,9 @@ def clean_by(uri: str, names: Sequence[str], *, dry_run: bool, **options: Unpack
     return cleaning if dry_run else replace(cleaning, removals=clean(uri, cleaning))
 
 
-def plan_cleaning(uri: str, names: Sequence[str], policy: Policy) -> Cleaning:
-    """List what a policy would remove, without removing anything.
+def plan_cleaning(uri: str, names: Sequence[str], policy: Policy, started_ms: int | None = None) -> Cleaning:
+    """List what a policy would remove, without removing anything. The start is that of the only named sweep; see
+    ``load_sweep``.
 
     Raises:
         UnknownName: There is no such sweep.
@@ -86,9 +88,10 @@ def plan_cleaning(uri: str, names: Sequence[str], policy: Policy) -> Cleaning:
             raise UnknownName(f"there is no sweep {name!r}{did_you_mean(name, known)}")
     client = connect(uri)
     needs_all = not names or policy.keep_last > 0 or policy.max_size is not None
-    records = [load_sweep(uri, name) for name in dict.fromkeys(known) if needs_all or name in names]
-    storage, sizes, readable = CheckpointStorage(client), dict[str, int](), list[SweepRecord]()
-    for record in records:
+    records = [load_sweep(uri, name, started_ms) for name in dict.fromkeys(known) if needs_all or name in names]
+    storage, sizes, now = CheckpointStorage(client), dict[str, int](), time.time()
+    # Of a sweep in MLflow's store or an object store, every checkpoint takes a request.
+    for record in records if policy.max_size is not None else candidates(records, policy, names, now):
         try:
             found = {trial.run_id: storage.size(record, trial) for trial in record.all_trials}
         except TrackingUnreachable:  # then no other sweep can be read either
@@ -98,10 +101,10 @@ def plan_cleaning(uri: str, names: Sequence[str], policy: Policy) -> Cleaning:
             if record.sweep in names:
                 raise UserError(f"{record.sweep}: its storage cannot be read, so nothing is removed: {why}") from error
             logger.warning("%s stays: its storage cannot be read: %s", record.sweep, why)  # others are still cleaned
+            records = [each for each in records if each is not record]
         else:
             sizes |= {run: size for run, size in found.items() if size is not None}
-            readable.append(record)
-    removals = select(readable, sizes, needed_runs(client), policy, names, time.time())
+    removals = select(records, sizes, needed_runs(client), policy, names, now)
     return Cleaning(policy, removals, sum(sizes.values()))
 
 
@@ -116,7 +119,8 @@ def clean(uri: str, cleaning: Cleaning) -> list[Removal]:
         removals = [each for each in cleaning.removals if each.record.sweep == name]
         try:
             with _held(removals[0].record):
-                record, needed = load_sweep(uri, name), needed_runs(client)
+                started_ms = round(1000 * removals[0].record.started)
+                record, needed = load_sweep(uri, name, started_ms), needed_runs(client)
                 sizes = {each.trial.run_id: each.size for each in removals}
                 still = {each.trial.run_id for each in select([record], sizes, needed, policy, (), time.time())}
                 for each in removals:
@@ -139,10 +143,11 @@ def _held(record: SweepRecord) -> AbstractContextManager[None]:
     return only_driver(folder, record.sweep) if folder is not None else nullcontext()
 
 
-def keep_only_the_best(uri: str, name: str, count: int) -> None:
-    """Remove the checkpoints of all but the best trials of a sweep that has ended."""
+def keep_only_the_best(uri: str, name: str, count: int, started_ms: int | None = None) -> None:
+    """Remove the checkpoints of all but the best trials of a sweep that has ended. The start is that of the sweep's own
+    run; see ``load_sweep``."""
     try:
-        clean(uri, plan_cleaning(uri, [name], Policy(keep_best=count)))
+        clean(uri, plan_cleaning(uri, [name], Policy(keep_best=count), started_ms))
     except Exception as error:  # noqa: BLE001 - the sweep itself has succeeded
         again = f"python -m sweeps clean {name} --keep-best {count}"
         logger.warning(
@@ -174,7 +179,8 @@ def needed_runs(client: MlflowClient) -> set[str]:
 def print_cleaning(cleaning: Cleaning, removals: Collection[Removal], console: Console) -> None:
     """Print the removals as a table with a row for each sweep."""
     if not removals:
-        console.print(f"Nothing to remove: {describe_size(cleaning.size)} of checkpoints stay.")
+        stay = f": {describe_size(cleaning.size)} of checkpoints stay" if cleaning.size else ""
+        console.print(f"Nothing to remove{stay}.")
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name, justify in (("sweep", "left"), ("trials", "right"), ("checkpoints", "right"), ("kept", "left")):
@@ -188,7 +194,8 @@ def print_cleaning(cleaning: Cleaning, removals: Collection[Removal], console: C
     console.print()
     freed = sum(each.size for each in removals)
     left = cleaning.size - freed
-    console.print(f"{describe_size(freed)} of {describe_size(cleaning.size)} of checkpoints", highlight=False)
+    whose = "" if cleaning.policy.max_size is not None else " of these sweeps"
+    console.print(f"{describe_size(freed)} of {describe_size(cleaning.size)} of checkpoints{whose}", highlight=False)
     if cleaning.policy.max_size is not None and left > cleaning.policy.max_size:
         console.print(
             f"checkpoints that must be kept take {describe_size(left)}, which is more than --max-size", highlight=False

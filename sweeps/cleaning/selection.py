@@ -43,10 +43,23 @@ def select(
         names: Names of sweeps; empty for all.
         now: Unix time.
     """
+    removals = [
+        Removal(record, trial, sizes.get(trial.run_id, 0))
+        for record in candidates(records, policy, names, now)
+        for trial in _worst_first(record, policy.keep_best)
+        if trial.run_id not in needed
+        and (policy.runs or trial.run_id in sizes)
+        and (policy.unfinished or not _can_continue(trial))
+    ]
+    return removals if policy.max_size is None else _enough(removals, sum(sizes.values()) - policy.max_size)
+
+
+def candidates(records: Sequence[SweepRecord], policy: Policy, names: Collection[str], now: float) -> list[SweepRecord]:
+    """Return the sweeps of which a policy may remove trials, the oldest first; for the arguments see ``select``."""
     newest = sorted(records, key=lambda record: record.started, reverse=True)
     kept_sweeps = {record.sweep for record in newest[: policy.keep_last]}
     statuses = (*ENDED, *(RESUMABLE if policy.unfinished else ()))
-    candidates = [
+    return [
         record
         for record in sorted(records, key=ended_at)
         if record.status in statuses
@@ -54,15 +67,6 @@ def select(
         and (not names or record.sweep in names)
         and (policy.older_than_s is None or now - ended_at(record) > policy.older_than_s)
     ]
-    removals = [
-        Removal(record, trial, sizes.get(trial.run_id, 0))
-        for record in candidates
-        for trial in _worst_first(record, policy.keep_best)
-        if trial.run_id not in needed
-        and (policy.runs or trial.run_id in sizes)
-        and (policy.unfinished or not _can_continue(trial))
-    ]
-    return removals if policy.max_size is None else _enough(removals, sum(sizes.values()) - policy.max_size)
 
 
 def ended_at(record: SweepRecord) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -74,7 +75,7 @@ def _export(operations: Operations, record: SweepRecord, chosen: TrialRecord, fi
     from sweeps.plan.export import write_export
 
     write_export(operations.exported(record, chosen, file), file)
-    say(f"{file}: trial {chosen.trial}, for python -m sweeps run conf={file}")
+    say(f"{file}: trial {chosen.trial}, for python -m sweeps run {shlex.quote(f'conf={file}')}")
     if not is_choice and len(record.front) > 1:
         others = ", ".join(each.trial for each in record.front[1:])
         say(f"the Pareto front also has {others}: --trial chooses one of them")

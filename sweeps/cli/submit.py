@@ -13,6 +13,7 @@ from sweeps.cli.app import PROGRAM, as_json, stdout, tracking_uri, verb
 from sweeps.cli.output import print_json, say, typed
 from sweeps.constants import TAG_DASHBOARD
 from sweeps.errors import UserError
+from sweeps.operations.local import Local
 from sweeps.texts.uri_passwords import holds_password
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def submit(
     dashboard = None
     if sweep is None:
         submission = new_submission(tokens, config_dirs, name, typed(), to)
+        if name is not None and not is_printed and not _is_in_place(to):  # a job of one's own may be repeated
+            submission.check_is_new(to)
         tracking_uri = submission.config.tracking.uri
     else:
         submission, dashboard = _resumed(sweep, to, tracking_uri)
@@ -63,18 +66,26 @@ def submit(
         _say_what_next(submission.name, to, tracking_uri)
 
 
+def _is_in_place(to: Target) -> bool:
+    """Whether the sweep runs on the nodes of the Slurm job that this process is part of."""
+    from sweeps.launch.slurm import is_inside_job
+
+    return to == "slurm" and is_inside_job()
+
+
 def _resumed(sweep: str, to: Target, uri: str | None) -> tuple[Submission, str | None]:
     """Return a recorded sweep, and the address of the dashboard of the cluster on which it ran."""
     from sweeps.launch.submission import resumed_submission
     from sweeps.tracking.artifacts import recorded_composition
-    from sweeps.tracking.reader import load_sweep
     from sweeps.tracking.uris import default_uri
 
-    record = load_sweep(uri or default_uri(), sweep)
+    given = uri or default_uri()
+    record = Local(given).record(sweep)
     composition = recorded_composition(record)
     if composition is None:
         raise UserError(f"{sweep}: its MLflow run does not have its config; continue it with `resume` on its machine")
-    return resumed_submission(record, composition.config, to), record.tags.get(TAG_DASHBOARD)
+    # The driver reads the same store: the copy of an object store is on this machine only.
+    return resumed_submission(record, composition.recorded_at(given).config, to), record.tags.get(TAG_DASHBOARD)
 
 
 def _to_ray(submission: Submission, dashboard: str | None, *, is_printed: bool, as_json: bool) -> bool:
@@ -102,7 +113,7 @@ def _to_slurm(submission: Submission, *, is_printed: bool, as_json: bool) -> boo
         else:
             stdout.out(script, end="", highlight=False)
         return False
-    if slurm.is_inside_job():
+    if _is_in_place("slurm"):
         say(f"{submission.name}: this is already a job of Slurm; it runs here, on the nodes of the job")
         sys.exit(slurm.run_in_place(submission))
     job, log = slurm.submit(submission)

@@ -18,6 +18,7 @@ from sweeps.cli.app import as_json, server, stdout, tracking_uri, verb
 from sweeps.cli.output import print_json, say
 from sweeps.cli.source import service_at
 from sweeps.errors import UserError
+from sweeps.operations.local import Local
 
 if TYPE_CHECKING:
     from sweeps.tracking.record import SweepRecord
@@ -43,9 +44,8 @@ def ui(sweeps: tuple[str, ...], port: int, tracking_uri: str | None) -> None:
     Addresses are those of the given sweeps; by default, of the newest sweep of each experiment.
     """
     from sweeps.texts.uri_passwords import redact_uri
-    from sweeps.tracking.uris import default_uri
 
-    uri = tracking_uri or default_uri()
+    uri = Local(tracking_uri).uri
     is_server = uri.startswith(("http://", "https://"))
     address = redact_uri(uri).rstrip("/") if is_server else f"http://127.0.0.1:{port}"
     pages = list(_pages(uri, sweeps))

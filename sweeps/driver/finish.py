@@ -15,6 +15,7 @@ from sweeps.texts.uri_passwords import redact_uri
 from sweeps.texts.wording import counted
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.sweep_run import own_start
 
 if TYPE_CHECKING:
     from sweeps.tracking.recorder import Recorder
@@ -66,13 +67,13 @@ def finish(plan: Plan) -> SweepRecord:
         ResultUnreachable: MLflow, which has the whole record, no longer answers.
         SweepsError: The sweep's run in MLflow was deleted.
     """
-    tracking, num_kept = plan.config.tracking, plan.config.checkpoint.trials
+    tracking, num_kept, started_ms = plan.config.tracking, plan.config.checkpoint.trials, own_start(plan.folder)
     if num_kept is not None:
         from sweeps.cleaning.cleaning import keep_only_the_best
 
-        keep_only_the_best(tracking.uri, plan.name, num_kept)
+        keep_only_the_best(tracking.uri, plan.name, num_kept, started_ms)
     try:
-        record = load_sweep(tracking.uri, plan.name)
+        record = load_sweep(tracking.uri, plan.name, started_ms)
     except TrackingUnreachable as error:
         raise ResultUnreachable(
             f"{plan.name}: has ended and is recorded, but {error}; then `python -m sweeps show {plan.name}` has the "

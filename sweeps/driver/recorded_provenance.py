@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from sweeps import constants
 from sweeps.plan.plan import Plan
 from sweeps.provenance.provenance import Provenance, Training, collect_provenance, requirements
-from sweeps.provenance.redaction import redacted_source
 from sweeps.tracking.artifacts import COMPOSITION, read_text
 from sweeps.tracking.record import SweepRecord
 from sweeps.validate.config_checks import lookup_in
@@ -30,9 +29,10 @@ def record_provenance(plan: Plan, recorder: Recorder) -> threading.Thread:
 
 
 def record_composition(plan: Plan, recorder: Recorder) -> None:
-    """Record the composition from which the sweep can be run again; of an extended sweep, once more."""
+    """Record the composition from which the sweep can be run again, with its values unchanged; of an extended sweep,
+    once more."""
     text = json.dumps(COMPOSITION.stamped(plan.composition.as_json()), indent=1)
-    recorder.attach({constants.COMPOSITION_ARTIFACT: redacted_source(text)}, {})
+    recorder.attach({constants.COMPOSITION_ARTIFACT: text}, {})
 
 
 def present_provenance(plan: Plan) -> Provenance:

@@ -13,6 +13,7 @@ from sweeps.plan.extend import check_running, describe_search
 from sweeps.plan.resume import reopened
 from sweeps.plan.saved_sweep import save
 from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.sweep_run import own_start
 
 if TYPE_CHECKING:
     from sweeps.driver.changing_capacity import Capacity
@@ -53,7 +54,7 @@ class RequestHandler:
     def _extend(self, changes: Mapping[str, Any]) -> str:
         check_running(changes)
         state, plan = self._session.state, self._session.plan
-        extended = reopened(load_sweep(plan.config.tracking.uri, plan.name), changes)
+        extended = reopened(load_sweep(plan.config.tracking.uri, plan.name, own_start(plan.folder)), changes)
         save(extended)
         self._session.plan = extended
         try:

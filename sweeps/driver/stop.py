@@ -34,11 +34,11 @@ def stop(record: SweepRecord, trial: str | None = None) -> SweepRecord:
         UserError: The sweep is not running, there is no such trial, or the driver does not answer.
         SweepsError: It was asked to end, and has not ended after minutes.
     """
-    trial, within_s = None if trial is None else trial.zfill(4), ENDED_WITHIN_S
     request_stop(record, trial)
 
     from sweeps.plan.saved_sweep import saved_config  # takes long to import; the driver acts meanwhile
 
+    within_s = ENDED_WITHIN_S
     with contextlib.suppress(SweepsError):  # its folder is on another machine
         within_s += saved_config(record.sweep, record.tags.get(TAG_FOLDER, "")).ends_within_s
     load = partial(load_sweep, local_store(record.mlflow.tracking_uri), record.sweep)
@@ -68,11 +68,12 @@ def check_can_stop(record: SweepRecord, trial: str | None = None) -> str | None:
             f"{record.sweep} is not running: its driver was killed; its last heartbeat was {silent:.0f} s ago"
             f"{_hint('interrupted', record.sweep)}"
         )
-    if trial is not None:
-        trial = trial.zfill(4)
-        if (state := _trial(record, trial).state) != "running":
-            raise UserError(f"trial {trial} of {record.sweep} is not running: it is {state}")
-    return trial
+    if trial is None:
+        return None
+    chosen = _chosen(record, trial)
+    if chosen.state != "running":
+        raise UserError(f"trial {chosen.trial} of {record.sweep} is not running: it is {chosen.state}")
+    return chosen.trial
 
 
 def wait_for_end(
@@ -81,7 +82,7 @@ def wait_for_end(
     """Wait until a sweep, or one of its trials, has ended.
 
     Args:
-        trial: Number of the trial, as ``0003``; None: the whole sweep.
+        trial: Number of the trial, as ``0003`` or ``3``; None: the whole sweep.
 
     Returns:
         The sweep's record afterwards.
@@ -92,10 +93,11 @@ def wait_for_end(
     deadline = time.monotonic() + within_s
     while True:
         record = load()
-        if record.status != "running" or (trial is not None and _trial(record, trial).state != "running"):
+        chosen = None if trial is None else _chosen(record, trial)
+        if record.status != "running" or (chosen is not None and chosen.state != "running"):
             return record
         if time.monotonic() > deadline:
-            what = record.sweep if trial is None else f"trial {trial} of {record.sweep}"
+            what = record.sweep if chosen is None else f"trial {chosen.trial} of {record.sweep}"
             raise SweepsError(
                 f"{what} did not stop within {within_s:.0f} s; it was asked to, and trials end at their next report; "
                 f"see `python -m sweeps show {record.sweep}`"
@@ -103,12 +105,10 @@ def wait_for_end(
         time.sleep(every_s)
 
 
-def _trial(record: SweepRecord, trial: str) -> TrialRecord:
-    for each in record.all_trials:
-        if each.trial == trial:
-            return each
-    running = ", ".join(each.trial for each in record.all_trials if each.state == "running")
-    raise UserError(f"{record.sweep} has no trial {trial}{f'; running: {running}' if running else ''}")
+def _chosen(record: SweepRecord, trial: str) -> TrialRecord:
+    from sweeps.plan.export import choose  # takes long to import, and to stop a whole sweep does not need it
+
+    return choose(record, trial)
 
 
 def _hint(status: str, sweep: str) -> str:

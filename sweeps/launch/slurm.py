@@ -25,6 +25,9 @@ MANY = 4096
 JOBS = ".submitted"
 """Folder in ``output_dir`` with a folder for each submitted sweep: the script, the log, and the state of its job."""
 
+SCRIPT = "job.sh"
+"""Name of the script in a job's folder."""
+
 
 def job_folder(submission: Submission) -> Path:
     """Return the folder of a submitted sweep's job."""
@@ -66,8 +69,12 @@ def submit(submission: Submission) -> tuple[str, Path]:
     """Write the script and submit it with sbatch; return the job's id, and the file of its log.
 
     Raises:
-        UserError: There is no sbatch here, or it refused the job.
+        UserError: There is no sbatch here, or it refused the job; or a job that will start the same sweep is queued.
     """
+    if submission.arguments[0] == "run" and str(job_folder(submission) / SCRIPT) in _queued_scripts():
+        raise UserError(
+            f"--name={submission.name}: a job of this sweep is in Slurm's queue; choose another --name, or cancel it"
+        )
     script = _written(submission)
     try:
         done = subprocess.run(["sbatch", "--parsable", str(script)], capture_output=True, text=True, check=False)
@@ -80,6 +87,14 @@ def submit(submission: Submission) -> tuple[str, Path]:
         raise UserError(f"sbatch: {done.stderr.strip() or done.stdout.strip()}")
     answer = done.stdout.strip().rpartition("\n")[2]  # after a greeting, which some clusters add
     return answer.partition(";")[0], script.with_name("slurm.log")
+
+
+def _queued_scripts() -> list[str]:
+    """Return the scripts of the user's jobs that wait or run; empty if Slurm does not tell."""
+    command = ["squeue", "--me", "--noheader", "--states=PENDING,RUNNING", "--format=%o"]
+    with contextlib.suppress(FileNotFoundError):
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+    return []
 
 
 def is_inside_job() -> bool:
@@ -101,9 +116,9 @@ def run_in_place(submission: Submission) -> int:
 def _written(submission: Submission) -> Path:
     text, folder = batch_script(submission), job_folder(submission)
     folder.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / "job.sh") as file:
+    with replacing(folder / SCRIPT) as file:
         file.write_text(text, encoding="utf-8")
-    return folder / "job.sh"
+    return folder / SCRIPT
 
 
 def _cpus_of_trial(submission: Submission, nodes: int) -> int:

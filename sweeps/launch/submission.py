@@ -6,19 +6,24 @@ import math
 import shlex
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from sweeps.config import SweepConfig
 from sweeps.config.scaling import Scaling
-from sweeps.errors import ConfigError, DoesNotFit, raise_mistakes
+from sweeps.errors import ConfigError, DoesNotFit, TrackingUnreachable, UserError, raise_mistakes
 from sweeps.launch.bundle import CONFIGS, Bundle
 from sweeps.plan.plan import make_plan
 from sweeps.runtime.node_resources import accelerator
 from sweeps.runtime.trials_at_once import fit
-from sweeps.texts.uri_passwords import holds_password
+from sweeps.storage.location import is_remote, joined
+from sweeps.storage.object_store import ObjectStore
+from sweeps.storage.state_mirror import newer_files
+from sweeps.texts.uri_passwords import holds_password, redact_uri
 from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.sweep_run import PARENT_FILE, is_recorded
 from sweeps.tracking.uris import sqlite_path
 
 Target = Literal["ray", "slurm", "kuberay"]
@@ -56,6 +61,26 @@ class Submission:
     def command(self, python: str = "python") -> str:
         """Return the command of the driver, for a shell."""
         return shlex.join([python, "-m", "sweeps", *self.arguments])
+
+    def check_is_new(self, to: Target) -> None:
+        """Check that there is no sweep of this name, which the job would continue with that sweep's own config. Stores
+        that this machine cannot read are left to the job.
+
+        Raises:
+            UserError: There is such a sweep.
+        """
+        uri, output_dir, places = self.config.tracking.uri, self.config.output_dir, list[str]()
+        with suppress(TrackingUnreachable):
+            places += [redact_uri(uri)] if is_recorded(uri, self.name) else []
+        if is_remote(output_dir):
+            with suppress(OSError, ValueError, ImportError):
+                found = newer_files(ObjectStore(joined(output_dir, self.name)), [PARENT_FILE], than="")
+                places += [output_dir] if PARENT_FILE in found[1] else []
+        if places:
+            raise UserError(
+                f"--name={self.name}: {places[0]} has a sweep of this name; choose another --name, or continue it "
+                f"with its own config: `python -m sweeps submit --resume={self.name} --to={to}`"
+            )
 
     def check_fit(self, asked: str, nodes: int, cpus: float, gpus: float) -> None:
         """Check that the nodes that a section of the config asks for, each with these CPUs and GPUs, hold at least one
@@ -96,7 +121,7 @@ def new_submission(
 
 
 def resumed_submission(record: SweepRecord, config: SweepConfig, to: Target) -> Submission:
-    """Return a submission that continues a recorded sweep.
+    """Return a submission that continues a recorded sweep, whose driver reads the record at the config's tracking URI.
 
     Raises:
         ConfigError: The sweep was not started on a cluster.
@@ -106,7 +131,7 @@ def resumed_submission(record: SweepRecord, config: SweepConfig, to: Target) -> 
             f"{record.sweep}: was started with cluster.address=local, and continues on one machine only: "
             f"python -m sweeps resume {record.sweep}"
         )
-    uri = record.mlflow.tracking_uri
+    uri = config.tracking.uri
     known = [] if holds_password(uri) else [f"--tracking-uri={uri}"]
     bundle = Bundle() if to == "slurm" else Bundle.of_folder(Path.cwd(), leave_out=Path(config.output_dir))
     return Submission(record.sweep, record.conf, config, ["resume", record.sweep, *known, "--json"], bundle)

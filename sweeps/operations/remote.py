@@ -130,9 +130,8 @@ class Remote(Operations, Schedules):
         from sweeps.driver.stop import wait_for_end
 
         self.ask(sweep, "stop", {} if trial is None else {"trial": trial})
-        number = None if trial is None else trial.zfill(4)
         try:
-            return wait_for_end(partial(self.record, sweep), number, within_s=STOP_TIMEOUT_S, every_s=STOP_POLL_S)
+            return wait_for_end(partial(self.record, sweep), trial, within_s=STOP_TIMEOUT_S, every_s=STOP_POLL_S)
         except UnknownName:  # the service has its job, but no record
             raise UserError(f"{sweep}: was stopped before anything was recorded, or removed from the queue") from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -24,6 +25,8 @@ from sweeps.tracking.store import changed_parameters
 from sweeps.tracking.values import short
 
 DEFAULT_URI = '${oc.env:MLFLOW_TRACKING_URI,"sqlite:///mlflow.db"}'
+HEADER = "# Trial "
+"""Beginning of every exported config."""
 KEPT_OF_SEARCH = ("metric", "mode", "value", "limits", "max_retries")
 
 
@@ -69,12 +72,14 @@ def alone(record: SweepRecord, trial: TrialRecord) -> dict[str, Any]:
 
 
 def write_export(text: str, file: Path) -> None:
-    """Write the text of an exported config.
+    """Write the text of an exported config; an earlier export is replaced.
 
     Raises:
-        UserError: The file cannot be written.
+        UserError: The file cannot be written, or is another one.
     """
     try:
+        if file.exists() and not file.read_bytes().startswith(HEADER.encode()):
+            raise UserError(f"--export={file}: exists, and is not an exported trial; choose another file, or remove it")
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(
@@ -97,11 +102,11 @@ def exported(record: SweepRecord, trial: TrialRecord, file: Path) -> str:
     values = zip(record.metrics, trial.all_values(), strict=False)
     reached = "".join(f", {metric} {short(value)}" for metric, value in values)
     header = [
-        f"Trial {trial.trial} of {record.sweep} ({trial.state} after {counted(trial.steps, 'step')}{reached}).",
-        f"Run:      python -m sweeps run conf={file}",
+        f"{trial.trial} of {record.sweep} ({trial.state} after {counted(trial.steps, 'step')}{reached}).",
+        f"Run:      python -m sweeps run {shlex.quote(f'conf={file}')}",
         f"From:     MLflow run {trial.run_id}. Relative paths are relative to the folder in which you run it.",
     ]
-    return "".join(f"# {line}\n" for line in header) + as_yaml(config)
+    return HEADER + "\n# ".join(header) + "\n" + as_yaml(config)
 
 
 def config_of(record: SweepRecord, trial: TrialRecord) -> SweepConfig:

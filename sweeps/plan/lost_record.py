@@ -15,6 +15,7 @@ from sweeps.tracking.journal import Journal
 from sweeps.tracking.reader import load_sweep, record_of
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.store import RawRun, fetch_runs
+from sweeps.tracking.sweep_run import own_start
 from sweeps.tracking.uris import sqlite_path, sqlite_uri
 from sweeps.tracking.values import now_ms
 
@@ -33,10 +34,10 @@ def record_to_resume(uri: str, sweep: str, folder: Path | None = None, location:
         UnknownName: The store has no such sweep, and there is no folder of one in which the search began.
         UserError: A person has deleted the sweep's run in MLflow, or the sweep is recorded in another store.
     """
+    folder = (folder or Path("outputs", sweep)).expanduser().absolute()
     try:
-        return load_sweep(uri, sweep)
+        return load_sweep(uri, sweep, own_start(folder))
     except UnknownName:
-        folder = (folder or Path("outputs", sweep)).expanduser().absolute()
         if not Journal.is_in(folder) or is_unstarted(folder):
             raise
     document = saved_document(sweep, folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 from sweeps.config.sweep_name import MAX_NAME_BYTES, MAX_NAME_LENGTH, is_sweep_name, with_ending
@@ -36,4 +37,6 @@ def checked_name(name: str) -> str:
 
 
 def _at_this_time() -> str:
-    return f"-{time.strftime('%Y%m%d-%H%M%S')}"
+    """Return the time, and in a task of a Slurm array its number, since all tasks start in the same second."""
+    task = os.environ.get("SLURM_ARRAY_TASK_ID", "")
+    return f"-{time.strftime('%Y%m%d-%H%M%S')}" + (f"-{task}" if task.isdecimal() else "")

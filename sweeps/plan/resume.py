@@ -25,6 +25,7 @@ from sweeps.storage.state_mirror import refresh
 from sweeps.tracking.journal import check_journal
 from sweeps.tracking.reader import HEARTBEAT_TIMEOUT_S, load_sweep
 from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.sweep_run import own_start
 from sweeps.tracking.uris import absolute
 from sweeps.validate.config_checks import Approve, check_sweep
 
@@ -102,7 +103,8 @@ def as_last_saved(plan: Plan) -> Plan:
     if saved_document(plan.name, plan.folder)["composition"] == plan.saved:
         return plan
     folder = plan.folder if plan.uri is None else None
-    record = replace(load_sweep(plan.config.tracking.uri, plan.name), status="interrupted")  # no other driver runs it
+    record = load_sweep(plan.config.tracking.uri, plan.name, own_start(plan.folder))
+    record = replace(record, status="interrupted")  # no other driver runs it
     return reopened(record, plan.changes, folder)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from sweeps.compose.composition import literal
 from sweeps.compose.overrides import parse_overrides
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.constants import TAG_OF, TAG_OF_RUN, TAG_OF_SWEEP, TAG_OF_TRIAL
@@ -15,6 +16,7 @@ from sweeps.errors import ConfigError
 from sweeps.plan.export import DEFAULT_URI, alone, as_yaml, choose
 from sweeps.plan.new_sweep_name import repeat_name
 from sweeps.plan.plan import Plan, make_plan
+from sweeps.texts.uri_passwords import holds_password
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.validate.config_checks import Approve
 
@@ -36,7 +38,8 @@ def plan_alone(
         UserError: The request has mistakes that this machine can detect; the message has all of them.
     """
     config = alone(record, trial)
-    config["tracking"]["uri"] = DEFAULT_URI
+    uri = record.mlflow.tracking_uri
+    config["tracking"]["uri"] = DEFAULT_URI if holds_password(uri) else literal(uri)  # no file may have a password
     folders = ConfSearchPath(config_dirs)
     texts = []
     for each in parse_overrides(tokens):

@@ -49,8 +49,8 @@ def read_text(uri: str, run_id: str, path: str) -> str | None:
 
 
 def recorded_composition(record: SweepRecord) -> Composition | None:
-    """Return the composition recorded in a sweep's MLflow run, without secrets; None if an earlier version recorded the
-    sweep."""
+    """Return the composition recorded in a sweep's MLflow run; None if an earlier version recorded the sweep. Releases
+    up to 0.2 have recorded ``***`` for values that are named like a secret."""
     text = read_text(record.mlflow.tracking_uri, record.mlflow.run_id, COMPOSITION_ARTIFACT)
     if text is None:
         return None

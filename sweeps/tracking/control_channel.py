@@ -18,7 +18,8 @@ from sweeps.errors import SweepsError, UserError
 from sweeps.folders.driver_lock import DRIVER_FILE
 from sweeps.storage.location import is_remote
 from sweeps.storage.object_store import ObjectStore
-from sweeps.tracking.client import REACH_WITHIN_S, connect, request_limits
+from sweeps.texts.uri_passwords import redact_uri
+from sweeps.tracking.client import REACH_WITHIN_S, connect, first_cause, request_limits
 from sweeps.tracking.record import MlflowIds, SweepRecord
 from sweeps.tracking.store import fetch_tags
 
@@ -42,10 +43,19 @@ def send_request(record: SweepRecord, request: Request) -> str | None:
     answering.
 
     Raises:
-        UserError: The driver refuses the request, or does not answer.
+        UserError: The driver refuses the request, or does not answer; or the store does not take the request, as from
+            a user who may only read.
     """
     channel, ident = _Channel(record.mlflow, record.tags.get(TAG_FOLDER, "")), uuid.uuid4().hex
-    channel.write(TAG_REQUEST, {"id": ident, **request})
+    try:
+        channel.write(TAG_REQUEST, {"id": ident, **request})
+    except SweepsError:
+        raise
+    except Exception as error:  # of MLflow, the file system or boto
+        raise UserError(
+            f"{record.sweep}: {channel.place} does not take the request to its driver ({first_cause(error)}); ask for "
+            "the permission to change the sweep, or try again later"
+        ) from error
     deadline = time.monotonic() + ANSWER_WITHIN_S
     while time.monotonic() < deadline:
         time.sleep(0.2)
@@ -76,6 +86,11 @@ class _Channel:
     def __init__(self, ids: MlflowIds, location: str) -> None:
         self._ids, self._store = ids, ObjectStore(location) if is_remote(location) else None
         self.poll_s = POLL_S if self._store is None else STORE_POLL_S
+
+    @property
+    def place(self) -> str:
+        """The tracking store or the sweep's folder, for messages."""
+        return redact_uri(self._ids.tracking_uri if self._store is None else self._store.uri)
 
     @cached_property
     def _client(self) -> MlflowClient:

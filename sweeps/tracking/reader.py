@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from math import isfinite
 from typing import Any
 
@@ -31,6 +32,8 @@ HEARTBEAT_TIMEOUT_S = 60.0
 ENDED = ("finished", "failed")
 """Statuses of sweeps that have nothing left to do."""
 
+logger = logging.getLogger(__name__)
+
 
 def list_sweeps(uri: str) -> list[SweepSummary]:
     """Return a summary of each sweep in a store, newest first."""
@@ -46,26 +49,43 @@ def find_sweep(uri: str, name: str) -> SweepRecord | None:
     return None
 
 
-def load_sweep(uri: str, name: str) -> SweepRecord:
+def load_sweep(uri: str, name: str, started_ms: int | None = None) -> SweepRecord:
     """Return one sweep with its trials.
+
+    Args:
+        uri: Tracking URI.
+        name: Name of the sweep.
+        started_ms: Start of the sweep's own run, if the caller knows it. Two users whose experiments are hidden from
+            each other may give their sweeps the same name; without it, the sweep that started first is returned.
 
     Raises:
         UnknownName: There is no such sweep; the message suggests similar names.
     """
-    return record_of(uri, *fetch_sweep(uri, name))
+    return record_of(uri, *fetch_sweep(uri, name, started_ms))
 
 
-def fetch_sweep(uri: str, name: str) -> tuple[RawRun, list[RawRun]]:
-    """Return a sweep's own run, and the runs of its trials. Errors are those of ``load_sweep``."""
+def fetch_sweep(uri: str, name: str, started_ms: int | None = None) -> tuple[RawRun, list[RawRun]]:
+    """Return a sweep's own run, and the runs of its trials; for arguments and errors see ``load_sweep``."""
     runs = fetch_runs(uri, {constants.TAG_SWEEP: name})
     parents = [run for run in runs if run.tags.get(constants.TAG_KIND) == "sweep"]
     if not parents:
         known = [run.tags[constants.TAG_SWEEP] for run in fetch_runs(uri, {constants.TAG_KIND: "sweep"})]
         raise UnknownName(f"there is no sweep {name!r} in {redact_uri(uri)}{did_you_mean(name, known)}")
-    parent = parents[0]
+    parent = next((run for run in parents if run.started == started_ms), parents[0])
+    if len(parents) > 1 and parent.started != started_ms:
+        _warn_of_namesakes(name, tuple(run.experiment for run in parents))
     trials = [run for run in runs if run.tags.get("mlflow.parentRunId") == parent.run_id]
     lost = {*_best(parent)} - {run.tags.get(constants.TAG_TRIAL, "") for run in trials}
     return parent, [*trials, *(_deleted(uri, parent, lost) if lost else ())]
+
+
+@cache
+def _warn_of_namesakes(name: str, experiments: Sequence[str]) -> None:
+    """Log a warning, once, that several sweeps have a name."""
+    logger.warning(
+        "%d sweeps are named %s, in the experiments %s; this is about the one that started first",
+        *(len(experiments), name, ", ".join(experiments)),
+    )
 
 
 def record_of(uri: str, parent: RawRun, runs: Iterable[RawRun]) -> SweepRecord:

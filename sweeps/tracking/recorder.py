@@ -44,7 +44,7 @@ from sweeps.tracking.reader import fetch_sweep, ids_of, load_sweep, one_each, re
 from sweeps.tracking.record import MlflowIds, SweepRecord
 from sweeps.tracking.retry import GaveUp, Refused
 from sweeps.tracking.store import RawRun
-from sweeps.tracking.sweep_run import SweepInfo, create_lost_run, create_parent_run, heartbeat
+from sweeps.tracking.sweep_run import SweepInfo, create_lost_run, create_parent_run, heartbeat, own_start
 from sweeps.tracking.sweep_status import Front, StatusWriter
 from sweeps.tracking.trial_recorder import TrialRecorder
 from sweeps.tracking.uris import as_uri
@@ -124,7 +124,7 @@ class Recorder:
             stored = None
             if resume:
                 try:
-                    stored = fetch_sweep(uri, sweep.name)
+                    stored = fetch_sweep(uri, sweep.name, own_start(sweep.folder))
                 except UnknownName:
                     logger.warning("MLflow has lost %s, which is recorded again from its folder", sweep.name)
                     journal.advance(0)  # first: this driver may be killed before everything is delivered
@@ -288,7 +288,7 @@ class Recorder:
         logged."""
         run_id, delivery = self.ids.run_id, self._delivery
         try:
-            record = load_sweep(self.ids.tracking_uri, self._sweep.name)
+            record = load_sweep(self.ids.tracking_uri, self._sweep.name, own_start(self._sweep.folder))
             table, text = trials_table(record), note(record, status)
             delivery.upload_retrier.call(partial(self._client.log_text, run_id, table, constants.TRIALS_ARTIFACT))
             tables = json.dumps([{"path": constants.TRIALS_ARTIFACT, "type": "table"}])

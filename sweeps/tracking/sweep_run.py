@@ -128,7 +128,7 @@ def create_parent_run(
     write_parent(sweep.folder, experiment, sweep.name, started_ms, tags)
     create = partial(client.create_run, experiment_id, started_ms, tags, run_name=sweep.name)
     run_id = retrier.create_once(
-        find=lambda: next((run.run_id for run in _parents(uri, sweep.name)), None),
+        find=lambda: next((run.run_id for run in _parents(uri, sweep.name) if run.started == started_ms), None),
         create=lambda: str(create().info.run_id),
     )
     return MlflowIds(tracking_uri=uri, experiment_id=experiment_id, run_id=run_id)
@@ -138,6 +138,15 @@ def write_parent(folder: Path, experiment: str, name: str, started_ms: int, tags
     """Write a parent run's data to a file, so that the run can be created again in another store."""
     document = {"experiment": experiment, "name": name, "started_ms": started_ms, "tags": tags}
     write_json(folder / PARENT_FILE, document, checksum=True)
+
+
+def own_start(folder: Path) -> int | None:
+    """Return the start of a sweep's own run, for ``load_sweep``, given the sweep's folder; None if an earlier release
+    has started the sweep, or the file is damaged."""
+    try:
+        return int(parsed((folder / PARENT_FILE).read_bytes())["started_ms"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def create_lost_run(

@@ -9,11 +9,12 @@ import random
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from mlflow import MlflowClient
-from recording import held, record_with_checkpoints
+from recording import held, open_recorder, record_with_checkpoints
 from records import sweep_record, trial_record
 from stores import RecordedStore
 
@@ -21,8 +22,10 @@ from sweeps.cleaning.cleaning import clean, keep_only_the_best, plan_cleaning
 from sweeps.cleaning.policy import Policy, describe_size, parse_age, parse_size
 from sweeps.cleaning.selection import select
 from sweeps.cli import run_command
+from sweeps.driver.finish import finish
 from sweeps.errors import ConfigError, UserError
 from sweeps.folders.sweep_folder import SWEEP_FILE
+from sweeps.plan.lost_record import record_to_resume
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import MlflowIds, SweepRecord
 
@@ -245,6 +248,18 @@ def test_a_sweep_whose_storage_cannot_be_read_stays_and_the_others_are_cleaned_u
     assert "`python -m sweeps clean old --keep-best 2` removes them" in caplog.text
 
 
+def test_the_storage_of_a_sweep_that_stays_anyway_is_not_read_unless_its_size_is_needed(
+    store: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A team's server would answer a request for every checkpoint of everybody."""
+    size = plan_cleaning(store, ["old"], Policy()).size
+    MlflowClient(store).set_tag(load_sweep(store, "new").mlflow.run_id, "sweeps.folder", "unknown://bucket/sweeps/new")
+    planned = plan_cleaning(store, [], Policy(keep_last=1))
+    assert ({each.record.sweep for each in planned.removals}, planned.size, caplog.text) == ({"old"}, size, "")
+    plan_cleaning(store, [], Policy(keep_last=1, max_size=10**9))
+    assert "new stays: its storage cannot be read: " in caplog.text
+
+
 def test_another_sweeps_folder_is_never_touched(store: str) -> None:
     (Path("outputs") / "old" / SWEEP_FILE).write_text(json.dumps({"name": "else"}), encoding="utf-8")
     clean(store, plan_cleaning(store, ["old"], Policy()))
@@ -261,6 +276,30 @@ def test_the_size_decides_how_much_goes_the_oldest_and_worst_first(store: str) -
 def test_a_sweep_may_keep_its_best_trials_alone(store: str) -> None:
     keep_only_the_best(store, "new", 2)
     assert held(store, "new") == {"0000": NONE, "0001": NONE, "0002": ALL, "0003": ALL}
+
+
+def test_a_driver_goes_on_with_its_own_sweep_and_cleans_that_alone_if_another_user_has_one_of_the_same_name(
+    store: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each may see only its own experiment, until an admin gives them more permissions."""
+    client, others = MlflowClient(store), load_sweep(store, "old")
+    client.delete_run(others.mlflow.run_id)  # as if it could not be seen
+    own = open_recorder(store, "old", folder=tmp_path, experiment="own")
+    assert not own.close("stopped")
+    client.restore_run(others.mlflow.run_id)
+
+    again = open_recorder(store, "old", folder=tmp_path, experiment="own", resume=True)
+    assert again.ids == own.ids
+    assert not again.close("finished")
+    plan: Any = SimpleNamespace(name="old", folder=tmp_path)
+    tracking, checkpoint = SimpleNamespace(uri=store, report=False), SimpleNamespace(trials=1)
+    plan.config = SimpleNamespace(tracking=tracking, checkpoint=checkpoint)
+    assert finish(plan).mlflow == own.ids
+    assert record_to_resume(store, "old", tmp_path).mlflow == own.ids
+    assert caplog.text == ""
+    assert held(store, "old") == dict.fromkeys(("0000", "0001", "0002", "0003"), ALL)
+    assert load_sweep(store, "old") == others
+    assert "2 sweeps are named old, in the experiments digits, own; this is about the one that " in caplog.text
 
 
 def test_the_command_says_what_would_go_and_what_went(store: str, capsys: pytest.CaptureFixture[str]) -> None:

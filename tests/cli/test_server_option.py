@@ -93,6 +93,13 @@ def test_a_verb_prints_the_same_through_a_server_also_of_a_sweep_with_letters_of
         assert "pattern" not in said
 
 
+def test_a_trial_is_trained_again_if_the_environment_names_an_object_store_whose_record_is_copied_here(
+    uri: str, monkeypatch: pytest.MonkeyPatch, capsys: Run
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "s3://bucket/sweeps")
+    assert f"MLflow    {uri}\n" in printed(capsys, "retrain", "digits-1", "--dry-run", f"--tracking-uri={uri}")
+
+
 def test_json_has_the_keys_that_are_promised_and_a_new_one_is_listed(uri: str) -> None:
     found, known = set(printed_json(uri, "digits-1", "modèle-1")), listed("json")
     assert unnamed(known - found) == [], "name them in docs/upgrading.md"

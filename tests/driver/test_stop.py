@@ -7,20 +7,26 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from continuing import ONE_AT_ONCE, SEARCH, histories, wait_for
 from processes import outputs
 from recording import CONFIG, POINT, open_recorder
+from records import sweep_record, trial_record
 from running import Done, start, verb
+from small_http import Handler, serving_http
 from waiting import wait_until
 
 from sweeps.constants import TAG_REQUEST
 from sweeps.driver import stop
+from sweeps.errors import UnknownName, UserError
+from sweeps.report.page.report import make_report
 from sweeps.tracking import control_channel
 from sweeps.tracking.client import connect
 from sweeps.tracking.control_channel import Request, RequestListener
 from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.record import MlflowIds
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -38,7 +44,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Done:
     assert document["trials"][0]["state"] == "stopped"
     refused = verb(folder, "stop", "long", "--trial=0", status=2)
     assert "trial 0000 of long is not running: it is stopped" in refused.err
-    assert "long has no trial 0007" in verb(folder, "stop", "long", "--trial=7", status=2).err
+    assert "--trial=7: long has no such trial" in verb(folder, "stop", "long", "--trial=7", status=2).err
     wait_for(folder, "long", lambda sweep: len(sweep.trials) == 2 and sweep.trials[1].steps >= 20, process)
     began = time.monotonic()
     verb(folder, "stop", "long")
@@ -81,6 +87,36 @@ def test_a_stopped_sweep_goes_on_but_not_with_the_trial_that_a_person_ended(stop
     after = histories(resumed)
     assert [step for step, _ in after["0001"]] == list(range(10, 901, 10))
     assert after["0000"] == before
+
+
+def test_an_empty_id_is_no_trial_to_stop() -> None:
+    """A script may type it with a variable that is not set."""
+    running = sweep_record(sweep="long", status="running", trials=[trial_record(0, state="running")])
+    assert stop.check_can_stop(running, "0") == "0000"
+    with pytest.raises(UnknownName, match="--trial=: long has no such trial; it has 0000"):
+        stop.check_can_stop(running, "")
+
+
+class ReadOnly(Handler):
+    """MLflow with its own authentication, to a user who may only read."""
+
+    def answer(self) -> None:
+        if self.path.endswith("/runs/set-tag") or "artifact" in self.path:
+            self.send(403, b"Permission denied")
+        else:
+            self.send(200, b"{}")
+
+
+def test_a_person_who_may_only_read_a_sweep_is_told_that_it_cannot_be_stopped_and_gets_its_report(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving_http(ReadOnly) as address:
+        ids = MlflowIds(tracking_uri=address, experiment_id="1", run_id="r")
+        record = sweep_record(sweep="digits-1", status="running", mlflow=ids)
+        with pytest.raises(UserError, match=f"digits-1: {address} does not take the request .*403.*permission"):
+            stop.request_stop(record)
+        assert make_report(record, tmp_path).exists()
+    assert "the report is not attached to the run of digits-1 in MLflow: " in caplog.text
 
 
 def test_a_trial_that_has_not_reported_yet_will_stop_although_nobody_waits_for_it_any_longer(

@@ -19,13 +19,16 @@ import pytest
 import ray
 from mlflow import MlflowClient
 from ray_nodes import RayNodes
-from recording import Server, free_port
+from recording import Server, free_port, open_recorder
 from s3_server import BUCKET, s3_server
 from small_http import Handler, serving_http
 from stores import make_store
 from waiting import wait_until
 
 from sweeps.cli import run_command
+from sweeps.storage.object_store import ObjectStore
+from sweeps.storage.state_mirror import StateMirror
+from sweeps.tracking.sweep_run import PARENT_FILE
 
 MODULE = """
 import json, tempfile, time
@@ -143,6 +146,28 @@ def test_a_print_shows_the_job_and_its_files(here: Path, capsys: pytest.CaptureF
     assert shown["address"] == "http://head:8265"
     assert shown["entrypoint"].startswith("python -m sweeps run conf=digits")
     assert {"mine.py", "sweeps/conf/digits.yaml", "sweeps/cli/run.py", "sweeps_train/loop.py"} <= set(shown["files"])
+
+
+@pytest.mark.parametrize("where", ["MLflow", "output_dir"])
+def test_a_name_that_a_sweep_has_is_refused_since_the_job_would_continue_that_sweep_with_its_own_config(
+    uri: str, tmp_path: Path, where: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = {"MLflow": (uri, "/shared/outputs"), "output_dir": ("http://127.0.0.1:1", f"file://{tmp_path}/bucket")}
+    store, output_dir = places[where]
+    if where == "MLflow":
+        open_recorder(uri, "mine").close("finished")
+    else:
+        folder = tmp_path / "driver"
+        folder.mkdir()
+        (folder / PARENT_FILE).write_text("{}")
+        mirror = StateMirror(ObjectStore(f"{output_dir}/mine"), folder)
+        mirror.start()
+        mirror.close()
+    tokens = [f"tracking.uri={store}", f"output_dir={output_dir}", "cluster=ray", "cluster.address=http://127.0.0.1:1"]
+    assert run_command(["submit", "conf=digits", *tokens, "--to=ray", "--name=mine"])[0] == 2
+    message = capsys.readouterr().err
+    assert f"--name=mine: {store if where == 'MLflow' else output_dir} has a sweep of this name" in message
+    assert "submit --resume=mine --to=ray" in message
 
 
 @contextmanager

@@ -210,23 +210,39 @@ def test_mistakes_are_named_before_anything_is_submitted(
     assert not Path("outputs").exists()
 
 
+def make_program(name: str, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program of Slurm in the working folder, found first."""
+    program = Path("bin", name).absolute()
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f"#!{sys.executable}\nimport sys\n{code}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+
 @pytest.mark.parametrize("greeting", ["", "-----\\n  Welcome to the cluster\\n-----\\n"])
 def test_the_script_is_written_and_submitted_with_sbatch(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], greeting: str
 ) -> None:
     """Some clusters have an sbatch of their own, which greets first."""
-    program = here / "bin" / "sbatch"
-    program.parent.mkdir()
-    program.write_text(
-        f"#!{sys.executable}\nimport sys\nopen('asked', 'w').write(' '.join(sys.argv[1:]))\nprint('{greeting}42;a')\n"
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    make_program("sbatch", f"open('asked', 'w').write(' '.join(sys.argv[1:])); print('{greeting}42;a')", monkeypatch)
     assert run_command(["submit", "conf=digits", "--to=slurm", "--name=mine", "--json"])[0] == 0
     folder = here / "outputs" / ".submitted" / "mine"
     assert json.loads(capsys.readouterr().out) == {"sweep": "mine", "job": "42", "log": f"{folder}/slurm.log"}
     assert (here / "asked").read_text() == f"--parsable {folder}/job.sh"
     assert "#SBATCH --job-name=mine" in (folder / "job.sh").read_text()
+
+
+def test_a_name_whose_job_waits_in_the_queue_is_refused(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first job would make the sweep, and the second one continue it without its own config."""
+    make_program("sbatch", "print(42)", monkeypatch)
+    make_program("squeue", f"print('/other/job.sh')\nprint('{here}/outputs/.submitted/mine/job.sh')", monkeypatch)
+    submit = ["submit", "conf=digits", "train.lr=0.1", "--to=slurm"]
+    assert run_command([*submit, "--name=mine"])[0] == 2
+    assert "--name=mine: a job of this sweep is in Slurm's queue; choose another --name" in capsys.readouterr().err
+    assert not Path("outputs/.submitted/mine").exists()
+    assert run_command([*submit, "--name=other"])[0] == 0
 
 
 def test_without_sbatch_the_message_says_what_to_do(

@@ -56,3 +56,11 @@ def test_a_name_made_of_a_long_one_is_a_name(name: str) -> None:
     sweep = cast("SweepRecord", SimpleNamespace(sweep=name))
     for made in (default_name(name), repeat_name(sweep, SEARCH[0], "retrain"), repeats_name(name)):
         assert is_sweep_name(made)
+
+
+def test_the_tasks_of_a_slurm_array_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They start in the same second, with folders on their own nodes."""
+    for task in ("0", "11"):
+        monkeypatch.setenv("SLURM_ARRAY_TASK_ID", task)
+        assert default_name("digits").endswith(f"-{task}")
+        assert is_sweep_name(repeat_name(record(*SEARCH), SEARCH[0], "retrain"))

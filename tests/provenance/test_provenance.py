@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from sweeps.compose import Composition
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.driver.recorded_provenance import record_provenance
+from sweeps.driver.recorded_provenance import record_composition, record_provenance
 from sweeps.plan.plan import make_plan
 from sweeps.provenance.code import checkout
 from sweeps.provenance.provenance import Provenance, collect_provenance, requirements
@@ -206,10 +208,25 @@ def test_all_else_is_recorded_before_the_data_are_read(working_folder: Path) -> 
     attached: list[tuple[dict[str, str], dict[str, str]]] = []
     recorder: Any = SimpleNamespace(attach=lambda *given: attached.append(given))
     record_provenance(make_plan(["conf=digits"], [], "digits-1", ""), recorder).join()
-    (files, _), (complete, tags) = attached
-    assert files.keys() >= {"origin/origin.json", "origin/requirements.txt", "origin/sweep.json"}
+    (composition, _), (files, _), (complete, tags) = attached
+    assert {*composition, *files} >= {"origin/origin.json", "origin/requirements.txt", "origin/sweep.json"}
     before, after = (Provenance.from_json(each["origin/origin.json"]) for each in (files, complete))
     assert (before, tags) == (replace(after, data={}), {"sweeps.data": after.data_fingerprint})
+
+
+def test_the_composition_is_recorded_unchanged_but_for_the_password_of_its_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`reproduce` runs it again, also with arguments that are named like secrets, such as those of a tokenizer."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://me:s3cret@db:5432/mlflow")
+    composition = compose_sweep("ray_train_function", ["+task.arguments.pad_token='<pad>'"], ConfSearchPath())
+    recorded: dict[str, str] = {}
+    plan: Any = SimpleNamespace(composition=composition)
+    recorder: Any = SimpleNamespace(attach=lambda files, _: recorded.update(files))
+    record_composition(plan, recorder)
+    (text,) = recorded.values()
+    assert Composition.from_json(json.loads(text)).config.task == composition.config.task
+    assert "s3cret" not in text
 
 
 def test_what_differs_is_said_and_nothing_else(repository: Path) -> None:

@@ -163,7 +163,7 @@ def test_an_unknown_sweep_is_answered_with_the_nearest(page: Path, uri: str) -> 
 
 def test_a_report_that_cannot_be_made_is_a_warning(page: Path, uri: str, caplog: pytest.LogCaptureFixture) -> None:
     report_folder(load_sweep(uri, "s")).write_text("a file is in its way")
-    plan: Any = type("Plan", (), {"name": "s"})()
+    plan: Any = SimpleNamespace(name="s", folder=Path("s"))
     tracking, checkpoint = SimpleNamespace(uri=uri, report=True), SimpleNamespace(trials=None)
     plan.config = SimpleNamespace(tracking=tracking, checkpoint=checkpoint)
     assert finish(plan).sweep == "s"
@@ -178,7 +178,7 @@ def test_checkpoints_that_cannot_be_removed_at_the_end_are_a_warning(
         raise OSError("read-only file system")
 
     monkeypatch.setattr("sweeps.cleaning.cleaning.plan_cleaning", fails)
-    plan: Any = SimpleNamespace(name="s")
+    plan: Any = SimpleNamespace(name="s", folder=Path("s"))
     plan.config = SimpleNamespace(tracking=SimpleNamespace(uri=uri, report=False), checkpoint=SimpleNamespace(trials=1))
     assert finish(plan).sweep == "s"
     assert "superfluous checkpoints of s were not removed: " in caplog.text

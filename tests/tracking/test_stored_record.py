@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from composing import composed
 from recording import COMMAND, CONFIG, LOSS, POINT
 from stores import make_store
 
+from sweeps.constants import COMPOSITION_ARTIFACT
 from sweeps.storage.location import record_copy
 from sweeps.storage.object_store import ObjectStore
 from sweeps.storage.state_mirror import StateMirror
@@ -125,6 +128,25 @@ def copy_to(store: str, folder: Path) -> None:
     mirror.start()
     mirror.copy()
     mirror.close()
+
+
+def test_the_ui_and_submit_read_the_store_too_and_so_does_the_driver_on_the_cluster(
+    bucket: str,
+    driver: tuple[Recorder, StateMirror],
+    monkeypatch: pytest.MonkeyPatch,
+    typed: Callable[..., tuple[int, str, str]],
+) -> None:
+    recorder, mirror = driver
+    config = composed("digits", "cluster=ray", "cluster.address=http://head:8265", f"output_dir={bucket}")
+    recorder.attach({COMPOSITION_ARTIFACT: json.dumps(config.as_json())}, {})
+    assert not recorder.close("stopped")
+    mirror.copy()
+    monkeypatch.setattr(stored_record, "SCHEMES", ("file",))
+    where = f"--tracking-uri={bucket}"
+    assert "there is no sweep 'second'" in typed("ui", "second", where)[2]
+    status, out, err = typed("submit", "--resume=first", "--to=ray", "--print", where)
+    assert status == 0, err
+    assert json.loads(out)["entrypoint"] == f"python -m sweeps resume first {where} --json"
 
 
 def test_a_damaged_sweep_does_not_hide_the_others(

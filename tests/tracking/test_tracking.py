@@ -35,7 +35,7 @@ from sweeps import constants
 from sweeps.config.objectives import Objectives
 from sweeps.config.search import Limit
 from sweeps.errors import UserError
-from sweeps.plan.export import alone, exported
+from sweeps.plan.export import alone, exported, write_export
 from sweeps.registry.best_checkpoint import fetch_checkpoint, weights_note
 from sweeps.report.notebook_html import sweep_html, sweep_text
 from sweeps.report.terminal_tables import print_best, print_outcome, print_sweep
@@ -220,6 +220,21 @@ def test_an_export_names_a_store_of_ones_own_and_leaves_passwords_out(
     record_small_sweep(uri, config=f"search: {{metric: eval/loss, mode: min}}\ntracking: {{uri: '{store}'}}\n")
     sweep = load_sweep(uri, "digits-1")
     assert OmegaConf.create(exported(sweep, sweep.trials[0], Path("best.yaml"))).tracking.uri == exported_as
+
+
+def test_an_export_replaces_an_earlier_one_but_no_other_file_and_its_command_is_quoted(
+    uri: str, tmp_path: Path
+) -> None:
+    record_small_sweep(uri, config="search: {metric: eval/loss, mode: min}\ntracking: {uri: x}\n")
+    sweep, file = load_sweep(uri, "digits-1"), tmp_path / "my best.yaml"
+    text = exported(sweep, sweep.trials[0], Path(file.name))
+    assert "python -m sweeps run 'conf=my best.yaml'\n" in text
+    for _ in range(2):
+        write_export(text, file)
+    file.write_text("# My own sweep, with its space.\n")
+    with pytest.raises(UserError, match=r"my best.yaml: exists, and is not an exported trial; choose another"):
+        write_export(text, file)
+    assert file.read_text() == "# My own sweep, with its space.\n"
 
 
 def test_what_a_sweeps_config_holds_is_read_back_from_mlflow(uri: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sweeps.constants import REPORT_ARTIFACTS, REPORT_PAGE, TAG_DESCRIPTION
 from sweeps.report.figures.importance import importances
@@ -11,17 +12,16 @@ from sweeps.report.figures.nights import nights_section, recorded_nights
 from sweeps.report.figures.sections import make_sections, write_images
 from sweeps.report.page.document import render
 from sweeps.report.report_data import gather
-from sweeps.tracking.client import connect
+from sweeps.tracking.client import connect, first_cause
 from sweeps.tracking.mlflow_pages import run_page
 from sweeps.tracking.record import SweepRecord
 
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
+logger = logging.getLogger(__name__)
 
 
 def make_report(record: SweepRecord, folder: Path) -> Path:
-    """Write the report into a folder, where an earlier one is replaced, and attach it to the sweep's run in MLflow;
-    returns the page's path. The sweep may still be running.
+    """Write the report into a folder, where an earlier one is replaced, and attach it to the sweep's run in MLflow if
+    the user may change that; returns the page's path. The sweep may still be running.
 
     Raises:
         TrackingUnreachable: The server does not answer.
@@ -35,17 +35,20 @@ def make_report(record: SweepRecord, folder: Path) -> Path:
     page.write_text(render(data, [*of_schedule, *of_sweep]), encoding="utf-8")
     images = write_images(of_sweep, folder, record.sweep) if data.valued else []
     images += write_images(of_schedule, folder, nights.schedule if nights is not None else "")
-    client = connect(record.mlflow.tracking_uri)
-    for path in (page, *images):  # one by one, since the folder may have other files
-        client.log_artifact(record.mlflow.run_id, str(path), REPORT_ARTIFACTS)
-    _link_from_description(client, record)
+    _attach(record, (page, *images))  # one by one, since the folder may have other files
     return page
 
 
-def _link_from_description(client: MlflowClient, record: SweepRecord) -> None:
-    """Link the report from the description of the sweep's run."""
-    run_id = record.mlflow.run_id
-    address = run_page(record.mlflow, f"{REPORT_ARTIFACTS}/{REPORT_PAGE}")
-    description = client.get_run(run_id).data.tags.get(TAG_DESCRIPTION, "")
-    if address not in description:
-        client.set_tag(run_id, TAG_DESCRIPTION, f"{description}\n\n[The report with its figures]({address})".strip())
+def _attach(record: SweepRecord, paths: Sequence[Path]) -> None:
+    """Attach the files of a report to the sweep's run, and link the page from the run's description."""
+    run_id, address = record.mlflow.run_id, run_page(record.mlflow, f"{REPORT_ARTIFACTS}/{REPORT_PAGE}")
+    try:
+        client = connect(record.mlflow.tracking_uri)
+        for path in paths:
+            client.log_artifact(run_id, str(path), REPORT_ARTIFACTS)
+        description = client.get_run(run_id).data.tags.get(TAG_DESCRIPTION, "")
+        if address not in description:
+            text = f"{description}\n\n[The report with its figures]({address})".strip()
+            client.set_tag(run_id, TAG_DESCRIPTION, text)
+    except Exception as error:  # noqa: BLE001 - of MLflow, the file system or boto; the report is complete without it
+        logger.warning("the report is not attached to the run of %s in MLflow: %s", record.sweep, first_cause(error))
