@@ -123,7 +123,8 @@ class StorageFailed(SweepsError):
                 f"`python -m sweeps resume {sweep}`"
             )
         disk = f"the disk of {self.folder}{f', or another one ({self.trouble}),' if self.trouble else ''}"
-        return f"{disk} is full; free some space, and continue with `python -m sweeps resume {sweep}`"
+        remedy = f"free some space, and continue with `python -m sweeps resume {sweep}`"
+        return f"{disk} is full, or your quota there is used up; {remedy}"
 
 
 class DriverFailed(SweepsError):

@@ -110,7 +110,7 @@ def test_what_a_later_release_wrote_is_refused_before_anything_starts_and_left_a
 
 @pytest.mark.parametrize(
     ("trouble", "words"),
-    [("full", "is full; free some space"), ("read-only", "cannot be written (*Read-only file system*); fix that")],
+    [("full", "is full*; free some space"), ("read-only", "cannot be written (*Read-only file system*); fix that")],
 )
 def test_a_sweep_whose_folder_cannot_be_written_says_so_when_it_is_resumed(
     uri: str, tmp_path: Path, small_disk: Callable[[int], Path], typed: Any, trouble: str, words: str

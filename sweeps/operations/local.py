@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from sweeps.errors import UnknownName, UserError
 from sweeps.operations.operations import Operations, Show
 
 if TYPE_CHECKING:
@@ -47,9 +48,15 @@ class Local(Operations):
         return list_sweeps(self.uri)
 
     def record(self, sweep: str) -> SweepRecord:
+        from sweeps.folders.driver_lock import is_held
         from sweeps.tracking.reader import load_sweep
 
-        return load_sweep(self.uri, sweep)
+        try:
+            return load_sweep(self.uri, sweep)
+        except UnknownName as error:
+            if is_held(Path("outputs", sweep)):
+                raise UserError(f"{sweep}: its driver runs, but has no record in MLflow yet; try again soon") from error
+            raise
 
     def stop(self, sweep: str, trial: str | None) -> SweepRecord:
         from sweeps.driver.stop import stop

@@ -273,6 +273,7 @@ def _quiet_libraries() -> Iterator[None]:
         "RAY_AIR_NEW_OUTPUT": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # of actors that are given up, in a sweep that ends with a message
         "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # no CSV, JSON and TensorBoard copies of what MLflow has
         "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # the trainable checks, and lists the reported metrics
         "TUNE_DISABLE_SIGINT_HANDLER": "1",  # ours stops the trials first

@@ -22,10 +22,11 @@ from waiting import wait_until
 
 from sweeps.constants import NUMBER, ORIGIN_PREFIX
 from sweeps.driver.folder_access import bring_reports, held, make_folder
-from sweeps.errors import UserError
+from sweeps.errors import UnknownName, UserError
 from sweeps.folders import driver_lock as driver
 from sweeps.folders.driver_lock import DRIVER_FILE, DRIVER_LOCK, driver_was_killed, only_driver
 from sweeps.launch.slurm import BODY
+from sweeps.operations.local import Local
 from sweeps.plan.plan import make_plan
 from sweeps.plan.resume import reopened
 from sweeps.plan.saved_sweep import save, saved_config
@@ -98,6 +99,15 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_second_driver_is_refused_at_once(tmp_path: Path, other: subprocess.Popen[str]) -> None:
     with pytest.raises(UserError, match="mine is already run by another process"), only_driver(tmp_path, "mine"):
         pass
+
+
+def test_a_sweep_that_is_starting_is_not_called_unknown(working_folder: Path, uri: str) -> None:
+    folder = working_folder / "outputs" / "mine"
+    folder.mkdir(parents=True)
+    with only_driver(folder, "mine"), pytest.raises(UserError, match="mine: its driver runs, but has no record in"):
+        Local(uri).stop("mine", None)
+    with pytest.raises(UnknownName, match="there is no sweep 'mine'"):
+        Local(uri).stop("mine", None)
 
 
 def test_a_driver_sends_heartbeats_again_after_errors_of_its_store(

@@ -196,7 +196,7 @@ def test_a_full_disk_is_named_and_leaves_whole_lines(small_disk: Callable[[int],
             journal.append(Points("0", written, 0, {"eval/loss": 1.0}))
             written += 1
 
-    with pytest.raises(StorageFailed, match=rf"disk of {folder} is full;.*resume disk-0"):
+    with pytest.raises(StorageFailed, match=rf"disk of {folder} is full.*resume disk-0"):
         fill()
     assert written > 100
     with pytest.raises(StorageFailed):

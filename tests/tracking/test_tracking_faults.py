@@ -141,7 +141,7 @@ def test_a_full_disk_of_the_sweep_ends_it_and_with_room_it_goes_on(
     wait_until(lambda: steps_spooled(tmp_path, "0001") > 50, 120)
     fill(disk)
     _, err = end(process, status=1)
-    assert " is full; free some space" in err
+    assert " is full, or your quota there is used up; free some space" in err
     assert "resume sweep" in err
     assert "Traceback" not in err
     (disk / "filler").unlink()
