@@ -123,8 +123,10 @@ class StorageFailed(SweepsError):
                 f"`python -m sweeps resume {sweep}`"
             )
         disk = f"the disk of {self.folder}{f', or another one ({self.trouble}),' if self.trouble else ''}"
-        remedy = f"free some space, and continue with `python -m sweeps resume {sweep}`"
-        return f"{disk} is full, or your quota there is used up; {remedy}"
+        return (
+            f"{disk} is full, or your quota there is used up; free some space, and continue with "
+            f"`python -m sweeps resume {sweep}`"
+        )
 
 
 class DriverFailed(SweepsError):

@@ -101,8 +101,8 @@ def test_a_second_driver_is_refused_at_once(tmp_path: Path, other: subprocess.Po
         pass
 
 
-def test_a_sweep_that_is_starting_is_not_called_unknown(working_folder: Path, uri: str) -> None:
-    folder = working_folder / "outputs" / "mine"
+def test_a_sweep_that_is_starting_is_not_called_unknown(tmp_path: Path, uri: str) -> None:
+    folder = tmp_path / "outputs" / "mine"
     folder.mkdir(parents=True)
     with only_driver(folder, "mine"), pytest.raises(UserError, match="mine: its driver runs, but has no record in"):
         Local(uri).stop("mine", None)
