@@ -34,6 +34,7 @@ from stores import make_store
 from sweeps import constants
 from sweeps.config.objectives import Objectives
 from sweeps.config.search import Limit
+from sweeps.driver.reproduce import Reproduction, compare, is_reproduced
 from sweeps.errors import UserError
 from sweeps.plan.export import alone, exported
 from sweeps.registry.best_checkpoint import fetch_checkpoint, weights_note
@@ -124,6 +125,11 @@ def test_names_and_values_that_mlflow_cannot_hold_survive_whole(uri: str) -> Non
     }
     tags = fetch_tags(MlflowClient(uri), sweep.mlflow.run_id)
     assert tags["best.betas_x005B_0_x005D_"] == "0.9"
+    no_plan: Any = None
+    for trial in (sweep.best, None):
+        again = compare(Reproduction(sweep, trial, no_plan, None), sweep)
+        assert is_reproduced(again)
+        assert {each.metric: each.equal for each in again if each.counts} == {"[loss]": True}
 
 
 def test_texts_with_bytes_that_are_no_characters_do_not_hold_up_the_record(uri: str) -> None:
