@@ -112,6 +112,7 @@ def compare(reproduction: Reproduction, again: SweepRecord) -> list[Repeated]:
         TrackingUnreachable: The store does not answer.
     """
     record, trial, uri = reproduction.record, reproduction.trial, reproduction.record.mlflow.tracking_uri
+    pairs: list[tuple[TrialRecord, TrialRecord | None]]
     if trial is not None:
         pairs = [(trial, each) for each in again.trials[:1]]
         names = {*record.metrics, *fetch_metric_names(uri, [trial.run_id])}
