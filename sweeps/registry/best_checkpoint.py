@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from sweeps.compat.mlflow import artifact_repository, download_file
 from sweeps.constants import TAG_FOLDER
 from sweeps.errors import UserError
 from sweeps.runtime.checkpoint_layout import best_of, checkpoint_folders
 from sweeps.storage.location import is_remote
 from sweeps.storage.object_store import ObjectStore
+from sweeps.tracking.artifacts import artifact_errors_named
 from sweeps.tracking.client import connect
 from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps.tracking.uris import absolute
 from sweeps_train.checkpoints.checkpoint import FILES, TRAINING_FILE, complete_checkpoints
 from sweeps_train.checkpoints.integrity import SEAL_FILE, find_damage
 from sweeps_train.checkpoints.training_state import STATE_FILES
@@ -53,10 +56,13 @@ def _sealed(folder: Path) -> Path | None:
 
 
 def _find(record: SweepRecord, trial: TrialRecord, target: Path) -> Path:
-    uri, location = trial.checkpoint, record.tags.get(TAG_FOLDER, "")
+    tracking_uri, uri, location = record.mlflow.tracking_uri, trial.checkpoint, record.tags.get(TAG_FOLDER, "")
     if uri is not None and uri.startswith("runs:/"):
         run_id, _, path = uri.removeprefix("runs:/").partition("/")
-        _download(connect(record.mlflow.tracking_uri), run_id, path, target)
+        with artifact_errors_named(tracking_uri, run_id):
+            client = connect(tracking_uri)
+            files = artifact_repository(client.get_run(run_id).info.artifact_uri, absolute(tracking_uri))
+            _download(client, files, run_id, path, target)
         if any((target / path).iterdir()):
             return target / path
     elif uri is not None and is_remote(location):
@@ -64,7 +70,8 @@ def _find(record: SweepRecord, trial: TrialRecord, target: Path) -> Path:
     elif uri is not None and "://" in uri and not uri.startswith("file://"):
         from mlflow.artifacts import download_artifacts
 
-        return Path(download_artifacts(artifact_uri=uri, dst_path=str(target)))
+        with artifact_errors_named(tracking_uri, trial.run_id):
+            return Path(download_artifacts(artifact_uri=uri, dst_path=str(target)))
     elif uri is not None and (folder := Path(unquote(urlsplit(uri).path))).is_dir():
         return folder
     if is_remote(location):
@@ -113,8 +120,8 @@ def _from_store(store: ObjectStore, target: Path) -> Path:
     return target
 
 
-def _download(client: MlflowClient, run_id: str, path: str, target: Path) -> None:
-    """Download a folder of artifacts, without the training state."""
+def _download(client: MlflowClient, files: Any, run_id: str, path: str, target: Path) -> None:
+    """Download a folder of a run's artifacts, without the training state."""
     (target / path).mkdir(parents=True, exist_ok=True)
     found = {PurePosixPath(each.path).name: each for each in client.list_artifacts(run_id, path)}
     if TRAINING_FILE in found:  # files of a user's own program may have any name
@@ -122,6 +129,6 @@ def _download(client: MlflowClient, run_id: str, path: str, target: Path) -> Non
             found.pop(name, None)
     for each in found.values():
         if each.is_dir:
-            _download(client, run_id, each.path, target)
-        else:  # some stores write it into the folder itself, others below its path
-            Path(client.download_artifacts(run_id, each.path, str(target))).rename(target / each.path)
+            _download(client, files, run_id, each.path, target)
+        else:
+            download_file(files, each.path, str(target / each.path))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import yaml
@@ -19,6 +19,7 @@ from sweeps.report.held_workers import lanes_found, worker_hours
 from sweeps.report.plain_console import plain_table, print_lines
 from sweeps.report.report_data import best_values, recorded_config
 from sweeps.texts.wording import counted
+from sweeps.tracking.artifacts import if_readable
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.values import finite, short
 
@@ -193,7 +194,8 @@ def compare_sweeps(
         theirs = ", ".join(f"{record.sweep} has {record.mode} {record.metric}" for record in records)
         raise UserError(f"compare: the sweeps must have the same metric and mode; {theirs}")
     unique = {record.sweep: record for record in records}.values()
-    return Comparison([Compared(record, _config(config_text(record))) for record in unique])
+    texts = [if_readable(partial(config_text, record)) for record in unique]
+    return Comparison([Compared(record, _config(text)) for record, text in zip(unique, texts, strict=True)])
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
