@@ -17,6 +17,7 @@ from sweeps.cli import app
 from sweeps.constants import CONFIG_ARTIFACT
 from sweeps.driver.reproduce import Reproduction, compare, is_reproduced
 from sweeps.errors import TrackingUnreachable
+from sweeps.registry.best_checkpoint import fetch_checkpoint
 from sweeps.tracking import artifact_uploader
 from sweeps.tracking.artifacts import list_names, read_text
 from sweeps.tracking.mlflow_pages import experiment_page, trials_page
@@ -105,6 +106,9 @@ def test_a_newer_checkpoint_replaces_the_older_whole(
         "best/sub/new.bin": "two/sub/new.bin",
         "last/model.bin": "three/model.bin",
     }
+    fetched = fetch_checkpoint(load_sweep(store, "replaced"), trial, tmp_path / "fetched")
+    assert (fetched / "model.bin").read_text() == "two/model.bin"
+    assert (fetched / "sub" / "new.bin").read_text() == "two/sub/new.bin"
 
 
 def test_an_artifact_that_can_never_be_read_counts_as_missing(uri: str, tmp_path: Path) -> None:
