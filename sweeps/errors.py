@@ -68,6 +68,10 @@ class TrackingUnreachable(UserError):
     """The tracking server does not answer."""
 
 
+class ArtifactsUnreachable(TrackingUnreachable):
+    """The store of MLflow's artifacts does not answer this machine, which may lack its credentials or its library."""
+
+
 class ResultUnreachable(TrackingUnreachable):
     """The tracking server has received the whole record of an ended sweep, and then stopped answering."""
 

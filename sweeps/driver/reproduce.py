@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sweeps import constants
 from sweeps.driver.recorded_provenance import present_provenance, recorded_provenance
@@ -20,12 +20,10 @@ from sweeps.provenance.redaction import HIDDEN
 from sweeps.report.reproduction_result import Repeated
 from sweeps.tracking.artifacts import recorded_composition
 from sweeps.tracking.client import connect
+from sweeps.tracking.metric_history import HistoryPoint, fetch_histories, fetch_metric_names
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.validate.config_checks import Approve
-
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
 
 MEASURED_IN_TIME = re.compile(
     r"^(system|param|time)/|^train/(data_wait_share|communication_share|flop_utilization)$|_per_second$"
@@ -108,19 +106,30 @@ def document(reproduction: Reproduction, again: SweepRecord | None, comparisons:
 
 
 def compare(reproduction: Reproduction, again: SweepRecord) -> list[Repeated]:
-    """Compare all metrics of a trial at each step, or the objectives of all trials of a whole sweep."""
-    record, trial = reproduction.record, reproduction.trial
-    client = connect(record.mlflow.tracking_uri)
+    """Compare all metrics of a trial at each step, or the objectives of all trials of a whole sweep.
+
+    Raises:
+        TrackingUnreachable: The store does not answer.
+    """
+    record, trial, uri = reproduction.record, reproduction.trial, reproduction.record.mlflow.tracking_uri
+    pairs: list[tuple[TrialRecord, TrialRecord | None]]
     if trial is not None:
-        found = client.get_run(trial.run_id).data.metrics
-        metrics = [name for name in sorted(found) if not MEASURED_IN_TIME.search(name)]
-        return list(_compare(client, trial, again.trials[0], metrics, record)) if again.trials else []
-    by_id = {each.trial: each for each in again.trials}
+        pairs = [(trial, each) for each in again.trials[:1]]
+        names = {*record.metrics, *fetch_metric_names(uri, [trial.run_id])}
+        metrics = [name for name in sorted(names) if not MEASURED_IN_TIME.search(name)]
+    else:
+        points = {each.trial: each.params for each in record.trials}
+        same = {each.trial: each for each in again.trials if each.params == points.get(each.trial)}
+        pairs, metrics = [(each, same.get(each.trial)) for each in record.trials], [*record.metrics]
+    runs = [each.run_id for pair in pairs for each in pair if each is not None]
     comparisons: list[Repeated] = []
-    for each in record.trials:
-        now = by_id.get(each.trial)
-        same_point = now is not None and now.params == each.params
-        comparisons += _compare(client, each, now if same_point else None, record.metrics, record)
+    for metric in metrics:
+        histories = fetch_histories(uri, runs, metric, finite=False)
+        for then, now in pairs:
+            if (before := histories.get(then.run_id)) is not None:
+                after = [] if now is None else histories.get(now.run_id, [])
+                counts = metric in record.metrics
+                comparisons.append(_repeated(then.trial, metric, before, after, counts=counts))
     return comparisons
 
 
@@ -165,21 +174,13 @@ def _plan_all(record: SweepRecord, name: str, command: str, tags: Mapping[str, s
     return new_plan(composition, name, command, tags, approve)
 
 
-def _compare(
-    client: MlflowClient, then: TrialRecord, now: TrialRecord | None, metrics: Sequence[str], record: SweepRecord
-) -> Iterator[Repeated]:
-    for metric in metrics:
-        before = _history(client, then.run_id, metric)
-        after = _history(client, now.run_id, metric) if now is not None else {}
-        common = sorted(before.keys() & after.keys())
-        differs = next((step for step in common if not _same(before[step], after[step])), None)
-        first = None if differs is None else (differs, before[differs], after[differs])
-        if before:
-            yield Repeated(then.trial, metric, len(common), first, metric in record.metrics)
-
-
-def _history(client: MlflowClient, run_id: str, metric: str) -> dict[int, float]:
-    return {point.step: point.value for point in client.get_metric_history(run_id, metric)}
+def _repeated(
+    trial: str, metric: str, before: Sequence[HistoryPoint], after: Sequence[HistoryPoint], *, counts: bool
+) -> Repeated:
+    then, now = ({point.step: point.value for point in points} for points in (before, after))
+    common = sorted(then.keys() & now.keys())
+    first = next(((step, then[step], now[step]) for step in common if not _same(then[step], now[step])), None)
+    return Repeated(trial, metric, len(common), first, counts)
 
 
 def _same(then: float, now: float) -> bool:

@@ -122,8 +122,8 @@ def _recorded(record: SweepRecord, trial: TrialRecord) -> dict[str, Any]:
     text = read_text(record.mlflow.tracking_uri, trial.run_id, CONFIG_ARTIFACT)
     if text is None:
         raise UserError(
-            f"trial {trial.trial} of {record.sweep}: its MLflow run {trial.run_id} has no {CONFIG_ARTIFACT}, so its "
-            "config is not known"
+            f"trial {trial.trial} of {record.sweep}: its MLflow run {trial.run_id} has no {CONFIG_ARTIFACT} that "
+            "can be read here, so its config is not known"
         )
     config: dict[str, Any] = yaml.safe_load(text)
     return config

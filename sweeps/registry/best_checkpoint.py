@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from sweeps.compat.mlflow import artifact_repository, download_file
 from sweeps.constants import TAG_FOLDER
 from sweeps.errors import UserError
+from sweeps.runtime.checkpoint_layout import best_of, checkpoint_folders
 from sweeps.storage.location import is_remote
 from sweeps.storage.object_store import ObjectStore
+from sweeps.tracking.artifacts import artifact_errors_named
 from sweeps.tracking.client import connect
 from sweeps.tracking.record import SweepRecord, TrialRecord
-from sweeps_train.checkpoints.checkpoint import FILES, TRAINING_FILE, best_checkpoint, newest_intact
+from sweeps.tracking.uris import absolute
+from sweeps_train.checkpoints.checkpoint import FILES, TRAINING_FILE, complete_checkpoints
 from sweeps_train.checkpoints.integrity import SEAL_FILE, find_damage
 from sweeps_train.checkpoints.training_state import STATE_FILES
+from sweeps_train.config.better import as_objectives
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -51,30 +56,42 @@ def _sealed(folder: Path) -> Path | None:
 
 
 def _find(record: SweepRecord, trial: TrialRecord, target: Path) -> Path:
-    uri = trial.checkpoint
+    tracking_uri, uri, location = record.mlflow.tracking_uri, trial.checkpoint, record.tags.get(TAG_FOLDER, "")
     if uri is not None and uri.startswith("runs:/"):
         run_id, _, path = uri.removeprefix("runs:/").partition("/")
-        _download(connect(record.mlflow.tracking_uri), run_id, path, target)
+        with artifact_errors_named(tracking_uri, run_id):
+            client = connect(tracking_uri)
+            files = artifact_repository(client.get_run(run_id).info.artifact_uri, absolute(tracking_uri))
+            _download(client, files, run_id, path, target)
         if any((target / path).iterdir()):
             return target / path
-    elif uri is not None and is_remote(record.tags.get(TAG_FOLDER, "")):
+    elif uri is not None and is_remote(location):
         return _from_store(ObjectStore(uri), target / "checkpoint")
     elif uri is not None and "://" in uri and not uri.startswith("file://"):
         from mlflow.artifacts import download_artifacts
 
-        return Path(download_artifacts(artifact_uri=uri, dst_path=str(target)))
+        with artifact_errors_named(tracking_uri, trial.run_id):
+            return Path(download_artifacts(artifact_uri=uri, dst_path=str(target)))
     elif uri is not None and (folder := Path(unquote(urlsplit(uri).path))).is_dir():
         return folder
-    trials = Path(record.tags.get(TAG_FOLDER, "")) / "trials" / trial.trial
-    found = best_checkpoint(trials, record.metrics, record.modes) or newest_intact(trials)[0]
+    if is_remote(location):
+        raise UserError(
+            f"trial {trial.trial} of {record.sweep} has no checkpoint in MLflow; choose another trial with --trial, or "
+            f"run a sweep with tracking.checkpoints=copy, which records the checkpoints in {location}"
+        )
+    trials = Path(location) / "trials"
+    saved = [each for folder in checkpoint_folders(trials, trial.trial) for each in complete_checkpoints(folder)]
+    found = best_of(saved, as_objectives(record.metrics, record.modes))
+    found = found or next((each for each in reversed(saved) if find_damage(each) is None), None)
     if found is None:
+        folder = trials / trial.trial
         if uri is None:
             raise UserError(
-                f"trial {trial.trial} of {record.sweep} has no checkpoint in MLflow, and none in {trials}; let its "
+                f"trial {trial.trial} of {record.sweep} has no checkpoint in MLflow, and none in {folder}; let its "
                 "code save one, choose another trial with --trial, or run this where the sweep ran"
             )
         raise UserError(
-            f"trial {trial.trial} of {record.sweep}: its checkpoint is neither in MLflow nor at {uri} nor in {trials}; "
+            f"trial {trial.trial} of {record.sweep}: its checkpoint is neither in MLflow nor at {uri} nor in {folder}; "
             "run this where the sweep ran, or keep checkpoints with tracking.checkpoints=copy"
         )
     return found
@@ -103,8 +120,8 @@ def _from_store(store: ObjectStore, target: Path) -> Path:
     return target
 
 
-def _download(client: MlflowClient, run_id: str, path: str, target: Path) -> None:
-    """Download a folder of artifacts, without the training state."""
+def _download(client: MlflowClient, files: Any, run_id: str, path: str, target: Path) -> None:
+    """Download a folder of a run's artifacts, without the training state."""
     (target / path).mkdir(parents=True, exist_ok=True)
     found = {PurePosixPath(each.path).name: each for each in client.list_artifacts(run_id, path)}
     if TRAINING_FILE in found:  # files of a user's own program may have any name
@@ -112,6 +129,6 @@ def _download(client: MlflowClient, run_id: str, path: str, target: Path) -> Non
             found.pop(name, None)
     for each in found.values():
         if each.is_dir:
-            _download(client, run_id, each.path, target)
-        else:  # some stores write it into the folder itself, others below its path
-            Path(client.download_artifacts(run_id, each.path, str(target))).rename(target / each.path)
+            _download(client, files, run_id, each.path, target)
+        else:
+            download_file(files, each.path, str(target / each.path))

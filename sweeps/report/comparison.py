@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import yaml
@@ -16,9 +16,10 @@ from sweeps.config.objectives import as_loss
 from sweeps.errors import UserError
 from sweeps.report.formatting import duration
 from sweeps.report.held_workers import lanes_found, worker_hours
-from sweeps.report.plain_console import plain_table
+from sweeps.report.plain_console import plain_table, print_lines
 from sweeps.report.report_data import best_values, recorded_config
 from sweeps.texts.wording import counted
+from sweeps.tracking.artifacts import if_readable
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.values import finite, short
 
@@ -26,6 +27,7 @@ NOT_COMPARED = ("name", "output_dir", "tracking")
 """Sections of a config that do not affect the search."""
 MOST_DIFFERENCES = 40
 ABSENT = "-"
+UNKNOWN = "?"
 
 
 @dataclass(frozen=True)
@@ -47,15 +49,15 @@ class Compared:
     """One of the compared sweeps."""
 
     record: SweepRecord
-    config: Mapping[str, str]
-    """The sweep's config by dotted path, each value as text."""
+    config: Mapping[str, str] | None
+    """The sweep's config by dotted path, each value as text; None if it is unknown."""
 
     @cached_property
     def curve(self) -> list[BestSoFar]:
         """Best value so far, at the end of each trial."""
         ended = self._ended(self.record.trials)
         others = self._ended([*self.record.staged, *self.record.repeats])
-        hours, known = 0.0, True
+        hours, known = 0.0, self.config is not None
         curve = []
         for count, (trial, best) in enumerate(zip(ended, best_values(ended, self.record.mode), strict=True), 1):
             at, new = trial.ended or 0.0, [trial]
@@ -80,12 +82,12 @@ class Compared:
     @property
     def hours(self) -> float | None:
         """Hours of all workers of the whole sweep; None if not recorded."""
-        spans = all(trial.spans for trial in self.record.all_trials if trial.steps)
+        spans = self.config is not None and all(trial.spans for trial in self.record.all_trials if trial.steps)
         return self._hours(self.record.all_trials) if spans else None
 
     def _hours(self, trials: Sequence[TrialRecord]) -> float:
         """Return the hours of the workers of trials; of workers that trials share, each trial counts its part."""
-        lanes = self.config.get("scaling.trials_per_group", "1")
+        lanes = (self.config or {}).get("scaling.trials_per_group", "1")
         shared_by = lanes_found(self.record) if lanes == "auto" else int(lanes)
         return sum(worker_hours(self.record, trial) for trial in trials) / shared_by
 
@@ -140,10 +142,12 @@ class Comparison:
 
     @cached_property
     def differences(self) -> dict[str, list[str]]:
-        """Config paths with different values, and the value of each sweep."""
-        paths = dict.fromkeys(path for each in self.sweeps for path in each.config)
-        values = {path: [each.config.get(path, ABSENT) for each in self.sweeps] for path in paths}
-        return {path: texts for path, texts in values.items() if len(set(texts)) > 1}
+        """Config paths with different values, and the value of each sweep; ``?`` for a sweep of unknown config."""
+        configs = [each.config for each in self.sweeps]
+        known = [config for config in configs if config is not None]
+        paths = dict.fromkeys(path for config in known for path in config)
+        differ = [path for path in paths if len({config.get(path, ABSENT) for config in known}) > 1]
+        return {path: [UNKNOWN if each is None else each.get(path, ABSENT) for each in configs] for path in differ}
 
     def as_json(self) -> dict[str, Any]:
         """Document that ``compare --json`` prints."""
@@ -190,7 +194,8 @@ def compare_sweeps(
         theirs = ", ".join(f"{record.sweep} has {record.mode} {record.metric}" for record in records)
         raise UserError(f"compare: the sweeps must have the same metric and mode; {theirs}")
     unique = {record.sweep: record for record in records}.values()
-    return Comparison([Compared(record, _config(config_text(record))) for record in unique])
+    texts = [if_readable(partial(config_text, record)) for record in unique]
+    return Comparison([Compared(record, _config(text)) for record, text in zip(unique, texts, strict=True)])
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
@@ -214,8 +219,10 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
         )
     console.print(f"{comparison.mode} of {comparison.metric}", markup=False, highlight=False)
     console.print(table)
+    print_lines(console, *unknown_configs(comparison))
     if not comparison.differences:
-        console.print("Their configs are the same.")
+        if all(each.config is not None for each in comparison.sweeps):
+            console.print("Their configs are the same.")
         return
     console.print()
     names = [each.record.sweep for each in comparison.sweeps]
@@ -227,6 +234,15 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
         console.print(f"and {len(comparison.differences) - MOST_DIFFERENCES} more; --json has all")
 
 
+def unknown_configs(comparison: Comparison) -> list[str]:
+    """Return a sentence for each sweep whose config is unknown."""
+    return [
+        f"The config of {each.record.sweep} is not recorded, or cannot be read here."
+        for each in comparison.sweeps
+        if each.config is None
+    ]
+
+
 def _described(point: BestSoFar | None, unit: str) -> str:
     if point is None:
         return ""
@@ -234,8 +250,10 @@ def _described(point: BestSoFar | None, unit: str) -> str:
     return f"{counted(point.trials, 'trial')}, {duration(point.seconds)}{hours}"
 
 
-def _config(text: str | None) -> dict[str, str]:
-    config = {} if text is None else yaml.safe_load(text)
+def _config(text: str | None) -> dict[str, str] | None:
+    if text is None:
+        return None
+    config = yaml.safe_load(text)
     space = config.pop("space", {})
     flat = {path: text for name in config if name not in NOT_COMPARED for path, text in _leaves(name, config[name])}
     return flat | {f"space.{path}": _distribution(each) for path, each in space.items()}

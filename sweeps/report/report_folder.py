@@ -29,7 +29,10 @@ def make_folder(folder: Path) -> Path:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / REPORT_PAGE).touch()
+        page, is_new = folder / REPORT_PAGE, not (folder / REPORT_PAGE).exists()
+        page.touch()
+        if is_new:  # an empty page would be shown as the report if it cannot be made
+            page.unlink()
     except OSError as error:
         raise UserError(
             f"{folder}: the report cannot be written there ({error.strerror}); give another folder with --output"

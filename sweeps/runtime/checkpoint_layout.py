@@ -13,7 +13,7 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, TypeVar
@@ -123,14 +123,17 @@ def take_over(trials: Folder, trial: str, origin: Origin, objectives: Sequence[O
         for checkpoint in _checkpoints(checkpoint_folder(trials, trial, each))
     ]
     whole = [checkpoint for checkpoint in before if _is_whole(checkpoint)]
-    losses = [_losses(checkpoint, objectives) for checkpoint in whole]
-    best = min((loss for loss in losses if loss is not None), default=None)
-    kept = whole[-1:]  # the newest may still be on its way into MLflow
-    if best is not None:
-        kept.append(whole[losses.index(best)])
+    kept = [*whole[-1:], best_of(whole, objectives)]  # the newest may still be on its way into MLflow
     for checkpoint in before:
         if checkpoint not in kept:
             _remove(checkpoint)
+
+
+def best_of(checkpoints: Iterable[AnyFolder], objectives: Sequence[Objective]) -> AnyFolder | None:
+    """Return the best of complete checkpoints by the metrics that their own trial reported at them; of equal ones, the
+    first. None if none has a value."""
+    found = [(losses, each) for each in checkpoints if (losses := _losses(each, objectives)) is not None]
+    return min(found, key=lambda pair: pair[0])[1] if found else None
 
 
 def release(trials: Folder, trial: str) -> None:

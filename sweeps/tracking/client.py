@@ -147,9 +147,15 @@ def reading_from(uri: str) -> Iterator[None]:
         TrackingUnreachable: The connection was lost, there was no answer within ``ANSWER_WITHIN_S``, or one of status
             500 or above.
     """
+    with outages_named(uri), request_limits(ANSWER_WITHIN_S, retries=1):
+        yield
+
+
+@contextmanager
+def outages_named(uri: str) -> Iterator[None]:
+    """Convert errors of a server that does not answer to ``TrackingUnreachable`` inside a ``with`` block."""
     try:
-        with request_limits(ANSWER_WITHIN_S, retries=1):
-            yield
+        yield
     except Exception as error:
         if not any(map(_is_of_server, _chain(error))):
             raise

@@ -31,21 +31,26 @@ class HistoryPoint(NamedTuple):
     """Unix time of the report."""
 
 
-def fetch_histories(uri: str, runs: Sequence[str], metric: str) -> dict[str, list[HistoryPoint]]:
-    """Return the finite values of a metric by run, in the order of the steps; runs without values are left out.
+def fetch_histories(
+    uri: str, runs: Sequence[str], metric: str, *, finite: bool = True
+) -> dict[str, list[HistoryPoint]]:
+    """Return the finite values of a metric by run, in the order of the steps, or all of its values; runs without values
+    are left out.
 
     If a step was reported twice, as a trial of population based training may do, the later value counts.
     """
     path, name = queryable_file(uri), to_name(metric)
     runs = [run for run in runs if run]  # MLflow may have removed one
     if path is None:
-        return _from_client(uri, runs, name)
+        return _from_client(uri, runs, name, finite=finite)
     histories: dict[str, dict[int, HistoryPoint]] = {}
     with reading(path) as database:
         for start in range(0, len(runs), RUNS_PER_QUERY):
             chunk = runs[start : start + RUNS_PER_QUERY]
-            for run, step, value, milliseconds in _query(database, chunk, name):
-                histories.setdefault(run, {})[step] = HistoryPoint(step, value, milliseconds / 1000)
+            for run, step, number, milliseconds in _query(database, chunk, name):
+                value = math.nan if number is None else number
+                if not finite or abs(value) < LARGEST:
+                    histories.setdefault(run, {})[step] = HistoryPoint(step, value, milliseconds / 1000)
     return {run: list(points.values()) for run, points in histories.items()}
 
 
@@ -80,13 +85,13 @@ def _reported(names: set[str]) -> set[str]:
 def _query(database: sqlite3.Connection, runs: Sequence[str], metric: str) -> sqlite3.Cursor:
     marks = ",".join("?" * len(runs))
     return database.execute(
-        f"SELECT run_uuid, step, value, timestamp FROM metrics WHERE run_uuid IN ({marks}) AND key = ? "  # noqa: S608
-        "AND NOT is_nan AND abs(value) < ? ORDER BY run_uuid, step, timestamp",
-        (*runs, metric, LARGEST),
+        "SELECT run_uuid, step, CASE WHEN is_nan THEN NULL ELSE value END, timestamp FROM metrics "  # noqa: S608
+        f"WHERE run_uuid IN ({marks}) AND key = ? ORDER BY run_uuid, step, timestamp",
+        (*runs, metric),
     )
 
 
-def _from_client(uri: str, runs: Sequence[str], metric: str) -> dict[str, list[HistoryPoint]]:
+def _from_client(uri: str, runs: Sequence[str], metric: str, *, finite: bool) -> dict[str, list[HistoryPoint]]:
     client = connect(uri)
 
     def fetch(run: str) -> list[HistoryPoint]:
@@ -94,7 +99,7 @@ def _from_client(uri: str, runs: Sequence[str], metric: str) -> dict[str, list[H
             found = client.get_metric_history(run, metric)
         found = sorted(found, key=lambda each: (each.step, each.timestamp))
         points = [HistoryPoint(each.step, each.value, each.timestamp / 1000) for each in found]
-        return list({point.step: point for point in points if abs(point.value) < LARGEST}.values())
+        return list({each.step: each for each in points if not finite or abs(each.value) < LARGEST}.values())
 
     with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
         histories = dict(zip(runs, pool.map(fetch, runs), strict=True))

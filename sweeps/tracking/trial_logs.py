@@ -18,7 +18,7 @@ from sweeps.provenance.redacted_text import redacted_log
 from sweeps.storage.location import is_remote
 from sweeps.storage.object_store import ObjectStore
 from sweeps.texts.printable import printable
-from sweeps.tracking.artifacts import list_names, read_text
+from sweeps.tracking.artifacts import if_readable, list_names, read_text
 from sweeps.tracking.record import SweepRecord, TrialRecord
 
 AT_MOST = 2**20
@@ -104,7 +104,8 @@ class TrialLogs:
     def _names(self) -> Sequence[str]:
         if (folder := self._folder_here()) is not None:
             return sorted(path.name for path in folder.iterdir())
-        return sorted({*self._stored_names(), *list_names(self._record.mlflow.tracking_uri, self._trial.run_id, LOGS)})
+        uri, run_id = self._record.mlflow.tracking_uri, self._trial.run_id
+        return sorted({*self._stored_names(), *(if_readable(lambda: list_names(uri, run_id, LOGS)) or ())})
 
     def _folder_here(self) -> Path | None:
         """Return the folder of the logs; None if it is not on this machine, or is another user's private one."""

@@ -10,7 +10,7 @@ from sweeps.errors import TrackingUnreachable, UserError
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.tracking.client import connect, first_cause, reading_from
 from sweeps.tracking.metric_history import LARGEST
-from sweeps.tracking.mlflow_characters import to_name, whole_parameters
+from sweeps.tracking.mlflow_characters import from_name, to_name, whole_parameters
 from sweeps.tracking.sqlite_file import queryable_file, reading
 from sweeps.tracking.store import PAGE, all_pages
 from sweeps.tracking.uris import sqlite_path
@@ -39,8 +39,9 @@ def read_experiment(key: str, source: MLflowExperiment, tracking_uri: str, metri
         runs = _runs(key, source, client)
     name = metric if source.metric is None else source.metric
     known = {each for run in runs for each in run.data.metrics}
-    if runs and name not in known:
-        raise UserError(f"{key}.metric={name}: none of the {len(runs)} runs has it{did_you_mean(name, known)}")
+    if runs and to_name(name) not in known:
+        shown = map(from_name, known)
+        raise UserError(f"{key}.metric={name}: none of the {len(runs)} runs has it{did_you_mean(name, shown)}")
     return OtherSearch(source.experiment, [_trial(run, name) for run in runs], source.mode, name)
 
 

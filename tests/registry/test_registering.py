@@ -14,15 +14,19 @@ import pytest
 import torch
 from mlflow.models import Model
 from recording import one_trial, record_small_sweep
+from records import sweep_record, trial_record
 from torch import nn
 from torch.utils.data import TensorDataset
 from training_runs import IMAGES, TRAINING_CONFIG
 
+from sweeps.constants import TAG_FOLDER
 from sweeps.errors import UserError
 from sweeps.registry import flavours
+from sweeps.registry.best_checkpoint import fetch_checkpoint
 from sweeps.registry.flavours import class_names_of
 from sweeps.registry.register import register
 from sweeps.tracking.reader import load_sweep
+from sweeps_train.checkpoints.integrity import seal
 from sweeps_train.config import TableData
 from sweeps_train.config.estimator import EstimatorTask
 from sweeps_train.estimators.construct import make_estimator
@@ -72,6 +76,33 @@ def test_a_model_is_logged_in_the_experiment_of_its_trial_though_the_default_one
     assert client.get_model_version("mine", registered.version).source == logged.model_uri
     run = client.get_run(sweep.trials[0].run_id).info
     assert Path(logged.artifact_location).is_relative_to(Path(run.artifact_uri).parents[1])
+
+
+@pytest.mark.parametrize(
+    ("saved", "chosen"),
+    [
+        ({"step-10": 0.9, "lineage-1/step-30": 0.05, "lineage-2/step-30": 0.4}, "lineage-1/step-30"),
+        ({"step-10": 0.1, "lineage-1/step-30": 0.5}, "step-10"),
+        ({"step-10": None, "lineage-1/step-20": None, "lineage-1/step-30": None}, "lineage-1/step-30"),
+        ({"lineage-1/step-30": 0.5}, "lineage-1/step-30"),
+    ],
+)
+def test_the_model_of_a_trial_that_continued_from_others_is_the_best_or_else_the_newest_of_all_its_checkpoints(
+    saved: dict[str, float | None], chosen: str, tmp_path: Path
+) -> None:
+    trial = tmp_path / "trials" / "0000"
+    for name, loss in saved.items():
+        (trial / name).mkdir(parents=True)
+        (trial / name / "metrics.json").write_text("null" if loss is None else f'{{"eval/loss": {loss}}}')
+        seal(trial / name)
+    sweep = sweep_record(tags={TAG_FOLDER: str(tmp_path)})
+    assert fetch_checkpoint(sweep, trial_record(0), tmp_path / "there") == trial / chosen
+
+
+def test_a_checkpoint_in_an_object_store_that_is_not_recorded_is_not_said_to_be_missing_there() -> None:
+    sweep = sweep_record(tags={TAG_FOLDER: "s3://bucket/sweeps/s"})
+    with pytest.raises(UserError, match=r"no checkpoint in MLflow; .*checkpoints=copy.* in s3://bucket/sweeps/s$"):
+        fetch_checkpoint(sweep, trial_record(0), Path("there"))
 
 
 class Named(nn.Linear):

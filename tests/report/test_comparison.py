@@ -76,6 +76,20 @@ def test_what_all_have_reached_is_the_target_and_its_price_is_told() -> None:
     assert "4 trials, 2h 00m, 4 worker-hours" in printed
 
 
+def test_sweeps_of_unknown_config_are_named_and_have_no_hours_and_no_differences() -> None:
+    texts = {"fast": "seed: 1", "slow": None, "third": "seed: 2"}
+    for names, paths in ((("fast", "slow"), {}), (("fast", "slow", "third"), {"seed": ["1", "?", "2"]})):
+        comparison = compare_sweeps([replace(FAST, sweep=each) for each in names], lambda record: texts[record.sweep])
+        assert comparison.differences == paths
+        assert [each.hours for each in comparison.sweeps[:2]] == [4.0, None]
+        assert {point.hours for point in comparison.sweeps[1].curve} == {None}
+        console = Console(file=io.StringIO(), width=120)
+        print_comparison(comparison, console)
+        printed = console.file.getvalue()  # type: ignore[attr-defined]
+        assert "The config of slow is not recorded, or cannot be read here.\n" in printed
+        assert ("same" in printed, "seed" in printed) == (False, "third" in names)
+
+
 def test_the_hours_of_a_sweep_are_also_those_of_its_stages_and_repeats() -> None:
     staged = [replace(trial(0, 0.9, 1800), trial="s1-0000", stage=1)]
     repeats = [replace(trial(0, 0.6, 7200), trial="0000r1", repeat_of="0000")]

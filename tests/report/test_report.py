@@ -7,6 +7,8 @@ import html
 import math
 import random
 import re
+import shutil
+import sqlite3
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -159,6 +161,18 @@ def test_the_steps_and_seconds_of_a_curve_are_the_sweeps_own_also_where_a_functi
 def test_an_unknown_sweep_is_answered_with_the_nearest(page: Path, uri: str) -> None:
     status, error = run_command(["report", "t", "--tracking-uri", uri])
     assert (status, "there is no sweep 't'" in str(error)) == (2, True)
+
+
+def test_a_report_of_artifacts_that_cannot_be_read_here_leaves_no_empty_page(
+    page: Path, uri: str, tmp_path: Path
+) -> None:
+    shutil.copy(str(sqlite_path(uri)), tmp_path / "mlflow.db")
+    with sqlite3.connect(tmp_path / "mlflow.db") as database:
+        database.execute("UPDATE runs SET artifact_uri = 'gs://bucket/' || run_uuid")
+    arguments = ["--tracking-uri", f"sqlite:///{tmp_path}/mlflow.db", "--output", str(tmp_path / "out")]
+    status, message = run_command(["report", "s", *arguments])
+    assert (status, "the artifacts in gs://bucket/" in str(message)) == (2, True)
+    assert [*(tmp_path / "out").iterdir()] == []
 
 
 def test_a_report_that_cannot_be_made_is_a_warning(page: Path, uri: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from recording import CONFIG, artifact_files, history, one_trial, record_small_sweep
@@ -14,7 +15,9 @@ from web_server import mlflow_listening
 
 from sweeps.cli import app
 from sweeps.constants import CONFIG_ARTIFACT
+from sweeps.driver.reproduce import Reproduction, compare, is_reproduced
 from sweeps.errors import TrackingUnreachable
+from sweeps.registry.best_checkpoint import fetch_checkpoint
 from sweeps.tracking import artifact_uploader
 from sweeps.tracking.artifacts import list_names, read_text
 from sweeps.tracking.mlflow_pages import experiment_page, trials_page
@@ -67,6 +70,15 @@ def test_values_that_are_no_numbers_stay_visible(store: str) -> None:
     assert math.isnan(values[0])
     assert values[1:] == [sys.float_info.max, -sys.float_info.max]
     assert sweep.as_json()["trials"][0]["value"] is None
+    no_plan: Any = None
+    of_odd = Reproduction(sweep, None, no_plan, None)
+    assert is_reproduced(compare(of_odd, sweep))
+    with one_trial(store, "even") as recorder:
+        for step, value in enumerate([math.nan, 0.5]):
+            recorder.trials.log("0", step, {"eval/loss": value})
+        recorder.trials.end("0", "finished", 2, 1)
+    (differs,) = compare(of_odd, load_sweep(store, "even"))
+    assert (differs.steps, (differs.first_difference or ())[0], differs.equal) == (2, 1, False)
 
 
 def test_a_newer_checkpoint_replaces_the_older_whole(
@@ -94,6 +106,9 @@ def test_a_newer_checkpoint_replaces_the_older_whole(
         "best/sub/new.bin": "two/sub/new.bin",
         "last/model.bin": "three/model.bin",
     }
+    fetched = fetch_checkpoint(load_sweep(store, "replaced"), trial, tmp_path / "fetched")
+    assert (fetched / "model.bin").read_text() == "two/model.bin"
+    assert (fetched / "sub" / "new.bin").read_text() == "two/sub/new.bin"
 
 
 def test_an_artifact_that_can_never_be_read_counts_as_missing(uri: str, tmp_path: Path) -> None:

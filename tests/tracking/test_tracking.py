@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
+import sqlite3
 import subprocess
 import sys
 from collections import Counter
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from documents import CHECKOUT
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
@@ -22,6 +25,7 @@ from recording import (
     COMMAND,
     CONFIG,
     POINT,
+    copy_small_sweeps,
     history,
     one_trial,
     open_recorder,
@@ -34,9 +38,11 @@ from stores import make_store
 from sweeps import constants
 from sweeps.config.objectives import Objectives
 from sweeps.config.search import Limit
-from sweeps.errors import UserError
+from sweeps.driver.reproduce import Reproduction, compare, is_reproduced
+from sweeps.errors import ArtifactsUnreachable, UserError
 from sweeps.plan.export import alone, exported, write_export
 from sweeps.registry.best_checkpoint import fetch_checkpoint, weights_note
+from sweeps.report.comparison import compare_sweeps
 from sweeps.report.notebook_html import sweep_html, sweep_text
 from sweeps.report.terminal_tables import print_best, print_outcome, print_sweep
 from sweeps.report.trial_details import print_trial, trial_document
@@ -124,6 +130,11 @@ def test_names_and_values_that_mlflow_cannot_hold_survive_whole(uri: str) -> Non
     }
     tags = fetch_tags(MlflowClient(uri), sweep.mlflow.run_id)
     assert tags["best.betas_x005B_0_x005D_"] == "0.9"
+    no_plan: Any = None
+    for trial in (sweep.best, None):
+        again = compare(Reproduction(sweep, trial, no_plan, None), sweep)
+        assert is_reproduced(again)
+        assert {each.metric: each.equal for each in again if each.counts} == {"[loss]": True}
 
 
 def test_texts_with_bytes_that_are_no_characters_do_not_hold_up_the_record(uri: str) -> None:
@@ -155,6 +166,66 @@ def test_a_parameter_that_mlflow_refuses_leaves_the_others(uri: str, tmp_path: P
     delivery.deliver_earlier()
     data = client.get_run(run_id).data
     assert (data.params, data.metrics) == ({**dict.fromkeys("abcde", "1"), "b": "another"}, {"loss": 0.5})
+
+
+@pytest.fixture
+def no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+
+
+@pytest.mark.usefixtures("no_credentials")
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("gs://bucket/art", "No module named"),
+        pytest.param("s3://bucket/art", "Unable to locate credentials", marks=pytest.mark.slow),
+    ],
+)
+def test_a_store_of_artifacts_that_does_not_answer_this_machine_is_named_and_what_needs_none_goes_on(
+    place: str, why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    uri = copy_small_sweeps(tmp_path)
+    with sqlite3.connect(tmp_path / "mlflow.db") as database:
+        database.execute("UPDATE runs SET artifact_uri = ? || run_uuid", (f"{place}/",))
+    sweep, other = load_sweep(uri, "digits-1"), load_sweep(uri, "digits-2")
+    trial = replace(sweep.trials[0], checkpoint=f"runs:/{sweep.trials[0].run_id}/checkpoints/best")
+    reads: list[Callable[[], object]] = [
+        lambda: exported(sweep, trial, Path("best.yaml")),
+        lambda: config_lookup(uri, sweep),
+        lambda: fetch_checkpoint(sweep, trial, tmp_path / "there"),
+    ]
+    for read in reads:
+        with pytest.raises(ArtifactsUnreachable, match=rf"the artifacts in {place}/\w+ cannot be read: {why}.*\[s3\]"):
+            read()
+
+    assert [each.config for each in compare_sweeps([sweep, other]).sweeps] == [None, None]
+    assert trial_document(sweep, trial)["logs"] == {}
+    assert caplog.text.count(why) == 3, "of both sweeps and the trial"
+
+
+def test_artifacts_of_a_project_that_was_moved_are_said_to_be_where_they_were_and_are_read_after_the_correction(
+    uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.mkdir()
+    record_small_sweep(f"sqlite:///{old}/mlflow.db")
+    old.rename(new)
+    uri = f"sqlite:///{new}/mlflow.db"
+    sweep = load_sweep(uri, "digits-1")
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"no config.yaml that can be read here"):
+            exported(sweep, sweep.trials[0], Path("best.yaml"))
+    assert caplog.text.count(f"are recorded in {old}/mlruns/digits, which is not on this machine") == 1
+
+    page = CHECKOUT.joinpath("docs", "troubleshooting.md").read_text(encoding="utf-8")
+    (commands,) = re.findall(r'sqlite3 mlflow.db "(UPDATE [^"]*)"', page)
+    with sqlite3.connect(new / "mlflow.db") as database:
+        database.executescript(commands.replace("/old/project", str(old)).replace("/new/project", str(new)))
+    assert read_text(uri, sweep.mlflow.run_id, "config.yaml") == CONFIG
 
 
 def test_two_sweeps_that_start_at_the_same_moment_share_a_new_experiment(

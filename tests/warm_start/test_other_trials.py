@@ -106,6 +106,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             client.log_param(run.info.run_id, name, trial[name])
         if trial["loss"] is not None:
             client.log_metric(run.info.run_id, "val_loss", trial["loss"])
+            client.log_metric(run.info.run_id, "recall_x0040_5", trial["loss"])  # as a sweep records recall@5
         client.set_terminated(run.info.run_id, "FINISHED" if trial["state"] == "COMPLETE" else "FAILED")
     return folder
 
@@ -173,6 +174,7 @@ def test_rows_of_a_table_are_trials_and_a_column_of_states_tells_which_failed(fo
 def test_finished_runs_of_an_experiment_are_trials_though_mlflow_has_only_texts(folder: Path) -> None:
     uri = f"sqlite:///{folder}/mlflow.db"
     assert found(load(MLflowExperiment, uri=uri, experiment="theirs", metric="val_loss")) == FINISHED
+    assert found(load(MLflowExperiment, uri=uri, experiment="theirs", metric="recall@5")) == FINISHED
     only = {"uri": uri, "experiment": "theirs", "metric": "val_loss"}
     assert found(load(MLflowExperiment, **only, filter="params.optimizer = 'adamw'")) == ([0.3], [1e-2])
 
@@ -235,7 +237,7 @@ WRONG: list[tuple[type[OtherTrials], dict[str, Any], list[str]]] = [
     (TrialTable, {"path": "$NO_SUCH_VARIABLE"}, ["NO_SUCH_VARIABLE is not set"]),
     (MLflowExperiment, {"uri": "sqlite:///no.db", "experiment": "x"}, ["uri=no.db", "no such file"]),
     (MLflowExperiment, {"uri": "sqlite:///mlflow.db", "experiment": "their"}, ["experiment=their", "theirs?"]),
-    (MLflowExperiment, {"uri": "sqlite:///mlflow.db", "experiment": "theirs"}, ["metric=loss", "val_loss"]),
+    (MLflowExperiment, {"uri": "sqlite:///mlflow.db", "experiment": "theirs"}, ["metric=loss", "val_loss", "recall@5"]),
     (
         MLflowExperiment,
         {"uri": "sqlite:///mlflow.db", "experiment": "theirs", "metric": "val_loss", "filter": "a b"},

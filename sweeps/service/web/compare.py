@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query
 from fastapi.responses import Response
 
 from sweeps.errors import SweepsError
-from sweeps.report.comparison import MOST_DIFFERENCES
+from sweeps.report.comparison import MOST_DIFFERENCES, unknown_configs
 from sweeps.report.figures.comparison import comparison_figure
 from sweeps.report.figures.section import Section, SectionFigure
 from sweeps.service.auth.auth import expensive
@@ -50,6 +50,7 @@ def compare(visit: ReaderVisit, sweep: Names = []) -> Response:  # noqa: B006 - 
         most=MOST,
         comparison=comparison,
         figure=f"/compare/figure?{urlencode([('sweep', name) for name in names])}",
+        unknown=[] if comparison is None else unknown_configs(comparison),
         differences=[] if comparison is None else list(comparison.differences.items())[:MOST_DIFFERENCES],
     )
 
