@@ -52,8 +52,9 @@ class Broker(SharedSlots):
         """Set unless the driver still has to send the state of the previous process."""
         if is_new:
             self._attached.set()
-        self._before: Mapping[str, TrialSoFar] = {}
-        """Trials of the broker's previous process, as reported by the driver."""
+        self._before: dict[str, TrialSoFar] = {}
+        """Trials of the broker's previous process, as reported by the driver, until they have posted again what may have
+        been lost."""
         self._events: list[Event] = []
         self._arrived = asyncio.Event()
         self._stops_all = False
@@ -275,6 +276,8 @@ class Broker(SharedSlots):
             attempt.post(event, self._slots[attempt.slot].locations)
             if isinstance(event, Started):
                 self._elastic.trained(event.trial)
+            elif isinstance(event, Report) and not attempt.is_cut_off:  # what was lost was posted before it
+                self._before.pop(event.trial, None)
 
     async def post_all(self, events: list[Log]) -> None:
         """Receive several events in order."""
@@ -328,22 +331,18 @@ class Broker(SharedSlots):
     # --- called by the driver -----------------------------------------------------------------------------
 
     async def attach(self, trials: Mapping[str, TrialSoFar], told: Collection[Told] = ()) -> list[Event]:
-        """Restore the state of the previous broker, and let trials begin.
-
-        Returns:
-            All events so far, as ``drain`` does.
-        """
+        """Restore the state of the previous broker, and let trials begin. The next ``drain`` returns the events."""
         for method, arguments, named in told:
             await getattr(self, method)(*arguments, **named)
         for attempt in self._attempts.values():  # of this process, which looked dead only because of the network
             asked = [each for each in self._events if isinstance(each, Report | Ended)]
-            attempt.expect_answers(sum((each.trial, each.attempt) == (attempt.trial, attempt.number) for each in asked))
-            if attempt.phase is not Phase.ENDED:  # the next attempt posts the events that did not reach the driver
-                attempt.move(CUT_OFF)
+            mine = [each for each in asked if (each.trial, each.attempt) == (attempt.trial, attempt.number)]
+            attempt.cut_off(len(mine), CUT_OFF)  # the next attempt posts the events that did not reach the driver
+            if attempt.end is None:
                 self._withdraw(attempt)
-        self._before = trials
+        self._before = {**trials}
         self._attached.set()
-        return await self.drain(0)
+        return []
 
     async def answer(self, answers: Sequence[Answer]) -> None:
         """Apply the driver's answers to reports and ends, in their order."""
