@@ -53,8 +53,8 @@ class Broker(SharedSlots):
         if is_new:
             self._attached.set()
         self._before: dict[str, TrialSoFar] = {}
-        """Trials of the broker's previous process, as reported by the driver, until they have posted again what may have
-        been lost."""
+        """Trials of the broker's previous process, as reported by the driver, until they have posted again what was
+        lost."""
         self._events: list[Event] = []
         self._arrived = asyncio.Event()
         self._stops_all = False
@@ -144,7 +144,7 @@ class Broker(SharedSlots):
             if silent >= allowed:
                 end = await hang_end(attempt, self._slots[attempt.slot], silent)
                 silent, allowed = self._silence(attempt, hang_timeout_s, start_timeout_s)
-                if silent < allowed:
+                if silent < allowed and attempt.end is None:
                     text = "its workers were silent, but continued while they were asked for their stacks"
                     self._publish(Note(trial, attempt.number, text))
                 elif attempt is self._attempts[trial]:

@@ -126,8 +126,8 @@ class SharedSlots(ABC):
                 await self.slot_ended(slot, f"the process that runs its worker group was lost: {error}")
 
     async def leave_lane(self, trial: str, number: int, within_s: float) -> None:
-        """Remove a trial from its lane, or from the queue for one. If it does not leave, its group ends, and the
-        group's other trials continue elsewhere.
+        """Remove a trial from its lane, or from the queue for one. If it does not leave, or has hung while it waited,
+        its group ends, and the group's other trials continue elsewhere.
 
         Args:
             within_s: Maximum seconds to wait while the group is silent; three times the workers' longest silence if
@@ -136,6 +136,7 @@ class SharedSlots(ABC):
         attempt = self._attempts.get(trial)
         if attempt is None or attempt.number != number or (queue := self._lanes_of(attempt.slot)) is None:
             return
+        hung = attempt.end is not None and queue.is_waiting(trial, number)
         attempt.request_stop(StopRequest.SAVE)
         self._withdraw(attempt)
         asked = time.monotonic()
@@ -144,8 +145,9 @@ class SharedSlots(ABC):
             asked = time.monotonic()  # workers may evaluate or prepare other trials for long
             if asked > latest:
                 break
-        if (trial, number) in queue.occupied:
-            await self._end_group(attempt.slot, f"trial {trial}, which shares its workers, did not stop")
+        if hung or (trial, number) in queue.occupied:
+            did_not = "start" if hung else "stop"
+            await self._end_group(attempt.slot, f"trial {trial}, which shares its workers, did not {did_not}")
 
     def _withdraw(self, attempt: Attempt) -> None:
         """End an attempt if it was asked to stop and its workers have not begun it, so that there is nothing to save.
@@ -189,7 +191,7 @@ class SharedSlots(ABC):
     async def lane_ended(self, slot: str, event: Ended) -> None:
         """End the attempt of a trial that has left its lane."""
         if (queue := self._lanes_of(slot)) is not None:
-            queue.occupied.discard((event.trial, event.attempt))
+            queue.leave(event.trial, event.attempt)
         await self.end(event)
 
     async def lanes(self) -> tuple[int, str | None]:
@@ -241,15 +243,18 @@ class SharedSlots(ABC):
         """Whether an attempt waits for another trial to leave its lane. After the loss of a node there may be more
         trials than lanes."""
         queue = self._lanes_of(attempt.slot)
-        return queue is not None and queue.has_trained and queue.is_waiting(attempt.trial, attempt.number)
+        return queue is not None and bool(queue.occupied) and queue.is_waiting(attempt.trial, attempt.number)
 
     def _silence(self, attempt: Attempt, hang_timeout_s: float, start_timeout_s: float) -> tuple[float, float]:
         """Return the seconds since the workers of an attempt last posted something, and the maximum; see
-        ``Attempt.silence``. Trials in the lanes of one slot count as silent only if all of them are."""
+        ``Attempt.silence``. Trials in the lanes of one slot count as silent only if all of them are; those that wait
+        for a lane, once no trial is in one."""
         silent, allowed = attempt.silence(hang_timeout_s, start_timeout_s)
         queue = self._lanes_of(attempt.slot)
         if queue is not None and (attempt.trial, attempt.number) in queue.occupied:
             silent = min(silent, self._silent_s(queue))
+        elif queue is not None and queue.has_trained and not queue.occupied:
+            silent = min(silent, queue.idle_s)
         return silent, allowed
 
     def _silent_s(self, queue: LaneQueue) -> float:

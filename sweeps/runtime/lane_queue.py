@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from sweeps.runtime.slot_queue import SlotQueue
 from sweeps.runtime.trial_assignment import Assignment
@@ -18,6 +19,7 @@ class LaneQueue(SlotQueue):
         """Trial and attempt in each occupied lane."""
         self.has_trained = False
         """Whether the slot's workers have taken a trial."""
+        self._left_at = time.monotonic()
 
     @property
     def is_open(self) -> bool:
@@ -28,6 +30,11 @@ class LaneQueue(SlotQueue):
     def num_trials(self) -> int:
         """Number of trials that are in a lane or wait for one."""
         return len(self.occupied) + len(self._assignments)
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since a trial has last left a lane."""
+        return time.monotonic() - self._left_at
 
     async def wait_for_trial(self, search_over: asyncio.Event, *, is_idle: bool) -> bool:
         """Wait until a trial is queued for a lane.
@@ -51,6 +58,11 @@ class LaneQueue(SlotQueue):
         self.occupied |= {(each.trial, each.attempt) for each in taken}
         self.has_trained = self.has_trained or bool(taken)
         return taken
+
+    def leave(self, trial: str, attempt: int) -> None:
+        """Free the lane of a trial."""
+        self.occupied.discard((trial, attempt))
+        self._left_at = time.monotonic()
 
     def is_waiting(self, trial: str, attempt: int) -> bool:
         return any((each.trial, each.attempt) == (trial, attempt) for each in self._assignments)

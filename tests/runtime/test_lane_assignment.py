@@ -228,6 +228,30 @@ async def test_a_trial_that_waits_for_a_lane_while_others_train_does_not_hang(mo
     assert outcome.end == Ended("2", 1, timestamp_ms=outcome.end.timestamp_ms if outcome.end else 0)
 
 
+@pytest.mark.parametrize("has_trained", [False, True])
+async def test_a_trial_that_no_lane_takes_hangs_and_is_tried_again_with_new_workers(
+    monkeypatch: pytest.MonkeyPatch, has_trained: bool
+) -> None:
+    monkeypatch.setattr(attempt, "START_WITHIN_S", 0.1)
+    groups = Groups()
+    await groups.begin("0")
+    (slot,) = groups.owners
+    if has_trained:
+        await groups.take(slot)
+        await groups.broker.lane_ended(slot, Ended("0", 1))
+    await groups.begin("1", "2")
+    hung = await asyncio.wait_for(groups.broker.next_outcome("1", 0.1), 5)
+    assert hung is not None
+    assert hung.end is not None
+    assert "its workers do not start" in str(hung.end.error)
+    await groups.broker.leave_lane("1", 1, 60.0)
+    assert groups.owners[slot].is_closed
+    assert (await groups.end("2")).moved is not None
+    await groups.begin("1", "2")
+    _, again = groups.owners
+    assert await groups.take(again) == ["1", "2"]
+
+
 async def test_a_lane_that_does_not_stop_ends_its_group_and_the_others_go_on_without_a_failure() -> None:
     groups, slot = await training("0", "1")
     await groups.broker.post(Report("1", 1, 4, {"eval/loss": 1.0}, 1000))
