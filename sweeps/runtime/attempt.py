@@ -246,8 +246,8 @@ class Attempt:
     def reason_to_move(self, end: Ended) -> str | None:
         """Return the reason to continue the trial on other workers instead of counting this end as a failure; None if
         there is none."""
-        if end.error is None:
-            return self._moves
+        if end.error is None or end.moved is not None:
+            return end.moved or self._moves
         taken = [each.message for each in causes(end) if each.node_was_taken]
         if self._moves is None and taken:
             return taken[0]

@@ -21,7 +21,7 @@ from sweeps.runtime.attempt import Attempt, Phase, StopRequest, may_be_the_nodes
 from sweeps.runtime.elastic import ElasticWorkers
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started
 from sweeps.runtime.hang import hang_end
-from sweeps.runtime.lane_assignment import LEAVES_WITHIN_S, SharedSlots, StartGroup
+from sweeps.runtime.lane_assignment import LEAVES_WITHIN_S, SharedSlots, StartGroup, is_workers_death
 from sweeps.runtime.spare_processes import Place, ProcessOrigin, SpareProcesses
 from sweeps.runtime.suspected_nodes import SuspectedNodes
 from sweeps.runtime.trials_at_once import Workers
@@ -148,6 +148,7 @@ class Broker(SharedSlots):
                     text = "its workers were silent, but continued while they were asked for their stacks"
                     self._publish(Note(trial, attempt.number, text))
                 elif attempt is self._attempts[trial]:
+                    end = self._excused(attempt, end)
                     attempt.finish(replace(end, suspected=self._suspected(attempt, end)))
                 continue
             waits_s, began = min(allowed - silent, hang_timeout_s, SLICE_S), time.monotonic()
@@ -215,6 +216,8 @@ class Broker(SharedSlots):
         attempt = self._current(event.trial, event.attempt)
         if attempt is not None and attempt.phase is not Phase.ENDED:
             event = with_errors(event, list(attempt.errors.values()), attempt.log_folder)
+            if is_workers_death(event):
+                event = self._excused(attempt, event)
             if (lost := self._elastic.lose_node(event)) is not None:
                 attempt.move(lost)
             attempt.finish(replace(event, suspected=self._suspected(attempt, event)))
@@ -273,7 +276,10 @@ class Broker(SharedSlots):
         """Receive an event from rank 0; events of earlier attempts are dropped."""
         attempt = self._current(event.trial, event.attempt)
         if attempt is not None:
+            before = attempt.delivered or 0
             attempt.post(event, self._slots[attempt.slot].locations)
+            if isinstance(event, Report) and event.step > before and not event.done and event.trial in self._alone:
+                await self._make_room(attempt)
             if isinstance(event, Started):
                 self._elastic.trained(event.trial)
             elif isinstance(event, Report) and not attempt.is_cut_off:  # what was lost was posted before it
