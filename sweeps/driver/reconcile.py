@@ -20,6 +20,7 @@ from sweeps.space.space import Lookup
 def reconcile(searcher: StudySearch, lookup: Lookup, session: Session, stage: PlannedStage | None = None) -> None:
     """Use the record to restore trials that the study has lost, and record the ends of trials that only the study
     has."""
+    session.wait_for_ends()  # the search may continue in the same session
     of_stage = None if stage is None else stage.number
     _restore(searcher, lookup, session, stage)
     for unfinished in searcher.unfinished:

@@ -122,6 +122,8 @@ class Attempt:
         self._unanswered = 0
         """Number of reports and ends that the driver has not answered yet."""
         self._needs_answers = True
+        self.is_cut_off = False
+        """Whether the driver may not have received all events of this attempt."""
         self._returns: deque[Answer] = deque()
         """Answers that the trial's actor has not received yet."""
         self._answered, self._decided = asyncio.Event(), asyncio.Event()
@@ -182,14 +184,19 @@ class Attempt:
         self._decided.set()
         self._answered.set()
 
-    def expect_answers(self, asked: int) -> None:
-        """Stop waiting for lost answers of the driver. A trial that still gets no answer is then ended as hanging, and
-        begins again.
+    def cut_off(self, asked: int, reason: str) -> None:
+        """Stop waiting for answers that were lost with the connection to the driver. If the attempt has ended without
+        an error, the trial continues from its end: the driver may not know its last report.
 
         Args:
             asked: Number of reports and ends that the driver has not received yet and will still answer.
+            reason: Reason for the user.
         """
-        self._unanswered = asked
+        if self.end is None:
+            self.move(reason)
+        elif self.end.error is None and self._unanswered > asked:
+            self.end = replace(self.end, moved=reason)
+        self.is_cut_off, self._unanswered = True, asked
         self._answered.set()
 
     def alive(self) -> None:
@@ -239,8 +246,8 @@ class Attempt:
     def reason_to_move(self, end: Ended) -> str | None:
         """Return the reason to continue the trial on other workers instead of counting this end as a failure; None if
         there is none."""
-        if end.error is None:
-            return self._moves
+        if end.error is None or end.moved is not None:
+            return end.moved or self._moves
         taken = [each.message for each in causes(end) if each.node_was_taken]
         if self._moves is None and taken:
             return taken[0]

@@ -21,7 +21,7 @@ from sweeps.runtime.attempt import Attempt, Phase, StopRequest, may_be_the_nodes
 from sweeps.runtime.elastic import ElasticWorkers
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started
 from sweeps.runtime.hang import hang_end
-from sweeps.runtime.lane_assignment import LEAVES_WITHIN_S, SharedSlots, StartGroup
+from sweeps.runtime.lane_assignment import LEAVES_WITHIN_S, SharedSlots, StartGroup, is_workers_death
 from sweeps.runtime.spare_processes import Place, ProcessOrigin, SpareProcesses
 from sweeps.runtime.suspected_nodes import SuspectedNodes
 from sweeps.runtime.trials_at_once import Workers
@@ -52,8 +52,9 @@ class Broker(SharedSlots):
         """Set unless the driver still has to send the state of the previous process."""
         if is_new:
             self._attached.set()
-        self._before: Mapping[str, TrialSoFar] = {}
-        """Trials of the broker's previous process, as reported by the driver."""
+        self._before: dict[str, TrialSoFar] = {}
+        """Trials of the broker's previous process, as reported by the driver, until they have posted again what was
+        lost."""
         self._events: list[Event] = []
         self._arrived = asyncio.Event()
         self._stops_all = False
@@ -143,10 +144,11 @@ class Broker(SharedSlots):
             if silent >= allowed:
                 end = await hang_end(attempt, self._slots[attempt.slot], silent)
                 silent, allowed = self._silence(attempt, hang_timeout_s, start_timeout_s)
-                if silent < allowed:
+                if silent < allowed and attempt.end is None:
                     text = "its workers were silent, but continued while they were asked for their stacks"
                     self._publish(Note(trial, attempt.number, text))
                 elif attempt is self._attempts[trial]:
+                    end = self._excused(attempt, end)
                     attempt.finish(replace(end, suspected=self._suspected(attempt, end)))
                 continue
             waits_s, began = min(allowed - silent, hang_timeout_s, SLICE_S), time.monotonic()
@@ -214,6 +216,8 @@ class Broker(SharedSlots):
         attempt = self._current(event.trial, event.attempt)
         if attempt is not None and attempt.phase is not Phase.ENDED:
             event = with_errors(event, list(attempt.errors.values()), attempt.log_folder)
+            if is_workers_death(event):
+                event = self._excused(attempt, event)
             if (lost := self._elastic.lose_node(event)) is not None:
                 attempt.move(lost)
             attempt.finish(replace(event, suspected=self._suspected(attempt, event)))
@@ -272,9 +276,14 @@ class Broker(SharedSlots):
         """Receive an event from rank 0; events of earlier attempts are dropped."""
         attempt = self._current(event.trial, event.attempt)
         if attempt is not None:
+            before = attempt.delivered or 0
             attempt.post(event, self._slots[attempt.slot].locations)
+            if isinstance(event, Report) and event.step > before and not event.done and event.trial in self._alone:
+                await self._make_room(attempt)
             if isinstance(event, Started):
                 self._elastic.trained(event.trial)
+            elif isinstance(event, Report) and not attempt.is_cut_off:  # what was lost was posted before it
+                self._before.pop(event.trial, None)
 
     async def post_all(self, events: list[Log]) -> None:
         """Receive several events in order."""
@@ -328,22 +337,18 @@ class Broker(SharedSlots):
     # --- called by the driver -----------------------------------------------------------------------------
 
     async def attach(self, trials: Mapping[str, TrialSoFar], told: Collection[Told] = ()) -> list[Event]:
-        """Restore the state of the previous broker, and let trials begin.
-
-        Returns:
-            All events so far, as ``drain`` does.
-        """
+        """Restore the state of the previous broker, and let trials begin. The next ``drain`` returns the events."""
         for method, arguments, named in told:
             await getattr(self, method)(*arguments, **named)
         for attempt in self._attempts.values():  # of this process, which looked dead only because of the network
             asked = [each for each in self._events if isinstance(each, Report | Ended)]
-            attempt.expect_answers(sum((each.trial, each.attempt) == (attempt.trial, attempt.number) for each in asked))
-            if attempt.phase is not Phase.ENDED:  # the next attempt posts the events that did not reach the driver
-                attempt.move(CUT_OFF)
+            mine = [each for each in asked if (each.trial, each.attempt) == (attempt.trial, attempt.number)]
+            attempt.cut_off(len(mine), CUT_OFF)  # the next attempt posts the events that did not reach the driver
+            if attempt.end is None:
                 self._withdraw(attempt)
-        self._before = trials
+        self._before = {**trials}
         self._attached.set()
-        return await self.drain(0)
+        return []
 
     async def answer(self, answers: Sequence[Answer]) -> None:
         """Apply the driver's answers to reports and ends, in their order."""

@@ -15,10 +15,11 @@ from typing import Any
 
 import ray
 
-from sweeps.runtime.attempt import Attempt, StopRequest
+from sweeps.runtime.attempt import Attempt, StopRequest, causes
 from sweeps.runtime.events import Ended
 from sweeps.runtime.idle_slots import IdleSlots
 from sweeps.runtime.lane_queue import LaneQueue
+from sweeps.runtime.lost_worker import NODE_DIED
 from sweeps.runtime.slot_queue import SlotQueue
 from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.worker_group_spec import WorkerGroupSpec
@@ -29,6 +30,12 @@ LEAVES_WITHIN_S = 20.0
 LONGEST_LEAVE_S = 900.0
 """Maximum seconds for a trial to leave its lane while other trials of its group post something, such as during the
 evaluation of one of them."""
+TRAINS_ALONE = (
+    "its workers died or hung while they trained several trials, any of which may be the cause; each trains alone "
+    "until its next report, and only a failure of one alone counts"
+)
+"""Reason for which the trials of a group continue whose workers have died or hang."""
+HAS_TRAINED_ALONE = "it has trained alone without a failure, and other trials are to do so"
 StartGroup = Callable[[str, WorkerGroupSpec], Any]
 """Starts the worker group of the named slot, and returns the handle of its owner."""
 
@@ -48,6 +55,8 @@ class SharedSlots(ABC):
         self._owners: dict[str, Any] = {}
         self._specs: dict[str, WorkerGroupSpec] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._alone: set[str] = set()
+        """Trials that train alone until their next report, since their group has failed with several trials."""
 
     @abstractmethod
     async def end(self, event: Ended) -> None:
@@ -84,16 +93,19 @@ class SharedSlots(ABC):
         for name, its_spec in [*self._specs.items()]:
             if its_spec != spec or set(self._slots[name].nodes) & set(spec.avoid):
                 await self._slots[name].close()  # the trials that it has continue
-        slot = self._emptiest() or self._new(f"slot-{assignment.trial}-{assignment.attempt}", spec)
+        slot = self._emptiest(assignment.trial) or self._new(f"slot-{assignment.trial}-{assignment.attempt}", spec)
         attempt.assign(slot, assignment.log_folder)
         await self._slots[slot].add(replace(assignment, failures=attempt.failures))
         self._withdraw(attempt)  # it may have begun after the request
         self._idle.free_if_others_wait()
 
-    def _emptiest(self) -> str | None:
-        """Return the slot with the fewest trials; None if another worker group should be started."""
-        queues = self._open_groups()
-        emptiest = min(queues, key=lambda name: queues[name].num_trials, default=None)
+    def _emptiest(self, trial: str) -> str | None:
+        """Return the slot with the fewest trials; None if another worker group should be started. Trials that must
+        train alone go to the same slots if possible."""
+        queues, is_alone = self._open_groups(), trial in self._alone
+        emptiest = min(
+            queues, key=lambda name: (queues[name].has_alone != is_alone, queues[name].num_trials), default=None
+        )
         if emptiest is None or (queues[emptiest].num_trials and len(queues) < self._most_groups):
             return None
         return emptiest
@@ -106,7 +118,7 @@ class SharedSlots(ABC):
         self._groups_started += 1
         slot = f"{name}-{self._groups_started}"
         assert self._start_group is not None
-        self._slots[slot], self._specs[slot] = LaneQueue(), spec
+        self._slots[slot], self._specs[slot] = LaneQueue(self._alone), spec
         self._owners[slot] = self._start_group(slot, spec)
         self._begin_task(self._watch(slot, self._owners[slot]))
         return slot
@@ -126,8 +138,8 @@ class SharedSlots(ABC):
                 await self.slot_ended(slot, f"the process that runs its worker group was lost: {error}")
 
     async def leave_lane(self, trial: str, number: int, within_s: float) -> None:
-        """Remove a trial from its lane, or from the queue for one. If it does not leave, its group ends, and the
-        group's other trials continue elsewhere.
+        """Remove a trial from its lane, or from the queue for one. If it does not leave, or has hung while it waited,
+        its group ends, and the group's other trials continue elsewhere.
 
         Args:
             within_s: Maximum seconds to wait while the group is silent; three times the workers' longest silence if
@@ -136,6 +148,7 @@ class SharedSlots(ABC):
         attempt = self._attempts.get(trial)
         if attempt is None or attempt.number != number or (queue := self._lanes_of(attempt.slot)) is None:
             return
+        hung = attempt.end is not None and queue.is_waiting(trial, number)
         attempt.request_stop(StopRequest.SAVE)
         self._withdraw(attempt)
         asked = time.monotonic()
@@ -144,8 +157,9 @@ class SharedSlots(ABC):
             asked = time.monotonic()  # workers may evaluate or prepare other trials for long
             if asked > latest:
                 break
-        if (trial, number) in queue.occupied:
-            await self._end_group(attempt.slot, f"trial {trial}, which shares its workers, did not stop")
+        if hung or (trial, number) in queue.occupied:
+            did_not = "start" if hung else "stop"
+            await self._end_group(attempt.slot, f"trial {trial}, which shares its workers, did not {did_not}")
 
     def _withdraw(self, attempt: Attempt) -> None:
         """End an attempt if it was asked to stop and its workers have not begun it, so that there is nothing to save.
@@ -189,7 +203,7 @@ class SharedSlots(ABC):
     async def lane_ended(self, slot: str, event: Ended) -> None:
         """End the attempt of a trial that has left its lane."""
         if (queue := self._lanes_of(slot)) is not None:
-            queue.occupied.discard((event.trial, event.attempt))
+            await queue.leave(event.trial, event.attempt)
         await self.end(event)
 
     async def lanes(self) -> tuple[int, str | None]:
@@ -217,14 +231,32 @@ class SharedSlots(ABC):
         """
         queue, spec = self._lanes_of(slot), self._specs.get(slot)
         self._forget_group(slot)  # so that it is given no further trials
-        if queue is not None and spec is not None:
-            queue.occupied.clear()
-            if queue.has_trained or queue.is_closed:
-                for each in queue.withdraw_all():
-                    await self.assign_lane(each, spec)
+        if queue is not None and spec is not None and (queue.has_trained or queue.is_closed):
+            for each in queue.withdraw_all():
+                await self.assign_lane(each, spec)
         for attempt in self._attempts_of(slot):
             await self.end(Ended(attempt.trial, attempt.number, error, others=lost))
+        if queue is not None:
+            queue.occupied.clear()
         await self.forget_slot(slot)
+
+    def _excused(self, attempt: Attempt, end: Ended) -> Ended:
+        """Return the end of an attempt whose workers have died or hang. If they trained several trials, any of these
+        may be the cause: the attempt has not failed, and each of the trials continues alone."""
+        queue = self._lanes_of(attempt.slot)
+        in_lanes = set() if queue is None else queue.occupied
+        if len(in_lanes) < 2 or (attempt.trial, attempt.number) not in in_lanes:
+            return end
+        self._alone.update(trial for trial, _ in in_lanes)
+        return end if attempt.stop >= StopRequest.SAVE else replace(end, moved=TRAINS_ALONE)
+
+    async def _make_room(self, attempt: Attempt) -> None:
+        """Let a trial that has trained alone share its workers again, after the next trial that must train alone."""
+        self._alone.discard(attempt.trial)
+        if (queue := self._lanes_of(attempt.slot)) is not None:
+            if queue.has_alone:
+                attempt.move(HAS_TRAINED_ALONE)
+            await queue.look_again()
 
     def _forget_group(self, slot: str) -> None:
         """Drop the owner of a slot's workers, which have ended; the owner's process then ends."""
@@ -241,15 +273,18 @@ class SharedSlots(ABC):
         """Whether an attempt waits for another trial to leave its lane. After the loss of a node there may be more
         trials than lanes."""
         queue = self._lanes_of(attempt.slot)
-        return queue is not None and queue.has_trained and queue.is_waiting(attempt.trial, attempt.number)
+        return queue is not None and bool(queue.occupied) and queue.is_waiting(attempt.trial, attempt.number)
 
     def _silence(self, attempt: Attempt, hang_timeout_s: float, start_timeout_s: float) -> tuple[float, float]:
         """Return the seconds since the workers of an attempt last posted something, and the maximum; see
-        ``Attempt.silence``. Trials in the lanes of one slot count as silent only if all of them are."""
+        ``Attempt.silence``. Trials in the lanes of one slot count as silent only if all of them are; those that wait
+        for a lane, once no trial is in one."""
         silent, allowed = attempt.silence(hang_timeout_s, start_timeout_s)
         queue = self._lanes_of(attempt.slot)
         if queue is not None and (attempt.trial, attempt.number) in queue.occupied:
             silent = min(silent, self._silent_s(queue))
+        elif queue is not None and queue.has_trained and not queue.occupied:
+            silent = min(silent, queue.idle_s)
         return silent, allowed
 
     def _silent_s(self, queue: LaneQueue) -> float:
@@ -268,3 +303,9 @@ class SharedSlots(ABC):
     def _attempts_of(self, slot: str) -> list[Attempt]:
         """Return the attempts that a slot's workers have not ended yet."""
         return [each for each in self._attempts.values() if each.slot == slot and each.end is None]
+
+
+def is_workers_death(end: Ended) -> bool:
+    """Whether an attempt has ended since the process of a worker died, and not its node."""
+    is_nodes = any(NODE_DIED in each.message or each.node_was_taken for each in causes(end))
+    return end.failure is not None and end.failure.kind in ("lost", "peer") and not is_nodes

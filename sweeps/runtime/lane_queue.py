@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Set
 
 from sweeps.runtime.slot_queue import SlotQueue
 from sweeps.runtime.trial_assignment import Assignment
@@ -12,12 +14,19 @@ class LaneQueue(SlotQueue):
     """Queue of a slot whose workers train several trials at a time. Only the main worker takes trials from it, and its
     assignments are those that wait for a lane."""
 
-    def __init__(self) -> None:
+    def __init__(self, alone: Set[str] = frozenset()) -> None:
+        """
+        Args:
+            alone: Trials that must be the only one in the lanes of their slot, which may change. While the slot has
+                such a trial, its workers train one trial at a time.
+        """
         super().__init__()
+        self._alone = alone
         self.occupied: set[tuple[str, int]] = set()
         """Trial and attempt in each occupied lane."""
         self.has_trained = False
         """Whether the slot's workers have taken a trial."""
+        self._left_at = time.monotonic()
 
     @property
     def is_open(self) -> bool:
@@ -29,8 +38,19 @@ class LaneQueue(SlotQueue):
         """Number of trials that are in a lane or wait for one."""
         return len(self.occupied) + len(self._assignments)
 
+    @property
+    def has_alone(self) -> bool:
+        """Whether one of the slot's trials must train alone."""
+        trials = [trial for trial, _ in self.occupied] + [each.trial for each in self._assignments]
+        return not self._alone.isdisjoint(trials)
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since a trial has last left a lane."""
+        return time.monotonic() - self._left_at
+
     async def wait_for_trial(self, search_over: asyncio.Event, *, is_idle: bool) -> bool:
-        """Wait until a trial is queued for a lane.
+        """Wait until a trial may be moved into a lane.
 
         Args:
             search_over: Set when the search starts no further trials.
@@ -42,15 +62,33 @@ class LaneQueue(SlotQueue):
         if is_idle and self.has_trained and not self._assignments:
             self._release_when(search_over)
         async with self._changed:
-            await self._changed.wait_for(lambda: self.is_closed or self._assignments)
+            await self._changed.wait_for(self._is_decided)
         return bool(self._assignments)
 
+    def _is_decided(self) -> bool:
+        """Whether a trial may be moved into a lane, or none will come."""
+        return not (self.occupied and self.has_alone) if self._assignments else self.is_closed
+
     def take_up_to(self, number: int) -> list[Assignment]:
-        """Move up to ``number`` waiting trials into lanes."""
+        """Move up to ``number`` waiting trials into lanes, first those that must train alone."""
+        if self.has_alone:
+            number = min(number, 0 if self.occupied else 1)
+            self._assignments.sort(key=lambda each: each.trial not in self._alone)
         taken, self._assignments = self._assignments[:number], self._assignments[number:]
         self.occupied |= {(each.trial, each.attempt) for each in taken}
         self.has_trained = self.has_trained or bool(taken)
         return taken
+
+    async def leave(self, trial: str, attempt: int) -> None:
+        """Free the lane of a trial."""
+        self.occupied.discard((trial, attempt))
+        self._left_at = time.monotonic()
+        await self.look_again()
+
+    async def look_again(self) -> None:
+        """Look again whether a waiting trial may be moved into a lane."""
+        async with self._changed:
+            self._changed.notify_all()
 
     def is_waiting(self, trial: str, attempt: int) -> bool:
         return any((each.trial, each.attempt) == (trial, attempt) for each in self._assignments)

@@ -540,6 +540,26 @@ def test_the_attempts_of_a_trial_that_an_extension_lets_go_on_are_counted_on_and
     assert session.broker.stop_for_good.call_args_list == [call("0000")]  # type: ignore[attr-defined]
 
 
+def test_a_search_that_continues_waits_for_the_ends_of_its_trials_and_counts_their_attempts_on() -> None:
+    class SlowDisk(_Told):
+        def end(self, *_: Any, **__: Any) -> None:
+            time.sleep(0.2)
+
+    broker = MagicMock(is_answering=True)
+    broker.drain.side_effect = lambda timeout_s: []
+    told, session = new_session(broker, SlowDisk())
+    study = StudySearch(SPACE, metric="eval/accuracy", mode="max", num_trials=1)
+    study.next_trial()
+    named = {"storage": study.study._storage, "study_name": study.study.study_name}
+    session.start()
+    session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
+    session.lifecycle.ended({TRIAL: "0000"}, {STOPPED: True})
+    reconcile(StudySearch(SPACE, metric="eval/accuracy", mode="max", num_trials=1, **named), lambda path: None, session)
+    session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
+    session.close()
+    assert [arguments[3] for name, arguments in told.calls if name == "start"] == [1, 2]
+
+
 class _FullPools:
     def __len__(self) -> int:
         return 1

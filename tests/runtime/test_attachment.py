@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import ray
 from ray.exceptions import ActorUnavailableError
+from test_lane_assignment import assignment
 
 from sweeps.constants import LAST_DELIVERED
 from sweeps.runtime.answers import Answer, Outcome
@@ -67,6 +68,43 @@ async def test_events_that_were_on_their_way_to_a_driver_that_the_network_had_cu
     assert outcome.end is not None
     assert (outcome.end.error, outcome.end.moved) == (None, CUT_OFF)
     assert await broker.begin("0000") == Begun(2, None, lost_after=0)
+
+
+@pytest.mark.parametrize("ends_in_time", [True, False])
+async def test_a_trial_that_had_ended_when_the_network_cut_off_its_driver_repeats_its_last_report(
+    ends_in_time: bool,
+) -> None:
+    broker = Broker()
+    await broker.begin("0000")
+    await broker.assign("slot", assignment("0000", 1))
+    await broker.post(Report("0000", 1, 40, {"loss": 1.0}, 0, done=True))
+    if ends_in_time:
+        await broker.worker_finished("0000", 1, 0, 1, 100.0)
+    await broker.drain(0.1)  # which does not arrive
+    if not ends_in_time:
+        await broker.worker_finished("0000", 1, 0, 1, 100.0)
+    await broker.attach({"0000": TrialSoFar(attempt=1, step=30)})
+    if not ends_in_time:
+        assert [type(event) for event in await broker.drain(0.1)] == [Ended]
+        await broker.answer([Answer("0000", 1)])
+    outcome = await broker.next_outcome("0000", 10.0)
+    assert outcome is not None
+    assert outcome.end is not None
+    assert outcome.end.moved == CUT_OFF
+    assert await broker.begin("0000") == Begun(2, 40, lost_after=30)
+
+
+async def test_what_was_lost_with_the_broker_is_posted_again_by_one_attempt_only() -> None:
+    broker = Broker()
+    await broker.begin("0000")
+    await broker.assign("slot", assignment("0000", 1))
+    await broker.attach({"0000": TrialSoFar(attempt=1, step=10)})
+    await broker.post(Report("0000", 1, 30, {"loss": 1.0}, 0))  # it does not post again what did not arrive
+    assert await broker.begin("0000") == Begun(2, 30, lost_after=10)
+    assert await broker.begin("0000") == Begun(3, 30, lost_after=10), "its workers have died before they posted it"
+    await broker.assign("slot", assignment("0000", 3))
+    await broker.post(Report("0000", 3, 40, {"loss": 1.0}, 0))
+    assert await broker.begin("0000") == Begun(4, 40, lost_after=None)
 
 
 async def test_what_the_driver_has_told_holds_for_the_next_process_too() -> None:

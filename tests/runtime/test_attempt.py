@@ -148,9 +148,9 @@ def test_answers_that_were_lost_are_not_waited_for_so_that_silence_counts_again(
     made.post(Started("0003", 2, 1000), ())
     made.post(Report("0003", 2, 10, {"loss": 1.0}, 1000), ())
     assert made.silence(60) == (0.0, math.inf)
-    made.expect_answers(asked=1)
+    made.cut_off(1, "cut off")
     assert made.silence(60) == (0.0, math.inf), "the driver will take that report, and answer"
-    made.expect_answers(asked=0)
+    made.cut_off(0, "cut off")
     assert made.silence(60)[1] < math.inf
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -16,6 +17,7 @@ from sweeps.runtime import attempt, slot_queue
 from sweeps.runtime.attempt import StopRequest
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Log, Report
+from sweeps.runtime.lost_worker import NODE_DIED, PROCESS_DIED
 from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.trials_at_once import Workers
 from sweeps.runtime.worker_group_spec import Lanes, WorkerGroupSpec
@@ -167,6 +169,58 @@ async def test_the_death_of_a_group_fails_the_trials_in_its_lanes_once_and_moves
     ]
 
 
+def lost(reason: str) -> WorkerError:
+    return WorkerError("lost", "ActorDiedError", f"worker 1 on a was lost: {reason}", rank=1, num_workers=2, node="a")
+
+
+async def test_a_trial_that_kills_its_workers_fails_alone_after_its_own_retries() -> None:
+    groups, last, most = Groups(), "3", 4
+    steps, failures = dict.fromkeys(("0", "1", last, "4"), 0), Counter[str]()
+    await groups.begin(*steps)
+    ended, lanes = set[str](), set[str]()
+    while len(ended) < len(steps):
+        slot = [*groups.owners][-1]
+        if not lanes:
+            assert await asyncio.wait_for(groups.broker.wait_for_trial(slot), 5)
+        lanes |= {*await groups.take(slot, most - len(lanes))}
+        leave = lanes
+        if last in lanes:
+            await groups.broker.slot_ended(slot, "worker 1 on a was lost", (lost(PROCESS_DIED),))
+        else:
+            for trial in lanes:
+                steps[trial] += 10
+                number = groups.broker._attempts[trial].number
+                done = steps[trial] == 40
+                await groups.broker.post(Report(trial, number, steps[trial], {"eval/loss": 1.0}, 1000, done=done))
+            leave = {trial for trial in lanes if groups.broker._attempts[trial].end or steps[trial] == 40}
+            leave |= {trial for trial in lanes if groups.broker._attempts[trial].stop >= StopRequest.SAVE}
+            for trial in leave:
+                await groups.broker.lane_ended(slot, Ended(trial, groups.broker._attempts[trial].number))
+        for trial in sorted(leave):
+            end = await groups.end(trial)
+            failures[trial] += end.is_failure
+            if failures[trial] == 2 or (steps[trial] == 40 and end.moved is None):
+                ended.add(trial)
+            else:
+                await groups.begin(trial)
+        lanes = lanes - leave
+    assert failures == Counter({last: 2})
+    assert len(groups.owners) == 4, "one at first, after the first death, and after each attempt of the trial alone"
+
+
+@pytest.mark.parametrize(("reason", "is_failure"), [(PROCESS_DIED, False), (NODE_DIED, True)])
+async def test_the_death_of_a_worker_of_several_trials_is_a_failure_of_none_and_that_of_a_node_of_each(
+    reason: str, is_failure: bool
+) -> None:
+    groups, slot = await training("0", "1")
+    await groups.broker.slot_ended(slot, "worker 1 on a was lost", (lost(reason),))
+    ends = [await groups.end(trial) for trial in ("0", "1")]
+    assert {(end.is_failure, reason in str(end.error)) for end in ends} == {(is_failure, True)}
+    await groups.begin("0", "1")
+    *_, again = groups.owners
+    assert len(await groups.take(again)) == (2 if is_failure else 1)
+
+
 async def test_the_death_of_the_process_that_owns_a_group_fails_its_trials() -> None:
     groups, slot = await training("0")
     groups.owners[slot].dies.set()
@@ -228,6 +282,30 @@ async def test_a_trial_that_waits_for_a_lane_while_others_train_does_not_hang(mo
     assert outcome.end == Ended("2", 1, timestamp_ms=outcome.end.timestamp_ms if outcome.end else 0)
 
 
+@pytest.mark.parametrize("has_trained", [False, True])
+async def test_a_trial_that_no_lane_takes_hangs_and_is_tried_again_with_new_workers(
+    monkeypatch: pytest.MonkeyPatch, has_trained: bool
+) -> None:
+    monkeypatch.setattr(attempt, "START_WITHIN_S", 0.1)
+    groups = Groups()
+    await groups.begin("0")
+    (slot,) = groups.owners
+    if has_trained:
+        await groups.take(slot)
+        await groups.broker.lane_ended(slot, Ended("0", 1))
+    await groups.begin("1", "2")
+    hung = await asyncio.wait_for(groups.broker.next_outcome("1", 0.1), 5)
+    assert hung is not None
+    assert hung.end is not None
+    assert "its workers do not start" in str(hung.end.error)
+    await groups.broker.leave_lane("1", 1, 60.0)
+    assert groups.owners[slot].is_closed
+    assert (await groups.end("2")).moved is not None
+    await groups.begin("1", "2")
+    _, again = groups.owners
+    assert await groups.take(again) == ["1", "2"]
+
+
 async def test_a_lane_that_does_not_stop_ends_its_group_and_the_others_go_on_without_a_failure() -> None:
     groups, slot = await training("0", "1")
     await groups.broker.post(Report("1", 1, 4, {"eval/loss": 1.0}, 1000))
@@ -269,6 +347,7 @@ async def test_a_lane_does_not_hang_while_its_workers_evaluate_others(monkeypatc
     assert outcome is not None
     assert outcome.end is not None
     assert "its workers hang" in str(outcome.end.error)
+    assert not outcome.end.is_failure, "the other one may be the cause"
 
 
 async def test_a_lane_does_not_hang_while_its_workers_wait_for_a_decision_about_another_one() -> None:
@@ -312,8 +391,7 @@ async def test_a_trial_that_waited_for_a_lane_of_a_lost_group_has_neither_its_er
     groups, slot = await training("0", "1", "2")
     waits = asyncio.create_task(groups.broker.next_outcome("2", 0.1, start_timeout_s=0.5))
     await asyncio.sleep(0.7)  # more than workers may take to start
-    lost = WorkerError("lost", "WorkerLost", "worker 1 was lost", rank=1, num_workers=2, node="a")
-    await groups.broker.worker_of_slot_failed(slot, lost)
+    await groups.broker.worker_of_slot_failed(slot, lost(PROCESS_DIED))
     await groups.broker.slot_ended(slot, "worker 1 was lost", ())
     _, again = groups.owners
     await asyncio.sleep(0.3)

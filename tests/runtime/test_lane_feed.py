@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from local_actor import LOCAL_RAY, LocalActor, event_loop
-from test_lane_assignment import SPEC, Owner, assignment
+from test_lane_assignment import SPEC, Owner, assignment, lost
 from training_runs import TEXT, configured
+from waiting import wait_until
 
 from sweeps.runtime import broker_sides, lane_feed
 from sweeps.runtime import trial_reporter as reporter
@@ -21,6 +22,7 @@ from sweeps.runtime.events import Ended
 from sweeps.runtime.lane_feed import LaneFeed
 from sweeps.runtime.lane_loop import take_fewer_if_out_of_memory
 from sweeps.runtime.lane_number import MEASURED, SKIPPED, LaneNumber
+from sweeps.runtime.lost_worker import PROCESS_DIED
 from sweeps_train.errors import MicroBatchHalved
 from sweeps_train.reports.progress import Progress
 from sweeps_train.reports.reporter import Stop
@@ -50,8 +52,8 @@ def begin(broker: Any, folder: Path, *trials: str) -> None:
         LOCAL_RAY.get(broker.assign_lane.remote(given, SPEC))
 
 
-def feed_of(broker: Any) -> LaneFeed:
-    return LaneFeed(SLOT, WorkersSide(broker), 2, "/logs/of/the/group", LaneNumber(16, 16, is_found=True))
+def feed_of(broker: Any, slot: str = SLOT) -> LaneFeed:
+    return LaneFeed(slot, WorkersSide(broker), 2, "/logs/of/the/group", LaneNumber(16, 16, is_found=True))
 
 
 def end(broker: Any, trial: str) -> Ended:
@@ -107,6 +109,38 @@ def test_a_trial_that_cannot_begin_fails_alone(broker: Any, tmp_path: Path) -> N
     assert only.checkpoint_folder == str(tmp_path / "1")
     feed.ended(only, None)
     assert end(broker, "0").error is not None
+
+
+def test_trials_of_a_lost_group_train_alone_until_their_next_reports_and_then_together(
+    broker: Any, tmp_path: Path
+) -> None:
+    begin(broker, tmp_path, "0", "1")
+    dying = feed_of(broker)
+    requests = dying.next(2)
+    LOCAL_RAY.get(broker.slot_ended.remote(SLOT, "worker 1 was lost", (lost(PROCESS_DIED),)))
+    for each in requests:
+        dying.ended(each, None)  # too late
+    begin(broker, tmp_path, "0", "1")
+    feed = feed_of(broker, "slot-0-2-2")
+    (first,) = feed.next(2)
+    assert not feed.has_next()
+    assert feed.next(1) == []
+    assert first.reporter is not None
+    first.reporter.report(Progress(step=4), {"eval/loss": 2.0}, None, False)
+    wait_until(lambda: first.reporter is not None and first.reporter.should_stop() is Stop.SAVE, 20)
+    feed.ended(first, None)
+    assert "has trained alone" in str(end(broker, "0").moved)
+    begin(broker, tmp_path, "0")
+    (second,) = feed.next(2)
+    assert second.checkpoint_folder == str(tmp_path / "1")
+    assert not feed.has_next()
+    assert second.reporter is not None
+    second.reporter.report(Progress(step=4), {"eval/loss": 2.0}, None, False)
+    wait_until(feed.has_next, 20)
+    (third,) = feed.next(1)
+    assert second.reporter.should_stop() is Stop.NO
+    for each in (second, third):
+        feed.ended(each, None)
 
 
 def test_trials_wait_while_more_lanes_are_not_known_to_train_more(broker: Any, tmp_path: Path) -> None:

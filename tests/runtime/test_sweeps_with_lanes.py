@@ -110,19 +110,33 @@ def test_a_paused_trial_leaves_its_lane_and_goes_on_in_any(
         assert any('"attempt": 2' in each for each in reported), "no trial was paused and went on"
 
 
-def test_a_killed_worker_costs_each_lane_one_attempt_and_no_value(
-    tmp_path: Path, alone: list[dict[int, float]]
-) -> None:
+def test_a_killed_worker_costs_no_lane_an_attempt_or_a_value(tmp_path: Path, alone: list[dict[int, float]]) -> None:
     process = start(tmp_path, "run", *SWEEP, *TRIED, *IN_LANES, "tracking.report=false", "--name=kills", "--json")
     reports = tmp_path / "outputs" / "kills" / "trials" / "0001" / "reports.jsonl"
     wait_until(lambda: reports.exists() and '"Report"' in reports.read_text(encoding="utf-8"), 200)
     workers()[-1].kill()
     done = ended(tmp_path, process)
     assert done.document["counts"]["finished"] == len(POINTS)
-    attempts = [trial["attempts"] for trial in done.document["trials"]]
-    assert attempts == [2, 2, 2, 1]
+    assert {trial["attempts"] for trial in done.document["trials"]} == {1}
+    assert done.err.count("trains alone until its next report") == 3
     for found, expected in zip(losses(done), alone, strict=True):
         assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_trial_that_kills_its_workers_fails_after_its_own_retries_and_the_others_lose_no_value(
+    tmp_path: Path, alone: list[dict[int, float]]
+) -> None:
+    process = start(tmp_path, "run", *SWEEP, *TRIED, *IN_LANES, "tracking.report=false", "--name=kills", "--json")
+    log = tmp_path / "outputs" / "kills" / "trials" / "0001" / "logs" / "worker-0.log"
+    for attempt in range(1, 4):  # with others, and twice alone
+        wait_until(lambda: log.exists() and log.read_text(encoding="utf-8").count("shares them") == attempt, 200)  # noqa: B023
+        workers()[-1].kill()
+    done = ended(tmp_path, process)
+    states = [(trial["state"], trial["attempts"]) for trial in done.document["trials"]]
+    assert states == [("finished", 1), ("failed", 2), ("finished", 1), ("finished", 1)]
+    found, expected = losses(done), list(alone)
+    del found[1], expected[1]
+    assert found == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("trials_per_group", [1, 3])
