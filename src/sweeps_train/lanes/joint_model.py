@@ -30,16 +30,18 @@ class JointModel:
         self.head = detach_head(self.model)
         """Detached head that the losses of all lanes may apply."""
         self._parts: list[Part] = []
+        self._scales: dict[tuple[float, ...], torch.Tensor] = {}
         self._layers: dict[str, JointLinear] = {}
         """Adapted layers, by their names in the base."""
 
     def adapt(self, models: Sequence[nn.Module]) -> None:
         """Replace the current adapters by those of these models, one for each lane."""
+        self._scales.clear()
         by_lane = [adapted_layers(each) for each in models]
         for name in {name for layers in by_lane for name in layers} - set(self._layers):
             parent, _, own = name.rpartition(".")
             base: nn.Linear = self.model.get_submodule(name)
-            self._layers[name] = JointLinear(base, self._parts)
+            self._layers[name] = JointLinear(base, self._parts, self._scales)
             setattr(self.model.get_submodule(parent), own, self._layers[name])
         for name, layer in self._layers.items():
             layer.adapted = [layers.get(name) for layers in by_lane]
