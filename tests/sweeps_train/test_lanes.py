@@ -21,6 +21,7 @@ from sweeps_train.config.strategy import DDP, FSDP
 from sweeps_train.reports.progress import Progress
 from sweeps_train.training_request import TrainingRequest
 
+pytestmark = pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`")  # peft's, of an adapted head
 OFTEN = {"max_steps": 4, "eval_every": 2, "log_every": 1, "global_batch_size": 4}
 
 
@@ -42,7 +43,9 @@ TRAININGS = {
         seed=2,
     ),
     "short": text(
-        {"r": 4, "alpha": 32, "target_modules": ["q_proj"]}, {"optimizer": "adam", "max_steps": 3, "lr": 1e-3}, seed=3
+        {"r": 4, "alpha": 32, "target_modules": ["q_proj", "lm_head"]},
+        {"optimizer": "adam", "max_steps": 3, "lr": 1e-3},
+        seed=3,
     ),
 }
 UNEVEN = "accumulation, all layers"
@@ -445,10 +448,28 @@ SMALL = {"vocab_size": 384, "hidden_size": 16, "num_hidden_layers": 1, "num_atte
 POSITIONS = {"intermediate_size": 16, "num_key_value_heads": 2, "max_position_embeddings": 64}
 PHI = {**POSITIONS, "original_max_position_embeddings": 32, "rope_parameters": LONG_ROPE}
 OPT = {"ffn_dim": 16, "word_embed_proj_dim": 16, "dropout": 0.1}
+MOE = {
+    **POSITIONS,
+    "moe_intermediate_size": 8,
+    "shared_expert_intermediate_size": 8,
+    "num_experts": 2,
+    "num_experts_per_tok": 1,
+}
+JAMBA = {
+    **POSITIONS,
+    "num_experts": 1,
+    "num_experts_per_tok": 1,
+    "mamba_d_state": 4,
+    "attn_layer_period": 2,
+    "attn_layer_offset": 1,
+    "use_mamba_kernels": False,
+}
 GPT2 = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 
 
-def of_model(folder: Path, patch: pytest.MonkeyPatch, kind: str, options: dict[str, Any]) -> dict[str, Any]:
+def of_model(
+    folder: Path, patch: pytest.MonkeyPatch, kind: str, options: dict[str, Any], targets: str = "attention"
+) -> dict[str, Any]:
     """Save a small model of this kind in the folder, which becomes the working folder; returns its config."""
     import transformers as untyped
 
@@ -457,28 +478,37 @@ def of_model(folder: Path, patch: pytest.MonkeyPatch, kind: str, options: dict[s
     write_prompts(folder)
     shape = transformers.AutoConfig.for_model(kind, **SMALL, **options)
     transformers.AutoModelForCausalLM.from_config(shape).save_pretrained(kind)
-    return {"path": kind, "tokenizer": "builtin:tiny_llama", "lora": LORA}
+    return {"path": kind, "tokenizer": "builtin:tiny_llama", "lora": LORA | {"target_modules": targets}}
 
 
 @pytest.mark.filterwarnings("ignore:fan_in_fan_out is set")  # by peft for GPT-2
 @pytest.mark.parametrize(
-    ("kind", "options", "length", "reason"),
+    ("kind", "options", "targets", "length", "reason"),
     [
-        ("opt", OPT, 64, "model.path=opt draws random numbers"),
-        ("phi3", PHI, 64, "data.sequence_length=64: model.path=phi3 encodes"),
-        ("phi3", PHI, 32, None),
-        ("gpt2", GPT2, 64, "model.lora.target_modules: transformer.h.0.attn.c_attn is not a linear layer"),
+        ("opt", OPT, "attention", 64, "model.path=opt draws random numbers"),
+        ("phi3", PHI, "attention", 64, "data.sequence_length=64: model.path=phi3 encodes"),
+        ("phi3", PHI, "attention", 32, None),
+        ("gpt2", GPT2, "attention", 64, "model.lora.target_modules: transformer.h.0.attn.c_attn is not a linear layer"),
+        (
+            "qwen2_moe",
+            MOE,
+            "all-linear",
+            64,
+            "model.lora.target_modules: the inputs of model.layers.0.mlp.shared_expert",
+        ),
+        ("jamba", JAMBA, "all-linear", 64, None),  # which reads the weight of a layer instead of calling it
     ],
 )
 def test_a_base_in_which_rows_of_one_training_change_those_of_another_is_not_shared(
     kind: str,
     options: dict[str, Any],
+    targets: str,
     length: int,
     reason: str | None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model = of_model(tmp_path, monkeypatch, kind, options)
+    model = of_model(tmp_path, monkeypatch, kind, options, targets)
     config = configured(TEXT, model=model, data={"sequence_length": length}, train=OFTEN | {"max_steps": 1})
     (error,) = together(2, {"training": (config, Recorder(), None)}).ends
     assert (error is None) is (reason is None)

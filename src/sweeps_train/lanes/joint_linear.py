@@ -52,6 +52,16 @@ class JointLinear(nn.Module):
         self.adapted: Sequence[FusedLinear | None] = ()
         """The same layer in each lane's own model; None if a lane does not adapt it."""
 
+    @property
+    def weight(self) -> torch.Tensor:
+        """Frozen weight, for models that read it instead of calling the layer; peft's layers have it, too."""
+        return self.base.weight
+
+    @property
+    def bias(self) -> torch.Tensor | None:
+        """Frozen bias."""
+        return self.base.bias
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not tells_rows_apart(x, self._parts[-1].rows.stop):
             raise ValueError(
@@ -61,10 +71,9 @@ class JointLinear(nn.Module):
         device = x.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
         # As a layer alone, which drops inputs after their cast only if it is fused.
-        to_drop = x.to(dtype) if self.base.weight.dtype == dtype else x
-        x, weight = x.to(dtype), self.base.weight.to(dtype)
-        bias: torch.Tensor | None = self.base.bias
-        bias = None if bias is None else bias.to(dtype)
+        to_drop = x.to(dtype) if self.weight.dtype == dtype else x
+        x, weight = x.to(dtype), self.weight.to(dtype)
+        bias = None if self.bias is None else self.bias.to(dtype)
         adapters = [
             _adapter(to_drop, dtype, part, layer)
             for part in self._parts

@@ -10,7 +10,7 @@ from sweeps_train.config import CausalLM, TextData, TrainingConfig
 from sweeps_train.config.strategy import FSDP
 from sweeps_train.errors import CannotShare
 from sweeps_train.lanes.group import Group
-from sweeps_train.lanes.joint_model import JointModel, adapted_layers
+from sweeps_train.lanes.joint_model import JointModel, Observed, adapted_layers
 from sweeps_train.lanes.joint_passes import JointPasses
 from sweeps_train.lanes.lane_strategy import LaneStrategy
 from sweeps_train.lanes.sharded_lane_strategy import ShardedLaneStrategy
@@ -72,17 +72,27 @@ class SharedGroup(Group):
         if (key := self._forbids_sharing) is not None:
             raise CannotShare(f"{key}, so that a trial's values would depend on the trials that share its workers")
         task = CausalLMTraining(config, state, self._base)
-        adapted_layers(task.model)  # raises an error if some cannot be computed together with others
-        if self._sharding is not None:
+        flattened = self._observed.flattened & adapted_layers(task.model).keys()
+        if flattened:
+            raise CannotShare(
+                f"model.lora.target_modules: the inputs of {min(flattened)} do not have the shape (samples, tokens, "
+                "width), so the samples of several trials cannot be told apart",
+                "leave it out, or use scaling.trials_per_group=1",
+            )
+        if self._sharding is not None and task.head_of_loss is not None:
             task.head_of_loss = self._model.head
         return task
+
+    @functools.cached_property
+    def _observed(self) -> Observed:
+        return self._model.observe(self.workers.device)
 
     @functools.cached_property
     def _forbids_sharing(self) -> str | None:
         """Return why rows of different lanes would change each other in the base model; None if they do not."""
         model, data, rope = self.config.model, self.config.data, _long_rope(self._model.model)
         assert isinstance(model, CausalLM) and isinstance(data, TextData)
-        if self._model.draws(self.workers.device):
+        if self._observed.draws:
             return f"model.path={model.path} draws random numbers in training, as for dropout of its own"
         if rope is not None and data.sequence_length > rope and not (data.packing and not data.isolate_documents):
             return (
