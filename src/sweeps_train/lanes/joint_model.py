@@ -80,7 +80,8 @@ class JointModel:
     @torch.no_grad()
     def observe(self, device: torch.device) -> Observed:
         """Run a forward pass; to be called before the base has adapters."""
-        names = {each: name for name, each in self.model.named_modules() if isinstance(each, nn.Linear)}
+        modules = self.model.named_modules()
+        names: dict[nn.Module, str] = {each: name for name, each in modules if isinstance(each, nn.Linear)}
         flattened: set[str] = set()
 
         def check(layer: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:

@@ -75,6 +75,11 @@ class JointPasses:
         self._draws = [draws(each.layers) for each in strategies]
         self._graphs.clear()
 
+    def free_graphs(self) -> None:
+        """Free the memory of CUDA graphs; they are recorded again when lanes have trained for some steps."""
+        self._graphs.clear()
+        empty_cache(self._workers.device)
+
     def backward(
         self, work: Sequence[Work], flags: torch.Tensor
     ) -> tuple[list[torch.Tensor], torch.Tensor, dict[int, Exception]]:
@@ -140,8 +145,7 @@ class JointPasses:
             for each, state in zip(work, states, strict=True):
                 each.strategy.zero_grad()
                 each.strategy.random_numbers.restore(state)
-            self._graphs.clear()  # they hold memory for passes of the size that did not fit
-            empty_cache(self._workers.device)
+            self.free_graphs()  # of passes of the size that did not fit
 
     def _passes(self, work: Sequence[Work]) -> list[torch.Tensor]:
         device = self._workers.device

@@ -20,9 +20,8 @@ class LaneStrategy(Strategy):
 
     random_numbers: OwnRandomNumbers
 
-    def __init__(self, workers: Workers, precision: Precision, capabilities: Capabilities | None = None):
-        alone = Capabilities(random_stream=workers.rank, can_retry_oom=True)
-        super().__init__(workers, precision, capabilities or alone)
+    def __init__(self, workers: Workers, precision: Precision, capabilities: Capabilities):
+        super().__init__(workers, precision, capabilities)
         self.random_numbers = OwnRandomNumbers(workers.device)
         self.capture_note: Callable[[str], None] | None = None
         """Tells this lane's user that passes cannot be recorded; None if recording is off."""
@@ -33,5 +32,6 @@ class LaneStrategy(Strategy):
         return adapted_layers(self.task.model)
 
     def capture_passes(self, note: Callable[[str], None]) -> None:
-        if self.workers.device.type == "cuda" and self.task.repeats_its_passes:
+        repeats = self.task.repeats_its_passes and not self.capabilities.activation_checkpointing
+        if self.workers.device.type == "cuda" and repeats:
             self.capture_note = note

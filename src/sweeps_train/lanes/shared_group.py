@@ -16,6 +16,7 @@ from sweeps_train.lanes.lane_strategy import LaneStrategy
 from sweeps_train.lanes.sharded_lane_strategy import ShardedLaneStrategy
 from sweeps_train.steps.precision import Precision
 from sweeps_train.strategies.layers import checkpoint_activations
+from sweeps_train.strategies.strategy import Capabilities
 from sweeps_train.tasks import Task
 from sweeps_train.tasks.causal_lm import CausalLMTraining, shared_base
 from sweeps_train.training_request import TrainingRequest
@@ -44,6 +45,9 @@ class SharedGroup(Group):
         if self._sharding is None:
             self._base.move_to(self.workers.device)
         self._model = JointModel(self._base)
+        self._recomputes = isinstance(strategy, FSDP) and strategy.activation_checkpointing
+        if self._recomputes:
+            checkpoint_activations(self._model.model)
         if self._sharding is not None:
             self._shard(self._sharding)
         self.passes = JointPasses(self.workers, self._model, is_sharded=self._sharding is not None)
@@ -53,15 +57,19 @@ class SharedGroup(Group):
         from sweeps_train.strategies.fsdp import sharding_mesh, wrap_fsdp  # import DTensor
 
         sharding.replicas(self.workers.size)
-        if sharding.activation_checkpointing:
-            checkpoint_activations(self._model.model)
         precision = Precision(self.config.train.precision, self.workers.device)
         wrap_fsdp(self._model.model, sharding_mesh(self.workers, sharding.shard_size), sharding, precision, ())
 
     def build_strategy(self, config: TrainingConfig, precision: Precision) -> LaneStrategy:
-        if self._sharding is not None:
-            return ShardedLaneStrategy(self._sharding, self.workers, precision, self.passes)
-        return LaneStrategy(self.workers, precision)
+        is_sharded = self._sharding is not None
+        capabilities = Capabilities(
+            random_stream=self.workers.rank,
+            activation_checkpointing=self._recomputes,
+            can_retry_oom=not is_sharded,  # else all workers take part in each pass
+        )
+        if is_sharded:
+            return ShardedLaneStrategy(self.workers, precision, capabilities, self.passes)
+        return LaneStrategy(self.workers, precision, capabilities)
 
     def build_task(self, config: TrainingConfig, state: Path | None) -> CausalLMTraining:
         if Precision(config.train.precision, self.workers.device).scaler.is_enabled():
