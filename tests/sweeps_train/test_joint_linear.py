@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -53,15 +55,21 @@ CASES: dict[str, list[tuple[int, float, int, int] | None]] = {
 """Rank, dropout, rows and tokens of each lane."""
 
 
-@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize(("dtype", "autocast"), [(torch.float32, False), (torch.bfloat16, True), (torch.float32, True)])
 @pytest.mark.parametrize("stacks", [False, True])
 @pytest.mark.parametrize("case", CASES)
 def test_each_lane_has_the_outputs_and_gradients_of_its_own_layer(
-    case: str, stacks: bool, autocast: bool, monkeypatch: pytest.MonkeyPatch
+    case: str, stacks: bool, dtype: torch.dtype, autocast: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(joint_linear, "STACKED_ON", {"cpu"} if stacks else set())
-    dtype = torch.bfloat16 if autocast else torch.float32
     layers, inputs, parts, expected, start = [], [], [], [], 0
+    drawn_for: set[Any] = set()
+    """Dtypes that dropout had to draw for, and whether tensors were contiguous: on these depend a GPU's masks."""
+
+    def drop(own: OwnRandomNumbers, x: torch.Tensor, p: float) -> torch.Tensor:
+        drawn_for.add((x.dtype, x.is_contiguous()))
+        return own.dropout(x, p)
+
     with torch.random.fork_rng(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         for number, lane in enumerate(CASES[case]):
             rank, dropout, rows, length = lane or (4, 0.0, 2, 7)
@@ -71,12 +79,12 @@ def test_each_lane_has_the_outputs_and_gradients_of_its_own_layer(
             numbers = OwnRandomNumbers(CPU)
             torch.manual_seed(number)
             numbers.restore({**numbers_of_process(), "python": None, "numpy": None})
-            parts.append(Part(number, slice(start, start := start + rows), length, numbers.dropout))
+            parts.append(Part(number, slice(start, start := start + rows), length, functools.partial(drop, numbers)))
         base = nn.Linear(6, 5)
         base.weight, base.bias = (
             nn.Parameter(each.detach().to(dtype), requires_grad=False) for each in (BASE.weight, BASE.bias)
         )
-        joint = JointLinear(base, parts)
+        joint = JointLinear(base, parts, {})
         joint.adapted = layers
         longest = max(part.length for part in parts)
         x = torch.cat([nn.functional.pad(each, (0, 0, 0, longest - each.shape[1])) for each in inputs]).requires_grad_()
@@ -94,14 +102,36 @@ def test_each_lane_has_the_outputs_and_gradients_of_its_own_layer(
         mine = [of_trained.pop(0) for _ in range(0 if layer is None else 2)]
         for each, own in zip([found.detach(), of_x[part.rows, : part.length], *mine], wanted, strict=True):
             assert (each - own).abs().max() <= (0.03 if autocast else 1e-5) * own.abs().max()
+    assert drawn_for == ({(dtype, True)} if any(lane and lane[1] for lane in CASES[case]) else set())
 
 
 def numbers_of_process() -> dict[str, Any]:
     return {"torch": torch.get_rng_state()}
 
 
+def test_adapters_in_16_bits_have_exact_scales_which_are_copied_once_for_all_layers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    products: list[Any] = []
+    monkeypatch.setattr(joint_linear, "STACKED_ON", {"cpu"})
+    monkeypatch.setattr(joint_linear, "_StackedProduct", SimpleNamespace(apply=lambda *args: products.append(args)))
+    both = [Part(number, slice(number, number + 1), 4, lambda x, _: x) for number in (0, 1)]
+    parts, scales = list(both), dict[Any, Any]()
+    layers = [JointLinear(nn.Linear(6, 5, dtype=torch.bfloat16), parts, scales) for _ in range(2)]
+    for layer in layers:
+        layer.adapted = [layer_of(12, 0.0, seed, torch.bfloat16) for seed in (1, 2)]  # scales 37 / 12 and 38 / 12
+    for present in (both, both[:1], both):  # micro batches of both lanes, and of the one that has more of them
+        parts[:] = present
+        for layer in layers:
+            layer(torch.zeros(len(present), 4, 6, dtype=torch.bfloat16))
+    copies = [each[-1] for each in products]
+    assert copies[0].flatten().tolist() == pytest.approx([37 / 12, 38 / 12], rel=1e-6)
+    assert [each is copies[0] for each in copies] == [True, True, False, False, True, True]
+    assert copies[2] is copies[3]
+
+
 def test_inputs_without_rows_of_samples_are_refused() -> None:
-    joint = JointLinear(BASE, [Part(0, slice(0, 2), 3, lambda x, _: x)])
+    joint = JointLinear(BASE, [Part(0, slice(0, 2), 3, lambda x, _: x)], {})
     joint.adapted = [None]
     with pytest.raises(ValueError, match=r"target_modules: a layer's inputs do not have the shape"):
         joint(torch.zeros(6, 6))

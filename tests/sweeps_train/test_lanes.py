@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import time
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,14 +14,18 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import torch
 from test_captured_passes import Replays
+from torch.utils.checkpoint import checkpoint
 from training_runs import PACKED, TEXT, Recorder, configured, on_two_workers, run, write_prompts
 
 from sweeps_train.config import TrainingConfig
 from sweeps_train.config.strategy import DDP, FSDP
+from sweeps_train.memory.micro_batch_size import choose_micro_batch_size
 from sweeps_train.reports.progress import Progress
 from sweeps_train.training_request import TrainingRequest
 
+pytestmark = pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`")  # peft's, of an adapted head
 OFTEN = {"max_steps": 4, "eval_every": 2, "log_every": 1, "global_batch_size": 4}
 
 
@@ -42,7 +47,9 @@ TRAININGS = {
         seed=2,
     ),
     "short": text(
-        {"r": 4, "alpha": 32, "target_modules": ["q_proj"]}, {"optimizer": "adam", "max_steps": 3, "lr": 1e-3}, seed=3
+        {"r": 4, "alpha": 32, "target_modules": ["q_proj", "lm_head"]},
+        {"optimizer": "adam", "max_steps": 3, "lr": 1e-3},
+        seed=3,
     ),
 }
 UNEVEN = "accumulation, all layers"
@@ -84,13 +91,14 @@ def together(
     trainings: dict[str, tuple[TrainingConfig, Recorder, Path | None]],
     *,
     may_train_alone: bool = False,
+    kind: type[Trainings] = Trainings,
 ) -> Trainings:
     """Train in lanes, in the given order; the recorders of rank 0 receive everything."""
     from sweeps_train.lanes.train_lanes import train_lanes
     from sweeps_train.steps import stop_schedule
     from sweeps_train.workers.distributed import Workers
 
-    feed = Trainings(
+    feed = kind(
         [
             TrainingRequest(config=config, reporter=recorder, checkpoint_folder=str(folder) if folder else None)
             for config, recorder, folder in trainings.values()
@@ -100,6 +108,21 @@ def together(
     with mock.patch.object(stop_schedule, "ASK_WITHIN_S", 1e9):
         train_lanes(feed if Workers.current().rank == 0 else None, num_lanes)
     return feed
+
+
+class OneAtFirst(Trainings):
+    """A feed whose second training comes when the first has taken six steps."""
+
+    steps = 0
+
+    def has_next(self) -> bool:
+        return super().has_next() and self.steps >= 5
+
+    def next(self, free: int) -> Sequence[TrainingRequest]:
+        return super().next(min(free, 1))
+
+    def stepped(self, lanes: int, tokens: int, seconds: float) -> None:
+        self.steps += 1
 
 
 class FailingRecorder(Recorder):
@@ -115,7 +138,6 @@ def with_faults(strategy: DDP | FSDP) -> tuple[Recorder, list[Exception | None]]
     """Train beside a reporter that fails, a batch that cannot be read on one worker, a config that cannot share, one
     whose layer does not exist, and a device that is full with three lanes where workers do not wait for each other;
     returns the recorder, and the ends of all trainings."""
-    import torch
     from torch import distributed
 
     from sweeps_train.data.global_batches import GlobalBatch, GlobalBatches
@@ -229,7 +251,6 @@ def test_every_loss_is_that_of_the_training_alone(results: Results) -> None:
 
 def with_unused_adapters() -> tuple[dict[str, Any], dict[str, Any]]:
     """Adapters of a training alone, and of the same training in a lane, with a model that does not use all of them."""
-    import torch
     from safetensors.torch import load_file
     from transformers.models.llama.modeling_llama import LlamaMLP
 
@@ -325,7 +346,6 @@ def test_a_file_that_is_damaged_on_one_worker_ends_the_training_that_needs_it(tm
 def test_a_training_for_which_memory_is_too_small_alone_has_smaller_micro_batches_or_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import torch
 
     from sweeps_train.lanes.joint_passes import JointPasses
 
@@ -354,6 +374,28 @@ def test_a_training_for_which_memory_is_too_small_alone_has_smaller_micro_batche
     assert "micro batches have 1 samples from now on, instead of 2" in fits["short"].notes[-1]
     assert [type(each) for each in feed.ends] == [torch.OutOfMemoryError, type(None), type(None)]
     assert "train.micro_batch_size=1 does not fit" in str(feed.ends[0])
+
+
+def test_one_worker_of_a_sharding_strategy_recomputes_activations_in_lanes_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sweeps_train.strategies import layers
+
+    monkeypatch.chdir(tmp_path)
+    write_prompts(tmp_path)
+    recomputed: list[bool] = []
+
+    def checkpoints(*arguments: Any, **options: Any) -> Any:
+        recomputed.append(torch.is_grad_enabled())
+        return checkpoint(*arguments, **options)
+
+    monkeypatch.setattr(layers, "checkpoint", checkpoints)
+    config, recorder = text(LORA, {"max_steps": 2}, seed=11), Recorder()
+    config = replace(config, strategy=FSDP(kind="fsdp", activation_checkpointing=True))
+    together(1, {"lane": (config, recorder, None)})
+    in_lane = sum(recomputed)
+    assert_same(recorder, run(config))
+    assert in_lane == sum(recomputed) - in_lane > 0
 
 
 def test_time_in_which_another_training_is_prepared_is_none_of_a_trainings(
@@ -411,12 +453,27 @@ def test_a_step_that_is_measured_ends_when_its_device_has_computed_it(monkeypatc
 def test_passes_of_the_same_lanes_are_replayed_until_other_lanes_come(
     precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from sweeps_train.lanes import lane
     from sweeps_train.lanes.lane_strategy import LaneStrategy
     from sweeps_train.steps import captured_passes
 
+    class Graph(Replays):
+        def __init__(self, *arguments: Any):
+            super().__init__(*arguments)
+            graphs.add(self)
+
+    graphs: weakref.WeakSet[Graph] = weakref.WeakSet()
+    at_starts: list[int] = []
+    """Graphs that held memory as a training chose the size of its micro batches."""
+
+    def chooses(*arguments: Any) -> int:
+        at_starts.append(len(graphs))
+        return choose_micro_batch_size(*arguments)
+
+    monkeypatch.setattr(lane, "choose_micro_batch_size", chooses)
     monkeypatch.chdir(tmp_path)
     write_prompts(tmp_path)
-    monkeypatch.setattr(captured_passes, "_Graph", Replays)
+    monkeypatch.setattr(captured_passes, "_Graph", Graph)
     monkeypatch.setattr(Replays, "replayed", 0)
     monkeypatch.setattr(LaneStrategy, "capture_passes", lambda self, note: setattr(self, "capture_note", note))
     base: dict[str, Any] = {**TEXT, "data": {**TEXT["data"], **PACKED, "sequence_length": 16}}
@@ -425,11 +482,12 @@ def test_passes_of_the_same_lanes_are_replayed_until_other_lanes_come(
         str(steps): configured(
             {**base, "seed": steps}, model=model, train=OFTEN | {"max_steps": steps, "precision": precision}
         )
-        for steps in (9, 14)
+        for steps in (14, 9)
     }
     recorders = {name: Recorder() for name in configs}
-    together(2, {name: (configs[name], recorders[name], None) for name in configs})
-    assert Replays.replayed == (9 - 4) + (14 - 9 - 4)
+    together(2, {name: (configs[name], recorders[name], None) for name in configs}, kind=OneAtFirst)
+    assert Replays.replayed == (6 - 4) + (14 - 6 - 4)
+    assert at_starts == [0, 0]
     for name, config in configs.items():
         assert_same(recorders[name], run(config), relative=1e-5 if precision == "fp32" else 0.02)
 
@@ -445,10 +503,28 @@ SMALL = {"vocab_size": 384, "hidden_size": 16, "num_hidden_layers": 1, "num_atte
 POSITIONS = {"intermediate_size": 16, "num_key_value_heads": 2, "max_position_embeddings": 64}
 PHI = {**POSITIONS, "original_max_position_embeddings": 32, "rope_parameters": LONG_ROPE}
 OPT = {"ffn_dim": 16, "word_embed_proj_dim": 16, "dropout": 0.1}
+MOE = {
+    **POSITIONS,
+    "moe_intermediate_size": 8,
+    "shared_expert_intermediate_size": 8,
+    "num_experts": 2,
+    "num_experts_per_tok": 1,
+}
+JAMBA = {
+    **POSITIONS,
+    "num_experts": 1,
+    "num_experts_per_tok": 1,
+    "mamba_d_state": 4,
+    "attn_layer_period": 2,
+    "attn_layer_offset": 1,
+    "use_mamba_kernels": False,
+}
 GPT2 = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 
 
-def of_model(folder: Path, patch: pytest.MonkeyPatch, kind: str, options: dict[str, Any]) -> dict[str, Any]:
+def of_model(
+    folder: Path, patch: pytest.MonkeyPatch, kind: str, options: dict[str, Any], targets: str = "attention"
+) -> dict[str, Any]:
     """Save a small model of this kind in the folder, which becomes the working folder; returns its config."""
     import transformers as untyped
 
@@ -457,28 +533,37 @@ def of_model(folder: Path, patch: pytest.MonkeyPatch, kind: str, options: dict[s
     write_prompts(folder)
     shape = transformers.AutoConfig.for_model(kind, **SMALL, **options)
     transformers.AutoModelForCausalLM.from_config(shape).save_pretrained(kind)
-    return {"path": kind, "tokenizer": "builtin:tiny_llama", "lora": LORA}
+    return {"path": kind, "tokenizer": "builtin:tiny_llama", "lora": LORA | {"target_modules": targets}}
 
 
 @pytest.mark.filterwarnings("ignore:fan_in_fan_out is set")  # by peft for GPT-2
 @pytest.mark.parametrize(
-    ("kind", "options", "length", "reason"),
+    ("kind", "options", "targets", "length", "reason"),
     [
-        ("opt", OPT, 64, "model.path=opt draws random numbers"),
-        ("phi3", PHI, 64, "data.sequence_length=64: model.path=phi3 encodes"),
-        ("phi3", PHI, 32, None),
-        ("gpt2", GPT2, 64, "model.lora.target_modules: transformer.h.0.attn.c_attn is not a linear layer"),
+        ("opt", OPT, "attention", 64, "model.path=opt draws random numbers"),
+        ("phi3", PHI, "attention", 64, "data.sequence_length=64: model.path=phi3 encodes"),
+        ("phi3", PHI, "attention", 32, None),
+        ("gpt2", GPT2, "attention", 64, "model.lora.target_modules: transformer.h.0.attn.c_attn is not a linear layer"),
+        (
+            "qwen2_moe",
+            MOE,
+            "all-linear",
+            64,
+            "model.lora.target_modules: the inputs of model.layers.0.mlp.shared_expert",
+        ),
+        ("jamba", JAMBA, "all-linear", 64, None),  # which reads the weight of a layer instead of calling it
     ],
 )
 def test_a_base_in_which_rows_of_one_training_change_those_of_another_is_not_shared(
     kind: str,
     options: dict[str, Any],
+    targets: str,
     length: int,
     reason: str | None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model = of_model(tmp_path, monkeypatch, kind, options)
+    model = of_model(tmp_path, monkeypatch, kind, options, targets)
     config = configured(TEXT, model=model, data={"sequence_length": length}, train=OFTEN | {"max_steps": 1})
     (error,) = together(2, {"training": (config, Recorder(), None)}).ends
     assert (error is None) is (reason is None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,20 +49,28 @@ def alone(config: TrainingConfig, **options: Any) -> MemoryNeed:
 
 
 def real_step(config: TrainingConfig, workers: Workers, micro_batches: int = 1) -> tuple[int, int]:
-    """Bytes of weights, and the peak of a real step on blank weights, as torch allocates them."""
+    """Bytes of weights, and the peak of a real step on blank weights, as torch allocates them: of ``ddp`` one of the
+    first, whose gradients are not in the buckets that torch sends."""
     precision = Precision("fp32", torch.device("cpu"))
     strategy = build_strategy(config.strategy, workers, precision)
     torch.manual_seed(0)
     task = BlankCausalLM(config, autocasts=False)
     strategy.parallelize(task)  # type: ignore[arg-type]
     batch = task.longest_batch(config.train.global_batch_size // strategy.data_parallel.size // micro_batches)
+    buckets: dict[int, int] = {}
+    if config.strategy.kind == "ddp" and workers.size > 1:
+        strategy.backward([batch], 1.0)
+        storages = [each.grad.untyped_storage() for each in strategy.parameters.values() if each.grad is not None]
+        buckets = {each.data_ptr(): each.nbytes() for each in storages}
+        strategy.zero_grad()
+        del storages
     with PeakMemory() as memory:
         for tensor in [*task.model.parameters(), *task.model.buffers(), *scales(task.model)]:
             if not tensor.is_meta:
                 memory.add(local_shard(tensor))
         weights = memory.now
-        strategy.backward([batch] * micro_batches, 1.0)
-    return weights, memory.peak
+        strategy.backward([batch] * micro_batches, 1.0, defer_grad_sync=bool(buckets))
+    return weights, memory.peak + sum(buckets.values())
 
 
 def scales(model: nn.Module) -> Iterator[torch.Tensor]:
@@ -186,8 +195,10 @@ def test_a_micro_batch_is_what_is_configured_or_one_sample_where_that_is_searche
     assert alone(text(micro_batch_size="auto")) == alone(text(micro_batch_size=1))
 
 
-def test_each_replica_has_its_part_of_the_samples() -> None:
-    assert memory_need(text(), 2, None, use_gpu=False) == alone(text(global_batch_size=ROWS // 2))
+def test_each_replica_has_its_part_of_the_samples_and_a_second_copy_of_the_gradients() -> None:
+    need = alone(text(global_batch_size=ROWS // 2))
+    assert memory_need(text(), 2, None, use_gpu=False) == replace(need, gradients=2 * need.gradients)
+    assert memory_need(text("kind=ddp compression=bf16"), 2, None, use_gpu=False) == need  # these are in the buckets
 
 
 def test_samples_are_no_longer_than_the_models_positions_and_adapters_take_16_bits() -> None:

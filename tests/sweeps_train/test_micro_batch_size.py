@@ -19,7 +19,7 @@ from sweeps_train.devices.system import memory_limit
 from sweeps_train.errors import MicroBatchHalved
 from sweeps_train.memory import device_memory, machine_memory, micro_batch_size
 from sweeps_train.memory.device_memory import is_crowded, limit_memory, usable_memory
-from sweeps_train.memory.micro_batch_cache import MAX_AGE_S, recall, remember, remember_halved
+from sweeps_train.memory.micro_batch_cache import MAX_AGE_S, halved, recall, remember
 from sweeps_train.workers.distributed import Workers
 
 GIB = 2**30
@@ -160,10 +160,10 @@ def test_a_size_that_a_neighbour_has_caused_is_not_kept(gpu: Gpu) -> None:
     config, strategy = auto(), on_gpu()
     gpu.free, gpu.reserved = GIB, 30 * GIB  # others hold 49 GiB
     assert is_crowded(CUDA)
-    remember_halved(config, strategy, 2)
+    halved(config, strategy, 4)
     assert recall(config, strategy) is None
     gpu.reserved = 78 * GIB
-    remember_halved(config, strategy, 4)
+    halved(config, strategy, 8)
     assert recall(config, strategy) == 4
 
 

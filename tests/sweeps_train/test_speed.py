@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import torch
 from training_runs import PACKED, TEXT, Recorder, configured, on_two_workers, run, write_prompts
 
+from sweeps_train.devices import system
 from sweeps_train.measures.flops import FlopMeter
 from sweeps_train.measures.train_metrics import TrainMetrics
 from sweeps_train.steps.step_clock import StepClock
@@ -102,10 +104,11 @@ def test_watching_takes_three_thousandths_of_the_time_at_most() -> None:
     meter = CommunicationMeter(Workers(rank=0, size=2, device=torch.device("cpu")), "auto", print)
 
     def steps_until_watched(cost: float) -> int:
+        before = meter.measured
         for step in itertools.count():
             with meter.watching(step):
                 time.sleep(1e-5)
-            if watched := meter.take():
+            if watched := meter.since(before):
                 assert watched[1] > 0
                 meter.schedule_next(cost)
                 return step + 1
@@ -134,19 +137,39 @@ class TwoAlike(Workers):
         return [[*values], [*values]]
 
 
-def test_a_log_is_one_exchange_between_the_workers() -> None:
-    workers = TwoAlike(0, 2, torch.device("cpu"))  # any other exchange would fail, since there is no process group
-    TwoAlike.exchanges.clear()
-    measured = TrainMetrics(workers, StepClock(), print)
+def logged(measured: TrainMetrics) -> tuple[dict[str, float], list[float]]:
+    """Metrics and votes after one step."""
     measured.start()
     measured.add_step(torch.tensor(3.0), 4, 8, 0.0)
     task: Any = SimpleNamespace(unit="samples")
-    meters = CommunicationMeter(workers, None, print), FlopMeter(None, print)
-    taking = measured.take(task, [1.0, 0.0], 0, *meters, per_worker=True)
+    taking = measured.take(task, [1.0, 0.0], 0, FlopMeter(None, print), per_worker=True)
     numbers = next(taking)
     with pytest.raises(StopIteration) as taken:
-        taking.send(exchange_together(workers, [numbers])[0])
+        taking.send(exchange_together(TwoAlike(0, 2, torch.device("cpu")), [numbers])[0])
     metrics, _, votes = taken.value.value
+    return metrics, votes
+
+
+def test_trainings_of_a_group_that_log_at_the_same_step_have_the_same_use_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(system, "LASTS_S", math.inf)
+    workers = TwoAlike(0, 2, torch.device("cpu"))
+    meter = CommunicationMeter(workers, 1, print)
+    trainings = [TrainMetrics(workers, StepClock(), meter, print) for _ in range(2)]
+    with meter.watching(0):
+        pass
+    trainings.append(TrainMetrics(workers, StepClock(), meter, print))  # begins after the measured step
+    found = [logged(each)[0] for each in trainings]
+    assert [each.get("train/communication_share") for each in found] == [0.0, 0.0, None]
+    assert len({each["system/cpu_percent"] for each in found}) == 1
+    assert "train/communication_share" not in logged(trainings[0])[0]
+
+
+def test_a_log_is_one_exchange_between_the_workers() -> None:
+    workers = TwoAlike(0, 2, torch.device("cpu"))  # any other exchange would fail, since there is no process group
+    TwoAlike.exchanges.clear()
+    metrics, votes = logged(TrainMetrics(workers, StepClock(), CommunicationMeter(workers, None, print), print))
     assert len(TwoAlike.exchanges) == 1
     assert (metrics["train/loss"], votes) == (1.5, [2.0, 0.0])
     assert metrics["system/total_memory_mib"] == 2 * metrics["system/memory_mib"]

@@ -16,6 +16,9 @@ from sweeps_train.measures.measurement import Measurement
 from sweeps_train.memory.device_memory import usable_memory
 
 MIB = 2**20
+LASTS_S = 0.05
+"""Seconds for which a CPU use counts: the trainings of a group that log at the same step have one, instead of those of
+the microseconds between them."""
 
 
 class _ThisProcess:
@@ -29,18 +32,20 @@ class _ThisProcess:
     def _begin(self) -> None:
         self._process = psutil.Process()
         self._now, self._used = time.perf_counter(), time.process_time()
+        self._percent = math.nan
 
     def memory(self) -> float:
         """Return the resident memory in MiB."""
         return self._process.memory_info().rss / MIB
 
     def processors(self) -> float:
-        """Return the CPU use in percent of one core since the last call, or since this module was loaded. ``psutil``
-        would read a file for it, which takes a noticeable part of a small model's steps between two logs."""
+        """Return the CPU use in percent of one core since the last measurement, or since this module was loaded.
+        ``psutil`` would read a file for it, which takes a noticeable part of a small model's steps between two logs."""
         now, used = time.perf_counter(), time.process_time()
-        percent = 100 * (used - self._used) / (now - self._now)
-        self._now, self._used = now, used
-        return percent
+        if math.isnan(self._percent) or now - self._now >= LASTS_S:
+            self._percent = 100 * (used - self._used) / (now - self._now)
+            self._now, self._used = now, used
+        return self._percent
 
 
 _this_process = _ThisProcess()
@@ -68,7 +73,7 @@ def system_metrics(device: torch.device) -> dict[str, float]:
     """Measure this process's use of the machine, with the same names on all workers.
 
     Returns:
-        CPU use since the last call (percent of one core); resident memory (MiB); peaks of GPU memory since
+        CPU use since the last measurement (percent of one core); resident memory (MiB); peaks of GPU memory since
         ``begin_measurement``, of tensors and of all that torch has reserved (MiB); and the load of its GPU (percent;
         NaN without the extra ``gpu``). NaN for what cannot be measured.
     """

@@ -42,49 +42,60 @@ class JointLinear(nn.Module):
     """Computes ``x W' + b`` for all rows at once, and adds each lane's ``scale * dropout(x) A' B'`` to that lane's
     rows."""
 
-    def __init__(self, base: nn.Linear, parts: list[Part]):
-        """Wrap a frozen layer. ``parts``, the rows of the lanes in the current batch, is one list for all layers, which
-        their owner fills."""
+    def __init__(self, base: nn.Linear, parts: list[Part], scales: dict[tuple[float, ...], torch.Tensor]):
+        """Wrap a frozen layer. All layers of an owner have the same ``parts``, the rows of the lanes in the current
+        batch, which the owner fills; and the same ``scales`` of adapters, by their values: on the device, in the shape
+        (lanes, 1, 1)."""
         super().__init__()
         self.base = base
-        self._parts = parts
-        self._scales: tuple[list[float], torch.Tensor] | None = None
-        """Scales of the last batch, on the CPU and on the device."""
+        self._parts, self._scales = parts, scales
         self.adapted: Sequence[FusedLinear | None] = ()
         """The same layer in each lane's own model; None if a lane does not adapt it."""
 
+    @property
+    def weight(self) -> torch.Tensor:
+        """Frozen weight, for models that read it instead of calling the layer; peft's layers have it, too."""
+        return self.base.weight
+
+    @property
+    def bias(self) -> torch.Tensor | None:
+        """Frozen bias."""
+        return self.base.bias
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if x.dim() != 3 or x.shape[0] != self._parts[-1].rows.stop:
+        if not tells_rows_apart(x, self._parts[-1].rows.stop):
             raise ValueError(
                 "model.lora.target_modules: a layer's inputs do not have the shape (samples, tokens, width), so the "
                 "samples of several trials cannot be told apart; use scaling.trials_per_group=1"
             )
         device = x.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
-        x, weight = x.to(dtype), self.base.weight.to(dtype)
-        bias: torch.Tensor | None = self.base.bias
-        bias = None if bias is None else bias.to(dtype)
-        adapters = [_adapter(x, part, layer) for part in self._parts if (layer := self.adapted[part.lane]) is not None]
+        # As a layer alone, which drops inputs after their cast only if it is fused.
+        to_drop = x.to(dtype) if self.weight.dtype == dtype else x
+        x, weight = x.to(dtype), self.weight.to(dtype)
+        bias = None if self.bias is None else self.bias.to(dtype)
+        adapters = [
+            _adapter(to_drop, dtype, part, layer)
+            for part in self._parts
+            if (layer := self.adapted[part.lane]) is not None
+        ]
         product: torch.Tensor
         if device in STACKED_ON and len(adapters) == len(self._parts) and _have_as_many_rows(adapters):
             dropped = None
             if any(each.dropped is not None for each in adapters):
                 dropped = torch.cat([x[each.rows] if each.dropped is None else each.dropped for each in adapters])
-            scales = self._scales_of(adapters, x)
+            scales = tuple(each.scale for each in adapters)
+            if scales not in self._scales:  # a copy, which a GPU waits for, and which no CUDA graph can record
+                self._scales[scales] = torch.tensor(scales, dtype=torch.float32, device=x.device).view(-1, 1, 1)
             down, up = (each.to(dtype) for each in _stacked(adapters))
-            product = _StackedProduct.apply(x, dropped, weight, bias, down, up, scales)  # type: ignore[no-untyped-call]
+            product = _StackedProduct.apply(  # type: ignore[no-untyped-call]
+                x, dropped, weight, bias, down, up, self._scales[scales]
+            )
             return product
         tensors = [each for a in adapters for each in (a.dropped, a.down.to(dtype), a.up.to(dtype))]
         places = [(each.rows, each.scale) for each in adapters]
         product = _JointProduct.apply(x, weight, bias, places, *tensors)  # type: ignore[no-untyped-call]
         return product
-
-    def _scales_of(self, adapters: Sequence[_Adapter], x: torch.Tensor) -> torch.Tensor:
-        """Return the scales on the device, of shape (lanes, 1, 1); they are copied only when they change."""
-        scales = [each.scale for each in adapters]
-        if self._scales is None or self._scales[0] != scales or self._scales[1].dtype != x.dtype:
-            self._scales = scales, torch.tensor(scales, dtype=x.dtype, device=x.device).view(-1, 1, 1)
-        return self._scales[1]
 
 
 STACKED_ON: set[str] = {"cuda"}
@@ -92,14 +103,20 @@ STACKED_ON: set[str] = {"cuda"}
 one lane. On CPUs, one product per lane takes 0 to 10% longer, and rounds like a lane that trains alone."""
 
 
-def _adapter(x: torch.Tensor, part: Part, layer: FusedLinear) -> _Adapter:
+def tells_rows_apart(x: torch.Tensor, rows: int) -> bool:
+    """Whether a layer's inputs have the shape (samples, tokens, width), for this number of samples."""
+    return x.dim() == 3 and x.shape[0] == rows
+
+
+def _adapter(x: torch.Tensor, dtype: torch.dtype, part: Part, layer: FusedLinear) -> _Adapter:
     (name,) = layer.lora_A
     down, up = (each[name].weight for each in (layer.lora_A, layer.lora_B))
     assert isinstance(down, torch.Tensor) and isinstance(up, torch.Tensor)
     p, dropped = getattr(layer.lora_dropout[name], "p", 0.0), None
     if p > 0 and layer.training:  # drawn for the lane's own tokens alone
-        own = part.dropout(x[part.rows, : part.length], p)
-        dropped = functional.pad(own, (0, 0, 0, x.shape[1] - part.length))
+        # Contiguous as alone: GPUs draw another mask for a view with gaps.
+        own = part.dropout(x[part.rows, : part.length].contiguous(), p)
+        dropped = functional.pad(own.to(dtype), (0, 0, 0, x.shape[1] - part.length))
     return _Adapter(part.rows, dropped, down, up, layer.scaling[name])
 
 

@@ -71,9 +71,14 @@ class JointPasses:
     def use(self, strategies: Sequence[LaneStrategy]) -> None:
         """Set the lanes that train from now on."""
         self._strategies = list(strategies)
-        self._model.adapt([each.task.model for each in strategies])
-        self._draws = [draws(each.task.model) for each in strategies]
+        self._model.adapt([each.layers for each in strategies])
+        self._draws = [draws(each.layers) for each in strategies]
         self._graphs.clear()
+
+    def free_graphs(self) -> None:
+        """Free the memory of CUDA graphs; they are recorded again when lanes have trained for some steps."""
+        self._graphs.clear()
+        empty_cache(self._workers.device)
 
     def backward(
         self, work: Sequence[Work], flags: torch.Tensor
@@ -105,8 +110,9 @@ class JointPasses:
 
     def logits(self, strategy: LaneStrategy, batch: Batch) -> torch.Tensor:
         """Compute the logits or hidden states of a single lane that trains, for a batch on the device."""
-        self._model.place(parts_of([batch], [(self._strategies.index(strategy), strategy.random_numbers.dropout)]))
-        return strategy.task.logits(self._model.model, batch)
+        parts = parts_of([batch], [(self._strategies.index(strategy), strategy.random_numbers.dropout)])
+        (logits,) = self._model.outputs(strategy.task.logits, batch, parts)
+        return logits
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -139,8 +145,7 @@ class JointPasses:
             for each, state in zip(work, states, strict=True):
                 each.strategy.zero_grad()
                 each.strategy.random_numbers.restore(state)
-            self._graphs.clear()  # they hold memory for passes of the size that did not fit
-            empty_cache(self._workers.device)
+            self.free_graphs()  # of passes of the size that did not fit
 
     def _passes(self, work: Sequence[Work]) -> list[torch.Tensor]:
         device = self._workers.device
@@ -182,14 +187,13 @@ class JointPasses:
     def _compute(
         self, strategies: Sequence[LaneStrategy], parts: Sequence[Part], batch: Batch, factors: torch.Tensor
     ) -> torch.Tensor:
-        self._model.place(parts)
         first = strategies[0]
         with first.precision.autocast():
-            hidden = first.task.logits(self._model.model, batch)
+            outputs = self._model.outputs(first.task.logits, batch, parts)
             losses = torch.stack(
                 [
-                    each.task.loss(hidden[at.rows, : at.length], {"targets": batch["targets"][at.rows, : at.length]})
-                    for each, at in zip(strategies, parts, strict=True)
+                    each.task.loss(output, {"targets": batch["targets"][at.rows, : at.length]})
+                    for each, output, at in zip(strategies, outputs, parts, strict=True)
                 ]
             )
         torch.autograd.backward((losses * factors.to(losses.dtype)).sum())

@@ -94,7 +94,7 @@ class Lane:
         )
         self.memory = OutOfMemoryHandler(config, self.strategy, micro_batch_size, self.reporter.note)
         self._corruption = CorruptionCheck(self.strategy, config.train.corruption_check_every, config.seed)
-        self.measured = TrainMetrics(self.workers, group.clock, self.reporter.note)
+        self.measured = TrainMetrics(self.workers, group.clock, group.communication, self.reporter.note)
         self.divergence = DivergenceGuard(config.train, self.reporter.note)
         self._stops, self._measured_at = StopSchedule(self.progress.step), self.progress.step
         self.spent = TimeSpent(setup_s=time.perf_counter() - began, clock=group.clock)
@@ -253,9 +253,8 @@ class Lane:
         """Return the metrics of the steps since the last call, and whether to stop; ``per_worker`` includes each
         worker's use of its machine."""
         votes = [self._stop_vote(), *self.checkpoints.votes]
-        halvings, group = self.memory.take_halvings(), self._group
         metrics, seconds, (stop, *decided) = yield from self.measured.take(
-            self.task, votes, halvings, group.communication, group.flops, per_worker
+            self.task, votes, self.memory.take_halvings(), self._group.flops, per_worker
         )
         self.checkpoints.decide(decided)
         self._adapt_to_times(seconds, metrics)

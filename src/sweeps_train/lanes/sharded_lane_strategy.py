@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from sweeps_train.config.strategy import FSDP
 from sweeps_train.data.sample_order import Batch, Samples
 from sweeps_train.lanes.joint_passes import JointPasses
 from sweeps_train.lanes.lane_strategy import LaneStrategy
@@ -21,11 +20,8 @@ class ShardedLaneStrategy(LaneStrategy):
     """Handles the adapters of a lane, which every worker holds completely. The frozen weights of its own model stay on
     the CPU: all its passes, even in evaluations, run through the joint model, which gathers the base layer by layer."""
 
-    def __init__(self, config: FSDP, workers: Workers, precision: Precision, passes: JointPasses):
-        recomputes = config.activation_checkpointing
-        super().__init__(
-            workers, precision, Capabilities(random_stream=workers.rank, activation_checkpointing=recomputes)
-        )
+    def __init__(self, workers: Workers, precision: Precision, capabilities: Capabilities, passes: JointPasses):
+        super().__init__(workers, precision, capabilities)
         self._passes = passes
 
     def parallelize(self, task: Task) -> None:

@@ -10,12 +10,13 @@ from sweeps_train.config import CausalLM, TextData, TrainingConfig
 from sweeps_train.config.strategy import FSDP
 from sweeps_train.errors import CannotShare
 from sweeps_train.lanes.group import Group
-from sweeps_train.lanes.joint_model import JointModel, adapted_layers
+from sweeps_train.lanes.joint_model import JointModel, Observed, adapted_layers
 from sweeps_train.lanes.joint_passes import JointPasses
 from sweeps_train.lanes.lane_strategy import LaneStrategy
 from sweeps_train.lanes.sharded_lane_strategy import ShardedLaneStrategy
 from sweeps_train.steps.precision import Precision
 from sweeps_train.strategies.layers import checkpoint_activations
+from sweeps_train.strategies.strategy import Capabilities
 from sweeps_train.tasks import Task
 from sweeps_train.tasks.causal_lm import CausalLMTraining, shared_base
 from sweeps_train.training_request import TrainingRequest
@@ -44,6 +45,9 @@ class SharedGroup(Group):
         if self._sharding is None:
             self._base.move_to(self.workers.device)
         self._model = JointModel(self._base)
+        self._recomputes = isinstance(strategy, FSDP) and strategy.activation_checkpointing
+        if self._recomputes:
+            checkpoint_activations(self._model.model)
         if self._sharding is not None:
             self._shard(self._sharding)
         self.passes = JointPasses(self.workers, self._model, is_sharded=self._sharding is not None)
@@ -53,15 +57,19 @@ class SharedGroup(Group):
         from sweeps_train.strategies.fsdp import sharding_mesh, wrap_fsdp  # import DTensor
 
         sharding.replicas(self.workers.size)
-        if sharding.activation_checkpointing:
-            checkpoint_activations(self._model.model)
         precision = Precision(self.config.train.precision, self.workers.device)
         wrap_fsdp(self._model.model, sharding_mesh(self.workers, sharding.shard_size), sharding, precision, ())
 
     def build_strategy(self, config: TrainingConfig, precision: Precision) -> LaneStrategy:
-        if self._sharding is not None:
-            return ShardedLaneStrategy(self._sharding, self.workers, precision, self.passes)
-        return LaneStrategy(self.workers, precision)
+        is_sharded = self._sharding is not None
+        capabilities = Capabilities(
+            random_stream=self.workers.rank,
+            activation_checkpointing=self._recomputes,
+            can_retry_oom=not is_sharded,  # else all workers take part in each pass
+        )
+        if is_sharded:
+            return ShardedLaneStrategy(self.workers, precision, capabilities, self.passes)
+        return LaneStrategy(self.workers, precision, capabilities)
 
     def build_task(self, config: TrainingConfig, state: Path | None) -> CausalLMTraining:
         if Precision(config.train.precision, self.workers.device).scaler.is_enabled():
@@ -72,17 +80,27 @@ class SharedGroup(Group):
         if (key := self._forbids_sharing) is not None:
             raise CannotShare(f"{key}, so that a trial's values would depend on the trials that share its workers")
         task = CausalLMTraining(config, state, self._base)
-        adapted_layers(task.model)  # raises an error if some cannot be computed together with others
-        if self._sharding is not None:
+        flattened = self._observed.flattened & adapted_layers(task.model).keys()
+        if flattened:
+            raise CannotShare(
+                f"model.lora.target_modules: the inputs of {min(flattened)} do not have the shape (samples, tokens, "
+                "width), so the samples of several trials cannot be told apart",
+                "leave it out, or use scaling.trials_per_group=1",
+            )
+        if self._sharding is not None and task.head_of_loss is not None:
             task.head_of_loss = self._model.head
         return task
+
+    @functools.cached_property
+    def _observed(self) -> Observed:
+        return self._model.observe(self.workers.device)
 
     @functools.cached_property
     def _forbids_sharing(self) -> str | None:
         """Return why rows of different lanes would change each other in the base model; None if they do not."""
         model, data, rope = self.config.model, self.config.data, _long_rope(self._model.model)
         assert isinstance(model, CausalLM) and isinstance(data, TextData)
-        if self._model.draws(self.workers.device):
+        if self._observed.draws:
             return f"model.path={model.path} draws random numbers in training, as for dropout of its own"
         if rope is not None and data.sequence_length > rope and not (data.packing and not data.isolate_documents):
             return (

@@ -74,6 +74,7 @@ class SharedLockstep(Lockstep):
         reporter = None if request.reporter is None else GuardedReporter(request.reporter)
         try:
             with self.group.clock.stopped():  # the other lanes wait
+                self.group.passes.free_graphs()  # the new lane may measure how much memory is free
                 resume = request.resume or times_restored > 0
                 lane = Lane(replace(request, reporter=reporter, resume=resume), self.group)
         except Exception as error:  # noqa: BLE001 - whatever keeps it from beginning, the others train on

@@ -33,8 +33,16 @@ Rows = Sequence[Mapping[str, float]]
 class TrainMetrics:
     """Collects measurements of steps until ``take`` is called; time for evaluations and checkpoints does not count."""
 
-    def __init__(self, workers: Workers, clock: StepClock, note: Callable[[str], None]):
-        self._workers, self._clock = workers, clock
+    def __init__(
+        self,
+        workers: Workers,
+        clock: StepClock,
+        communication: CommunicationMeter,
+        note: Callable[[str], None],
+    ):
+        self._workers, self._clock, self._communication = workers, clock, communication
+        self._communicated = communication.measured
+        """Measurements of communication up to the last call, or to the start of this training."""
         self._slow = SlowWorkers(workers, note)
         self._reset()
 
@@ -71,7 +79,6 @@ class TrainMetrics:
         task: Task,
         votes: Sequence[float],
         halvings: int,
-        communication: CommunicationMeter,
         flops: FlopMeter,
         per_worker: bool,
     ) -> Exchange[tuple[dict[str, float], float, list[float]]]:
@@ -81,7 +88,6 @@ class TrainMetrics:
             task: Names the unit of speed.
             votes: Numbers of this worker that are summed over all workers in the same exchange.
             halvings: Number of times that this worker has halved its micro batches.
-            communication: Provides measurements of communication, if there are any.
             flops: Provides the FLOPs, from which utilisation is computed.
             per_worker: Include the memory that a worker may use, and each worker's use of its machine unless there are
                 many.
@@ -90,7 +96,8 @@ class TrainMetrics:
             Metrics of all workers together; seconds since ``start``, the same on all workers; the sum of the votes.
         """
         assert self._started is not None
-        system, shares = system_metrics(self._workers.device), communication.take()
+        system, shares = system_metrics(self._workers.device), self._communication.since(self._communicated)
+        self._communicated = self._communication.measured
         limit = dict([memory_limit(self._workers.device)] if per_worker else [])
         loss = self._loss.item()  # waits for the device, and so comes before the time
         seconds = self._clock.now() - self._started
@@ -103,7 +110,7 @@ class TrainMetrics:
         seconds = max(row["seconds"] for row in rows)
         metrics = self._of_steps(task, rows, seconds)
         if shares:
-            metrics |= self._of_communication(rows, communication)
+            metrics |= self._of_communication(rows)
         apart = per_worker and 1 < len(rows) <= MOST_WORKERS_APART
         metrics |= _machine_metrics(rows, list(system), per_worker=apart)
         smallest = {name: min(row[name] for row in rows) for name in limit if not math.isnan(_sum(rows, name))}
@@ -122,9 +129,9 @@ class TrainMetrics:
         halvings = _sum(rows, "halved")
         return metrics | ({HALVINGS: halvings} if halvings else {})
 
-    def _of_communication(self, rows: Rows, communication: CommunicationMeter) -> dict[str, float]:
+    def _of_communication(self, rows: Rows) -> dict[str, float]:
         """Return the share of communication; also find slow workers, and choose when to measure again."""
-        communication.schedule_next(_sum(rows, "cost") / len(rows))
+        self._communication.schedule_next(_sum(rows, "cost") / len(rows))
         share = _sum(rows, "communicated") / len(rows)
         if math.isnan(share):
             return {}

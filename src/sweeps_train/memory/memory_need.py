@@ -66,7 +66,7 @@ def memory_need(config: TrainingConfig, num_workers: int, micro_batch: int | Non
     configured, _ = check_batch_split(config.train, replicas, stages)
     rows = micro_batch or (1 if config.train.micro_batch_size == "auto" else configured)
     accumulated = config.train.global_batch_size // replicas // rows
-    # A worker of `ddp` needs as much as a single worker, since gradients are averaged in place.
+    # A worker of `ddp` runs the passes of a single worker.
     workers = Workers(0, 1 if isinstance(config.strategy, DDP) else num_workers, CPU)
     precision = Precision(_precision(config.train, use_gpu=use_gpu), CPU)
     make = _task_maker(config, autocasts=precision.type is not None)
@@ -81,7 +81,17 @@ def memory_need(config: TrainingConfig, num_workers: int, micro_batch: int | Non
                 strategy.parallelize(task)
                 replays = use_gpu and num_workers == 1 and config.train.cuda_graphs and task.repeats_its_passes
                 need = _need(config, strategy, batch, keeps_gradients=replays or accumulated > 1)
+    if isinstance(config.strategy, DDP) and num_workers > 1:
+        need = _with_buckets(need, config.strategy, accumulated)
     return _offloaded(need) if use_gpu and getattr(config.strategy, "cpu_offload", False) else need
+
+
+def _with_buckets(need: MemoryNeed, config: DDP, accumulated: int) -> MemoryNeed:
+    """Add the buckets in which ``DistributedDataParallel`` sends gradients, which it holds all the time. Gradients have
+    memory of their own in steps that average them afterwards, such as the first ones, and after all micro batches but
+    the last."""
+    apart = config.compression == "none" or accumulated > 1
+    return replace(need, gradients=2 * need.gradients) if apart else need
 
 
 def _offloaded(need: MemoryNeed) -> MemoryNeed:

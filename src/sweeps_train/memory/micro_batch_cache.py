@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from filelock import FileLock
 
 from sweeps_train.config import CausalLM, TextData, TrainingConfig
 from sweeps_train.devices.device_operations import counts_memory, is_accelerator, name_of
+from sweeps_train.errors import MicroBatchHalved
 from sweeps_train.files.atomic_write import atomic_write
 from sweeps_train.files.cache_folder import cache_folder
 from sweeps_train.measures.measurement import Measurement
@@ -45,12 +47,15 @@ def remember(config: TrainingConfig, strategy: Strategy, size: int) -> None:
             temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-def remember_halved(config: TrainingConfig, strategy: Strategy, size: int) -> None:
-    """Cache a size reached by running out of memory, unless other processes had filled the GPU."""
+def halved(config: TrainingConfig, strategy: Strategy, size: int) -> MicroBatchHalved:
+    """Cache half of a size that ran out of memory, unless other processes had filled the GPU, and return the exception
+    with which the training can be restarted."""
+    half = math.ceil(size / 2)
     with Measurement("how full the GPU is").attempt():  # the training continues with smaller micro batches
         device = strategy.workers.device
         if not is_crowded(device) if counts_memory(device) else config.train.micro_batch_size == "auto":
-            remember(config, strategy, size)
+            remember(config, strategy, half)
+    return MicroBatchHalved(size, half)
 
 
 def _entries(file: Path) -> dict[str, dict[str, Any]]:

@@ -16,10 +16,10 @@ from sweeps_train.devices.device_operations import (
     peak_memory,
     reset_peak_memory,
 )
-from sweeps_train.errors import MicroBatchHalved, is_out_of_memory
+from sweeps_train.errors import is_out_of_memory
 from sweeps_train.measures.measurement import Measurement
 from sweeps_train.memory.device_memory import usable_memory
-from sweeps_train.memory.micro_batch_cache import recall, remember, remember_halved
+from sweeps_train.memory.micro_batch_cache import halved, recall, remember
 from sweeps_train.memory.probe_step import probe_step, restored_state
 from sweeps_train.steps.micro_batches import num_rows
 from sweeps_train.strategies.strategy import Strategy, on_device
@@ -132,11 +132,10 @@ def _largest_need(config: TrainingConfig, strategy: Strategy, batch: Batch, meas
 
 
 def _raise_if_others_wait(config: TrainingConfig, strategy: Strategy, rows: int, error: Exception) -> None:
-    if rows > 1:
-        remember_halved(config, strategy, 1)
+    message = f"train.micro_batch_size=auto: one sample does not fit ({error}); {ADVICE}"
+    smaller = halved(config, strategy, rows) if rows > 1 else torch.OutOfMemoryError(message)
     if not strategy.capabilities.can_retry_oom:
-        message = f"train.micro_batch_size=auto: one sample does not fit ({error}); {ADVICE}"
-        raise (MicroBatchHalved(rows, 1) if rows > 1 else torch.OutOfMemoryError(message)) from error
+        raise smaller from error
 
 
 def _memory(strategy: Strategy, batch: Batch) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -11,8 +10,8 @@ import torch
 from sweeps_train.config import TrainingConfig
 from sweeps_train.data.sample_order import Batch, Samples
 from sweeps_train.devices.device_operations import empty_cache
-from sweeps_train.errors import MicroBatchHalved, is_out_of_memory
-from sweeps_train.memory.micro_batch_cache import remember_halved
+from sweeps_train.errors import is_out_of_memory
+from sweeps_train.memory.micro_batch_cache import halved
 from sweeps_train.memory.micro_batch_size import ADVICE
 from sweeps_train.steps.micro_batches import num_rows, split_batches
 from sweeps_train.strategies.strategy import Strategy
@@ -74,9 +73,7 @@ class OutOfMemoryHandler:
             # A strategy that can repeat a batch alone has done so, down to one sample.
             if size == 1 or self._strategy.capabilities.can_retry_oom or not is_out_of_memory(error):
                 raise
-            half = math.ceil(size / 2)
-            remember_halved(self._config, self._strategy, half)
-            raise MicroBatchHalved(size, half) from error
+            raise halved(self._config, self._strategy, size) from error
 
     def halve(self, size: int, error: RuntimeError) -> None:
         """Halve the size of later micro batches after the device's error for one of ``size`` samples, and tell the
@@ -86,15 +83,14 @@ class OutOfMemoryHandler:
             MicroBatchHalved: See ``backward``.
             torch.OutOfMemoryError: Not even one sample fits.
         """
-        strategy, half = self._strategy, math.ceil(size / 2)
-        remember_halved(self._config, self._strategy, half)
+        strategy, smaller = self._strategy, halved(self._config, self._strategy, size)
         if size == 1:
             raise torch.OutOfMemoryError(f"train.micro_batch_size=1 does not fit ({error}); {ADVICE}") from error
         if not strategy.capabilities.can_retry_oom or strategy.grad_sync_started:
-            raise MicroBatchHalved(size, half) from error
-        self.micro_batch_size = half
+            raise smaller from error
+        self.micro_batch_size = smaller.half
         self._halvings += 1
-        text = f"out of memory: micro batches have {half} samples from now on, instead of {size}"
+        text = f"out of memory: micro batches have {smaller.half} samples from now on, instead of {size}"
         _log.warning("worker %d: %s", strategy.workers.rank, text)
         self._note(text)
 

@@ -19,9 +19,9 @@ from sweeps_train.config import TrainingConfig
 from sweeps_train.config.strategy import DDP
 from sweeps_train.data.sample_order import Batch, SampleOrder, in_batches
 from sweeps_train.devices.device_operations import synchronize
-from sweeps_train.errors import MicroBatchHalved, is_out_of_memory
+from sweeps_train.errors import is_out_of_memory
 from sweeps_train.measures.measurement import Measurement
-from sweeps_train.memory.micro_batch_cache import remember_halved
+from sweeps_train.memory.micro_batch_cache import halved
 from sweeps_train.memory.probe_step import probe_step, restored_state
 from sweeps_train.steps.micro_batches import num_rows
 from sweeps_train.strategies.strategy import Strategy, on_device
@@ -107,9 +107,7 @@ def _compute_seconds(config: TrainingConfig, strategy: Strategy, micro_batch: Ba
             elif (size := num_rows(micro_batch)) == 1:
                 raise
             else:
-                half = math.ceil(size / 2)
-                remember_halved(config, strategy, half)
-                raise MicroBatchHalved(size, half) from error
+                raise halved(config, strategy, size) from error
 
     with restored_state(strategy):
         seconds = _timed(strategy, step)

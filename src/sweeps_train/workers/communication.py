@@ -39,9 +39,9 @@ class CommunicationMeter:
         self._steps = 0
         self._due: float = FIRST
         self._other_steps, self._other_s = 0, 0.0
-        self._shares: list[float] = []
-        self._costs: list[float] = []
-        """Time of each measured step, as a multiple of the time of an unmeasured step."""
+        self.measured: tuple[float, ...] = 0, 0.0, 0.0
+        """Number of steps measured so far, and the sums of their shares and of their times, the latter as multiples of
+        the time of an unmeasured step; NaN if measuring failed."""
 
     @contextmanager
     def watching(self, step: int) -> Iterator[None]:
@@ -65,28 +65,27 @@ class CommunicationMeter:
                 share = min(1.0, covered(profiled_spans(profiled, COLLECTIVES)) / took)
                 spent = time.perf_counter() - began
                 cost = spent * self._other_steps / self._other_s if self._other_steps else 0.0
-        self._shares.append(share)
-        self._costs.append(cost)
+        self.measured = tuple(map(sum, zip(self.measured, (1, share, cost), strict=True)))
 
     def _is_due(self, step: int) -> bool:
         if self._every is None:
             return False
         return self._steps >= self._due if self._every == "auto" else (step + 1) % self._every == 0
 
-    def take(self) -> list[float]:
-        """Return this worker's mean share of communication and mean cost of measuring since the last call: two numbers,
-        NaN if measuring failed, or an empty list if no step was due."""
-        shares, costs = self._shares, self._costs
-        self._shares, self._costs = [], []
-        return [sum(each) / len(each) for each in (shares, costs)] if shares else []
+    def since(self, earlier: tuple[float, ...]) -> list[float]:
+        """Return this worker's mean share of communication and mean cost of measuring since ``measured`` had an earlier
+        value: two numbers, NaN if measuring failed, or an empty list if no step was due."""
+        number, *sums = (now - before for now, before in zip(self.measured, earlier, strict=True))
+        return [each / number for each in sums] if number else []
 
     def schedule_next(self, cost: float) -> None:
-        """Choose the next step to measure if the config says ``auto``; choose none if a worker cannot measure. ``cost``
-        is the mean extra time of a measured step over all workers, in steps."""
+        """Choose the next step to measure if the config says ``auto``, unless another training of the group has done
+        so; choose none if a worker cannot measure. ``cost`` is the mean extra time of a measured step over all workers,
+        in steps."""
         if math.isnan(cost):
             self._every = None
-            return
-        self._due = self._steps + max(FIRST, math.ceil(cost / MOST))
+        elif math.isinf(self._due):
+            self._due = self._steps + max(FIRST, math.ceil(cost / MOST))
 
 
 def covered(spans: Iterable[tuple[int, int]]) -> int:
