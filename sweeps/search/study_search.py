@@ -258,10 +258,10 @@ class StudySearch:
         for metric in self.objectives.metrics:
             if not math.isfinite(result.get(metric, 0.0)):
                 return TrialState.FAIL, f"{metric}={result[metric]}"
-        if not reported.reports:
-            return TrialState.FAIL, f"it ended before it reported {', '.join(self.objectives.metrics)}"
         if result.get(STOPPED):
             return TrialState.FAIL, STOPPED_BY_USER
+        if not reported.reports:
+            return TrialState.FAIL, f"it ended before it reported {', '.join(self.objectives.metrics)}"
         return TrialState.COMPLETE if result and self.finished(result, returned) else TrialState.PRUNED, None
 
     def finished(self, result: Mapping[str, Any], returned: bool) -> bool:
