@@ -176,6 +176,8 @@ def grid_values(path: str, distribution: Distribution) -> Sequence[Any]:
                 count = _num_steps(low, high, step) + 1
                 _check_count(path, step, count)
                 return [_at_step(low, step, index) for index in range(count)]
+            if low == high:
+                return [low]
             needed = "a list of choices" if log else f"a step between low={low} and high={high}, or a list of choices"
             raise ConfigError(f"space.{path}: a grid needs {needed}; for example {_as_grid(path, distribution)}")
 
