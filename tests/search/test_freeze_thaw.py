@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 from scheduling import LOSS, CurveTrial
 
 from sweeps.config.objectives import Objectives
-from sweeps.config.search import Limit
+from sweeps.config.search import Limit, Stop
 from sweeps.config.space import CategoricalDistribution, FloatDistribution
 from sweeps.constants import COMPLETED, DECISION_PREFIX, NUMBER
 from sweeps.search import CurveSampler
@@ -86,8 +85,8 @@ def searched(
     if limit_s is not None:
         named["remaining_s"] = lambda: limit_s - simulation.usage.wall_s
     scheduler = FreezeThaw(resource, 1, longest, 3, space, objectives, decisions, **named)
-    ends: Callable[[Any], str | None] = lambda usage: "budget" if limit_s and usage.wall_s > limit_s else None  # noqa: E731
-    simulation = Simulation(searcher, scheduler, source, workers, exhausted=ends)
+    stop = Stop(wall_hours=limit_s and limit_s * (1 + 1e-9) / 3600)  # a report at its end counts
+    simulation = Simulation(searcher, scheduler, source, workers, stop)
     return Search(simulation.run(), simulation)
 
 
