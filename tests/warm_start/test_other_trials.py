@@ -309,6 +309,33 @@ def test_texts_of_numbers_and_dates_in_a_table_are_the_choices_that_they_name(su
     assert earlier.points == [{f"data.{name}": text for name, text in row.items()} for row in rows]
 
 
+@pytest.mark.parametrize(
+    ("metric", "columns", "note"),
+    [
+        ("eval/loss", ["eval/loss", "train/loss", "loss"], ""),
+        ("eval/loss", ["metrics.eval/loss", "metrics.train/loss", "loss"], "metrics.eval/loss is eval/loss"),
+        ("eval/loss", ["Loss", "train/loss"], "Loss is eval/loss"),
+        ("loss", ["metrics.loss", "loss_scale"], "metrics.loss is loss"),
+        ("eval/loss", ["train/loss", "eval/accuracy"], None),
+        ("eval/accuracy", ["train/accuracy"], None),
+        ("loss", ["eval/loss", "train/loss"], None),
+    ],
+)
+def test_the_values_are_those_of_the_column_of_the_metric_and_never_of_another_metric(
+    metric: str, columns: list[str], note: str | None, tmp_path: Path
+) -> None:
+    values = {column: [float(index)] for index, column in enumerate(columns, start=1)}
+    pd.DataFrame({"lr": [0.01], "optimizer": ["sgd"], "batch": [16], **values}).to_csv(tmp_path / "t.csv", index=False)
+    if note is None:
+        with pytest.raises(UserError, match=f"0.metric={metric}: the table has no such column; "):
+            load(TrialTable, path=f"{tmp_path}/t.csv", metric=metric)
+        return
+    earlier = load(TrialTable, path=f"{tmp_path}/t.csv", metric=metric)
+    assert earlier.values == [1.0]
+    assert note in earlier.note
+    assert (note == "") == (f"is {metric}" not in earlier.note)
+
+
 def test_columns_of_other_names_and_trials_outside_of_the_space_are_mistakes(tmp_path: Path) -> None:
     pd.DataFrame({"x": [1.0], "loss": [1.0]}).to_csv(tmp_path / "other.csv", index=False)
     with pytest.raises(UserError, match=r"none of its parameters \(x\) has the name of a searched path"):
