@@ -130,6 +130,8 @@ class FreezeThaw(PausingScheduler):
             case "bad":
                 self._model.spoil(trial)
                 self._live.discard(trial)  # also if its driver dies before it has stopped the trial
+            case "left" if event.get(LONGER) and self._pauses and not self._is_done(trial):
+                self._paused.add(trial)  # at its old end
             case "dropped" | "left":
                 self._live.discard(trial)
 
