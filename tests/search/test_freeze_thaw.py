@@ -238,15 +238,15 @@ def test_a_trial_that_was_done_waits_at_its_old_end_when_its_sweep_is_extended_t
 
 
 @pytest.mark.parametrize(
-    ("left", "pauses", "waits"),
-    [({"longer": True}, True, True), ({"longer": True}, False, False), ({}, True, False)],
+    ("later", "pauses", "waits"),
+    [([], True, True), ([], False, False), ([{"event": "added"}], True, False)],
     ids=["with pauses", "without pauses", "extended by an earlier release"],
 )
 def test_a_trial_that_has_become_longer_waits_where_trials_pause_unless_it_began_again_before(
-    left: dict[str, Any], pauses: bool, waits: bool
+    later: list[dict[str, Any]], pauses: bool, waits: bool
 ) -> None:
     done = {"event": "done", "rung": 27.0, "value": -0.9, "longer": True}
-    events = ({"event": "added", "point": {"end": 0.1}}, done, {"event": "left", **left})
+    events = ({"event": "added", "point": {"end": 0.1}}, done, {"event": "left"}, *later)
     attributes = {f"{DECISION_PREFIX}{order}": event for order, event in enumerate(events)}
     study = optuna.create_study()
     study.add_trial(optuna.create_trial(state=TrialState.RUNNING, user_attrs={NUMBER: 0, **attributes}))

@@ -203,12 +203,12 @@ def test_a_finished_trial_that_becomes_longer_waits_and_ends_like_any_other(
     for trial in study.get_trials():
         attributes = decisions_if_longer(trial.user_attrs)
         extended.add_trial(optuna.trial.create_trial(state=TrialState.RUNNING, user_attrs=attributes))
-    assert not any(is_running(trial) for trial in extended.get_trials())
     scheduler = FreezeThaw("steps", 1, length[1], 2, SPACE, LOSS, DecisionLog(extended))
     for trial in trials:
         places.begin(trial.id)
         assert scheduler.add(trial, places)
         trial.status = "paused"
+    assert not any(is_running(trial) for trial in extended.get_trials())
     turn = scheduler.next(trials, places, is_over=True)
     assert turn == (trials[0], [])
     trials[0].status = "running"

@@ -21,7 +21,7 @@ ORDER, STOPS, STOPS_IF_LONGER, PAUSES = "order", "stops", "stops_if_longer", "pa
 """Keys of a decision: its position among all decisions of the sweep, whether it stops its trial, whether it would have
 stopped the trial if that had not been complete, and whether it pauses the trial."""
 LONGER = "longer"
-"""Key in the records of a complete trial's end: true if the trial became longer afterwards."""
+"""Key in the record of a complete trial: true if the trial became longer afterwards."""
 MOST_SUMMARIES = 2**14
 """Maximum number of trials whose summarised decisions are cached."""
 
@@ -112,9 +112,8 @@ def seconds_for_a_unit(trial: FrozenTrial) -> float | None:
 
 
 def is_paused(trial: FrozenTrial) -> bool:
-    """Whether the last decision about a trial pauses it, or it has become longer after it had left."""
-    last = _summary(trial).last
-    return bool(last.get(PAUSES) or (last.get("event") == "left" and last.get(LONGER)))
+    """Whether the last decision about a trial pauses it."""
+    return bool(_summary(trial).last.get(PAUSES))
 
 
 def is_running(trial: FrozenTrial) -> bool:
@@ -169,7 +168,7 @@ def decisions_if_longer(attributes: Mapping[str, Any]) -> dict[str, Any]:
     longer = {
         f"{DECISION_PREFIX}{order}": {**event, STOPS: True} if event.get(STOPS_IF_LONGER) else {**event, LONGER: True}
         for order, event in _decisions(attributes)
-        if event.get(STOPS_IF_LONGER) or event.get("event") in ("done", "left")
+        if event.get(STOPS_IF_LONGER) or event.get("event") == "done"
     }
     return {**attributes, **longer}
 
