@@ -57,6 +57,7 @@ from searched.regrets import (
     settings_table,
 )
 
+from sweeps.config.search import Stop
 from sweeps.constants import STEPS
 from sweeps.search.budget import Usage
 from sweeps.simulate.simulation import CurveSource, Outcome, Reported, Simulation
@@ -97,11 +98,11 @@ def ours(sampler: dict[str, Any], scheduler: str, *, peer: bool = False) -> Meth
         searcher = StudySearch(problem.space, metric=METRIC, mode="min", sampler=made_sampler)
         known = searcher.objectives, DecisionLog(searcher.study)
         grace, longest = rungs_of(problem)
-        budget = Budget(limit_s)
+        used = Usage()
 
         def freeze_thaw(*, pauses: bool) -> FreezeThaw:
-            rungs, named = (STEPS, grace, longest, ETA), {"remaining_s": budget.remaining_s, "pauses": pauses}
-            return FreezeThaw(*rungs, problem.space, *known, **named)
+            left = {"remaining_s": lambda: limit_s - used.wall_s}
+            return FreezeThaw(STEPS, grace, longest, ETA, problem.space, *known, pauses=pauses, **left)
 
         made = {
             "asha": lambda: Asha(STEPS, grace, ETA, 1, seed, *known),
@@ -110,7 +111,7 @@ def ours(sampler: dict[str, Any], scheduler: str, *, peer: bool = False) -> Meth
             "stop": lambda: freeze_thaw(pauses=False),
             "none": lambda: Scheduler(*known),
         }[scheduler]()
-        return simulated(searcher, made, source, workers, budget)
+        return simulated(searcher, made, source, workers, limit_s, used)
 
     return Method(run, peer=peer)
 
@@ -139,33 +140,12 @@ def rungs_of(problem: Problem) -> tuple[int, int]:
     return curve[0].step, curve[-1].step
 
 
-class Budget:
-    """Simulated seconds of a search."""
-
-    def __init__(self, limit_s: float):
-        self._limit_s, self._passed_s = limit_s, 0.0
-
-    def exhausted(self, usage: Usage) -> str | None:
-        """Why the search ends now; None while it may go on."""
-        self._passed_s = usage.wall_s
-        return "budget" if usage.wall_s > self._limit_s else None
-
-    def remaining_s(self) -> float:
-        """Seconds that are left."""
-        return self._limit_s - self._passed_s
-
-
 def simulated(
-    searcher: Any, scheduler: Any, source: CurveSource, workers: int, budget: Budget
+    searcher: Any, scheduler: Any, source: CurveSource, workers: int, limit_s: float, used: Usage
 ) -> tuple[Outcome, dict[int, Any]]:
     """Search in simulated time."""
-    simulation = Simulation(
-        searcher,
-        scheduler,
-        source,
-        workers,
-        exhausted=budget.exhausted,
-    )
+    stop = Stop(wall_hours=limit_s * (1 + 1e-9) / 3600)  # a report at its end counts
+    simulation = Simulation(searcher, scheduler, source, workers, stop, usage=used)
     outcome = simulation.run()
     return outcome, {trial.number: trial.parameters for trial in simulation.trials}
 
@@ -192,7 +172,7 @@ def ray_optuna(problem: Problem, seed: int, workers: int, limit_s: float) -> tup
     grace, _ = rungs_of(problem)
     asha = ASHAScheduler(time_attr=STEPS, max_t=10**9, grace_period=grace, reduction_factor=ETA)
     scheduler = SchedulerOfTune(asha, Objectives((METRIC,), ("min",)))
-    return simulated(searcher, scheduler, source, workers, Budget(limit_s))
+    return simulated(searcher, scheduler, source, workers, limit_s, Usage())
 
 
 def optuna_native(pruner: str) -> Method:

@@ -88,6 +88,11 @@ CURVE_MODELS = "sweeps:curve_models"
 COST_MODEL = "sweeps:cost_model"
 """Hyperparameters of the model of costs."""
 
+# --- attributes of an Optuna study -------------------------------------------------------------------------
+
+CHOICES = "sweeps:choices"
+"""Choices of each ordinal parameter, of which the trials have the index."""
+
 # --- MLflow tags -------------------------------------------------------------------------------------------
 
 TAG_DESCRIPTION = "mlflow.note.content"

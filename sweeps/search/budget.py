@@ -31,8 +31,22 @@ def exhausted_budget(stop: Stop, usage: Usage) -> str | None:
 def remaining_s(stop: Stop, usage: Usage) -> float:
     """Return the seconds until the first budget is used up, at the rate of the sweep so far; infinity if there is no
     budget."""
-    rates = [(limit - used) * usage.wall_s / used if used > 0 else math.inf for _, limit, used in _budgets(stop, usage)]
-    return max(0.0, min(rates, default=math.inf))
+    return next_exhausted(stop, usage, usage)[0]
+
+
+def next_exhausted(stop: Stop, usage: Usage, rate: Usage) -> tuple[float, str]:
+    """Return the seconds until the first budget is used up, and the message about it; infinity if there is none.
+
+    Args:
+        stop: The budgets.
+        usage: Time and resources used so far.
+        rate: Time and resources that are used in ``rate.wall_s`` seconds from now on.
+    """
+    left = [
+        (max(0.0, (limit - used) * rate.wall_s / each) if each > 0 else math.inf, f"search.stop.{name} is used up")
+        for (name, limit, used), (_, _, each) in zip(_budgets(stop, usage), _budgets(stop, rate), strict=True)
+    ]
+    return min(left, key=lambda each: each[0], default=(math.inf, ""))
 
 
 def _budgets(stop: Stop, usage: Usage) -> Iterator[tuple[str, float, float]]:

@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sweeps.config.search import Mode
 from sweeps.constants import NUMBER
 from sweeps.search.curve_model.hyperparameters import Hyperparameters
-from sweeps.search.curve_model.observations import Array, Observations, most_telling, with_worst
+from sweeps.search.curve_model.observations import Array, Observations, most_telling, observe_one_rung, with_worst
 from sweeps.search.reported_values import violates_limit
 from sweeps.search.samplers.candidates import Allows, CandidateSource
 from sweeps.search.unit_cube import UnitCube
@@ -116,10 +116,10 @@ class ExpectedImprovement:
     def _observed(self, trials: Sequence[FrozenTrial]) -> Observations:
         """Return the trials' losses on a linear scale of variance 1, from which an improvement can be converted
         back."""
-        losses, rows = self._losses(trials), np.arange(len(trials))
+        losses = self._losses(trials)
         mean, scale = _mean_and_scale(losses)
         vectors = self._cube.matrix([self._cube.point(trial.params) for trial in trials])
-        return Observations(vectors, rows, np.zeros_like(rows), (losses - mean) / scale)
+        return observe_one_rung(vectors, (losses - mean) / scale)
 
     def _losses(self, trials: Sequence[FrozenTrial]) -> Array:
         """Return the trials' values as losses; those that violated a limit count as the worst."""

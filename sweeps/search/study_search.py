@@ -19,13 +19,14 @@ from sweeps.compat.optuna import running_trial
 from sweeps.config.objectives import Objectives
 from sweeps.config.search import Limit, Mode
 from sweeps.config.space import Distribution
-from sweeps.constants import COMPLETED, NUMBER, ORIGIN_PREFIX, REASON, STOPPED
+from sweeps.constants import CHOICES, COMPLETED, NUMBER, ORIGIN_PREFIX, REASON, STOPPED
 from sweeps.errors import ConfigError
 from sweeps.runtime.checkpoint_layout import Origin
 from sweeps.search.point_source import PointOptions, PointSource
 from sweeps.search.reported_values import ReportedValues
 from sweeps.search.schedulers.scheduler import Exploit
 from sweeps.search.trial_ids import trial_number
+from sweeps.space.distributions import ordered_choices
 from sweeps.space.space import Point, Space
 from sweeps.texts.wording import counted
 
@@ -92,6 +93,9 @@ class StudySearch:
             load_if_exists=True,
         )
         """Optuna's study with all trials."""
+        choices = ordered_choices(self.space.distributions)
+        if self.study.user_attrs.get(CHOICES) != choices:
+            self.study.set_user_attr(CHOICES, choices)
         self.ended_because: str | None = None
         """Reason to start no further trial; None while there may be one."""
         self.interrupted = False
@@ -258,10 +262,10 @@ class StudySearch:
         for metric in self.objectives.metrics:
             if not math.isfinite(result.get(metric, 0.0)):
                 return TrialState.FAIL, f"{metric}={result[metric]}"
-        if not reported.reports:
-            return TrialState.FAIL, f"it ended before it reported {', '.join(self.objectives.metrics)}"
         if result.get(STOPPED):
             return TrialState.FAIL, STOPPED_BY_USER
+        if not reported.reports:
+            return TrialState.FAIL, f"it ended before it reported {', '.join(self.objectives.metrics)}"
         return TrialState.COMPLETE if result and self.finished(result, returned) else TrialState.PRUNED, None
 
     def finished(self, result: Mapping[str, Any], returned: bool) -> bool:

@@ -23,6 +23,9 @@ from sweeps.space.space import Point, Space
 
 Vector = npt.NDArray[np.float64]
 
+_ABSENT = object()
+"""Value of a parameter that a point lacks; None may be a choice."""
+
 
 class UnitCube:
     """Encodes points of a space as vectors.
@@ -42,7 +45,7 @@ class UnitCube:
     @cached_property
     def columns(self) -> list[str]:
         """The parameter of each column."""
-        return [path for path, distribution in self._space.items() for _ in _columns(distribution, None)]
+        return [path for path, distribution in self._space.items() for _ in _columns(distribution, _ABSENT)]
 
     @cached_property
     def groups(self) -> list[int]:
@@ -54,7 +57,7 @@ class UnitCube:
         """Return a point as a vector of shape ``[columns]``; a missing parameter is at the middle of its range."""
         columns: list[float] = []
         for path, distribution in self._space.items():
-            columns.extend(_columns(distribution, point.get(path)) if path in point else _absent(distribution))
+            columns.extend(_columns(distribution, point.get(path, _ABSENT)))
         return np.array(columns)
 
     def matrix(self, points: Sequence[Point]) -> Vector:
@@ -107,16 +110,11 @@ def _scale(distribution: FloatDistribution | IntDistribution | OrdinalDistributi
 
 
 def _columns(distribution: Distribution, value: Any) -> list[float]:
-    """Return the columns of one parameter; for the value None, those of the middle of its range."""
+    """Return the columns of one parameter; for an absent one, those of the middle of its range."""
     if isinstance(distribution, CategoricalDistribution):
         chosen = index_of(distribution.choices, value)
         columns = [math.sqrt(0.5) * (index == chosen) for index in range(len(distribution.choices))]
     else:
         assert not isinstance(distribution, ConstantDistribution)
-        columns = [0.5 if value is None else position(distribution, value)]
-    return [*columns, 1.0] if distribution.when else columns
-
-
-def _absent(distribution: Distribution) -> list[float]:
-    columns = _columns(distribution, None)
-    return [*columns[:-1], 0.0] if distribution.when else columns
+        columns = [0.5 if value is _ABSENT else position(distribution, value)]
+    return [*columns, float(value is not _ABSENT)] if distribution.when else columns

@@ -36,9 +36,9 @@ class Scale:
         """Return the distance of a value from the best one; 0 if it is better, as predictions of a forest may be."""
         return max(0.0, self.sign * (self.best - value))
 
-    def normalized(self, regret: float) -> float:
-        """Return the regret as a share of the distance from the table's best value to its median."""
-        return regret / max(abs(self.median - self.best), 1e-300)
+    def normalized(self, regret: float) -> float | None:
+        """Return the regret as a share of the distance from the table's best value to its median; None if that is 0."""
+        return regret / distance if (distance := abs(self.median - self.best)) else None
 
     def improvements(self, values: Iterable[tuple[float, float]]) -> list[Improvement]:
         """Return each new best value with its time.

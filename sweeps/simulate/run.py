@@ -16,7 +16,7 @@ from sweeps.plan.build_scheduler import build_scheduler
 from sweeps.plan.plan import Plan
 from sweeps.plan.searcher_options import searcher_options, stop_rule
 from sweeps.runtime.reservation import reserved_per_trial
-from sweeps.search.budget import Usage, exhausted_budget, remaining_s
+from sweeps.search.budget import Usage, remaining_s
 from sweeps.search.reported_values import reported_values
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.trial_length import longest_trial
@@ -148,7 +148,7 @@ def _search(
         scheduler,
         source,
         at_once,
-        exhausted=lambda usage: exhausted_budget(search.stop, usage),
+        stop=search.stop,
         holds=holds,
         usage=used,
         groups=groups,

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
+from sweeps.config.search import Stop
 from sweeps.constants import COMPLETED, EVALUATIONS, SECONDS, STEP, STEPS
-from sweeps.search.budget import Usage
+from sweeps.search.budget import Usage, next_exhausted
 from sweeps.search.schedulers.pausing import PausingScheduler
 from sweeps.search.schedulers.places import Places
 from sweeps.search.schedulers.scheduler import Result, Scheduler, Verdict
@@ -109,9 +110,8 @@ class Simulation:
     """Returns the learning curves of trials."""
     workers: int
     """Number of trials that run at once."""
-    exhausted: Callable[[Usage], str | None] = lambda usage: None
-    """Returns the reason why the search ends now, with all its trials; None while it may continue. ``Usage`` has the
-    simulated wall time, and the used resources if ``holds`` is set."""
+    stop: Stop = field(default_factory=Stop)
+    """Its budgets end the search with all its trials: those of resources, if ``holds`` is set."""
     holds: dict[str, float] = field(default_factory=dict)
     """Amounts of CPUs and GPUs that a trial holds, and its ``cost`` per hour."""
     usage: Usage = field(default_factory=Usage)
@@ -141,8 +141,7 @@ class Simulation:
             now, number, trial = heapq.heappop(self._events)
             if number != trial.due:
                 continue  # its speed has changed since
-            self._use(now)
-            ended = self.exhausted(self.usage)
+            ended = self._use(now)
             if ended is None:
                 self._report(trial)
                 self._fill()
@@ -156,14 +155,19 @@ class Simulation:
             ended or self.search.ended_because,
         )
 
-    def _use(self, now: float) -> None:
-        """Advance the time to ``now``, and count the resources used until then."""
+    def _use(self, until: float) -> str | None:
+        """Advance the time, and count the resources used until then. If a budget is used up before, stop at that time
+        and return a message."""
         running = sum(trial.status == "running" for trial in self._live.values())
-        passed, self._now = now - self._now, now
-        self.usage.wall_s = now
-        self.usage.cpu_s += passed * running * self.holds.get("CPU", 0.0)
-        self.usage.gpu_s += passed * running * self.holds.get("GPU", 0.0)
-        self.usage.cost += passed * running * self.holds.get("cost", 0.0) / 3600
+        cpus, gpus, cost = (running * self.holds.get(name, 0.0) for name in ("CPU", "GPU", "cost"))
+        left_s, message = next_exhausted(self.stop, self.usage, Usage(1.0, cpus, gpus, cost / 3600))
+        end = self._now + left_s
+        passed, self._now = min(until, end) - self._now, min(until, end)
+        self.usage.wall_s = self._now
+        self.usage.cpu_s += passed * cpus
+        self.usage.gpu_s += passed * gpus
+        self.usage.cost += passed * cost / 3600
+        return message if end <= until else None
 
     def _fill(self) -> None:
         """Start trials, and resume paused ones, while a worker is free and there is one to start."""

@@ -79,9 +79,8 @@ def print_simulation(result: SimulationResult, console: Console) -> None:
     for fraction in FRACTIONS:
         regrets = [each for sweep in result.sweeps if (each := sweep.regret(fraction * longest)) is not None]
         if regrets:
-            rows.add_row(
-                duration(fraction * longest), _mean(regrets), _mean([result.scale.normalized(each) for each in regrets])
-            )
+            normalized = [each for regret in regrets if (each := result.scale.normalized(regret)) is not None]
+            rows.add_row(duration(fraction * longest), _mean(regrets), _mean(normalized))
     console.print(rows)
     say(
         f"regret: distance of the best value so far to {short(result.scale.best)}, the best in the table; normalized: "
@@ -113,7 +112,10 @@ def _describe_between(result: SimulationResult) -> str:
 
 
 def _mean(values: Sequence[float]) -> str:
-    """Format the mean, with the half width of its 95 % confidence interval if there are several values."""
+    """Format the mean, with the half width of its 95 % confidence interval if there are several values; ``-`` for
+    none."""
+    if not values:
+        return "-"
     mean = statistics.fmean(values)
     if len(values) < 2:
         return f"{mean:.4g}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from importlib import import_module
 from typing import Any
@@ -80,6 +80,11 @@ def decode(distribution: Distribution, stored: Any) -> Any:
         case OrdinalDistribution(choices=choices):
             return choices[int(stored)]
     return stored
+
+
+def ordered_choices(distributions: Mapping[str, Distribution]) -> dict[str, list[Any]]:
+    """Return the choices of each ordinal parameter, of which Optuna stores the index."""
+    return {path: each.choices for path, each in distributions.items() if isinstance(each, OrdinalDistribution)}
 
 
 def index_of(choices: Sequence[Any], value: Any) -> int | None:
@@ -176,6 +181,8 @@ def grid_values(path: str, distribution: Distribution) -> Sequence[Any]:
                 count = _num_steps(low, high, step) + 1
                 _check_count(path, step, count)
                 return [_at_step(low, step, index) for index in range(count)]
+            if low == high:
+                return [low]
             needed = "a list of choices" if log else f"a step between low={low} and high={high}, or a list of choices"
             raise ConfigError(f"space.{path}: a grid needs {needed}; for example {_as_grid(path, distribution)}")
 

@@ -91,7 +91,7 @@ def load_other_trials(
     if isinstance(source, OptunaStudy):
         from sweeps.warm_start.optuna_study import read_study
 
-        search = read_study(key, source)
+        search = read_study(key, source, space)
     elif isinstance(source, MLflowExperiment):
         from sweeps.warm_start.mlflow_experiment import read_experiment
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import optuna
+from optuna.distributions import IntDistribution
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.config.warm_start import OptunaStudy
+from sweeps.constants import CHOICES, NUMBER
 from sweeps.errors import UserError
 from sweeps.search.reported_values import violates_limit
+from sweeps.space.distributions import ordered_choices
+from sweeps.space.space import Space
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.client import check_port, first_cause
@@ -24,8 +30,10 @@ SQLITE = b"SQLite format 3\0"
 USED = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
-def read_study(key: str, source: OptunaStudy) -> OtherSearch:
-    """Read the trials of a study. The value of a pruned trial is the best that it reported.
+def read_study(key: str, source: OptunaStudy, space: Space) -> OtherSearch:
+    """Read the trials of a study. The value of a pruned trial is the best that it reported. The trials of Sweeps' own
+    searcher have indices of ordered choices; in a study of an earlier release, which does not contain these choices,
+    they are taken for those of this sweep's space.
 
     Raises:
         UserError: The storage, the study or the objective does not exist, or the storage cannot be read.
@@ -45,7 +53,8 @@ def read_study(key: str, source: OptunaStudy) -> OtherSearch:
     study = optuna.load_study(study_name=name, storage=storage)
     objective = _objective(key, source, study)
     minimizes = study.directions[objective] == optuna.study.StudyDirection.MINIMIZE
-    trials = [_trial(trial, objective, minimizes=minimizes) for trial in study.get_trials(deepcopy=False)]
+    choices = study.user_attrs.get(CHOICES, ordered_choices(space.distributions))
+    trials = [_trial(trial, objective, choices, minimizes=minimizes) for trial in study.get_trials(deepcopy=False)]
     return OtherSearch(name, trials, "min" if minimizes else "max", "the objective")
 
 
@@ -92,8 +101,15 @@ def _open(key: str, text: str) -> BaseStorage:
         ) from error
 
 
-def _trial(trial: FrozenTrial, objective: int, *, minimizes: bool) -> OtherTrial:
+def _trial(trial: FrozenTrial, objective: int, choices: Mapping[str, Sequence[Any]], *, minimizes: bool) -> OtherTrial:
     unusable = None if trial.state in USED else f"state {trial.state.name}"
+    params = dict(trial.params)
+    for name in choices if NUMBER in trial.user_attrs else ():
+        match trial.distributions.get(name):
+            case IntDistribution(low=0, high=high) if high == len(choices[name]) - 1:
+                params[name] = choices[name][params[name]]
+            case IntDistribution(low=0, high=high):
+                unusable = unusable or f"{name} is one of {high + 1} ordered choices that the study does not tell"
     if unusable is None and violates_limit(trial):
         unusable = "it violates a constraint"
     if trial.state is TrialState.COMPLETE:
@@ -101,4 +117,4 @@ def _trial(trial: FrozenTrial, objective: int, *, minimizes: bool) -> OtherTrial
     else:
         values = [value for value in trial.intermediate_values.values() if not math.isnan(value)]
     best = (min(values) if minimizes else max(values)) if values else None
-    return OtherTrial(trial.params, best, unusable)
+    return OtherTrial(params, best, unusable)

@@ -36,6 +36,8 @@ class OtherSearch:
     """Whether ``min`` or ``max`` of the values is best; None: as in this search."""
     value_name: str
     """Name of the values, for messages."""
+    note: str = ""
+    """Description of how it was read."""
 
 
 def address(key: str, text: str) -> str:

@@ -69,14 +69,20 @@ def shortened(names: Sequence[str]) -> str:
     return ", ".join(names[:MAX_SHOWN]) + (", ..." if len(names) > MAX_SHOWN else "")
 
 
-def last_part(name: str) -> str:
-    """Return the last part of a path or of another program's name, in lower case: ``lr`` of ``config/lr`` and
-    ``params_lr``."""
-    return re.split(r"[./]", name)[-1].lower().replace("-", "_").removeprefix("params_")
+def is_end(end: str, name: str) -> bool:
+    """Whether the last parts of a name are those of another one: ``eval/loss`` of ``metrics.Eval/Loss``."""
+    parts = _parts(end)
+    return _parts(name)[-len(parts) :] == parts
+
+
+def _parts(name: str) -> list[str]:
+    """Return the parts of a path or of another program's name, in lower case."""
+    return re.split(r"[./]", name.lower().replace("-", "_"))
 
 
 def _by_last_part(names: Iterable[str]) -> Mapping[str, Sequence[str]]:
+    """Group names by their last part: ``lr`` of ``config/lr`` and ``params_lr``."""
     found = defaultdict[str, list[str]](list)
     for name in names:
-        found[last_part(name)].append(name)
+        found[_parts(name)[-1].removeprefix("params_")].append(name)
     return found

@@ -65,7 +65,7 @@ def as_earlier_sweep(
     thinned = f"every {math.ceil(len(found) / MAX_TRIALS)}th of {len(found):,} by rank" if kept != found else ""
     negated = f"its values are negated, since it searches for a {search.mode}" if sign < 0 else ""
     left_out = f"left out: {_counted(reasons)}" if reasons else ""
-    note = ". ".join(part for part in (thinned, left_out, matched.describe(), negated) if part)
+    note = ". ".join(part for part in (thinned, left_out, search.note, matched.describe(), negated) if part)
     return EarlierSweep(search.name, list(points), list(values), note=note)
 
 

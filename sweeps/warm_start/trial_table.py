@@ -12,7 +12,7 @@ from sweeps.errors import UserError
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.tracking.client import first_cause
 from sweeps.warm_start.other_trial import TABLE_SUFFIXES, OtherSearch, OtherTrial, address, existing_file
-from sweeps.warm_start.parameter_names import last_part
+from sweeps.warm_start.parameter_names import is_end
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +32,8 @@ def read_table(key: str, source: TrialTable, metric: str) -> OtherSearch:
     path = existing_file(f"{key}.path", Path(address(f"{key}.path", source.path)))
     table = _read(f"{key}.path", path)
     columns = [str(column) for column in table.columns]
-    value_column = _value_column(f"{key}.metric", source.metric or metric, columns)
+    metric = source.metric or metric
+    value_column = _value_column(f"{key}.metric", metric, columns)
     if source.state is not None and source.state not in columns:
         raise UserError(
             f"{key}.state={source.state}: the table has no such column{did_you_mean(source.state, columns)}"
@@ -45,6 +46,7 @@ def read_table(key: str, source: TrialTable, metric: str) -> OtherSearch:
         [_trial(row, parameters, value_column, state_column) for row in rows],
         source.mode,
         value_column,
+        "" if value_column == metric else f"{value_column} is {metric}",
     )
 
 
@@ -89,14 +91,15 @@ def _read_json_lines(file: Path) -> pd.DataFrame:
 
 def _value_column(key: str, metric: str, columns: list[str]) -> str:
     """Return the column of the metric: the one with its name, or the only one that ends in it (``metrics.loss`` for
-    ``loss``).
+    ``loss``), or the only one that is its end (``loss`` for ``eval/loss``).
 
     Raises:
         UserError: There is no such column.
     """
     if metric in columns:
         return metric
-    alike = [column for column in columns if last_part(column) == last_part(metric)]
+    longer = [column for column in columns if is_end(metric, column)]
+    alike = longer or [column for column in columns if is_end(column, metric)]
     if len(alike) == 1:
         return alike[0]
     raise UserError(f"{key}={metric}: the table has no such column{did_you_mean(metric, columns)}")

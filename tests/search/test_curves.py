@@ -12,6 +12,7 @@ from spaces import space_of
 
 from sweeps.constants import CURVE_MODELS, DECISION_PREFIX, NUMBER, REASON, REPORT_PREFIX
 from sweeps.search import CurveSampler
+from sweeps.search.unit_cube import UnitCube
 
 SPACE = space_of({"x": {"type": "float", "low": 0, "high": 1}, "y": {"type": "float", "low": 0, "high": 1}})
 DISTRIBUTIONS: dict[str, Any] = {name: optuna.distributions.FloatDistribution(0, 1) for name in SPACE}
@@ -280,3 +281,11 @@ def test_with_several_objectives_the_suggestions_lie_along_the_front_and_are_the
     along = late[off < 0.1].mean(axis=1)
     assert along.min() < 0.35
     assert along.max() > 0.65
+
+
+@pytest.mark.parametrize("choices", [[None, 2, 4], [2, None, 4], [2, 4, None]])
+def test_an_ordered_choice_of_null_has_its_own_place_among_the_others(choices: list[Any]) -> None:
+    depth = {"type": "ordinal", "choices": choices, "when": {"kind": "tree"}}
+    cube = UnitCube(space_of({"kind": {"type": "constant", "value": "tree"}, "depth": depth}))
+    assert cube.matrix([{"depth": choice} for choice in choices]).tolist() == [[0, 1], [0.5, 1], [1, 1]]
+    assert cube.vector({}).tolist() == [0.5, 0]

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import optuna
 import pytest
+from optuna.trial import TrialState
 from scheduling import LOSS, CurveTrial
 
 from sweeps.config.objectives import Objectives
-from sweeps.config.search import Limit
+from sweeps.config.search import Limit, Stop
 from sweeps.config.space import CategoricalDistribution, FloatDistribution
 from sweeps.constants import COMPLETED, DECISION_PREFIX, NUMBER
 from sweeps.search import CurveSampler
-from sweeps.search.schedulers.decisions import STOPS, DecisionLog
+from sweeps.search.schedulers.decisions import STOPS, DecisionLog, is_running
 from sweeps.search.schedulers.freeze_thaw import FreezeThaw
 from sweeps.search.schedulers.places import Places
 from sweeps.search.study_search import StudySearch
@@ -86,8 +86,8 @@ def searched(
     if limit_s is not None:
         named["remaining_s"] = lambda: limit_s - simulation.usage.wall_s
     scheduler = FreezeThaw(resource, 1, longest, 3, space, objectives, decisions, **named)
-    ends: Callable[[Any], str | None] = lambda usage: "budget" if limit_s and usage.wall_s > limit_s else None  # noqa: E731
-    simulation = Simulation(searcher, scheduler, source, workers, exhausted=ends)
+    stop = Stop(wall_hours=limit_s and limit_s * (1 + 1e-9) / 3600)  # a report at its end counts
+    simulation = Simulation(searcher, scheduler, source, workers, stop)
     return Search(simulation.run(), simulation)
 
 
@@ -235,6 +235,25 @@ def test_a_trial_that_was_done_waits_at_its_old_end_when_its_sweep_is_extended_t
     longer = after(done, longest=81)
     assert not longer._is_done("0000")
     assert longer._model.rungs() == [1, 3, 9, 27, 81]
+
+
+@pytest.mark.parametrize(
+    ("later", "pauses", "waits"),
+    [([], True, True), ([], False, False), ([{"event": "added"}], True, False)],
+    ids=["with pauses", "without pauses", "extended by an earlier release"],
+)
+def test_a_trial_that_has_become_longer_waits_where_trials_pause_unless_it_began_again_before(
+    later: list[dict[str, Any]], pauses: bool, waits: bool
+) -> None:
+    done = {"event": "done", "rung": 27.0, "value": -0.9, "longer": True}
+    events = ({"event": "added", "point": {"end": 0.1}}, done, {"event": "left"}, *later)
+    attributes = {f"{DECISION_PREFIX}{order}": event for order, event in enumerate(events)}
+    study = optuna.create_study()
+    study.add_trial(optuna.create_trial(state=TrialState.RUNNING, user_attrs={NUMBER: 0, **attributes}))
+    scheduler, places = FreezeThaw("steps", 1, 81, 3, SPACE, LOSS, DecisionLog(study), pauses=pauses), Places(2)
+    places.begin("0000")
+    assert scheduler.add(CurveTrial("0000", []), places) == waits
+    assert is_running(study.get_trials()[0]) != waits
 
 
 def test_after_a_budget_was_taken_away_every_trial_fits_again() -> None:

@@ -135,6 +135,23 @@ def test_our_own_search_runs_two_trials_at_once_and_finishes_the_best(search: st
 
 
 @pytest.mark.slow
+def test_finished_trials_of_a_sweep_with_longer_ones_wait_at_their_old_end_until_their_turn_or_are_pruned_there(
+    tmp_path: Path,
+) -> None:
+    tokens = [token for token in SMALL if not token.startswith("train.max_steps")]
+    short = ("train.max_steps=3", "search/scheduler=freeze_thaw", "search.num_trials=5", "--name=grown")
+    before = ran(tmp_path, "conf=digits", *tokens, *short)
+    assert before.document["counts"]["finished"] == 5
+    document = verb(tmp_path, "extend", "grown", "train.max_steps=27", "--json").document
+    ends = [(trial["state"], trial["steps"], trial["attempts"]) for trial in document["trials"]]
+    assert ("finished", 27, 2) in ends
+    assert ends.count(("pruned", 3, 1)) >= 2
+    assert [trial["params"] for trial in document["trials"]] == [each["params"] for each in before.document["trials"]]
+    for number, (_, steps, _) in enumerate(ends):
+        assert set(history(before, number, "eval/loss")) == set(range(3, steps + 1, 3))
+
+
+@pytest.mark.slow
 def test_programs_without_checkpoints_are_stopped_once_others_promise_more_and_an_interruption_changes_nothing(
     tmp_path: Path,
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from dying_drivers import LOSS, SPACE, Disk, Driver, DriverDied, outcome
 from optuna.trial import TrialState
 from scheduling import CurveTrial
 
+from sweeps.compat.optuna import copy_system_attributes
 from sweeps.compat.ray_tune import explore_by_pb2
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
@@ -26,7 +28,7 @@ from sweeps.driver.pinned_states import PinnedStates
 from sweeps.errors import ConfigError
 from sweeps.plan.extend import extended
 from sweeps.search.schedulers.asha import Asha
-from sweeps.search.schedulers.decisions import DecisionLog, decisions_if_longer
+from sweeps.search.schedulers.decisions import DecisionLog, decisions_if_longer, is_running
 from sweeps.search.schedulers.freeze_thaw import FreezeThaw
 from sweeps.search.schedulers.hyperband import Hyperband
 from sweeps.search.schedulers.mutation import Mutation
@@ -34,6 +36,7 @@ from sweeps.search.schedulers.pb2 import PopulationBasedBandits
 from sweeps.search.schedulers.pbt import PopulationBasedTraining
 from sweeps.search.schedulers.places import Places
 from sweeps.search.schedulers.scheduler import Scheduler, Verdict
+from sweeps.search.study_rewriting import _in_space
 
 TRIALS = 6
 
@@ -178,13 +181,16 @@ def test_no_trial_waits_for_one_whose_driver_died_before_it_was_stopped_for_a_vi
     assert outcome(disk) == outcome(undisturbed)
 
 
-def test_a_finished_trial_that_becomes_longer_waits_and_ends_like_any_other_where_the_length_is_learned() -> None:
+@pytest.mark.parametrize("length", [(None, None), (3, 6)], ids=["learned", "given"])
+def test_a_finished_trial_that_becomes_longer_waits_and_ends_like_any_other(
+    length: tuple[float | None, float | None],
+) -> None:
     study = optuna.create_study(directions=["minimize"])
     for number in range(2):
         study.ask().set_user_attr(NUMBER, number)
     losses = {"0000": 0.1, "0001": 0.9}
     trials = [CurveTrial(name, [(step, loss) for step in (1, 2, 3)]) for name, loss in losses.items()]
-    scheduler, places = FreezeThaw("steps", 1, None, 2, SPACE, LOSS, DecisionLog(study)), Places(2)
+    scheduler, places = FreezeThaw("steps", 1, length[0], 2, SPACE, LOSS, DecisionLog(study)), Places(2)
     for trial in trials:
         scheduler.add(trial, places)
     for reached in (1, 2):
@@ -197,16 +203,60 @@ def test_a_finished_trial_that_becomes_longer_waits_and_ends_like_any_other_wher
     for trial in study.get_trials():
         attributes = decisions_if_longer(trial.user_attrs)
         extended.add_trial(optuna.trial.create_trial(state=TrialState.RUNNING, user_attrs=attributes))
-    scheduler = FreezeThaw("steps", 1, None, 2, SPACE, LOSS, DecisionLog(extended))
+    scheduler = FreezeThaw("steps", 1, length[1], 2, SPACE, LOSS, DecisionLog(extended))
     for trial in trials:
         places.begin(trial.id)
-        scheduler.add(trial, places)
-    verdicts = [scheduler.report(each, {"steps": 4, "loss": losses[each.id]}, places) for each in trials]
-    assert verdicts == [Verdict.CONTINUE, Verdict.PAUSE]
-    trials[1].status = "paused"
+        assert scheduler.add(trial, places)
+        trial.status = "paused"
+    assert not any(is_running(trial) for trial in extended.get_trials())
+    turn = scheduler.next(trials, places, is_over=True)
+    assert turn == (trials[0], [])
+    trials[0].status = "running"
+    assert scheduler.report(trials[0], {"steps": 4, "loss": 0.1}, places) == Verdict.CONTINUE
     scheduler.complete(trials[0], {"steps": 6, "loss": 0.1, COMPLETED: True}, places)
     places.end("0000")
     assert scheduler.next(trials[1:], places, is_over=True).stopped == [trials[1]]
+
+
+def extended_to_longer_trials(disk: Disk, folder: Path) -> Disk:
+    """A copy of a search's files whose finished trials become longer."""
+    shutil.copytree(disk.folder, folder)
+    copy, old = Disk(folder), optuna.load_study(study_name="study", storage=disk.storage)
+    new = optuna.create_study(study_name="study", storage=copy.storage)
+    for key, value in old.user_attrs.items():
+        new.set_user_attr(key, value)
+    copy_system_attributes(old, new)
+    for trial in old.get_trials():
+        new.add_trial(_in_space(trial, SPACE, SPACE, lambda path: None, reopen=True))
+    copy.writes = 0
+    return copy
+
+
+def test_finished_trials_of_a_search_with_longer_ones_wait_at_their_old_end_also_for_a_driver_that_dies(
+    tmp_path: Path,
+) -> None:
+    def driver_on(disk: Disk, longest: int) -> Driver:
+        def build(decisions: DecisionLog, states: PinnedStates) -> Scheduler:
+            return FreezeThaw("steps", 1, longest, 2, SPACE, LOSS, decisions)
+
+        return Driver(disk, build, trials=TRIALS, length=longest, places=2)
+
+    before = Disk(tmp_path / "before")
+    driver_on(before, 2).run()
+    whole = extended_to_longer_trials(before, tmp_path / "whole")
+    assert len(driver_on(whole, 8).search.unfinished) == TRIALS
+    driver_on(whole, 8).run()
+    expected = outcome(whole)
+    ends = [(state, max(reported)) for _, _, state, _, reported, _ in expected[1]]
+    assert ends.count((TrialState.COMPLETE, 8)) in (1, 2)
+    assert ends.count((TrialState.PRUNED, 2)) > TRIALS / 2
+    for point in range(1, whole.writes, 13):
+        disk = extended_to_longer_trials(before, tmp_path / str(point))
+        disk.dies_at = point
+        with pytest.raises(DriverDied):
+            driver_on(disk, 8).run()
+        driver_on(disk, 8).run()
+        assert outcome(disk) == expected, f"it died before write {point}"
 
 
 @with_places(*PB2)

@@ -93,12 +93,19 @@ def test_the_study_is_told_how_a_trial_really_ended(
     assert (3 in told.intermediate_values) == (ending is not None and ending["loss"] == 0.5)
 
 
-def test_a_trial_that_never_reported_failed() -> None:
+@pytest.mark.parametrize(
+    ("ending", "reason"),
+    [
+        (None, "it ended before it reported loss"),
+        ({"training_iteration": 1, COMPLETED: False, STOPPED: True}, "stopped by a person"),
+    ],
+)
+def test_a_trial_that_never_reported_failed(ending: dict[str, Any] | None, reason: str) -> None:
     search = searcher()
     search.suggest("t")
-    search.on_trial_complete("t", None)
+    search.on_trial_complete("t", ending)
     assert search.study.trials[0].state == TrialState.FAIL
-    assert search.study.trials[0].user_attrs[REASON] == "it ended before it reported loss"
+    assert search.study.trials[0].user_attrs[REASON] == reason
 
 
 def test_after_its_end_a_trial_has_its_number_and_its_reports_are_ignored() -> None:

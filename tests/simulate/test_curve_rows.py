@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from sweeps.config.space import CategoricalDistribution, ConstantDistribution, FloatDistribution
 from sweeps.errors import UserError
@@ -16,6 +18,7 @@ from sweeps.plan.plan import make_plan
 from sweeps.simulate.inputs import Inputs, read_inputs
 from sweeps.simulate.recorded_table import CurveTable, point_key, read_table
 from sweeps.simulate.run import simulate
+from sweeps.simulate.simulation_summary import print_simulation, simulation_document
 from sweeps.space.space import Space
 
 SPACE = Space(
@@ -154,11 +157,16 @@ def planned(folder: Path, values: Callable[[int], float]) -> Inputs:
     return read_inputs(plan, folder / "curves.parquet")
 
 
-def test_a_metric_that_is_the_same_everywhere_is_simulated_without_a_warning(tmp_path: Path) -> None:
+def test_a_metric_that_is_the_same_everywhere_is_simulated_without_a_warning_and_has_no_normalized_regret(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     result = simulate(planned(tmp_path, lambda step: 0.5))
     assert result.error is not None
     assert result.error.rank_correlation == 0
     assert result.sweeps[0].improvements[-1].regret == 0
+    assert simulation_document(result)["simulation"]["seeds"][0]["normalized_regret"] is None
+    print_simulation(result, Console(width=200))
+    assert re.search(r"\s0\s+-\n", capsys.readouterr().out)
 
 
 def test_a_metric_that_is_rarely_reported_may_leave_nothing_to_fit_a_forest_to(tmp_path: Path) -> None:

@@ -129,11 +129,13 @@ def test_paused_trials_leave_their_workers_to_others(table: Path, monkeypatch: p
     assert record.counts["finished"] + record.counts["pruned"] == 27
 
 
-def test_a_budget_of_simulated_time_ends_the_search(table: Path) -> None:
-    sweep = simulated(table, f"search.stop.wall_hours={30 / 3600}", "search/scheduler=none", workers=2).sweeps[0]
+def test_a_budget_of_simulated_time_ends_the_search_when_it_is_used_up_between_two_reports(
+    table: Path,
+) -> None:
+    sweep = simulated(table, f"search.stop.wall_hours={30.5 / 3600}", "search/scheduler=none", workers=2).sweeps[0]
     assert sweep.record.counts["finished"] == 2
     assert sweep.record.counts["stopped"] == 2
-    assert sweep.record.time.wall_s == pytest.approx(30)
+    assert sweep.record.time.wall_s == pytest.approx(30.5)
     assert "search.stop.wall_hours" in str(sweep.ended_because)
 
 
@@ -475,12 +477,13 @@ def test_groups_share_the_trials_evenly(tmp_path: Path) -> None:
 
 
 def test_a_trial_costs_its_part_of_the_workers(tmp_path: Path) -> None:
-    budget = "search.stop.cost={limit: 30, per_cpu_hour: 3600}"  # 15 s of two workers
+    budget = "search.stop.cost={limit: 28, per_cpu_hour: 3600}"  # 14 s of two workers
     for together, finished in ((1, 1), (2, 2)):
         each = f"scaling.trials_per_group={together}"
         (sweep,) = sharing(tmp_path, each, budget, *tried(*[SHORT] * 4)).sweeps
         assert sweep.record.counts["finished"] == finished
-        assert "search.stop.cost.limit=30 is used up" in str(sweep.ended_because)
+        assert sweep.record.time.wall_s == pytest.approx(14)
+        assert "search.stop.cost.limit=28 is used up" in str(sweep.ended_because)
 
 
 def test_without_measured_speeds_each_trial_has_its_own_workers(

@@ -49,6 +49,8 @@ DISCRETE = [
     ({"type": "ordinal", "choices": ["small", "medium", "large"]}, ["small", "medium", "large"], ["huge", 0]),
     ({"type": "ordinal", "choices": [64]}, [64], [0, 32]),
     ({"type": "constant", "value": [1, 2]}, [[1, 2]], [1, None]),
+    ({"type": "float", "low": 0.5, "high": 0.5}, [0.5], [0, 1]),
+    ({"type": "float", "low": 1e-3, "high": 1e-3, "log": True}, [1e-3], [0, 1]),
 ]
 
 

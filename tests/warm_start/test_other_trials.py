@@ -20,6 +20,7 @@ from stores import make_store
 from sweeps.config.samplers import TPESampler
 from sweeps.config.space import Distribution
 from sweeps.config.warm_start import OtherTrials
+from sweeps.constants import COMPLETED
 from sweeps.driver.run import run
 from sweeps.driver.terminal_view import PlainView
 from sweeps.errors import UserError
@@ -36,6 +37,7 @@ from sweeps.search import (
     points_to_retry,
 )
 from sweeps.search.samplers.saved_trials import save_earlier
+from sweeps.search.study_search import StudySearch
 from sweeps.space.space import Space
 from sweeps.warm_start.other_trial import OtherSearch, OtherTrial
 from sweeps.warm_start.points import as_earlier_sweep, typed
@@ -158,6 +160,29 @@ def test_of_a_study_with_constraints_only_trials_that_keep_them_are_used_and_of_
     earlier = load(OptunaStudy, storage=str(file))
     assert found(earlier) == ([0.2, 0.9], [2e-2, 3e-2])
     assert "left out: 1: it violates a constraint" in earlier.note
+
+
+@pytest.mark.parametrize("release", ["this", "earlier"])
+def test_ordered_choices_in_a_study_of_our_searcher_are_those_that_were_trained(release: str, tmp_path: Path) -> None:
+    space, wider = (
+        space_of({"depth": {"type": "ordinal", "choices": each}}) for each in ([1, 2, None], [0, 1, 2, None])
+    )
+    storage = JournalStorage(JournalFileBackend(str(tmp_path / "this")))
+    search = StudySearch(space, metric="loss", mode="min", storage=storage, study_name="this", num_trials=3)
+    while (trial := search.next_trial()) is not None:
+        report = {"loss": trial.point["depth"] or 0.0, "training_iteration": 1, COMPLETED: True}
+        search.end(trial.number, report)
+    old = optuna.create_study(storage=JournalStorage(JournalFileBackend(str(tmp_path / "earlier"))))
+    old.add_trials(search.study.trials)
+    trained = [0.0, 1.0, 2.0], [None, 1, 2]
+    same = load(OptunaStudy, space=space, storage=f"{tmp_path}/{release}")
+    assert (same.values, [point["depth"] for point in same.points]) == trained
+    if release == "this":
+        more = load(OptunaStudy, space=wider, storage=f"{tmp_path}/{release}")
+        assert (more.values, [point["depth"] for point in more.points]) == trained
+    else:
+        with pytest.raises(UserError, match="3: depth is one of 3 ordered choices that the study does not tell"):
+            load(OptunaStudy, space=wider, storage=f"{tmp_path}/{release}")
 
 
 @pytest.mark.parametrize("name", ["trials.csv", "trials.parquet", "trials.jsonl"])
@@ -309,6 +334,33 @@ def test_texts_of_numbers_and_dates_in_a_table_are_the_choices_that_they_name(su
     )
     earlier = load(TrialTable, space=space, path=str(file))
     assert earlier.points == [{f"data.{name}": text for name, text in row.items()} for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("metric", "columns", "note"),
+    [
+        ("eval/loss", ["eval/loss", "train/loss", "loss"], ""),
+        ("eval/loss", ["metrics.eval/loss", "metrics.train/loss", "loss"], "metrics.eval/loss is eval/loss"),
+        ("eval/loss", ["Loss", "train/loss"], "Loss is eval/loss"),
+        ("loss", ["metrics.loss", "loss_scale"], "metrics.loss is loss"),
+        ("eval/loss", ["train/loss", "eval/accuracy"], None),
+        ("eval/accuracy", ["train/accuracy"], None),
+        ("loss", ["eval/loss", "train/loss"], None),
+    ],
+)
+def test_the_values_are_those_of_the_column_of_the_metric_and_never_of_another_metric(
+    metric: str, columns: list[str], note: str | None, tmp_path: Path
+) -> None:
+    values = {column: [float(index)] for index, column in enumerate(columns, start=1)}
+    pd.DataFrame({"lr": [0.01], "optimizer": ["sgd"], "batch": [16], **values}).to_csv(tmp_path / "t.csv", index=False)
+    if note is None:
+        with pytest.raises(UserError, match=f"0.metric={metric}: the table has no such column; "):
+            load(TrialTable, path=f"{tmp_path}/t.csv", metric=metric)
+        return
+    earlier = load(TrialTable, path=f"{tmp_path}/t.csv", metric=metric)
+    assert earlier.values == [1.0]
+    assert note in earlier.note
+    assert (note == "") == (f"is {metric}" not in earlier.note)
 
 
 def test_columns_of_other_names_and_trials_outside_of_the_space_are_mistakes(tmp_path: Path) -> None:

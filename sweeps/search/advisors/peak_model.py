@@ -9,7 +9,7 @@ import numpy as np
 
 from sweeps.search.curve_model.fit import fit
 from sweeps.search.curve_model.hyperparameters import Hyperparameters
-from sweeps.search.curve_model.observations import Array, Observations
+from sweeps.search.curve_model.observations import Array, observe_one_rung
 from sweeps.search.curve_model.posterior import Posterior
 from sweeps.search.curve_model.threads import on_one_thread
 
@@ -28,8 +28,7 @@ class PeakModel:
         """
         logarithms = np.log(peaks)
         self._mean, self._scale = float(logarithms.mean()), float(logarithms.std()) or 1.0
-        rows, rungs = np.arange(len(peaks)), np.zeros(len(peaks), dtype=np.intp)
-        data = Observations(vectors, rows, rungs, (logarithms - self._mean) / self._scale)
+        data = observe_one_rung(vectors, (logarithms - self._mean) / self._scale)
         self.hyperparameters = fit(data, groups, rungs=1, start=start)
         self._posterior = Posterior(self.hyperparameters, groups, data)
 

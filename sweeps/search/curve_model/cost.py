@@ -8,7 +8,7 @@ import numpy as np
 
 from sweeps.search.curve_model.fit import fit
 from sweeps.search.curve_model.hyperparameters import Hyperparameters
-from sweeps.search.curve_model.observations import Array, Observations
+from sweeps.search.curve_model.observations import Array, Observations, observe_one_rung
 from sweeps.search.curve_model.posterior import Posterior
 
 POWER = 0.5
@@ -59,8 +59,7 @@ def fit_costs(groups: Sequence[int], vectors: Array, seconds: Array) -> Hyperpar
 def _observed(vectors: Array, seconds: Array) -> Observations:
     mean, scale = _mean_and_scale(seconds)
     rows = np.unique(np.linspace(0, len(vectors) - 1, min(MOST, len(vectors))).astype(np.intp))
-    trials, rungs = np.arange(len(rows)), np.zeros(len(rows), dtype=np.intp)
-    return Observations(vectors[rows], trials, rungs, (np.log(seconds[rows]) - mean) / scale)
+    return observe_one_rung(vectors[rows], (np.log(seconds[rows]) - mean) / scale)
 
 
 def _mean_and_scale(seconds: Array) -> tuple[float, float]:

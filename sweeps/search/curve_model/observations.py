@@ -50,6 +50,11 @@ class Observations:
         )
 
 
+def observe_one_rung(vectors: Array, values: Array) -> Observations:
+    """Return a value for each configuration, on the model's scale already, as observations at a single rung."""
+    return Observations(vectors, np.arange(len(values)), np.zeros(len(values), dtype=np.intp), values)
+
+
 def observe(vectors: Array, values: Array) -> Observations:
     """Convert values to the model's scale: linear for good ones, logarithmic for bad ones, of variance 1.
 

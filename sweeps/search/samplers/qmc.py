@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial
 
-from sweeps.config.space import ConstantDistribution
+from sweeps.space.distributions import suggest
 from sweeps.space.space import Space
 
 
@@ -45,16 +44,13 @@ class SpaceFillingSampler(optuna.samplers.QMCSampler):
 def unconditional(space: Space) -> dict[str, BaseDistribution]:
     """Return Optuna's distributions of all parameters with more than one value, without conditions."""
     recorder = _DistributionRecorder()
-    free = {
-        path: distribution if isinstance(distribution, ConstantDistribution) else replace(distribution, when={})
-        for path, distribution in space.distributions.items()
-    }
-    Space(free).sample(recorder, lambda path: None)
+    for path, each in space.distributions.items():
+        suggest(recorder, path, each)
     return {path: distribution for path, distribution in recorder.distributions.items() if not distribution.single()}
 
 
 class _DistributionRecorder:
-    """Records the distributions that a space samples from."""
+    """Records the distributions from which values are suggested."""
 
     def __init__(self) -> None:
         self.distributions: dict[str, BaseDistribution] = {}

@@ -84,6 +84,8 @@ class FreezeThaw(PausingScheduler):
         self._model = TrialModel(space, lookup, self._positions, longest, 1 + len(self._further))
         self._overhead, self._num_begun = TrialOverhead(resource), 0
         self._live: set[str] = set()
+        self._longer: set[str] = set()
+        """Trials that had ended before their sweep was extended to longer ones, and have not begun again."""
         self._pauses = pauses
         self._left_s = math.inf
         """Remaining seconds of the budget when the last decision was made."""
@@ -101,8 +103,8 @@ class FreezeThaw(PausingScheduler):
 
     def repeat(self, number: str | None, event: Mapping[str, Any]) -> bool | None:
         self._apply(number, event)
-        if number is None or PAUSES not in event:
-            return bool(event.get(STOPS))
+        if number is None or event["event"] == "added" or PAUSES not in event:
+            return bool(event.get(STOPS, event.get(PAUSES)))
         self._paused.discard(number)
         halts = not self._goes_on(number)
         if event[PAUSES]:
@@ -116,6 +118,9 @@ class FreezeThaw(PausingScheduler):
             case "added":
                 self._model.add(trial, event.get("point", {}), event.get("at"))
                 self._live.add(trial)
+                self._longer.discard(trial)
+                if event.get(PAUSES):
+                    self._paused.add(trial)
             case "arrived" | "done":
                 rung, values = float(event["rung"]), (float(event["value"]), *map(float, event.get("further", ())))
                 self._model.start_cost = float(event.get(START_COST, self._model.start_cost))
@@ -127,6 +132,8 @@ class FreezeThaw(PausingScheduler):
                     self._model.finish(trial, rung, values)
                 elif event.get(PAUSES):
                     self._paused.add(trial)
+                elif event.get(LONGER):
+                    self._longer.add(trial)
             case "bad":
                 self._model.spoil(trial)
                 self._live.discard(trial)  # also if its driver dies before it has stopped the trial
@@ -230,13 +237,13 @@ class FreezeThaw(PausingScheduler):
     # --- what happens to trials ----------------------------------------------------------------------------------
 
     def add(self, trial: ScheduledTrial, places: Places) -> bool:
-        waits = super().add(trial, places)
         if trial.id not in self._live and not self._is_done(trial.id):
-            self._decide(trial.id, {"event": "added", "point": trial.parameters})
+            waits = {PAUSES: True} if self._pauses and trial.id in self._longer else {}
+            self._decide(trial.id, {"event": "added", "point": trial.parameters, **waits})
         self._num_begun += 1
         # The first trials wait for the start of their workers.
         self._begin(trial.id, counts=self._num_begun > places.max_concurrent)
-        return waits
+        return super().add(trial, places)
 
     def next(self, live: Sequence[ScheduledTrial], places: Places, *, is_over: bool) -> Turn:
         turn = super().next(live, places, is_over=is_over)
