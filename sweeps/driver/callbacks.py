@@ -3,6 +3,7 @@ progress output."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from ray import tune
@@ -16,6 +17,7 @@ from sweeps.driver.not_pickled import NotPickled
 from sweeps.driver.retries import failure_reason
 from sweeps.driver.session import Session
 from sweeps.driver.sweep_searcher import SweepSearcher
+from sweeps.runtime.slot_queue import IDLE_S
 
 
 class LifecycleCallback(NotPickled, tune.Callback):
@@ -26,6 +28,7 @@ class LifecycleCallback(NotPickled, tune.Callback):
         self._search_over: bool | None = None  # a search before this one in the same session may have ended
         self._is_elastic = session.state.composition.config.scaling.is_elastic
         self._room = (0, 0, 0)
+        self._paused_since: dict[str, float] = {}
 
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
         expect_progress(SEARCHES_WITHIN_S)
@@ -34,14 +37,18 @@ class LifecycleCallback(NotPickled, tune.Callback):
             self._search_over = over
             self._session.broker.search_over(over)
         if self._is_elastic:
-            self._set_room()
+            self._set_room(trials)
 
-    def _set_room(self) -> None:
-        """Tell the broker the resources that elastic trials share, if they have changed."""
-        state = self._session.state
+    def _set_room(self, trials: list[TuneTrial]) -> None:
+        """Tell the broker the resources that elastic trials share, if they have changed. Trials that stay paused leave
+        theirs to the others, which give some back when one continues."""
+        state, now = self._session.state, time.monotonic()
+        paused = [trial.trial_id for trial in trials if trial.status == TuneTrial.PAUSED]
+        self._paused_since = {trial: self._paused_since.get(trial, now) for trial in paused}
+        stay_paused = sum(now - since >= IDLE_S for since in self._paused_since.values())
         with state.lock:
             unfinished = state.unfinished_count(is_over=bool(self._search_over))
-            expected = min(state.concurrent, unfinished)
+            expected = min(state.concurrent, unfinished - stay_paused)
             room = state.places, expected, unfinished - expected
         if room != self._room:
             self._room = room

@@ -116,7 +116,8 @@ class TrialLifecycle:
     def ended(self, config: dict[str, Any], result: dict[str, Any], error: str | None = None) -> None:
         """Handle a trial's end."""
         trial, state = config[TRIAL], self._end_state(result, error)
-        if trial not in self._state.trials:  # its actor could not be started, and Tune has not announced its start
+        known = self._state.trials.get(trial)
+        if known is None or (known.state == "waiting" and state == "failed"):  # Tune has not announced its start
             self.started(config, 1)
         with self._state.lock:
             status = self._state.trials[trial]

@@ -55,7 +55,7 @@ class WorkerEvents:
         with self._state.lock:
             try:
                 for event in events:
-                    if (status := self._state.trials.get(event.trial)) is None:
+                    if (status := self._state.trials.get(event.trial)) is None or status.state == "waiting":
                         self._early.setdefault(event.trial, []).append(event)
                     else:
                         self._take(status, event)

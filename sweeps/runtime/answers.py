@@ -19,7 +19,7 @@ class Answer:
     result: Mapping[str, Any] = field(default_factory=dict)
     """The trial's newest report in Tune's form, if the actor returns."""
     returns: bool = False
-    """Whether the trial's actor returns to Tune, which ends or pauses the trial."""
+    """Whether the trial's actor returns to Tune, which ends or pauses the trial; its workers leave it."""
     stops: bool = False
     """Whether the trial is over for good, so that its workers stop without a checkpoint."""
     error: str | None = None

@@ -168,9 +168,8 @@ class Attempt:
         self._result = answer.result or self._result
         if answer.tries_again is not None:  # else it answers a report that came after the end
             self._tries_again = answer.tries_again
-        if answer.stops:
-            self.request_stop(StopRequest.DISCARD)
-        if answer.returns:
+        if answer.returns:  # a paused trial's workers leave, too: nobody knows when it continues, and where
+            self.request_stop(StopRequest.DISCARD if answer.stops else StopRequest.SAVE)
             self._returns.append(answer)
         elif not self._unanswered:
             if not self._decided.is_set():

@@ -92,9 +92,13 @@ class Broker(SharedSlots):
             self._publish(lost)
         before = self._attempts.get(trial)
         if before is not None:
-            # Its workers must not save into the folder from which this attempt starts.
+            # Its workers must not save into the folder from which this attempt starts, or remove the node's copy of it.
+            # Those of an actor that has died die with it, except in a lane.
+            is_leaving = before.stop >= StopRequest.SAVE
             before.request_stop(StopRequest.DISCARD)
-            await self.leave_lane(trial, before.number, LEAVES_WITHIN_S)  # it is in one if only its actor has died
+            await self.leave_lane(trial, before.number, LEAVES_WITHIN_S)
+            if is_leaving:
+                await before.wait_for_end(LEAVES_WITHIN_S, is_patient=False)
             number, failures, delivered = before.number, before.failures, before.delivered
         attempt = Attempt(
             trial,
@@ -172,6 +176,7 @@ class Broker(SharedSlots):
         """Give a slot its next trial."""
         attempt = self._attempts[assignment.trial]
         attempt.assign(slot, assignment.log_folder)
+        self._slots[slot].attempt = attempt
         await self._slots[slot].add(replace(assignment, failures=attempt.failures))
         self._withdraw(attempt)  # it may have begun after the request
         if self._slots[slot].is_starting:
@@ -222,11 +227,11 @@ class Broker(SharedSlots):
                 attempt.move(lost)
             attempt.finish(replace(event, suspected=self._suspected(attempt, event)))
 
-    async def wait_for_end(self, trial: str, attempt: int, timeout_s: float, *, is_patient: bool) -> Ended | None:
-        """Return the end of an attempt; None if it takes too long (see ``Attempt.wait_for_end``) or a later attempt has
-        begun."""
-        current = self._current(trial, attempt)
-        return None if current is None else await current.wait_for_end(timeout_s, is_patient=is_patient)
+    async def wait_for_end(self, slot: str, timeout_s: float, *, is_patient: bool) -> Ended | None:
+        """Return the end of the attempt that a slot was last given, even if its trial continues elsewhere; None if it
+        takes too long (see ``Attempt.wait_for_end``) or another process of the broker has given it."""
+        attempt = self._slots[slot].attempt if slot in self._slots else None
+        return None if attempt is None else await attempt.wait_for_end(timeout_s, is_patient=is_patient)
 
     # --- called by a slot's workers and their controller --------------------------------------------------
 

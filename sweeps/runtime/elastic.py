@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import ray
 
-from sweeps.runtime.attempt import Attempt
+from sweeps.runtime.attempt import Attempt, StopRequest
 from sweeps.runtime.cluster import free_nodes
 from sweeps.runtime.elastic_shares import WorkerShares
 from sweeps.runtime.events import Ended
@@ -91,7 +91,7 @@ class ElasticWorkers:
             Number of its workers; of no account if the trial has claimed again or was abandoned meanwhile.
         """
         claim = self._claims[trial] = object()
-        if previous is not None and previous != trial:
+        if previous is not None and previous != trial and self._is_leaving(previous):
             self.release(previous)
         self._shares.moved(trial)
         self._changed.set()
@@ -214,6 +214,13 @@ class ElasticWorkers:
                 await slot.close()
             if slot is None or slot.is_closed:
                 self.release(trial)
+
+    def _is_leaving(self, trial: str) -> bool:
+        """Whether a trial has ended or is paused, and has not begun again with other workers."""
+        attempt = self._attempts.get(trial)
+        if attempt is None or trial in self._beginning:
+            return False
+        return attempt.stop >= StopRequest.SAVE and not attempt.is_moving
 
     def _may_change(self, trial: str) -> bool:
         attempt = self._attempts.get(trial)

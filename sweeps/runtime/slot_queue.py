@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-IDLE_S = 2.0
-"""Seconds that a slot waits for a paused or failed trial once the search starts no new trials."""
+if TYPE_CHECKING:
+    from sweeps.runtime.attempt import Attempt
+
+IDLE_S = 5.0
+"""Seconds that a slot waits for a paused or failed trial once the search starts no new trials: new workers would take
+about as long to start."""
 
 
 class SlotQueue:
@@ -15,6 +19,8 @@ class SlotQueue:
     def __init__(self) -> None:
         self.handles: dict[str, Any] = {}
         """Controller, placement group and workers that have started so far."""
+        self.attempt: Attempt | None = None
+        """The attempt that the slot was last given; of no account in a slot with lanes."""
         self.is_closed = False
         self.is_ending = False
         """Whether Ray Train is about to end the slot's workers."""

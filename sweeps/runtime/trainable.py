@@ -301,15 +301,12 @@ class Trial(tune.Trainable):
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """Return Tune's own checkpoint, which has only the last step that Tune knows of. The workers saved theirs at
-        their last report, and are waiting. Under schedulers that copy trials, the workers' checkpoint is pinned for the
-        copies."""
+        their last report. Under schedulers that copy trials, the workers' checkpoint is pinned for the copies."""
         step = self._last.get(STEP, 0)
         trials, kept = self._context.trials, Origin(self._trial, step, self._num_exploits)
         # The driver may have pinned it, and another trial may be copying it now.
         if self._is_copied and not (is_pinned(trials, kept) or pin(trials, self._trial, self._num_exploits, step)):
             raise no_checkpoint(step)
-        if self._context.fit.lanes > 1:  # Tune pauses the trial, and the others in its group would wait for it
-            self._slot.close()
         return {STEP: step}
 
     def load_checkpoint(self, checkpoint: dict[str, Any] | None) -> None:

@@ -129,7 +129,7 @@ class Slot:
         assert self._attempt is not None
         self._broker.stop(*self._attempt)
         within_s = RELEASE_TIMEOUT_S + self._ends_within_s
-        ended = self._broker.wait_for_end(*self._attempt, within_s, is_patient=is_patient)
+        ended = self._broker.wait_for_end(self._name, within_s, is_patient=is_patient)
         self._is_stuck = ended is None
         return ended
 

@@ -30,7 +30,7 @@ from sweeps.driver.trial_status import TrialStatus
 from sweeps.errors import StorageFailed
 from sweeps.runtime.attachment import TrialSoFar
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder
-from sweeps.runtime.events import Ended, Log, Report, Saved, Started
+from sweeps.runtime.events import Ended, Log, Note, Report, Saved, Started
 from sweeps.runtime.report_log import ReportLog
 from sweeps.search.schedulers.scheduler import Exploit, Verdict
 from sweeps.search.study_search import StudySearch
@@ -128,14 +128,21 @@ def session_with_a_report_log(folder: Path, *events: Log) -> tuple[_Told, Sessio
     return told, session
 
 
-def test_a_trial_that_fails_before_its_start_and_after_the_clusters_end_is_recorded() -> None:
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_a_trial_that_fails_before_its_start_and_after_the_clusters_end_is_recorded(is_resumed: bool) -> None:
     told, session = new_session(_DeadBroker())
+    if is_resumed:
+        session.state.trials["0000"] = TrialStatus("0000", {"train.lr": 0.01}, earlier_attempts=1)
+        session.worker_events.take([Note("0000", 1, "a worker's note")])
     session.start()
     session._thread.join(30)  # the broker is gone, and with it what there is to follow
     session.lifecycle.ended({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, {}, error="no actor")
     session.close()
     ends = [arguments for name, arguments in told.calls if name == "end"]
     assert [(trial, state, error) for trial, state, *_, error in ends] == [("0000", "failed", "no actor")]
+    assert [name for name, _ in told.calls if name in ("start", "record_notes")] == ["start", "record_notes"][
+        : 1 + is_resumed
+    ]
     assert session.state.counts()["failed"] == 1
 
 
@@ -383,14 +390,19 @@ def test_a_broker_that_is_late_with_its_answer_does_not_let_trials_end_before_th
     assert [name for name, _ in told.calls if name in ("log", "end")] == ["log", "end"]
 
 
-def test_what_workers_post_before_tune_says_that_their_trial_started_is_kept() -> None:
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_what_workers_post_before_tune_says_that_their_trial_started_is_kept(is_resumed: bool) -> None:
     told, session = new_session()
+    if is_resumed:
+        session.state.trials["0000"] = TrialStatus("0000", {"train.lr": 0.01}, earlier_attempts=1)
     started = Started("0000", 1, 2000, assigned_ms=1000, workers=("a", "a"))
-    session.worker_events.take([started, Log("0000", 1, 1, {"loss": 2.0}, 3)])
+    session.worker_events.take([started, Log("0000", 1, 1, {"loss": 2.0}, 3000)])
     session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
-    session.worker_events.take([Ended("0000", 1, timestamp_ms=5000)])
-    assert [name for name, _ in told.calls] == ["start", "record_spans", "log", "record_spans"]
-    assert session.state.trials["0000"].spans == [Span(held=1, trained=2, ended=5, workers=("a", "a"))]
+    session.worker_events.take([Log("0000", 1, 2, {"loss": 2.0}, 4000), Ended("0000", 1, timestamp_ms=5000)])
+    assert [name for name, _ in told.calls] == ["start", "record_spans", "log", "log", "record_spans"]
+    status = session.state.trials["0000"]
+    assert (status.train_s, status.is_starting) == (2.0, False)
+    assert status.spans == [Span(held=1, trained=2, ended=5, workers=("a", "a"))]
 
 
 def test_a_clock_that_is_set_back_takes_no_time_from_a_trial() -> None:

@@ -116,20 +116,24 @@ async def test_what_was_decided_at_a_report_is_heard_before_the_end_of_workers_t
     assert await outcome(made) == Outcome({"step": 10})
 
 
-@pytest.mark.parametrize("paused", [True, False])
-async def test_workers_wait_until_they_may_go_on(*, paused: bool) -> None:
+@pytest.mark.parametrize(
+    ("answer", "stop"),
+    [
+        (Answer("0003", 2), StopRequest.NONE),
+        (Answer("0003", 2, returns=True), StopRequest.SAVE),  # it is paused
+        (Answer("0003", 2, returns=True, stops=True), StopRequest.DISCARD),
+    ],
+)
+async def test_workers_wait_for_the_decision_whether_they_go_on_or_leave(answer: Answer, stop: StopRequest) -> None:
     made = attempt([])
     made.post(reported(10), ())
     waiting = asyncio.create_task(made.wait_for_decision())
     await asyncio.sleep(0.02)
     assert not waiting.done()
     assert made.silence(0.001)[1] == math.inf, "they are silent because they wait"
-    made.answer(Answer("0003", 2, {}, returns=paused))
-    await asyncio.sleep(0.02)
-    went_on = waiting.done()
-    made.request_stop(StopRequest.SAVE)
+    made.answer(answer)
     await asyncio.wait_for(waiting, 1)
-    assert went_on is not paused
+    assert made.stop is stop
 
 
 async def test_a_driver_that_records_nothing_further_holds_no_trial() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import pytest
 from test_lane_assignment import assignment
 
 from sweeps.constants import TRIAL
+from sweeps.driver import callbacks
 from sweeps.driver.callbacks import LifecycleCallback
 from sweeps.runtime import elastic
 from sweeps.runtime.answers import Answer, Outcome
@@ -194,6 +196,12 @@ async def stop_at_a_report(broker: Broker, trial: str) -> None:
     assert await broker.next_outcome(trial, 10.0) == Outcome({})
 
 
+async def pause(broker: Broker, trial: str) -> None:
+    """Pause a trial at a report as the scheduler does."""
+    await broker.answer([Answer(trial, 1, returns=True)])
+    assert await broker.next_outcome(trial, 10.0) == Outcome({})
+
+
 async def stop_discarded(broker: Broker, trial: str, attempt: int) -> Ended:
     assert await asyncio.wait_for(broker.wait_for_stop(trial, attempt), 10) is StopRequest.DISCARD
     for rank in range(2):
@@ -246,6 +254,58 @@ async def test_an_actor_gives_the_workers_of_its_last_trial_to_its_next_one() ->
     await stop_at_a_report(broker, "1")
     await stop_discarded(broker, "1", attempt)
     assert await train(broker, "2", previous="1") == (1, 2)
+
+
+async def test_the_workers_of_a_paused_trial_go_to_those_that_train() -> None:
+    broker = await with_room(8, 4)
+    survivor, paused = await train(broker, "0"), await train(broker, "1")
+    assert (survivor[1], paused[1]) == (2, 2)
+    await pause(broker, "1")
+    await broker.set_room(8, 1, 1)
+    assert (await stop(broker, "1", paused[0])).moved is None
+    assert (await stop(broker, "0", survivor[0])).moved == CHANGES.format(2, 8, "no trial waits for free workers")
+    assert await train(broker, "0", previous="0") == (2, 8)
+
+
+@pytest.mark.parametrize("moment", ["it has claimed them", "it trains"])
+async def test_an_actor_takes_no_workers_from_its_last_trial_if_that_continues_elsewhere(moment: str) -> None:
+    broker = await with_room(8, 2)
+    for trial in ("0", "1"):
+        await train(broker, trial)
+        await pause(broker, trial)
+        await stop(broker, trial, 1)
+    if moment == "it trains":
+        assert await train(broker, "1", previous="0") == (2, 4)
+    else:
+        await broker.claim_workers("1", NUMBERS, 1_000_000, "0")
+    assert await train(broker, "0", previous="1") == (2, 4)
+    waiting = asyncio.create_task(train(broker, "2"))
+    await asyncio.sleep(0.05)
+    assert not waiting.done(), "all workers are taken"
+    waiting.cancel()
+
+
+@pytest.mark.parametrize(("idle_s", "room"), [(0.0, (8, 1, 2)), (60.0, (8, 3, 0))])
+def test_trials_that_stay_paused_are_not_expected_to_take_workers(
+    monkeypatch: pytest.MonkeyPatch, idle_s: float, room: tuple[int, int, int]
+) -> None:
+    monkeypatch.setattr(callbacks, "expect_progress", lambda _: None)
+    monkeypatch.setattr(callbacks, "IDLE_S", idle_s)
+    told: list[tuple[int, ...]] = []
+    state = SimpleNamespace(
+        composition=SimpleNamespace(config=SimpleNamespace(scaling=SimpleNamespace(is_elastic=True))),
+        lock=contextlib.nullcontext(),
+        unfinished_count=lambda *, is_over: 3,
+        concurrent=4,
+        places=8,
+    )
+    driver = SimpleNamespace(search_over=lambda over: None, set_room=lambda *room: told.append(room))
+    session: Any = SimpleNamespace(state=state, broker=driver)
+    statuses = ("PAUSED", "RUNNING", "PAUSED", "TERMINATED")
+    trials: list[Any] = [SimpleNamespace(trial_id=str(number), status=each) for number, each in enumerate(statuses)]
+    searcher: Any = SimpleNamespace(ended_because="10 trials have begun")
+    LifecycleCallback(session, searcher).on_step_end(0, trials)
+    assert told == [room]
 
 
 @pytest.mark.parametrize("moment", ["it waits for workers", "it has claimed them", "it trains"])

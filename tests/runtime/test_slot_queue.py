@@ -1,4 +1,4 @@
-"""When a slot without a trial gives its room to others, and one whose trial is stopped while its workers start."""
+"""When a slot without a trial gives its room to others, and one whose trial is paused, or stopped while it starts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import pytest
 from test_lane_assignment import assignment
 
 from sweeps.runtime import slot_queue
+from sweeps.runtime.answers import Answer
+from sweeps.runtime.attempt import StopRequest
 from sweeps.runtime.broker import Broker
-from sweeps.runtime.events import Ended
+from sweeps.runtime.events import Ended, Report
 from sweeps.runtime.slot_queue import SlotQueue
 
 pytestmark = pytest.mark.anyio
@@ -53,3 +55,42 @@ async def test_a_trial_whose_workers_wait_for_room_ends_at_once_when_it_is_stopp
     assert outcome.end == Ended("0000", 1, timestamp_ms=outcome.end.timestamp_ms if outcome.end else 0)
     assert await broker.next_assignment("slot", 0) is None, "workers that find room now train nothing"
     assert not await broker.reserve("slot"), "the actor's next trial gets other workers"
+
+
+async def paused(broker: Broker) -> None:
+    """A trial that the scheduler has paused at a report; its workers have not noticed that."""
+    await broker.begin("0000")
+    await broker.assign("slot", assignment("0000", 1))
+    await broker.slot_started("slot", {"workers": ["a worker"]})
+    waits = asyncio.create_task(broker.post_and_wait([Report("0000", 1, 3, {"eval/loss": 1.0}, 0)]))
+    await asyncio.sleep(0)
+    await broker.answer([Answer("0000", 1, returns=True)])
+    assert await asyncio.wait_for(broker.wait_for_stop("0000", 1), 1) is StopRequest.SAVE
+    await waits
+
+
+async def test_the_workers_of_a_paused_trial_leave_it_and_give_their_room_to_others() -> None:
+    broker = Broker()
+    await paused(broker)
+    await broker.worker_finished("0000", 1, 0, 1, 100.0, 3)
+    freed = asyncio.create_task(broker.next_assignment("slot", 1))
+    await asyncio.sleep(0)
+    await broker.begin("0001")
+    await broker.assign("other", assignment("0001", 1))
+    await broker.waits_for_room("other")
+    assert await asyncio.wait_for(freed, 1) is None
+    assert [(each.saved_step, each.moved) for each in await broker.drain(0.1) if isinstance(each, Ended)] == [(3, None)]
+
+
+async def test_a_paused_trial_that_other_workers_continue_begins_when_its_own_have_left() -> None:
+    broker = Broker()
+    await paused(broker)
+    begins = asyncio.create_task(broker.begin("0000"))
+    await asyncio.sleep(0.05)
+    assert not begins.done(), "both attempts would use one folder"
+    await broker.worker_finished("0000", 1, 0, 1, 100.0, 3)
+    assert (await begins).attempt == 2
+    end = await broker.wait_for_end("slot", 1, is_patient=False)
+    assert end is not None, "its slot could take no other trial"
+    assert (end.attempt, end.error, end.memory_mib) == (1, None, (100.0,))
+    assert [type(each) for each in await broker.drain(0.1)] == [Report, Ended]
