@@ -79,43 +79,44 @@ class Continuation(Callback):
 class PositionedLoader(DataLoader[Any]):
     """A loader that knows its position in an epoch, and may begin with a later batch than the first one."""
 
-    trainer: Trainer
-    begin: dict[str, Any] | None
+    # Names that a user's own class of loaders hardly has.
+    _trainer: Trainer
+    _begin: dict[str, Any] | None
     """Position of the first batch; until this was returned, each iteration begins there."""
-    random_there: dict[str, Any] | None
+    _random_there: dict[str, Any] | None
     """Random state of the training at this position."""
-    random: dict[str, Any] | None
+    _random_before: dict[str, Any] | None
     """Random state at the beginning of the epoch, from which its order follows."""
-    count: int
+    _had: int
     """Number of batches that the epoch has had."""
 
     def __iter__(self) -> Any:
-        device = self.trainer.strategy.root_device
-        self.count = 0
-        if self.begin is not None:
-            self.count = self.begin["count"]
-            _set_random(self.begin["random"], device)
-            _set_epoch(self, self.trainer.fit_loop.epoch_progress.current.processed)  # Lightning does so only later
-        self.random = random_state(device)
+        device = self._trainer.strategy.root_device
+        self._had = 0
+        if self._begin is not None:
+            self._had = self._begin["count"]
+            _set_random(self._begin["random"], device)
+            _set_epoch(self, self._trainer.fit_loop.epoch_progress.current.processed)  # Lightning does so only later
+        self._random_before = random_state(device)
         batches = super().__iter__()
-        for _ in range(self.count):
+        for _ in range(self._had):
             next(batches, None)
-        if self.count > 0:
-            _set_random(self.random_there, device)
+        if self._had > 0:
+            _set_random(self._random_there, device)
         return self._counted(batches)
 
     def _counted(self, batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
-            self.begin = None
-            self.count += 1
+            self._begin = None
+            self._had += 1
             yield batch
 
     def position(self) -> dict[str, Any]:
         """Return the number of batches that the current epoch has had, and the random state at its beginning."""
-        if self.trainer.is_last_batch:  # the next epoch begins here
-            return {"count": 0, "random": random_state(self.trainer.strategy.root_device)}
+        if self._trainer.is_last_batch:  # the next epoch begins here
+            return {"count": 0, "random": random_state(self._trainer.strategy.root_device)}
         # Of a loader without a length, Lightning has read a batch in advance.
-        return {"count": min(self.count, self.trainer.fit_loop.batch_idx + 1), "random": self.random}
+        return {"count": min(self._had, self._trainer.fit_loop.batch_idx + 1), "random": self._random_before}
 
     def state_dict(self) -> dict[str, Any]:
         """Return nothing: ``Continuation`` saves the positions of all workers, Lightning only that of the first.
@@ -132,7 +133,7 @@ def positioned(
     """Return a copy of a loader, which may be of a class of the user's own, that knows its position."""
     made: Any = copy.copy(loader)
     made.__class__ = type(type(loader).__name__, (PositionedLoader, type(loader)), {})
-    made.trainer, made.begin, made.random_there = trainer, begin, random_there
+    vars(made).update(_trainer=trainer, _begin=begin, _random_there=random_there)
     return made  # type: ignore[no-any-return]
 
 
