@@ -80,7 +80,8 @@ class PositionedLoader(DataLoader[Any]):
     """A loader that knows its position in an epoch, and may begin with a later batch than the first one."""
 
     # Names that a user's own class of loaders hardly has.
-    _trainer: Trainer
+    _trainer: Any
+    """The Lightning ``Trainer``, of whose progress some types are unknown."""
     _begin: dict[str, Any] | None
     """Position of the first batch; until this was returned, each iteration begins there."""
     _random_there: dict[str, Any] | None
@@ -145,5 +146,6 @@ def _set_random(state: dict[str, Any] | None, device: Any) -> None:
 def _set_epoch(loader: DataLoader[Any], epoch: int) -> None:
     """Set the epoch of samplers whose order follows from it."""
     for each in (loader, loader.batch_sampler):
-        if hasattr(sampler := getattr(each, "sampler", None), "set_epoch"):
+        sampler: Any = getattr(each, "sampler", None)
+        if hasattr(sampler, "set_epoch"):
             sampler.set_epoch(epoch)
