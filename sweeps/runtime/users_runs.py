@@ -1,7 +1,9 @@
-"""Handling of MLflow runs that a user's own code starts in a trial: they are named after the trial and ended with it.
+"""Handling of runs that a user's own code starts in a trial: those of MLflow are named after the trial and ended with
+it, and one of W&B is ended before the next trial of the process.
 
 Otherwise MLflow would draw the same random names in every trial, because each trial seeds Python's generator alike, and
-would leave the runs open, because the process continues with the next trial.
+runs would stay open, because the process continues with the next trial, whose ``wandb.init`` would return the one of
+the trial before.
 """
 
 from __future__ import annotations
@@ -9,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 from collections.abc import Iterator
+from typing import Any
 
 from sweeps_train.frameworks.mlflow_runs import ended_runs
 
@@ -19,11 +23,13 @@ RUN_TAGS = "MLFLOW_RUN_CONTEXT"
 
 @contextlib.contextmanager
 def users_runs_ended(trial_name: str) -> Iterator[None]:
-    """Name unnamed MLflow runs of the block after the trial, and end those that this thread leaves open.
+    """Name unnamed MLflow runs of the block after the trial, and end those that this thread leaves open. A W&B run that
+    an earlier trial has left open is ended first.
 
     Args:
         trial_name: Name of the sweep and number of the trial.
     """
+    _end_wandb_run()
     before = os.environ.get(RUN_TAGS)
     os.environ[RUN_TAGS] = json.dumps({"mlflow.runName": trial_name} | json.loads(before or "{}"))
     try:
@@ -34,3 +40,12 @@ def users_runs_ended(trial_name: str) -> Iterator[None]:
             del os.environ[RUN_TAGS]
         else:
             os.environ[RUN_TAGS] = before
+
+
+def _end_wandb_run() -> None:
+    """End the W&B run of an earlier trial, which has not failed, since its process continues. At that trial's end, one
+    that has trained would wait for W&B's server; without a next trial, W&B ends the run with the process."""
+    wandb: Any = sys.modules.get("wandb")
+    with contextlib.suppress(Exception):
+        if wandb is not None and wandb.run is not None:
+            wandb.finish()

@@ -362,18 +362,26 @@ def test_a_resumed_trainer_is_not_evaluated_again_before_its_next_step(
     assert reports(resume=tmp_path / "second") == whole[2:]
 
 
-@pytest.mark.parametrize("length", [{"max_steps": 2}, {"num_train_epochs": 0.5}])
-def test_a_trainer_that_resumes_at_its_last_step_trains_no_further(
-    length: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("length", "now", "further"),
+    [
+        ({"max_steps": 2}, {}, []),
+        ({"num_train_epochs": 0.5}, {}, []),
+        ({"max_steps": 9}, {}, []),  # of which it ends itself after two
+        ({"max_steps": 2}, {"max_steps": 3}, [1]),  # as an extended sweep
+    ],
+)
+def test_a_trainer_that_resumes_at_its_last_step_trains_no_further_unless_it_has_more_steps_now(
+    length: dict[str, Any], now: dict[str, Any], further: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def arguments() -> TrainingArguments:
-        half: dict[str, Any] = {"per_device_train_batch_size": 2, **length}  # of an epoch
+    def arguments(**now: Any) -> TrainingArguments:
+        half: dict[str, Any] = {"per_device_train_batch_size": 2, **length, **now}  # of an epoch
         return line_arguments(tmp_path, eval_strategy="steps", eval_steps=1, **half)
 
     counted: list[int] = []
-    trained(arguments(), monkeypatch, keep=tmp_path / "second")
-    assert trained(arguments(), monkeypatch, Counts(1, counted), resume=tmp_path / "second") == []
-    assert counted == []
+    trained(arguments(), monkeypatch, Stops(2), keep=tmp_path / "second")
+    trained(arguments(**now), monkeypatch, Counts(1, counted), resume=tmp_path / "second")
+    assert counted == further
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,7 @@ def fit(
     report: Any,
     searched: str = "loss",
     resume: Path | None = None,
+    data: Any = None,
     **options: Any,
 ) -> None:
     """Train a module as a trial does, with options of the Trainer of its own."""
@@ -116,7 +117,7 @@ def fit(
     patch.setattr("sweeps_train.frameworks.lightning.searched_metrics", lambda: (searched,))
     trainer = Trainer(**{"logger": False, **QUIET, **options}, default_root_dir=folder)
     trainer.callbacks = _callbacks(trainer)  # type: ignore[attr-defined]
-    trainer.fit(module, Digits(64), ckpt_path=resume, weights_only=False)
+    trainer.fit(module, Digits(64) if data is None else data, ckpt_path=resume, weights_only=False)
 
 
 @pytest.mark.parametrize(
@@ -213,9 +214,7 @@ def test_a_metric_of_a_training_epoch_is_reported_at_the_end_of_this_epoch(
     assert reported == expected
 
 
-def fit_and_resume(
-    kind: Any, folder: Path, patch: pytest.MonkeyPatch, at: int, **options: int | None
-) -> list[dict[str, Any]]:
+def fit_and_resume(kind: Any, folder: Path, patch: pytest.MonkeyPatch, at: int, **options: Any) -> list[dict[str, Any]]:
     """Train a module to its end, and another one from its checkpoint of a step; returns all that both report."""
 
     def report(metrics: dict[str, Any], checkpoint: Any) -> None:
@@ -229,7 +228,6 @@ def fit_and_resume(
     return reported
 
 
-@pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before the epoch ended")
 @pytest.mark.parametrize(
     ("steps", "reported_at"),
     [
@@ -247,6 +245,93 @@ def test_a_resumed_module_reports_at_the_steps_of_one_that_was_not_interrupted(
 
     reported = fit_and_resume(Classifier, tmp_path, monkeypatch, reported_at[1], **{"limit_val_batches": 1, **steps})
     assert [each["step"] for each in reported] == reported_at
+
+
+def test_a_module_that_its_early_stopping_has_ended_trains_no_further_when_it_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lightning.pytorch.callbacks import EarlyStopping
+
+    from sweeps_train.examples.lightning_digits import Classifier
+
+    def constant(lr: float, hidden: int) -> Classifier:
+        return Classifier(0.0, hidden)
+
+    steps = {"max_epochs": 9, "limit_train_batches": 1, "callbacks": [EarlyStopping("loss", patience=1)]}
+    reported = fit_and_resume(constant, tmp_path, monkeypatch, 2, **steps)
+    assert [each["step"] for each in reported] == [1, 2]
+
+
+class Paused(BaseException):
+    """Raised at a report, as when a scheduler pauses the trial."""
+
+
+WITHIN: dict[str, Any] = {"max_epochs": 3, "val_check_interval": 4}
+
+
+@pytest.mark.parametrize(
+    ("sampled", "loader", "steps"),
+    [
+        pytest.param("from the generator", {}, WITHIN, id="within epochs"),
+        pytest.param("from the generator", {}, {"max_steps": 24}, marks=pytest.mark.slow, id="at the ends of epochs"),
+        pytest.param("by epoch", {}, {"max_steps": 24, **WITHIN}, marks=pytest.mark.slow, id="by epoch, within epochs"),
+        pytest.param("by epoch", {}, {"max_steps": 24}, id="by epoch, at the ends of epochs"),
+        pytest.param("by epoch", {"num_workers": 1}, WITHIN, marks=pytest.mark.slow, id="read by a process"),
+        pytest.param("from the generator", {"num_workers": 1}, {"max_epochs": 3}, marks=pytest.mark.slow, id="process"),
+    ],
+)
+def test_a_module_that_pauses_at_each_report_trains_as_one_that_never_does(
+    sampled: str, loader: dict[str, Any], steps: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+    from lightning.pytorch import LightningDataModule
+    from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+    from sweeps_train.examples.lightning_digits import Classifier
+    from sweeps_train.steps.random_state import seed_all
+
+    class Rows(LightningDataModule):
+        def train_dataloader(self) -> Any:
+            rows = TensorDataset(torch.rand(40, 64), torch.arange(40) % 10)
+            # Lightning takes such a sampler in each trial, unless the user has one.
+            order = {"shuffle": True} if sampled != "by epoch" else {"sampler": DistributedSampler(rows, 1, 0)}
+            return DataLoader(rows, batch_size=4, **order, **loader)
+
+        def val_dataloader(self) -> Any:
+            return DataLoader(TensorDataset(torch.ones(4, 64), torch.arange(4)), batch_size=4)
+
+    class Noisy(Classifier):
+        def training_step(self, batch: Any, index: int) -> Any:
+            trained[-1].append((self.current_epoch, batch[0][:, 0].tolist()))
+            return super().training_step([nn.functional.dropout(batch[0]), batch[1]], index)
+
+    nn: Any = torch.nn
+    trained: list[list[Any]] = [[]]
+    reported: list[list[Any]] = [[]]
+    newest: list[Path] = []
+
+    def report(metrics: dict[str, Any], checkpoint: Any) -> None:
+        reported[-1].append((metrics["epoch"], metrics["step"], float(metrics["loss"])))
+        if len(reported) == 2:
+            newest.append(tmp_path / f"{len(newest)}")
+            shutil.copytree(checkpoint.path, newest[-1])
+            raise Paused
+
+    def session() -> None:
+        seed_all(0)
+        resume = newest[-1] / "checkpoint.ckpt" if newest else None
+        fit(Noisy(1e-2, 8), tmp_path, monkeypatch, report, resume=resume, data=Rows(), **steps)
+
+    session()
+    trained.append([])
+    reported.append([])
+    for _ in reported[0]:
+        with pytest.raises(Paused):
+            session()
+    session()  # has nothing left to train
+    assert reported[1] == reported[0]
+    assert trained[1] == trained[0]
+    assert len(trained[0]) > 20
 
 
 def test_a_validation_of_a_resumed_module_is_reported_without_the_metrics_of_the_epoch_before(

@@ -12,6 +12,7 @@ from typing import Any
 
 import ray.train
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy, SaveStrategy
 
@@ -91,7 +92,14 @@ def keep_all_state(args: TrainingArguments) -> None:
 
 
 def resume(trainer: Trainer, saved: str) -> None:
-    """Continue a training from a checkpoint, whose evaluation was reported; do nothing if all its steps were done."""
+    """Continue a training from a checkpoint, whose evaluation was reported; do nothing if all its steps were done, or
+    if a callback had ended it early."""
+    before = TrainerState.load_from_json(str(Path(saved) / TRAINER_STATE_NAME))
+    control: Any = before.stateful_callbacks or {}
+    # A Trainer would forget it. At the last step it is always set, and there may be more steps now.
+    ended = control.get("TrainerControl", {}).get("args", {}).get("should_training_stop", False)
+    if ended and before.global_step < before.max_steps:
+        return
     trainer.args.eval_on_start = False
     callbacks = trainer.callback_handler.callbacks
     callbacks.insert(0, Resumption(callbacks))

@@ -22,6 +22,7 @@ from ray.train.lightning import (
     prepare_trainer,
 )
 
+from sweeps_train.frameworks.lightning_continuation import Continuation
 from sweeps_train.frameworks.optimizer_values import (
     Values,
     apply_changed_limits,
@@ -119,7 +120,7 @@ def _callbacks(trainer: Trainer) -> list[Any]:
     users: list[Any] = list(trainer.callbacks)  # type: ignore[attr-defined]
     saves = any(isinstance(each, Checkpoint) for each in users)
     kept = [each for each in users if getattr(each, "dirpath", None) or not isinstance(each, Checkpoint)]
-    return [*kept, ChangedValues(), ReportCallback(saves=saves)]
+    return [*kept, ChangedValues(), Continuation(), ReportCallback(saves=saves)]
 
 
 class ReportCallback(Checkpoint):
@@ -139,15 +140,16 @@ class ReportCallback(Checkpoint):
         more, without those of its batches."""
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Let a ``Trainer`` with ``max_steps`` that does not validate continue with the next epoch. Lightning would
-        train one more batch in the epoch that this callback has saved at its end, and so report an odd step."""
-        if trainer.max_steps == -1 or trainer.enable_validation:
-            return
+        """Let a ``Trainer`` with ``max_steps`` continue with the next epoch after one that was saved at its end.
+        Lightning would end that epoch once more, so that later ones have other numbers and so another order, or
+        without validation train one more batch in it, and report an odd step."""
         loop = checkpoint["loops"]["fit_loop"]
+        batches = loop["epoch_loop.batch_progress"]
+        if trainer.max_steps == -1 or not batches["is_last_batch"]:
+            return
         for epochs in loop["epoch_progress"].values():
             epochs["completed"] = epochs["processed"]
-        batches = loop["epoch_loop.batch_progress"]
-        batches["current"] = dict.fromkeys(batches["current"], 0)
+        batches.update(current=dict.fromkeys(batches["current"], 0), is_last_batch=False)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.sanity_checking:

@@ -1,0 +1,151 @@
+"""Continuation of a Lightning training from its checkpoint: with the next batch of its epoch, the next random numbers,
+and a decision to stop.
+
+Lightning restores how many batches an epoch has had, but takes the next ones from the epoch's beginning, unless a
+loader has a state of its own; and it restores neither random numbers nor ``should_stop``. So a trial that pauses within
+its epochs would train on the same few batches again and again.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.utilities import CombinedLoader
+from torch.utils.data import DataLoader
+
+from sweeps_train.steps.random_state import random_state, set_random_state
+from sweeps_train.workers.distributed import Workers
+
+STATE = "sweeps_continuation"
+"""Name of the entry in Lightning's checkpoints."""
+
+
+class Continuation(Callback):
+    """Callback that saves, for each worker, its random state and the positions of its loaders, and lets a resumed
+    ``Trainer`` continue there."""
+
+    def __init__(self) -> None:
+        self._random: dict[str, Any] | None = None
+        """Random state to continue with, until the training begins."""
+        self._positions: Iterator[dict[str, Any]] = iter(())
+        """Positions to continue at, in the order in which Lightning prepares the loaders."""
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        strategy: Any = trainer.strategy
+        process = strategy.process_dataloader
+
+        def process_dataloader(loader: Any) -> Any:
+            processed = process(loader)
+            return self._prepared(processed, trainer) if trainer.training else processed
+
+        strategy.process_dataloader = process_dataloader  # Lightning then begins to read, before `on_train_start`
+
+    def _prepared(self, loader: Any, trainer: Trainer) -> Any:
+        if self._random is not None:
+            set_random_state(self._random, trainer.strategy.root_device)
+        if not isinstance(loader, DataLoader) or hasattr(loader, "state_dict"):
+            return loader
+        return positioned(loader, trainer, next(self._positions, None), self._random)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._random = None
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        workers = Workers(trainer.global_rank, trainer.world_size, trainer.strategy.root_device)
+        loaders = CombinedLoader(trainer.train_dataloader).flattened
+        own = {
+            "random": random_state(workers.device),
+            "loaders": [each.position() for each in loaders if isinstance(each, PositionedLoader)],
+        }
+        of_workers = workers.broadcast(workers.gather(own))
+        checkpoint[STATE] = {"should_stop": trainer.should_stop, "workers": of_workers}
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        if STATE not in checkpoint:  # of an earlier release
+            return
+        trainer.should_stop = checkpoint[STATE]["should_stop"]
+        of_workers = checkpoint[STATE]["workers"]
+        if len(of_workers) == trainer.world_size:
+            self._random = of_workers[trainer.global_rank]["random"]
+            self._positions = iter(of_workers[trainer.global_rank]["loaders"])
+        else:  # a range of workers; the position is as near as it can be
+            self._positions = iter([{**each, "random": None} for each in of_workers[0]["loaders"]])
+
+
+class PositionedLoader(DataLoader[Any]):
+    """A loader that knows its position in an epoch, and may begin with a later batch than the first one."""
+
+    # Names that a user's own class of loaders hardly has.
+    _trainer: Any
+    """The Lightning ``Trainer``, of whose progress some types are unknown."""
+    _begin: dict[str, Any] | None
+    """Position of the first batch; until this was returned, each iteration begins there."""
+    _random_there: dict[str, Any] | None
+    """Random state of the training at this position."""
+    _random_before: dict[str, Any] | None
+    """Random state at the beginning of the epoch, from which its order follows."""
+    _had: int
+    """Number of batches that the epoch has had."""
+
+    def __iter__(self) -> Any:
+        device = self._trainer.strategy.root_device
+        self._had = 0
+        if self._begin is not None:
+            self._had = self._begin["count"]
+            _set_random(self._begin["random"], device)
+            _set_epoch(self, self._trainer.fit_loop.epoch_progress.current.processed)  # Lightning does so only later
+        self._random_before = random_state(device)
+        batches = super().__iter__()
+        for _ in range(self._had):
+            next(batches, None)
+        if self._had > 0:
+            _set_random(self._random_there, device)
+        return self._counted(batches)
+
+    def _counted(self, batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            self._begin = None
+            self._had += 1
+            yield batch
+
+    def position(self) -> dict[str, Any]:
+        """Return the number of batches that the current epoch has had, and the random state at its beginning."""
+        if self._trainer.is_last_batch:  # the next epoch begins here
+            return {"count": 0, "random": random_state(self._trainer.strategy.root_device)}
+        # Of a loader without a length, Lightning has read a batch in advance.
+        return {"count": min(self._had, self._trainer.fit_loop.batch_idx + 1), "random": self._random_before}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing: ``Continuation`` saves the positions of all workers, Lightning only that of the first.
+        Without this method it would warn that the epoch begins again."""
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load nothing; see ``state_dict``."""
+
+
+def positioned(
+    loader: DataLoader[Any], trainer: Trainer, begin: dict[str, Any] | None, random_there: dict[str, Any] | None
+) -> PositionedLoader:
+    """Return a copy of a loader, which may be of a class of the user's own, that knows its position."""
+    made: Any = copy.copy(loader)
+    made.__class__ = type(type(loader).__name__, (PositionedLoader, type(loader)), {})
+    vars(made).update(_trainer=trainer, _begin=begin, _random_there=random_there)
+    return made  # type: ignore[no-any-return]
+
+
+def _set_random(state: dict[str, Any] | None, device: Any) -> None:
+    if state is not None:
+        set_random_state(state, device)
+
+
+def _set_epoch(loader: DataLoader[Any], epoch: int) -> None:
+    """Set the epoch of samplers whose order follows from it."""
+    for each in (loader, loader.batch_sampler):
+        sampler: Any = getattr(each, "sampler", None)
+        if hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(epoch)
