@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from sweeps_train.command.checkpoints import paths_in
 from sweeps_train.command.output import Record, json_record, numbers_in, printed_number
 from sweeps_train.command.placeholders import Lookup, Template
 from sweeps_train.config.command import CsvFile, JsonLinesFile, MetricSource, MlflowRun, TensorBoardEvents
@@ -20,7 +21,7 @@ MLFLOW_FOLDER = "mlruns"
 """Folder of the program's own MLflow store, in the trial's folder."""
 OF_ANOTHER_STORE = ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME")
 """Environment variables that name a run or an experiment, which the trial's own store does not have."""
-EVENT_FILES = "*tfevents*"
+EVENT_FILES = "**/*tfevents*"
 COMPARED_BYTES = 256
 """Number of bytes before the unread ones that are compared, to detect that a file was rewritten."""
 
@@ -182,6 +183,7 @@ class CsvTail(_Lines):
     def _records(self, lines: list[str], *, starts: bool) -> Iterable[Record]:
         if starts:
             self._names = []
+        csv.field_size_limit(2**31 - 1)  # the default of 128 KiB is too small for texts that a program generates
         for row in ([cell.strip() for cell in cells] for cells in csv.reader(lines, delimiter=self._delimiter)):
             if self._names and not self._is_comment_before(row):
                 yield numbers_in(dict(zip(self._names, row, strict=False)))
@@ -214,7 +216,7 @@ class EventFiles(Source):
         return _by_step(value for file in self._found() for value in self._scalars(file))
 
     def _found(self) -> list[_Growing]:
-        paths = [self._path] if self._path.is_file() else sorted(self._path.rglob(EVENT_FILES))
+        paths = [self._path] if self._path.is_file() else paths_in(self._path, EVENT_FILES)
         return [self._files.setdefault(path, _Growing(path)) for path in paths]
 
     def _scalars(self, file: _Growing) -> Iterator[tuple[int, str, float]]:
@@ -254,11 +256,10 @@ class MlflowStore(Source):
         return _by_step(value for name, file in self._found().items() for value in self._values(name[1], file))
 
     def _found(self) -> dict[tuple[Path, str], _Growing]:
-        folders = sorted(self._folder.glob("*/*/metrics"))
         return {
             (folder, path.relative_to(folder).as_posix()): self._files.setdefault(path, _Growing(path))
-            for folder in folders
-            for path in sorted(folder.rglob("*"))
+            for folder in paths_in(self._folder, "*/*/metrics")
+            for path in paths_in(folder, "**/*")
             if path.is_file()
         }
 
