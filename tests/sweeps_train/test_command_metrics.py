@@ -334,6 +334,29 @@ def test_an_event_that_is_half_written_is_read_when_it_is_whole(tmp_path: Path) 
 
 
 @pytest.mark.filterwarnings("ignore")  # MLflow's own, about stores of files
+def test_a_value_of_a_run_takes_the_place_of_those_of_its_nested_runs_and_else_the_last_logged_one_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow import MlflowClient
+
+    store = tmp_path / "mlruns"
+    source = MlflowStore(store)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    client = MlflowClient(store.as_uri())
+    experiment = client.create_experiment("folds")
+    whole, first, second, deepest = runs = sorted(client.create_run(experiment).info.run_id for _ in range(4))
+    for run, above in ((first, whole), (second, whole), (deepest, second)):
+        client.set_tag(run, "mlflow.parentRunId", above)
+    for at, (run, accuracy) in enumerate(zip((first, second, deepest, whole), (0.5, 1.0, 0.25, 0.75), strict=True)):
+        client.log_metric(run, "accuracy", accuracy, timestamp=at)
+        client.log_metric(run, f"only/{runs.index(run)}", accuracy)
+    for at, run in enumerate((second, first)):
+        client.log_metric(run, "loss", at, timestamp=at)
+    others = {"only/0": 0.75, "only/1": 0.5, "only/2": 1.0, "only/3": 0.25}
+    assert source.read() == [{"step": 0, "accuracy": 0.75, "loss": 1.0, **others}]
+
+
+@pytest.mark.filterwarnings("ignore")  # MLflow's own, about stores of files
 def test_metrics_that_a_program_logs_to_mlflow_are_read_from_its_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
