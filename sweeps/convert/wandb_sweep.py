@@ -251,10 +251,14 @@ def _read_command(file: SourceFile, conversion: Conversion) -> None:
         return
     conversion.task = "command"
     words = [str(word) for word in given or COMMAND]
+    paths = {name: conversion.keys.get(name, name.split(".")) for name in (*conversion.arguments, *conversion.space)}
+    names = list(dict.fromkeys(path[0] for path in paths.values()))
     if "${args_no_boolean_flags}" not in words:
-        _write_as_python_does(conversion)
-    arguments = (*conversion.arguments, *conversion.space)
-    names = list(dict.fromkeys(conversion.keys.get(name, name.split("."))[0] for name in arguments))
+        _write_as_python_does(conversion, [name for name, path in paths.items() if len(path) == 1])
+    for section in dict.fromkeys(path[0] for path in paths.values() if len(path) > 1):
+        conversion.notes.append(
+            f"{section}: is passed as JSON, where W&B's agent passes a dictionary of Python; read it with json.loads"
+        )
     known: dict[str, list[str]] = {
         "${env}": [],  # W&B's way to find the interpreter on the PATH
         "${interpreter}": ["python"],
@@ -275,12 +279,12 @@ def _read_command(file: SourceFile, conversion: Conversion) -> None:
         conversion.command += known.get(word, [word.replace("{", "{{").replace("}", "}}")])
 
 
-def _write_as_python_does(conversion: Conversion) -> None:
+def _write_as_python_does(conversion: Conversion, options: list[str]) -> None:
     """Write true, false, null, and lists of strings as the strings that W&B's agent passes to a program."""
-    for name, value in conversion.arguments.items():
-        conversion.arguments[name] = _python_text(value)
-    for distribution in conversion.space.values():
-        if "choices" in distribution:
+    for name in options:
+        if (distribution := conversion.space.get(name)) is None:
+            conversion.arguments[name] = _python_text(conversion.arguments[name])
+        elif "choices" in distribution:
             distribution["choices"] = [_python_text(each) for each in distribution["choices"]]
         elif "value" in distribution:
             distribution["value"] = _python_text(distribution["value"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from pathlib import Path
@@ -211,6 +212,24 @@ def test_lists_reach_a_program_in_the_notation_of_the_agent_of_weights_and_biase
     )
     assert argument(conf, "layers")["choices"] == ["['a', None]", "[True, 1]"]
     assert conf["task"]["arguments"]["sizes"] == [1, 2]
+
+
+def test_a_section_keeps_the_types_of_its_values_in_the_json_that_a_program_gets() -> None:
+    section = "nesterov: {values: [false, true]}, clip: {value: null}, deep: {parameters: {betas: {value: [a, null]}}}"
+    conf = converted(
+        "program: fit.py\nmethod: random\nparameters: {lr: {values: [1, 2]}, opt.fast: {value: true}, opt: "
+        f"{{parameters: {{{section}}}}}}}\n"
+    )
+    assert argument(conf, "opt.nesterov")["choices"] == [False, True]
+    task = plan_of(conf).config.task
+    assert isinstance(task, CommandTask)
+    options = dict(word.split("=", 1) for word in command_line(task, {"arguments": task.arguments}.__getitem__)[2:])
+    expected = {"clip": None, "deep": {"betas": ["a", None]}, "nesterov": False}
+    assert (options["--opt.fast"], json.loads(options["--opt"])) == ("True", expected)
+    told = [line for line in Path("conf/source.yaml").read_text().splitlines() if "as JSON" in line]
+    assert told == [
+        "# - opt: is passed as JSON, where W&B's agent passes a dictionary of Python; read it with json.loads"
+    ]
 
 
 def test_a_logarithmic_range_that_the_default_step_rounds_to_zero_is_zero_and_says_so() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tensorboardX import SummaryWriter
@@ -161,6 +163,12 @@ def test_a_csv_file_is_read_as_it_grows_without_half_lines(tmp_path: Path) -> No
         assert source.read(at_end=True) == [{"step": 3, "loss": 0.125}]
 
 
+def test_a_csv_file_may_have_long_texts_beside_its_metrics(tmp_path: Path) -> None:
+    source = CsvTail(tmp_path / "log.csv")
+    (tmp_path / "log.csv").write_text(f"step,loss,sample\n1,0.5,{'x' * 200_000}\n2,0.25,y\n")
+    assert source.read() == [{"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25}]
+
+
 def test_what_an_earlier_attempt_has_written_is_left_out_and_a_new_file_is_read_from_its_start(tmp_path: Path) -> None:
     file = tmp_path / "log.csv"
     file.write_text("step,loss\n1,0.5\n2,0.4\n")
@@ -273,6 +281,28 @@ def test_tensorboards_events_are_read_by_step_from_any_depth(tmp_path: Path) -> 
     assert source.read() == []
 
 
+@pytest.mark.parametrize("kind", [EventFiles, MlflowStore])
+def test_a_program_may_remove_folders_while_its_metrics_are_looked_for(
+    kind: type[EventFiles] | type[MlflowStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, removed = kind(tmp_path), tmp_path / "0" / "checkpoint" / "metrics" / "deep"
+    removed.mkdir(parents=True)
+    with SummaryWriter(str(tmp_path / "runs")) as writer:
+        writer.add_scalar("loss", 0.5, 1)
+    (tmp_path / "1" / "run" / "metrics").mkdir(parents=True)
+    (tmp_path / "1" / "run" / "metrics" / "loss").write_text("1 0.5 1\n")
+    scan = os.scandir
+
+    def removing(path: Any) -> Any:
+        if not isinstance(path, int) and Path(path) == removed:
+            shutil.rmtree(tmp_path / "0", ignore_errors=True)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", removing)
+    assert source.read() == [{"step": 1, "loss": 0.5}]
+    assert not removed.exists()
+
+
 def test_a_tag_that_a_program_writes_into_several_folders_is_refused_instead_of_mixed(tmp_path: Path) -> None:
     with SummaryWriter(str(tmp_path / "earlier")) as writer:
         writer.add_scalar("epoch_loss", 2.0, 1)
@@ -301,6 +331,29 @@ def test_an_event_that_is_half_written_is_read_when_it_is_whole(tmp_path: Path) 
     assert source.read() == []
     part.write_bytes(data)
     assert source.read() == [{"step": 1, "loss": 0.5}]
+
+
+@pytest.mark.filterwarnings("ignore")  # MLflow's own, about stores of files
+def test_a_value_of_a_run_takes_the_place_of_those_of_its_nested_runs_and_else_the_last_logged_one_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow import MlflowClient
+
+    store = tmp_path / "mlruns"
+    source = MlflowStore(store)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    client = MlflowClient(store.as_uri())
+    experiment = client.create_experiment("folds")
+    whole, first, second, deepest = runs = sorted(client.create_run(experiment).info.run_id for _ in range(4))
+    for run, above in ((first, whole), (second, whole), (deepest, second)):
+        client.set_tag(run, "mlflow.parentRunId", above)
+    for at, (run, accuracy) in enumerate(zip((first, second, deepest, whole), (0.5, 1.0, 0.25, 0.75), strict=True)):
+        client.log_metric(run, "accuracy", accuracy, timestamp=at)
+        client.log_metric(run, f"only/{runs.index(run)}", accuracy)
+    for at, run in enumerate((second, first)):
+        client.log_metric(run, "loss", at, timestamp=at)
+    others = {"only/0": 0.75, "only/1": 0.5, "only/2": 1.0, "only/3": 0.25}
+    assert source.read() == [{"step": 0, "accuracy": 0.75, "loss": 1.0, **others}]
 
 
 @pytest.mark.filterwarnings("ignore")  # MLflow's own, about stores of files

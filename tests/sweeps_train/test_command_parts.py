@@ -21,6 +21,7 @@ import pytest
 import yaml
 from waiting import wait_until
 
+from sweeps_train.command import guard
 from sweeps_train.command.checkpoints import CheckpointWatch, put_into
 from sweeps_train.command.command_line import command_line, words
 from sweeps_train.command.config_files import UnknownPath, read_document, write_files
@@ -293,45 +294,76 @@ def test_a_program_may_remove_checkpoints_while_they_are_looked_at(
 
 # --- the process --------------------------------------------------------------------------------------------
 
-TREE = """
-import os, signal, subprocess, sys, time
-deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"
-child = subprocess.Popen([sys.executable, "-c", deaf])
-print(child.pid, flush=True)
+TREE = r"""
+import subprocess, sys, time
+deaf = r"import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf\n', end='', flush=True); time.sleep(60)"
+for own_session in (False, True):  # the latter as torchrun starts its workers
+    child = subprocess.Popen([sys.executable, "-c", deaf], start_new_session=own_session)
+    print(f"{child.pid}\n", end="", flush=True)
+daemon = r"import os, time; os.fork() and os._exit(0); os.write(1, b'%d\n' % os.getpid()); os.closerange(0, 3)"
+subprocess.run([sys.executable, "-c", daemon + "; time.sleep(60)"], start_new_session=True)
 print("error", file=sys.stderr, flush=True)
 time.sleep(60)
 """
 
 
-def test_a_program_is_ended_with_all_that_it_has_started(capfd: pytest.CaptureFixture[str]) -> None:
+def has_ended(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_program_is_ended_with_all_that_it_has_started_but_daemons(capfd: pytest.CaptureFixture[str]) -> None:
     lines: list[str] = []
     program = Program([sys.executable, "-c", TREE], environment=dict(os.environ), grace_s=0.5, on_line=lines.append)
-    wait_until(lambda: len(lines) == 2)
+    wait_until(lambda: len(lines) == 6)
     assert program.poll() is None
-    child = int(next(line for line in lines if line.isdecimal()))
-    program.end()
-    assert program.poll() == -signal.SIGTERM
-    wait_until(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE)
+    *children, daemon = (int(line) for line in lines if line.isdecimal())
+    try:
+        program.end()
+        assert program.poll() == -signal.SIGTERM
+        wait_until(lambda: all(has_ended(child) for child in children))
+        assert not has_ended(daemon)
+    finally:
+        os.kill(daemon, signal.SIGKILL)
     out, err = capfd.readouterr()
-    assert str(child) in out
+    assert str(children[0]) in out
     assert "error" in err
     program.end()  # once more does nothing
 
 
-def test_a_program_is_ended_when_the_process_that_started_it_is_killed(tmp_path: Path) -> None:
+def test_a_process_that_got_the_id_of_an_ended_one_is_left_alone() -> None:
+    before, other = (subprocess.Popen(["sleep", "60"], start_new_session=True) for _ in range(2))
+    (start,) = guard.processes_of(other.pid, {}).values()
+    before.kill()
+    before.wait()
+    try:
+        guard.end_group(before.pid, 0, {other.pid: start + b"1"})
+        assert other.poll() is None
+        guard.end_group(before.pid, 0, {other.pid: start})
+        assert other.wait() in (-signal.SIGTERM, -signal.SIGKILL)
+    finally:
+        other.kill()
+
+
+@pytest.mark.parametrize("launcher", [[], pytest.param(["setsid", "--wait"], marks=pytest.mark.slow)])
+def test_a_program_is_ended_when_the_process_that_started_it_is_killed(launcher: list[str], tmp_path: Path) -> None:
     code = (
         "import os, time\n"
         "from sweeps_train.command.program import Program\n"
-        "Program(['sleep', '61'], environment=dict(os.environ), grace_s=1)\n"
+        f"Program({[*launcher, 'sleep', '61']}, environment=dict(os.environ), grace_s=1)\n"
         "open('started', 'w').close()\n"
         "time.sleep(60)\n"
     )
     worker = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)
     wait_until((tmp_path / "started").exists)
-    (program,) = [each for each in psutil.Process(worker.pid).children() if each.name() == "sleep"]
+    started = psutil.Process(worker.pid).children
+    wait_until(lambda: any(each.name() == "sleep" for each in started(recursive=True)))
+    (program,) = [each for each in started(recursive=True) if each.name() == "sleep"]
+    if launcher:  # the guard has looked by then; and Ray ends a worker's own children before the worker
+        time.sleep(3 * guard.LOOK_S)
+        started()[0].kill()
     worker.kill()
     worker.wait()
-    wait_until(lambda: not program.is_running() or program.status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: has_ended(program.pid))
 
 
 def test_lines_that_a_progress_bar_overwrites_are_read_and_text_that_is_no_utf8_is_no_error() -> None:

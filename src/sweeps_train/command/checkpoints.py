@@ -14,7 +14,7 @@ from sweeps_train.config.command import ProgramCheckpoints
 Signature = tuple[tuple[str, int, int], ...]
 """Name, size and time of each file; changes when something is written."""
 LOOKS = 10
-"""Maximum attempts to list the checkpoints while the program removes old ones."""
+"""Maximum attempts to list files while the program removes some."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,7 @@ class CheckpointWatch:
         return sorted(found, key=lambda each: each.written)
 
     def _candidates(self) -> list[Path]:
-        for _ in range(LOOKS - 1):
-            with contextlib.suppress(FileNotFoundError):  # a folder has vanished meanwhile
-                return sorted(self._folder.glob(self._settings.pattern))
-        return sorted(self._folder.glob(self._settings.pattern))
+        return paths_in(self._folder, self._settings.pattern)
 
     def _is_complete(self, path: Path, signature: Signature, ended_well: bool | None) -> bool:
         if ended_well:
@@ -68,6 +65,14 @@ class CheckpointWatch:
         if ended_well is not None:  # it has failed, maybe while it wrote
             return time.time() - max(changed for _, _, changed in signature) / 1e9 >= self._settings.settled_s
         return before == signature and time.monotonic() - since >= self._settings.settled_s
+
+
+def paths_in(folder: Path, pattern: str) -> list[Path]:
+    """Return the paths in a folder that match a pattern, in order, while a program may remove some."""
+    for _ in range(LOOKS - 1):
+        with contextlib.suppress(FileNotFoundError):  # a folder has vanished meanwhile
+            return sorted(folder.glob(pattern))
+    return sorted(folder.glob(pattern))
 
 
 def put_into(checkpoint: Path, folder: Path, *, move: bool = False) -> None:

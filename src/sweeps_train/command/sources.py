@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import os
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 
+from sweeps_train.command.checkpoints import paths_in
 from sweeps_train.command.output import Record, json_record, numbers_in, printed_number
 from sweeps_train.command.placeholders import Lookup, Template
 from sweeps_train.config.command import CsvFile, JsonLinesFile, MetricSource, MlflowRun, TensorBoardEvents
@@ -18,9 +21,11 @@ STEP = "step"
 """Name of the step in records of sources that always have one."""
 MLFLOW_FOLDER = "mlruns"
 """Folder of the program's own MLflow store, in the trial's folder."""
+PARENT_TAG = "tags/mlflow.parentRunId"
+"""File of a nested run with the id of the run above it."""
 OF_ANOTHER_STORE = ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME")
 """Environment variables that name a run or an experiment, which the trial's own store does not have."""
-EVENT_FILES = "*tfevents*"
+EVENT_FILES = "**/*tfevents*"
 COMPARED_BYTES = 256
 """Number of bytes before the unread ones that are compared, to detect that a file was rewritten."""
 
@@ -182,6 +187,7 @@ class CsvTail(_Lines):
     def _records(self, lines: list[str], *, starts: bool) -> Iterable[Record]:
         if starts:
             self._names = []
+        csv.field_size_limit(2**31 - 1)  # the default of 128 KiB is too small for texts that a program generates
         for row in ([cell.strip() for cell in cells] for cells in csv.reader(lines, delimiter=self._delimiter)):
             if self._names and not self._is_comment_before(row):
                 yield numbers_in(dict(zip(self._names, row, strict=False)))
@@ -214,7 +220,7 @@ class EventFiles(Source):
         return _by_step(value for file in self._found() for value in self._scalars(file))
 
     def _found(self) -> list[_Growing]:
-        paths = [self._path] if self._path.is_file() else sorted(self._path.rglob(EVENT_FILES))
+        paths = [self._path] if self._path.is_file() else paths_in(self._path, EVENT_FILES)
         return [self._files.setdefault(path, _Growing(path)) for path in paths]
 
     def _scalars(self, file: _Growing) -> Iterator[tuple[int, str, float]]:
@@ -242,33 +248,53 @@ class EventFiles(Source):
 
 
 class MlflowStore(Source):
-    """Metrics in the files of an MLflow store: ``EXPERIMENT/RUN/metrics/NAME``, with a line for each value."""
+    """Metrics in the files of an MLflow store: ``EXPERIMENT/RUN/metrics/NAME``, with a line for each value. Those of a
+    nested run that a run above it has, too, are left out: they are parts of one value, such as the folds of a mean."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._files: dict[Path, _Growing] = {}
-        for file in self._found().values():
-            file.skip()
+        for files in self._found().values():
+            for file in files.values():
+                file.skip()
 
     def read(self, *, at_end: bool = False) -> list[Record]:
-        return _by_step(value for name, file in self._found().items() for value in self._values(name[1], file))
+        found, values = self._found(), []
+        names = {run.name: files.keys() for run, files in found.items()}
+        for run, files in found.items():
+            left_out = {name for above in _runs_above(run) for name in names.get(above, ())}
+            values += [value for name, file in files.items() if name not in left_out for value in _logged(name, file)]
+        return _by_step(value for _, value in sorted(values, key=itemgetter(0)))  # several runs may have a step
 
-    def _found(self) -> dict[tuple[Path, str], _Growing]:
-        folders = sorted(self._folder.glob("*/*/metrics"))
+    def _found(self) -> dict[Path, dict[str, _Growing]]:
+        """Return the files of each run's metrics, by the folders of the runs and the names of the metrics."""
         return {
-            (folder, path.relative_to(folder).as_posix()): self._files.setdefault(path, _Growing(path))
-            for folder in folders
-            for path in sorted(folder.rglob("*"))
-            if path.is_file()
+            folder.parent: {
+                path.relative_to(folder).as_posix(): self._files.setdefault(path, _Growing(path))
+                for path in paths_in(folder, "**/*")
+                if path.is_file()
+            }
+            for folder in paths_in(self._folder, "*/*/metrics")
         }
 
-    def _values(self, name: str, file: _Growing) -> Iterator[tuple[int, str, float]]:
-        complete, newline, rest = file.new().rpartition(b"\n")
-        file.put_back(rest)
-        for line in text_lines((complete + newline).decode("utf-8", errors="replace")):
-            parts = line.split()  # time in milliseconds, value, step
-            if len(parts) >= 2:
-                yield int(parts[2]) if len(parts) > 2 else 0, name, float(parts[1])
+
+def _runs_above(run: Path) -> list[str]:
+    """Return the ids of the runs in which an MLflow run is nested, the nearest one first."""
+    found = [run.name]
+    with contextlib.suppress(OSError):  # it is not nested
+        while (above := (run.parent / found[-1] / PARENT_TAG).read_text(encoding="utf-8")) not in found:
+            found.append(above)
+    return found[1:]
+
+
+def _logged(name: str, file: _Growing) -> Iterator[tuple[int, tuple[int, str, float]]]:
+    """Yield the new values in MLflow's file of a metric, with the times at which they were logged."""
+    complete, newline, rest = file.new().rpartition(b"\n")
+    file.put_back(rest)
+    for line in text_lines((complete + newline).decode("utf-8", errors="replace")):
+        parts = line.split()  # time in milliseconds, value, step
+        if len(parts) >= 2:
+            yield int(parts[0]), (int(parts[2]) if len(parts) > 2 else 0, name, float(parts[1]))
 
 
 def _by_step(values: Iterable[tuple[int, str, float]]) -> list[Record]:
