@@ -148,7 +148,7 @@ class Broker(SharedSlots):
             if silent >= allowed:
                 end = await hang_end(attempt, self._slots[attempt.slot], silent)
                 silent, allowed = self._silence(attempt, hang_timeout_s, start_timeout_s)
-                if silent < allowed and attempt.end is None:
+                if silent < allowed and (attempt.end is None or attempt.end.error is None):
                     text = "its workers were silent, but continued while they were asked for their stacks"
                     self._publish(Note(trial, attempt.number, text))
                 elif attempt is self._attempts[trial]:
