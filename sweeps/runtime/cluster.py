@@ -294,5 +294,6 @@ def _quiet_libraries() -> Iterator[None]:
             yield
         finally:
             for each, level in zip(loggers, levels, strict=True):
-                # Optuna, if first imported in the block, has set none of its own yet.
-                each.setLevel(level or (logging.INFO if each.name == "optuna" else level))
+                # Optuna sets its own when it is imported, which may have been in the block.
+                is_new = each.name == "optuna" and level == logging.NOTSET and "optuna" in sys.modules
+                each.setLevel(logging.INFO if is_new else level)
