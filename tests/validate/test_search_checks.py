@@ -352,8 +352,6 @@ def test_the_length_of_a_trial_is_that_of_the_longest_that_can_be_sampled() -> N
     assert longest_trial(composition, space, "evaluations", lookup) == 10
     assert longest_trial(composition, space, "samples", lookup) == 200 * 64
     assert longest_trial(composition, space, "tokens", lookup) is None
-    wide = composed("digits", *tokens, "train.global_batch_size=choice(32, 128)")
-    assert longest_trial(wide, check_sweep(wide), "samples", lookup_in(wide)) == 200 * 128
     assert longest_trial(composition, space, "epochs", lookup) is None
     assert trial_length(composition.trial({"train.max_steps": 50}), "evaluations") == 3
 

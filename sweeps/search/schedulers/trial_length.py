@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 
 from sweeps.compose import Composition
 from sweeps.config import SweepConfig
 from sweeps.config.schedulers import HyperbandScheduler, Resource
 from sweeps.errors import ConfigError
-from sweeps.space.space import Lookup, Point, Space
+from sweeps.space.space import Lookup, Space
 
 LENGTH_PATHS = {"train", "train.max_steps", "train.epochs", "train.eval_every", "train.global_batch_size"}
 """Paths on which the length of a trial depends."""
@@ -45,20 +44,14 @@ def hyperband_range(composition: Composition, space: Space, lookup: Lookup) -> t
 def longest_trial(composition: Composition, space: Space, resource: Resource, lookup: Lookup) -> float | None:
     """Return the length of the longest trial of the space (``trial_length``); None if the length of any trial is
     unknown."""
-    lengths = [trial_length(composition.config, resource)]
-    longest: dict[str, tuple[float, Point]] = {}
-
-    def measure(path: str, point: Point) -> None:
-        with contextlib.suppress(ConfigError):  # the check of the space reports it
-            length = trial_length(composition.trial(point), resource)
-            lengths.append(length)
-            if length is not None and length > longest.get(path, (-1,))[0]:
-                longest[path] = length, point
-
+    configs = [composition.config]
+    # One path at a time, although two may be longer together: rungs that are on record depend on this length.
     for path, _, point in space.corners(lookup):
         if path in LENGTH_PATHS:
-            measure(path, point)
-    if len(longest) > 1:  # most steps and the largest batch, say, are most samples together
-        measure("", {path: value for _, point in longest.values() for path, value in point.items()})
+            try:
+                configs.append(composition.trial(point))
+            except ConfigError:
+                continue  # the check of the space reports it
+    lengths = [trial_length(config, resource) for config in configs]
     known = [length for length in lengths if length is not None]
     return max(known) if len(known) == len(lengths) else None
