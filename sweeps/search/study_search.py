@@ -6,8 +6,10 @@ forever.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple, cast
 
 import optuna
@@ -93,7 +95,7 @@ class StudySearch:
             load_if_exists=True,
         )
         """Optuna's study with all trials."""
-        choices = ordered_choices(self.space.distributions)
+        choices = _storable(ordered_choices(self.space.distributions))
         if self.study.user_attrs.get(CHOICES) != choices:
             self.study.set_user_attr(CHOICES, choices)
         self.ended_because: str | None = None
@@ -288,3 +290,12 @@ def taken_over(trial: FrozenTrial) -> list[tuple[Mapping[str, Any], Origin]]:
         (each["parameters"], Origin(each["trial"], each["step"], count))
         for count, each in zip(counts, kept, strict=True)
     ]
+
+
+def _storable(choices: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    """Return choices as a study's storage returns them, without parameters that it cannot store, such as of dates."""
+    stored = {}
+    for name, values in choices.items():
+        with suppress(TypeError):
+            stored[name] = json.loads(json.dumps(values))
+    return stored

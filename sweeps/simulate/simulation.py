@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from sweeps.config.search import Stop
 from sweeps.constants import COMPLETED, EVALUATIONS, SECONDS, STEP, STEPS
-from sweeps.search.budget import Usage, next_exhausted
+from sweeps.search.budget import Usage, exhausted_budget, next_exhausted
 from sweeps.search.schedulers.pausing import PausingScheduler
 from sweeps.search.schedulers.places import Places
 from sweeps.search.schedulers.scheduler import Result, Scheduler, Verdict
@@ -167,7 +167,7 @@ class Simulation:
         self.usage.cpu_s += passed * cpus
         self.usage.gpu_s += passed * gpus
         self.usage.cost += passed * cost / 3600
-        return message if end <= until else None
+        return message if end <= until else exhausted_budget(self.stop, self.usage)
 
     def _fill(self) -> None:
         """Start trials, and resume paused ones, while a worker is free and there is one to start."""

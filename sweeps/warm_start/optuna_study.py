@@ -53,7 +53,7 @@ def read_study(key: str, source: OptunaStudy, space: Space) -> OtherSearch:
     study = optuna.load_study(study_name=name, storage=storage)
     objective = _objective(key, source, study)
     minimizes = study.directions[objective] == optuna.study.StudyDirection.MINIMIZE
-    choices = study.user_attrs.get(CHOICES, ordered_choices(space.distributions))
+    choices = ordered_choices(space.distributions) | study.user_attrs.get(CHOICES, {})
     trials = [_trial(trial, objective, choices, minimizes=minimizes) for trial in study.get_trials(deepcopy=False)]
     return OtherSearch(name, trials, "min" if minimizes else "max", "the objective")
 

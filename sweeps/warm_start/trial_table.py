@@ -91,7 +91,7 @@ def _read_json_lines(file: Path) -> pd.DataFrame:
 
 def _value_column(key: str, metric: str, columns: list[str]) -> str:
     """Return the column of the metric: the one with its name, or the only one that ends in it (``metrics.loss`` for
-    ``loss``), or the only one that is its end (``loss`` for ``eval/loss``).
+    ``loss``), or the only one that is its end (``loss`` or MLflow's ``metrics.loss`` for ``eval/loss``).
 
     Raises:
         UserError: There is no such column.
@@ -99,7 +99,7 @@ def _value_column(key: str, metric: str, columns: list[str]) -> str:
     if metric in columns:
         return metric
     longer = [column for column in columns if is_end(metric, column)]
-    alike = longer or [column for column in columns if is_end(column, metric)]
+    alike = longer or [column for column in columns if is_end(column.removeprefix("metrics."), metric)]
     if len(alike) == 1:
         return alike[0]
     raise UserError(f"{key}={metric}: the table has no such column{did_you_mean(metric, columns)}")

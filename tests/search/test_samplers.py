@@ -18,7 +18,7 @@ from spaces import sampler_of, space_of
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config.samplers import Sampler
-from sweeps.config.space import FloatDistribution
+from sweeps.config.space import FloatDistribution, OrdinalDistribution
 from sweeps.constants import COMPLETED, STEP
 from sweeps.errors import ConfigError
 from sweeps.search import OptunaSearcher
@@ -119,6 +119,15 @@ def test_a_search_that_is_interrupted_goes_on_as_if_it_had_not_been(name: str, t
     through = tried(searcher(name), range(12))
     parts = [tried(reopened(), part) for part in (range(3), range(3, 8), range(8, 12))]
     assert list(itertools.chain(*parts)) == through
+
+
+def test_ordered_choices_that_a_storage_cannot_hold_are_searched_all_the_same(tmp_path: Path) -> None:
+    storage = JournalStorage(JournalFileBackend(str(tmp_path / "optuna.log")))
+    choices = [np.int64(8), np.int64(16)]
+    search = OptunaSearcher(
+        {"batch": OrdinalDistribution(type="ordinal", choices=choices)}, metric="loss", mode="min", storage=storage
+    )
+    assert search.suggest("0")["batch"] in choices
 
 
 @every_quick_sampler

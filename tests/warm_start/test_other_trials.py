@@ -342,6 +342,7 @@ def test_texts_of_numbers_and_dates_in_a_table_are_the_choices_that_they_name(su
         ("eval/loss", ["eval/loss", "train/loss", "loss"], ""),
         ("eval/loss", ["metrics.eval/loss", "metrics.train/loss", "loss"], "metrics.eval/loss is eval/loss"),
         ("eval/loss", ["Loss", "train/loss"], "Loss is eval/loss"),
+        ("eval/loss", ["metrics.loss", "metrics.train/loss"], "metrics.loss is eval/loss"),
         ("loss", ["metrics.loss", "loss_scale"], "metrics.loss is loss"),
         ("eval/loss", ["train/loss", "eval/accuracy"], None),
         ("eval/accuracy", ["train/accuracy"], None),
