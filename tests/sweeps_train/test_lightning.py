@@ -334,6 +334,31 @@ def test_a_module_that_pauses_at_each_report_trains_as_one_that_never_does(
     assert len(trained[0]) > 20
 
 
+def test_a_module_that_continues_behind_the_last_batch_of_its_epoch_trains_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sweeps_train.examples.lightning_digits import Classifier, Digits
+
+    class Larger(Digits):
+        def train_dataloader(self) -> Any:
+            loader = super().train_dataloader()
+            return type(loader)(loader.dataset, batch_size=1024 if steps else 64)
+
+    def report(metrics: dict[str, Any], checkpoint: Any) -> None:
+        steps.append(metrics["step"])
+        if len(steps) == 1:
+            shutil.copytree(checkpoint.path, tmp_path / "saved")
+            raise Paused
+
+    steps: list[int] = []
+    options = {"max_epochs": 3, "val_check_interval": 1, "limit_val_batches": 1}
+    with pytest.raises(Paused):
+        fit(Classifier(1e-2, 8), tmp_path, monkeypatch, report, data=Larger(64), **{**options, "val_check_interval": 4})
+    resume = tmp_path / "saved" / "checkpoint.ckpt"
+    fit(Classifier(1e-2, 8), tmp_path, monkeypatch, report, resume=resume, data=Larger(64), **options)
+    assert len(steps) > 3, "the later epochs are trained"
+
+
 def test_a_validation_of_a_resumed_module_is_reported_without_the_metrics_of_the_epoch_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

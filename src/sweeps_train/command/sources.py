@@ -294,7 +294,7 @@ def _logged(name: str, file: _Growing) -> Iterator[tuple[int, tuple[int, str, fl
     for line in text_lines((complete + newline).decode("utf-8", errors="replace")):
         parts = line.split()  # time in milliseconds, value, step
         if len(parts) >= 2:
-            yield int(parts[0]), (int(parts[2]) if len(parts) > 2 else 0, name, float(parts[1]))
+            yield int(float(parts[0])), (int(parts[2]) if len(parts) > 2 else 0, name, float(parts[1]))
 
 
 def _by_step(values: Iterable[tuple[int, str, float]]) -> list[Record]:

@@ -111,6 +111,7 @@ class PositionedLoader(DataLoader[Any]):
             self._begin = None
             self._had += 1
             yield batch
+        self._begin = None  # nothing was left, for example of fewer but larger batches
 
     def position(self) -> dict[str, Any]:
         """Return the number of batches that the current epoch has had, and the random state at its beginning."""
