@@ -242,7 +242,9 @@ class JobRunner(Poller):
             try:
                 step(job)
             except (TrackingUnreachable, ArtifactsUnreachable) as error:
-                state.unread += isinstance(error, ArtifactsUnreachable)  # credentials that lack do not come by themselves
+                state.unread += isinstance(
+                    error, ArtifactsUnreachable
+                )  # credentials that lack do not come by themselves
                 if state.unread > self._limits.restarts:
                     self._end(job, "failed", str(error), has_sweep=self._has_begun(job))
                     return
