@@ -68,7 +68,7 @@ class TrackingUnreachable(UserError):
     """The tracking server does not answer."""
 
 
-class ArtifactsUnreachable(TrackingUnreachable):
+class ArtifactsUnreachable(UserError):
     """The store of MLflow's artifacts does not answer this machine, which may lack its credentials or its library."""
 
 

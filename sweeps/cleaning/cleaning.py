@@ -178,8 +178,9 @@ def needed_runs(client: MlflowClient) -> set[str]:
 
 def print_cleaning(cleaning: Cleaning, removals: Collection[Removal], console: Console) -> None:
     """Print the removals as a table with a row for each sweep."""
+    whose = "" if cleaning.policy.max_size is not None else " of the selected sweeps"
     if not removals:
-        stay = f": {describe_size(cleaning.size)} of checkpoints stay" if cleaning.size else ""
+        stay = f": {describe_size(cleaning.size)} of checkpoints{whose} stay" if cleaning.size else ""
         console.print(f"Nothing to remove{stay}.")
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -194,7 +195,6 @@ def print_cleaning(cleaning: Cleaning, removals: Collection[Removal], console: C
     console.print()
     freed = sum(each.size for each in removals)
     left = cleaning.size - freed
-    whose = "" if cleaning.policy.max_size is not None else " of these sweeps"
     console.print(f"{describe_size(freed)} of {describe_size(cleaning.size)} of checkpoints{whose}", highlight=False)
     if cleaning.policy.max_size is not None and left > cleaning.policy.max_size:
         console.print(

@@ -14,7 +14,6 @@ from sweeps.cli.output import print_json, say, typed
 from sweeps.constants import TAG_DASHBOARD
 from sweeps.errors import UserError
 from sweeps.operations.local import Local
-from sweeps.texts.uri_passwords import holds_password
 
 if TYPE_CHECKING:
     from sweeps.launch.submission import Submission, Target
@@ -85,7 +84,7 @@ def _resumed(sweep: str, to: Target, uri: str | None) -> tuple[Submission, str |
     if composition is None:
         raise UserError(f"{sweep}: its MLflow run does not have its config; continue it with `resume` on its machine")
     # The driver reads the same store: the copy of an object store is on this machine only.
-    return resumed_submission(record, composition.recorded_at(given).config, to), record.tags.get(TAG_DASHBOARD)
+    return resumed_submission(record, composition, to, given), record.tags.get(TAG_DASHBOARD)
 
 
 def _to_ray(submission: Submission, dashboard: str | None, *, is_printed: bool, as_json: bool) -> bool:
@@ -157,10 +156,9 @@ def _say_what_next(sweep: str, to: Target, uri: str | None) -> None:
         to: Kind of cluster.
         uri: The sweep's tracking store; None for the default one.
     """
-    from sweeps.tracking.uris import default_uri
+    from sweeps.launch.submission import tracking_option
 
-    is_known = uri is None or uri == default_uri() or holds_password(uri)
-    where = "" if uri is None or is_known else f" --tracking-uri={shlex.quote(uri)}"
+    where = "" if uri is None else tracking_option(uri)
     say(f"progress  {PROGRAM} show {sweep} --watch{where}")
     say(f"stop      {PROGRAM} stop {sweep}{where}")
     say(f"resume    {PROGRAM} submit --resume={sweep} --to={to}{where}, if it was stopped or lost its machine")

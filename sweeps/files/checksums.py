@@ -133,7 +133,8 @@ class Damage:
 def mend(path: Path) -> Damage:
     """Correct flipped bits in a file of JSON lines, in place, and return the lines with more damage.
 
-    Half a line at the end, which a killed writer has left, does not count as damage.
+    Half a line at the end, which a killed writer has left, does not count as damage, nor do those between lines without
+    checksums: older releases ended them with a newline.
 
     Raises:
         OSError: The file cannot be read or written.
@@ -141,11 +142,13 @@ def mend(path: Path) -> Damage:
     corrected: list[int] = []
     lost: list[int] = []
     patches: list[tuple[int, bytes]] = []
-    start, before = 0, b""
+    start, before, has_checksums = 0, b"", True
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             text = line.rstrip(b"\n")
-            if not is_intact(text):
+            if is_intact(text):
+                has_checksums = True
+            else:
                 changes = _changes_of_newlines(before, text)
                 if changes is None and _has_checksum(text):
                     changes = _changes_of(text)
@@ -154,8 +157,14 @@ def mend(path: Path) -> Damage:
                     patches += [(start + position, character) for position, character in changes]
                     if lost and changes[0][0] < 0 and lost[-1] == number - 1:
                         lost.pop()
-                elif _has_checksum(text) or _TEXT.fullmatch(text) is None or (line != text and not _is_json(text)):
+                elif (
+                    _has_checksum(text)
+                    or _TEXT.fullmatch(text) is None
+                    or (has_checksums and line != text and not _is_json(text))
+                ):
                     lost.append(number)
+                else:
+                    has_checksums = False
             start, before = start + len(line), text
     if patches:
         _write(path, patches)
@@ -175,11 +184,13 @@ def end_last_line(path: Path) -> None:
             file.seek(start)
             end, tail = start, file.read(end - start) + tail
         last = tail[tail.rfind(b"\n") + 1 :]
-        if last and _is_json(undamaged(last) or b""):  # only its newline is missing or damaged
-            file.seek(0, os.SEEK_END)
-            file.write(b"\n")
-        elif last:
-            file.truncate(file.seek(0, os.SEEK_END) - len(last))
+        whole = undamaged(last)
+        file.seek(-len(last), os.SEEK_END)
+        if whole is None:  # ``mend`` names it
+            file.write(last + b"\n")
+        elif last and _is_json(whole):  # only its newline is missing or damaged
+            file.write(whole + b"\n")
+        file.truncate()
 
 
 def _is_json(text: bytes) -> bool:

@@ -93,7 +93,7 @@ def _queued_scripts() -> list[str]:
     """Return the scripts of the user's jobs that wait or run; empty if Slurm does not tell."""
     command = ["squeue", "--me", "--noheader", "--states=PENDING,RUNNING", "--format=%o"]
     with contextlib.suppress(FileNotFoundError):
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+        return subprocess.run(command, capture_output=True, check=False).stdout.decode(errors="replace").splitlines()
     return []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from sweeps.compose import Composition
 from sweeps.config import SweepConfig
 from sweeps.config.scaling import Scaling
 from sweeps.errors import ConfigError, DoesNotFit, TrackingUnreachable, UserError, raise_mistakes
@@ -24,13 +26,16 @@ from sweeps.storage.state_mirror import newer_files
 from sweeps.texts.uri_passwords import holds_password, redact_uri
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.sweep_run import PARENT_FILE, is_recorded
-from sweeps.tracking.uris import sqlite_path
+from sweeps.tracking.uris import default_uri, sqlite_path
 
 Target = Literal["ray", "slurm", "kuberay"]
 JOIN = "cluster.address=auto"
 """Override with which a driver joins the cluster in which it is started."""
 ENDS_WITHIN_S = 120.0
 """Seconds in which a driver that was told to end does so, besides those that its trials may take."""
+READ_WITHIN_S = 15.0
+"""Maximum seconds to look for a sweep in an object store. Without network, libraries of some try for a quarter of an
+hour."""
 
 
 def killed_after_s(config: SweepConfig) -> int:
@@ -69,17 +74,17 @@ class Submission:
         Raises:
             UserError: There is such a sweep.
         """
-        uri, output_dir, places = self.config.tracking.uri, self.config.output_dir, list[str]()
+        uri, place, option = self.config.tracking.uri, None, ""
         with suppress(TrackingUnreachable):
-            places += [redact_uri(uri)] if is_recorded(uri, self.name) else []
-        if is_remote(output_dir):
-            with suppress(OSError, ValueError, ImportError):
-                found = newer_files(ObjectStore(joined(output_dir, self.name)), [PARENT_FILE], than="")
-                places += [output_dir] if PARENT_FILE in found[1] else []
-        if places:
+            if is_recorded(uri, self.name):
+                place, option = redact_uri(uri), tracking_option(uri)
+        output_dir = self.config.output_dir
+        if place is None and is_remote(output_dir) and _has_sweep(joined(output_dir, self.name)):
+            place, option = output_dir, " --tracking-uri=URI"  # of the store that has its record
+        if place is not None:
             raise UserError(
-                f"--name={self.name}: {places[0]} has a sweep of this name; choose another --name, or continue it "
-                f"with its own config: `python -m sweeps submit --resume={self.name} --to={to}`"
+                f"--name={self.name}: {place} has a sweep of this name; choose another --name, or continue it "
+                f"with its own config: `python -m sweeps submit --resume={self.name} --to={to}{option}`"
             )
 
     def check_fit(self, asked: str, nodes: int, cpus: float, gpus: float) -> None:
@@ -96,6 +101,26 @@ class Submission:
             fit(self.config, self.scalings, [{"CPU": cpus, **({"GPU": gpus} if gpus else {}), **kinds}] * nodes)
         except DoesNotFit as error:
             raise DoesNotFit(error.reason, f"ask for more in {asked}") from None
+
+
+def tracking_option(uri: str) -> str:
+    """Return the option with which a command on this machine reads a tracking store; empty if none is needed, or if it
+    would show a password."""
+    return "" if uri == default_uri() or holds_password(uri) else f" --tracking-uri={shlex.quote(uri)}"
+
+
+def _has_sweep(place: str) -> bool:
+    """Whether an object store has a sweep's folder; False if this machine cannot read it soon."""
+    found = list[str]()
+
+    def look() -> None:
+        with suppress(OSError, ValueError, ImportError):
+            found.extend(newer_files(ObjectStore(place), [PARENT_FILE], than="")[1])
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(READ_WITHIN_S)
+    return bool(found)
 
 
 def new_submission(
@@ -120,18 +145,19 @@ def new_submission(
     return Submission(plan.name, plan.composition.conf, plan.config, arguments, bundle, plan.scalings)
 
 
-def resumed_submission(record: SweepRecord, config: SweepConfig, to: Target) -> Submission:
-    """Return a submission that continues a recorded sweep, whose driver reads the record at the config's tracking URI.
+def resumed_submission(record: SweepRecord, composition: Composition, to: Target, uri: str) -> Submission:
+    """Return a submission that continues a recorded sweep, whose driver reads the record at the URI. If that has a
+    password, the submission is without it, and the driver has a URI of its own in its environment.
 
     Raises:
         ConfigError: The sweep was not started on a cluster.
     """
+    config = composition.recorded_at(redact_uri(uri)).config
     if config.cluster.address == "local":
         raise ConfigError(
             f"{record.sweep}: was started with cluster.address=local, and continues on one machine only: "
             f"python -m sweeps resume {record.sweep}"
         )
-    uri = config.tracking.uri
     known = [] if holds_password(uri) else [f"--tracking-uri={uri}"]
     bundle = Bundle() if to == "slurm" else Bundle.of_folder(Path.cwd(), leave_out=Path(config.output_dir))
     return Submission(record.sweep, record.conf, config, ["resume", record.sweep, *known, "--json"], bundle)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from sweeps.errors import UnknownName, UserError
+from sweeps.errors import UnknownName
 from sweeps.operations.operations import Operations, Show
 
 if TYPE_CHECKING:
@@ -54,8 +55,14 @@ class Local(Operations):
         try:
             return load_sweep(self.uri, sweep)
         except UnknownName as error:
-            if is_held(Path("outputs", sweep)):
-                raise UserError(f"{sweep}: its driver runs, but has no record in MLflow yet; try again soon") from error
+            folder, is_run = Path("outputs", sweep), False
+            with suppress(OSError):  # it is another user's, or the name is not that of a file
+                is_run = is_held(folder)
+            if is_run:
+                raise UnknownName(
+                    f"{error}; its driver runs in {folder}, and either has not recorded it yet, so that it is there "
+                    "soon, or records it in another store, which --tracking-uri names"
+                ) from error
             raise
 
     def stop(self, sweep: str, trial: str | None) -> SweepRecord:

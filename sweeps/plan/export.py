@@ -78,7 +78,8 @@ def write_export(text: str, file: Path) -> None:
         UserError: The file cannot be written, or is another one.
     """
     try:
-        if file.exists() and not file.read_bytes().startswith(HEADER.encode()):
+        old = file.read_bytes() if file.is_file() else b""
+        if old and not old.startswith(HEADER.encode()):
             raise UserError(f"--export={file}: exists, and is not an exported trial; choose another file, or remove it")
         file.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -35,8 +35,9 @@ def record_to_resume(uri: str, sweep: str, folder: Path | None = None, location:
         UserError: A person has deleted the sweep's run in MLflow, or the sweep is recorded in another store.
     """
     folder = (folder or Path("outputs", sweep)).expanduser().absolute()
+    started_ms = own_start(folder)
     try:
-        return load_sweep(uri, sweep, own_start(folder))
+        return load_sweep(uri, sweep, started_ms)
     except UnknownName:
         if not Journal.is_in(folder) or is_unstarted(folder):
             raise
@@ -49,7 +50,7 @@ def record_to_resume(uri: str, sweep: str, folder: Path | None = None, location:
             "with --tracking-uri or MLFLOW_TRACKING_URI"
         )
     tags = {constants.TAG_SWEEP: sweep, constants.TAG_KIND: "sweep"}
-    for run in fetch_runs(uri, tags, deleted=True):
+    for run in (each for each in fetch_runs(uri, tags, deleted=True) if started_ms in (None, each.started)):
         raise UserError(
             f"{sweep}: its run in MLflow was deleted; restore it with `mlflow runs restore --run-id {run.run_id}` (or "
             "its experiment, if that was deleted), and try again"

@@ -55,8 +55,9 @@ def load_sweep(uri: str, name: str, started_ms: int | None = None) -> SweepRecor
     Args:
         uri: Tracking URI.
         name: Name of the sweep.
-        started_ms: Start of the sweep's own run, if the caller knows it. Two users whose experiments are hidden from
-            each other may give their sweeps the same name; without it, the sweep that started first is returned.
+        started_ms: Start of the sweep's own run, if the caller knows it: no other one is returned. Two users whose
+            experiments are hidden from each other may give their sweeps the same name; without it, the sweep that
+            started first is returned.
 
     Raises:
         UnknownName: There is no such sweep; the message suggests similar names.
@@ -67,13 +68,15 @@ def load_sweep(uri: str, name: str, started_ms: int | None = None) -> SweepRecor
 def fetch_sweep(uri: str, name: str, started_ms: int | None = None) -> tuple[RawRun, list[RawRun]]:
     """Return a sweep's own run, and the runs of its trials; for arguments and errors see ``load_sweep``."""
     runs = fetch_runs(uri, {constants.TAG_SWEEP: name})
-    parents = [run for run in runs if run.tags.get(constants.TAG_KIND) == "sweep"]
+    sweeps = [run for run in runs if run.tags.get(constants.TAG_KIND) == "sweep"]
+    parents = [run for run in sweeps if started_ms in (None, run.started)]
     if not parents:
-        known = [run.tags[constants.TAG_SWEEP] for run in fetch_runs(uri, {constants.TAG_KIND: "sweep"})]
-        raise UnknownName(f"there is no sweep {name!r} in {redact_uri(uri)}{did_you_mean(name, known)}")
-    parent = next((run for run in parents if run.started == started_ms), parents[0])
-    if len(parents) > 1 and parent.started != started_ms:
+        known = {run.tags[constants.TAG_SWEEP] for run in fetch_runs(uri, {constants.TAG_KIND: "sweep"})}
+        hint = "; another user's has this name" if sweeps else did_you_mean(name, known)
+        raise UnknownName(f"there is no sweep {name!r} in {redact_uri(uri)}{hint}")
+    if len(parents) > 1:
         _warn_of_namesakes(name, tuple(run.experiment for run in parents))
+    parent = parents[0]
     trials = [run for run in runs if run.tags.get("mlflow.parentRunId") == parent.run_id]
     lost = {*_best(parent)} - {run.tags.get(constants.TAG_TRIAL, "") for run in trials}
     return parent, [*trials, *(_deleted(uri, parent, lost) if lost else ())]

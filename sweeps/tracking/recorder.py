@@ -129,7 +129,7 @@ class Recorder:
                     logger.warning("MLflow has lost %s, which is recorded again from its folder", sweep.name)
                     journal.advance(0)  # first: this driver may be killed before everything is delivered
                     create_lost_run(client, uri, experiment, sweep, commit)
-                    stored = fetch_sweep(uri, sweep.name)
+                    stored = fetch_sweep(uri, sweep.name, own_start(sweep.folder))
             ids = ids_of(uri, stored[0]) if stored else create_parent_run(client, uri, experiment, sweep, commit)
             delivery = Delivery(client, journal, ids)
             trials = TrialRecorder(delivery, ids, sweep, commit, checkpoints)

@@ -128,7 +128,7 @@ def create_parent_run(
     write_parent(sweep.folder, experiment, sweep.name, started_ms, tags)
     create = partial(client.create_run, experiment_id, started_ms, tags, run_name=sweep.name)
     run_id = retrier.create_once(
-        find=lambda: next((run.run_id for run in _parents(uri, sweep.name) if run.started == started_ms), None),
+        find=lambda: _started_at(uri, sweep.name, started_ms),
         create=lambda: str(create().info.run_id),
     )
     return MlflowIds(tracking_uri=uri, experiment_id=experiment_id, run_id=run_id)
@@ -168,10 +168,11 @@ def create_again(client: MlflowClient, uri: str, content: bytes) -> MlflowIds:
     """Create a parent run from the file of ``write_parent``, unless it exists."""
     document = parsed(content)
     name, experiment = document["name"], _experiment_id(client, uri, document["experiment"])
-    run_id = next((run.run_id for run in _parents(uri, name)), None)
+    started_ms = document["started_ms"]
+    run_id = _started_at(uri, name, started_ms)
     if run_id is None:
         tags = _storable_tags(document["tags"])  # an earlier release has not cut them
-        run = client.create_run(experiment, document["started_ms"], tags, run_name=name)
+        run = client.create_run(experiment, started_ms, tags, run_name=name)
         run_id = str(run.info.run_id)
     return MlflowIds(tracking_uri=uri, experiment_id=experiment, run_id=run_id)
 
@@ -187,6 +188,11 @@ def heartbeat() -> str:
 
 def _parents(uri: str, name: str) -> list[RawRun]:
     return fetch_runs(uri, {constants.TAG_SWEEP: name, constants.TAG_KIND: "sweep"})
+
+
+def _started_at(uri: str, name: str, started_ms: int) -> str | None:
+    """Return the id of a sweep's own run; another user's sweep of this name has started at another time."""
+    return next((run.run_id for run in _parents(uri, name) if run.started == started_ms), None)
 
 
 def _experiment_id(client: MlflowClient, uri: str, experiment: str) -> str:

@@ -7,6 +7,7 @@ import math
 import os
 import random
 import shutil
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +24,7 @@ from sweeps.cleaning.policy import Policy, describe_size, parse_age, parse_size
 from sweeps.cleaning.selection import select
 from sweeps.cli import run_command
 from sweeps.driver.finish import finish
-from sweeps.errors import ConfigError, UserError
+from sweeps.errors import ConfigError, SweepsError, UserError
 from sweeps.folders.sweep_folder import SWEEP_FILE
 from sweeps.plan.lost_record import record_to_resume
 from sweeps.tracking.reader import load_sweep
@@ -300,6 +301,18 @@ def test_a_driver_goes_on_with_its_own_sweep_and_cleans_that_alone_if_another_us
     assert held(store, "old") == dict.fromkeys(("0000", "0001", "0002", "0003"), ALL)
     assert load_sweep(store, "old") == others
     assert "2 sweeps are named old, in the experiments digits, own; this is about the one that " in caplog.text
+
+    client.delete_run(own.ids.run_id)
+    with pytest.raises(SweepsError, match="its run in MLflow was deleted meanwhile"):
+        finish(plan)
+    with pytest.raises(UserError, match=r"has no readable sweep\.json"):  # else it names the run to restore
+        record_to_resume(store, "old", tmp_path)
+    with sqlite3.connect(store.removeprefix("sqlite:///")) as database:  # MLflow has lost it
+        database.execute("UPDATE tags SET value = 'gone' WHERE run_uuid = ?", (own.ids.run_id,))
+    new = open_recorder(store, "old", folder=tmp_path, experiment="own", resume=True)
+    assert not new.close("finished")
+    assert finish(plan).mlflow == new.ids != others.mlflow
+    assert held(store, "old") == dict.fromkeys(("0000", "0001", "0002", "0003"), ALL)
 
 
 def test_the_command_says_what_would_go_and_what_went(store: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -104,10 +104,11 @@ def test_a_second_driver_is_refused_at_once(tmp_path: Path, other: subprocess.Po
 def test_a_sweep_that_is_starting_is_not_called_unknown(tmp_path: Path, uri: str) -> None:
     folder = tmp_path / "outputs" / "mine"
     folder.mkdir(parents=True)
-    with only_driver(folder, "mine"), pytest.raises(UserError, match="mine: its driver runs, but has no record in"):
+    with only_driver(folder, "mine"), pytest.raises(UnknownName, match=r"'mine'.*; its driver runs in outputs/mine,"):
         Local(uri).stop("mine", None)
-    with pytest.raises(UnknownName, match="there is no sweep 'mine'"):
-        Local(uri).stop("mine", None)
+    for name in ("mine", "m" * 300):
+        with pytest.raises(UnknownName, match=f"there is no sweep '{name}' in [^;]*$"):
+            Local(uri).stop(name, None)
 
 
 def test_a_driver_sends_heartbeats_again_after_errors_of_its_store(

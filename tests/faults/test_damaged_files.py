@@ -163,8 +163,11 @@ def test_lines_without_a_checksum_of_an_earlier_release_are_no_damage(tmp_path: 
     folder = unpacked(tmp_path)
     for name in (JOURNAL_FILE, LOG, STUDY_FILE):
         before = (folder / name).read_bytes()
-        assert not mend(folder / name)
-        assert (folder / name).read_bytes() == before
+        half = before.splitlines()[1][:30] + b"\n"  # it ended what a killed writer had left
+        for content in (before, before + half + before):
+            (folder / name).write_bytes(content)
+            assert not mend(folder / name)
+            assert (folder / name).read_bytes() == content
 
 
 def test_half_a_line_of_a_killed_writer_is_no_damage(whole: Path, tmp_path: Path) -> None:
@@ -173,6 +176,10 @@ def test_half_a_line_of_a_killed_writer_is_no_damage(whole: Path, tmp_path: Path
     assert not mend(file)
     end_last_line(file)
     assert file.read_bytes() == lines[0] + lines[1]
+    for newline in (b"", b"*", b"J"):  # flipped bits
+        file.write_bytes(lines[0] + lines[1].rstrip() + newline)
+        end_last_line(file)
+        assert file.read_bytes() == lines[0] + lines[1]
     file.write_bytes(lines[0] + lines[1][:40] + b"\n" + lines[2])
     assert mend(file).lost == (2,), "a writer would have cut it off"
 

@@ -10,9 +10,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,12 +22,17 @@ import ray
 from mlflow import MlflowClient
 from ray_nodes import RayNodes
 from recording import Server, free_port, open_recorder
+from records import sweep_record
 from s3_server import BUCKET, s3_server
 from small_http import Handler, serving_http
 from stores import make_store
 from waiting import wait_until
 
 from sweeps.cli import run_command
+from sweeps.launch import submission
+from sweeps.launch.ray_jobs import ray_job
+from sweeps.launch.submission import resumed_submission
+from sweeps.plan.plan import make_plan
 from sweeps.storage.object_store import ObjectStore
 from sweeps.storage.state_mirror import StateMirror
 from sweeps.tracking.sweep_run import PARENT_FILE
@@ -148,6 +155,13 @@ def test_a_print_shows_the_job_and_its_files(here: Path, capsys: pytest.CaptureF
     assert {"mine.py", "sweeps/conf/digits.yaml", "sweeps/cli/run.py", "sweeps_train/loop.py"} <= set(shown["files"])
 
 
+def test_a_resumed_sweep_whose_mlflow_has_a_password_gets_it_from_the_cluster(here: Path) -> None:
+    tokens = ["conf=digits", *STORES, "cluster=ray", "cluster.address=http://127.0.0.1:1"]
+    composition = make_plan(tokens, [], "mine", "submit", where="elsewhere").composition
+    job = ray_job(resumed_submission(sweep_record(sweep="mine"), composition, "ray", "http://me:pa55@mlflow:5000"))
+    assert job.entrypoint == "python -m sweeps resume mine --json"
+
+
 @pytest.mark.parametrize("where", ["MLflow", "output_dir"])
 def test_a_name_that_a_sweep_has_is_refused_since_the_job_would_continue_that_sweep_with_its_own_config(
     uri: str, tmp_path: Path, where: str, capsys: pytest.CaptureFixture[str]
@@ -167,7 +181,19 @@ def test_a_name_that_a_sweep_has_is_refused_since_the_job_would_continue_that_sw
     assert run_command(["submit", "conf=digits", *tokens, "--to=ray", "--name=mine"])[0] == 2
     message = capsys.readouterr().err
     assert f"--name=mine: {store if where == 'MLflow' else output_dir} has a sweep of this name" in message
-    assert "submit --resume=mine --to=ray" in message
+    named = store if where == "MLflow" else "URI"
+    assert f"submit --resume=mine --to=ray --tracking-uri={named}" in message
+
+
+def test_a_submission_does_not_wait_for_an_object_store_that_does_not_answer(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+    monkeypatch.setattr(submission, "newer_files", lambda *_, **__: (over.wait(), {}))
+    monkeypatch.setattr(submission, "READ_WITHIN_S", 0.1)
+    config: Any = SimpleNamespace(tracking=SimpleNamespace(uri=uri), output_dir="gs://bucket/outputs")
+    submission.Submission("mine", "digits", config, ["run"]).check_is_new("ray")
+    over.set()
 
 
 @contextmanager

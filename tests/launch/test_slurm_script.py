@@ -237,7 +237,8 @@ def test_a_name_whose_job_waits_in_the_queue_is_refused(
 ) -> None:
     """The first job would make the sweep, and the second one continue it without its own config."""
     make_program("sbatch", "print(42)", monkeypatch)
-    make_program("squeue", f"print('/other/job.sh')\nprint('{here}/outputs/.submitted/mine/job.sh')", monkeypatch)
+    other = "sys.stdout.buffer.write(b'/\\xe4/job.sh\\n')"  # its name is not UTF-8
+    make_program("squeue", f"{other}\nprint('{here}/outputs/.submitted/mine/job.sh')", monkeypatch)
     submit = ["submit", "conf=digits", "train.lr=0.1", "--to=slurm"]
     assert run_command([*submit, "--name=mine"])[0] == 2
     assert "--name=mine: a job of this sweep is in Slurm's queue; choose another --name" in capsys.readouterr().err

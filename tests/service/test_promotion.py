@@ -24,7 +24,7 @@ from sweeps.config.nights import Champion, Nights
 from sweeps.config.objectives import Objectives
 from sweeps.config.service import Service
 from sweeps.constants import NIGHTS_ARTIFACT, TAG_SWEEP, TAG_TRIAL
-from sweeps.errors import SweepsError, TrackingUnreachable
+from sweeps.errors import ArtifactsUnreachable, SweepsError, TrackingUnreachable
 from sweeps.plan.plan import make_plan
 from sweeps.registry.model_owners import ModelRights, check_owner
 from sweeps.service.clock import Clock
@@ -472,6 +472,31 @@ def test_a_night_whose_sweep_mlflow_has_lost_keeps_the_champion_and_holds_up_no_
     assert (nightly.night(1).verdict, nightly.night(2).verdict) == ("kept", "failed")
     assert "MLflow has lost the trial" in str(nightly.night(1).reason)
     assert alias_of(nightly.uri) == "1"
+
+
+def test_a_night_waits_only_a_while_for_artifacts_of_the_champion_that_cannot_be_read(
+    nightly: Nightly, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steady = [0.0]
+    monkeypatch.setattr(Clock, "steady", lambda _: steady[0])
+    nightly.begin(1, Nights(champion=CHAMPION))
+    record(nightly.uri, "night-1", [(at(0.01), 0.99)])
+    nightly.end("night-1")
+    make_champion(nightly.uri, "night-1", "0000")
+
+    def unreadable(*_: object) -> None:
+        raise ArtifactsUnreachable("Unable to locate credentials")
+
+    monkeypatch.setattr("sweeps.warm_start.earlier_trials.read_text", unreadable)
+    with pytest.raises(ArtifactsUnreachable):
+        nightly.begin(2, Nights(champion=CHAMPION))
+    verdicts = list[str]()
+    for _ in range(2):
+        nightly.judge.step()
+        verdicts.append(nightly.night(1).verdict)
+        steady[0] += GIVE_UP_AFTER_S
+    assert verdicts == ["running", "failed"]
+    assert "be judged: Unable to locate credentials" in str(nightly.night(1).reason)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from waiting import wait_until
 
 from sweeps.cli import run_command
 from sweeps.config.service import Queue, Service
-from sweeps.errors import SweepsError, TrackingUnreachable
+from sweeps.errors import ArtifactsUnreachable, SweepsError, TrackingUnreachable
 from sweeps.files.whole_files import write_json
 from sweeps.plan.plan import make_plan
 from sweeps.plan.saved_sweep import save
@@ -267,6 +267,21 @@ def test_a_start_waits_for_a_store_that_is_away(running: Running, monkeypatch: p
     assert (asked, job.attempts) == (["mine"] * 3, 1)
 
 
+def test_artifacts_that_cannot_be_read_are_waited_for_a_few_times_and_then_named(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "STORE_AWAY_S", 0.1)
+    asked: list[str] = []
+
+    def prepare(job: Job) -> list[str]:
+        asked.append(job.sweep)
+        raise ArtifactsUnreachable("Unable to locate credentials")
+
+    running.runner.before_start.append(prepare)
+    job = running.until(running.submit("mine", "search.num_trials=2"), *jobs.ENDED)
+    assert (job.state, job.error, len(asked)) == ("failed", "Unable to locate credentials", 4)
+
+
 @pytest.mark.parametrize("lack", [errno.ENOSPC, errno.EAGAIN, errno.ENOMEM, errno.EMFILE])
 def test_a_start_for_which_the_machine_lacks_something_is_no_death_of_a_driver(
     running: Running, monkeypatch: pytest.MonkeyPatch, lack: int
@@ -396,8 +411,11 @@ def test_a_driver_that_mlflow_did_not_answer_is_started_again(running: Running) 
     write_json(running.control(number) / subprocesses.OUTCOME_FILE, outcome)
     running.kill(number)
     wait_until(lambda: (running.runner.poll(), running.find(number).attempts)[1] == 2)
-    running.ask_to_stop(number)
-    assert running.until(number, *jobs.ENDED).state == "cancelled"
+    with writing(running.engine) as connection:
+        jobs.set_values(connection, number, attempts=9)
+    write_json(running.control(number) / subprocesses.OUTCOME_FILE, outcome)
+    running.kill(number)
+    assert running.until(number, "failed").error == "away"
 
 
 def test_a_job_that_hangs_is_ended_by_its_limit_of_time_and_says_so(

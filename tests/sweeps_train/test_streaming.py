@@ -138,7 +138,7 @@ def test_versions_of_a_data_set_of_the_hub_are_not_mixed(monkeypatch: pytest.Mon
 
     versions = iter([DOCUMENTS, DOCUMENTS, DOCUMENTS[::-1]])  # another one when the first piece is read
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: datasets.Dataset.from_list(next(versions)))
-    with pytest.raises(ValueError, match=r"data.path=some/data: the hub has another version than at the start; run"):
+    with pytest.raises(ValueError, match=r"data.path=some/data: is another version than at the start; run"):
         build("some/data")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
@@ -298,6 +299,14 @@ def test_a_held_out_split_of_a_folder_is_not_trained_on(tmp_path: Path) -> None:
     train, held_out = read_documents(config)
     assert [document["text"] for document in train] == ["train 0", "train 1"]
     assert held_out == [{"text": "held out"}]
+
+
+def test_a_text_file_of_a_folder_with_splits_is_one_document_or_its_lines_are_those(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.txt").write_text("one\n\ntwo\n")
+    whole = TextData(kind="text", path=str(tmp_path), eval_split="test")
+    assert read_documents(whole) == ([{"text": "one\n\ntwo\n"}],) * 2
+    assert read_documents(replace(whole, lines_are_documents=True)) == ([{"text": "one"}, {"text": "two"}],) * 2
 
 
 def test_a_data_set_of_the_hub_is_read_through_datasets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -300,6 +300,7 @@ def test_an_export_replaces_an_earlier_one_but_no_other_file_and_its_command_is_
     sweep, file = load_sweep(uri, "digits-1"), tmp_path / "my best.yaml"
     text = exported(sweep, sweep.trials[0], Path(file.name))
     assert "python -m sweeps run 'conf=my best.yaml'\n" in text
+    file.touch()  # as mktemp does
     for _ in range(2):
         write_export(text, file)
     file.write_text("# My own sweep, with its space.\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +31,8 @@ class Source:
     """Name of the split, or a slice of it, such as ``train[:90%]``."""
     subset: str | None
     revision: str | None
+    lines: bool
+    """Whether each line of a text file is a document."""
 
 
 def sources(config: TextData) -> list[Source]:
@@ -41,7 +44,8 @@ def sources(config: TextData) -> list[Source]:
 
     def source(role: Role, key: str, path: str, files: list[File] | None, split: str) -> Source:
         revision = config.revision if path == config.path else None
-        return Source(role, key, path, None if files is None else tuple(files), split, config.subset, revision)
+        found = None if files is None else tuple(files)
+        return Source(role, key, path, found, split, config.subset, revision, config.lines_are_documents)
 
     held_out: list[Source] = []
     if config.eval_path is not None:
@@ -128,11 +132,18 @@ def load_hub(source: Source) -> Any:
     Raises:
         ValueError: The data set cannot be loaded.
     """
-    from datasets import load_dataset
+    from datasets import load_dataset, load_dataset_builder
 
     try:
-        path = str(Path(source.path).expanduser())
-        return load_dataset(path, source.subset, split=source.split, revision=source.revision)
+        path = source.path if "://" in source.path else str(Path(source.path).expanduser())
+        load = partial(load_dataset, path, source.subset, split=source.split, revision=source.revision)
+        of_texts = Path(path).is_dir() and hasattr(load_dataset_builder(path, source.subset).config, "sample_by")
+        if not of_texts:
+            return load()
+        if not source.lines:
+            return load(sample_by="document")
+        # Empty lines are no documents.
+        return load(sample_by="line").filter(lambda text: bool(text.strip()), input_columns="text")
     except Exception as error:  # datasets and the network raise many types; the message must name the key
         raise ValueError(
             f"{source.key}: the data set {source.path} (split {source.split}) cannot be loaded: {error}"

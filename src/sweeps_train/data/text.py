@@ -210,8 +210,8 @@ def _hub_data(source: Source, expected: str) -> Any:
     data_set = load_hub(source)
     if compat_datasets.fingerprint(data_set) != expected:
         raise ValueError(
-            f"{source.key}={source.path}: the hub has another version than at the start; run the trial again, or set "
-            "data.revision"
+            f"{source.key}={source.path}: is another version than at the start; run the trial again, and set "
+            "data.revision if it is on the hub"
         )
     return data_set
 

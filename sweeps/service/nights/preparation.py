@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from sweeps.compose.overrides import written_override
 from sweeps.config import SWEEP_CONFIG
 from sweeps.config.nights import Nights
-from sweeps.errors import TrackingUnreachable, UserError
+from sweeps.errors import ArtifactsUnreachable, TrackingUnreachable, UserError
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.service.nights.champion_version import Version, champion_of, champion_point
 from sweeps.service.nights.night import Night, begin, earlier_nights
@@ -98,7 +98,7 @@ def _warm_start(plan: Plan, uri: str, before: Sequence[Night], count: int) -> li
             break
         try:
             load_earlier(uri, [night.sweep], plan.space, plan.points.lookup, night.metric, night.mode)
-        except TrackingUnreachable:
+        except (TrackingUnreachable, ArtifactsUnreachable):
             raise  # the job waits for MLflow
         except UserError as error:
             logger.info("the night %s is not used for the warm start: %s", night.sweep, error)
@@ -110,7 +110,7 @@ def _warm_start(plan: Plan, uri: str, before: Sequence[Night], count: int) -> li
 def _point(plan: Plan, uri: str, champion: Version) -> tuple[Point | None, str | None]:
     try:
         return champion_point(plan, uri, champion), None
-    except TrackingUnreachable:
+    except (TrackingUnreachable, ArtifactsUnreachable):
         raise
     except UserError as error:
         logger.warning("the champion is not evaluated tonight, and stays champion: %s", error)

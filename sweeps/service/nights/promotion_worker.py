@@ -15,7 +15,7 @@ from typing import Any
 
 from sweeps.config.nights import Champion
 from sweeps.constants import NIGHTS_ARTIFACT
-from sweeps.errors import SweepsError, TrackingUnreachable, UserError
+from sweeps.errors import ArtifactsUnreachable, SweepsError, TrackingUnreachable, UserError
 from sweeps.service.database.engine import writing
 from sweeps.service.database.storage_errors import is_unavailable
 from sweeps.service.nights.champion_version import champion_of, champion_point, version_from
@@ -191,8 +191,8 @@ class PromotionWorker(Poller):
         try:
             point = champion_point(plan_of(job, self._config_dirs), self._uri, current)
             return replace(night, point=point, reason=None)
-        except TrackingUnreachable:
-            raise  # no verdict without MLflow
+        except (TrackingUnreachable, ArtifactsUnreachable):
+            raise  # no verdict without MLflow, and one without the champion only after a while
         except UserError as error:
             return replace(night, point=None, reason=str(error))
 

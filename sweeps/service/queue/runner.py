@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from sweeps.constants import TAG_FOLDER
-from sweeps.errors import AlreadyDone, SweepsError, TrackingUnreachable
+from sweeps.errors import AlreadyDone, ArtifactsUnreachable, SweepsError, TrackingUnreachable
 from sweeps.folders.driver_lock import last_heartbeat
 from sweeps.folders.sweep_folder import LOG_FILE
 from sweeps.service import subprocesses
@@ -75,6 +75,8 @@ class _JobState:
     """Maximum seconds that the sweep's trials may take to end, by its config."""
     not_before: float = 0.0
     """Time before which no further step is taken, by the steady clock."""
+    unread: int = 0
+    """Number of steps that failed because artifacts could not be read."""
     silence: Silence = field(default_factory=Silence)
     """Time since the driver's last heartbeat, or its start."""
     look_at: float = 0.0
@@ -239,7 +241,13 @@ class JobRunner(Poller):
         def run() -> None:
             try:
                 step(job)
-            except TrackingUnreachable as error:
+            except (TrackingUnreachable, ArtifactsUnreachable) as error:
+                state.unread += isinstance(
+                    error, ArtifactsUnreachable
+                )  # credentials that lack do not come by themselves
+                if state.unread > self._limits.restarts:
+                    self._end(job, "failed", str(error), has_sweep=self._has_begun(job))
+                    return
                 logger.warning("job %d (%s) waits: %s", job.id, job.sweep, error)
                 state.not_before = self._clock.steady() + STORE_AWAY_S
             except AlreadyDone:  # the database was restored from a backup that precedes the extension
@@ -301,6 +309,8 @@ class JobRunner(Poller):
         elif job.attempts <= self._limits.restarts:
             logger.warning("job %d (%s): its process has died and is restarted", job.id, job.sweep)
             self._start(job, job.parsed_request, self._restart_commands(job))
+        elif outcome is not None and outcome.status == STORE_AWAY:
+            self._end_with(job, outcome)
         else:
             self._end(
                 job,
