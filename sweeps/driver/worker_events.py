@@ -205,6 +205,7 @@ class WorkerEvents:
             spent = self._state.ledger.of(event.trial)
             spent.end(ended, failed=event.error is not None)
             self._recorder.trials.record_spans(status.trial, status.spans, spent.account(ended))
+        self._save_diagnosis(status, event)
         if event.halved_to is not None:
             self._state.announce(f"trial {event.trial}: {event.error}")
         elif event.moved is not None:
@@ -216,14 +217,18 @@ class WorkerEvents:
         if event.suspected:
             self._state.suspected.put(event.suspected)
         attempt = self._record_break(status, event.timestamp_ms / 1000, error, moved=False)
+        status.failure = f"trial {event.trial}: attempt {attempt} failed: {error}"
+        self._state.end_if_storage_failed(error)
+
+    def _save_diagnosis(self, status: TrialStatus, event: Ended) -> None:
+        """Save the errors of an attempt's workers and their last collective operations, even if it has not failed."""
+        attempt = status.attempt + status.earlier_attempts
         if event.failure is not None:
             text = traceback_text(event.trial, attempt, [event.failure, *event.others])
             self._save(event.trial, traceback_name(attempt), text)
         for rank, record in enumerate(event.flight_records):
             if record is not None:
                 self._save(event.trial, flight_record_name(attempt, rank), record)
-        status.failure = f"trial {event.trial}: attempt {attempt} failed: {error}"
-        self._state.end_if_storage_failed(error)
 
     def _begin_again(self, status: TrialStatus) -> None:
         """Record that a trial's next attempt begins after a failed one."""

@@ -146,9 +146,11 @@ class Broker(SharedSlots):
                 attempt.waits_for_room()
                 silent, allowed = 0.0, hang_timeout_s
             if silent >= allowed:
-                end = await hang_end(attempt, self._slots[attempt.slot], silent)
+                slot = self._slots[attempt.slot]
+                end = await hang_end(attempt, slot, silent)
                 silent, allowed = self._silence(attempt, hang_timeout_s, start_timeout_s)
-                if silent < allowed and (attempt.end is None or attempt.end.error is None):
+                ended_well = attempt.end is not None and attempt.end.error is None and not slot.is_closed
+                if ended_well or (attempt.end is None and silent < allowed):
                     text = "its workers were silent, but continued while they were asked for their stacks"
                     self._publish(Note(trial, attempt.number, text))
                 elif attempt is self._attempts[trial]:
@@ -283,8 +285,8 @@ class Broker(SharedSlots):
         if attempt is not None:
             before = attempt.delivered or 0
             attempt.post(event, self._slots[attempt.slot].locations)
-            if isinstance(event, Report) and event.step > before and not event.done and event.trial in self._alone:
-                await self._make_room(attempt)
+            if isinstance(event, Report) and event.step > before:
+                await self._make_room(attempt, done=event.done)
             if isinstance(event, Started):
                 self._elastic.trained(event.trial)
             elif isinstance(event, Report) and not attempt.is_cut_off:  # what was lost was posted before it

@@ -35,7 +35,10 @@ TRAINS_ALONE = (
     "until its next report, and only a failure of one alone counts"
 )
 """Reason for which the trials of a group continue whose workers have died or hang."""
-HAS_TRAINED_ALONE = "it has trained alone without a failure, and other trials are to do so"
+OTHERS_TRAIN_ALONE = "another trial must train alone on these workers until its next report"
+MOST_EXCUSES = 3
+"""Number of a trial's attempts that have not failed when workers of several trials died or hung; later ones have, since
+trials may also die only together, such as for want of memory."""
 StartGroup = Callable[[str, WorkerGroupSpec], Any]
 """Starts the worker group of the named slot, and returns the handle of its owner."""
 
@@ -57,6 +60,8 @@ class SharedSlots(ABC):
         self._tasks: set[asyncio.Task[None]] = set()
         self._alone: set[str] = set()
         """Trials that train alone until their next report, since their group has failed with several trials."""
+        self._shared_ends: set[tuple[str, int]] = set()
+        """Trial and attempt in each lane of groups that have failed with several trials."""
 
     @abstractmethod
     async def end(self, event: Ended) -> None:
@@ -104,7 +109,9 @@ class SharedSlots(ABC):
         train alone go to the same slots if possible."""
         queues, is_alone = self._open_groups(), trial in self._alone
         emptiest = min(
-            queues, key=lambda name: (queues[name].has_alone != is_alone, queues[name].num_trials), default=None
+            queues,
+            key=lambda name: (queues[name].num_trials and queues[name].has_alone != is_alone, queues[name].num_trials),
+            default=None,
         )
         if emptiest is None or (queues[emptiest].num_trials and len(queues) < self._most_groups):
             return None
@@ -167,6 +174,8 @@ class SharedSlots(ABC):
         queue = self._slots.get(attempt.slot) if attempt.stop >= StopRequest.SAVE else None
         if queue is not None and queue.withdraw(attempt.trial, attempt.number):
             attempt.finish(Ended(attempt.trial, attempt.number))
+            if isinstance(queue, LaneQueue):  # it may have kept others from the lanes
+                self._begin_task(queue.look_again())
 
     async def _end_group(self, slot: str, reason: str) -> None:
         """End the workers of a slot immediately.
@@ -242,20 +251,25 @@ class SharedSlots(ABC):
 
     def _excused(self, attempt: Attempt, end: Ended) -> Ended:
         """Return the end of an attempt whose workers have died or hang. If they trained several trials, any of these
-        may be the cause: the attempt has not failed, and each of the trials continues alone."""
+        may be the cause: each continues alone, and the attempt has not failed, unless this has happened to its trial
+        too often."""
         queue = self._lanes_of(attempt.slot)
         in_lanes = set() if queue is None else queue.occupied
-        if len(in_lanes) < 2 or (attempt.trial, attempt.number) not in in_lanes:
+        if len(in_lanes) < 2 or (attempt.trial, attempt.number) not in in_lanes or attempt.is_moving:
             return end
         self._alone.update(trial for trial, _ in in_lanes)
-        return end if attempt.stop >= StopRequest.SAVE else replace(end, moved=TRAINS_ALONE)
+        self._shared_ends |= in_lanes
+        if attempt.stop >= StopRequest.SAVE:  # trials that were asked to stop do not continue
+            return replace(end, error=None)
+        is_excused = sum(trial == attempt.trial for trial, _ in self._shared_ends) <= MOST_EXCUSES
+        return replace(end, moved=TRAINS_ALONE) if is_excused else end
 
-    async def _make_room(self, attempt: Attempt) -> None:
-        """Let a trial that has trained alone share its workers again, after the next trial that must train alone."""
+    async def _make_room(self, attempt: Attempt, *, done: bool) -> None:
+        """Let a trial with a new report share its workers again, after the next trial that must train alone."""
         self._alone.discard(attempt.trial)
         if (queue := self._lanes_of(attempt.slot)) is not None:
-            if queue.has_alone:
-                attempt.move(HAS_TRAINED_ALONE)
+            if queue.has_alone and not done:
+                attempt.move(OTHERS_TRAIN_ALONE)
             await queue.look_again()
 
     def _forget_group(self, slot: str) -> None:

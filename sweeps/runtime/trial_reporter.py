@@ -212,7 +212,7 @@ def undelivered(assignment: Assignment, stored: Collection[str] = ()) -> list[Lo
         stored: Names of the checkpoints that are in the trial's object store, if it is in one.
     """
     known, has_all_reports = assignment.last_delivered, assignment.waits_for_decision
-    if known is None and has_all_reports and not assignment.failures:
+    if known is None and has_all_reports and assignment.attempt == 1:
         return []
     events = [*read_report_log(assignment.checkpoint_folder)]
     if known is None and has_all_reports:  # and with them what came before

@@ -483,12 +483,14 @@ def test_the_best_checkpoint_is_the_best_of_those_that_were_saved() -> None:
     ]
 
 
-def test_a_hang_leaves_the_stacks_and_flight_records_of_its_workers_in_the_run() -> None:
+@pytest.mark.parametrize("moved", [None, "any trial in the lanes may be the cause"])
+def test_a_hang_leaves_the_stacks_and_flight_records_of_its_workers_in_the_run(moved: str | None) -> None:
     told, session = session_with_a_trial()
     hang = WorkerError(
         "hang", "Hang", "its workers hang", rank=0, num_workers=2, node="a", traceback="--- worker 1 ---"
     )
-    session.worker_events.take([Ended("0000", 1, hang.described, hang, flight_records=('{"entries": []}', None))])
+    end = Ended("0000", 1, hang.described, hang, flight_records=('{"entries": []}', None), moved=moved)
+    session.worker_events.take([end])
     attached = {arguments[1]: arguments[2] for name, arguments in told.calls if name == "attach"}
     assert set(attached) == {"logs/attempt-1.traceback.txt", "logs/attempt-1.flight-record-0.json"}
     assert "--- worker 1 ---" in attached["logs/attempt-1.traceback.txt"]

@@ -263,13 +263,13 @@ def test_what_tune_may_not_have_heard_of_is_posted_again_each_step_as_it_was_mea
     assert all(event.checkpoint is None for event in undelivered(assignment) if isinstance(event, Report))  # gone
     heard_nothing = replace(assignment, last_delivered=None)
     assert [event.step for event in undelivered(heard_nothing)] == [5, 10, 15, 20, 25, 30, 35, 40]
-    waited = replace(heard_nothing, waits_for_decision=True, failures=1)
+    waited = replace(heard_nothing, waits_for_decision=True)
     assert undelivered(waited) == []
     spool = ReportLog(str(tmp_path))
     spool.write(Log("0003", 2, 45, {"train/loss": 2}, 1000))
     spool.close()
     assert [(type(event), event.attempt, event.step) for event in undelivered(waited)] == [(Log, 3, 45)]
-    assert undelivered(replace(waited, failures=0)) == []
+    assert undelivered(replace(waited, attempt=1)) == []
     spool = ReportLog(str(tmp_path))
     for step in (50, 60):  # they were uploaded, and nobody was told
         uri = f"s3://bucket/sweeps/lr/trials/0003/step-{step:08d}?region=eu-west-1"

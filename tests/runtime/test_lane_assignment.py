@@ -13,10 +13,11 @@ import ray
 
 from sweeps.constants import TRIAL
 from sweeps.driver.callbacks import LifecycleCallback
-from sweeps.runtime import attempt, slot_queue
+from sweeps.runtime import attempt, hang, slot_queue
 from sweeps.runtime.attempt import StopRequest
 from sweeps.runtime.broker import Broker
-from sweeps.runtime.events import Ended, Log, Report
+from sweeps.runtime.events import Ended, Log, Note, Report
+from sweeps.runtime.lane_assignment import MOST_EXCUSES
 from sweeps.runtime.lost_worker import NODE_DIED, PROCESS_DIED
 from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.trials_at_once import Workers
@@ -219,6 +220,114 @@ async def test_the_death_of_a_worker_of_several_trials_is_a_failure_of_none_and_
     await groups.begin("0", "1")
     *_, again = groups.owners
     assert len(await groups.take(again)) == (2 if is_failure else 1)
+
+
+async def report(groups: Groups, trial: str, step: int, *, done: bool = False) -> None:
+    """Report an evaluation of a trial; one that was asked to stop leaves its lane."""
+    current = groups.broker._attempts[trial]
+    await groups.broker.post(Report(trial, current.number, step, {"eval/loss": 1.0}, 1000, done=done))
+    if done or current.stop >= StopRequest.SAVE:
+        await groups.broker.lane_ended(current.slot, Ended(trial, current.number))
+        await groups.end(trial)
+
+
+async def killed(groups: Groups, slot: str, *trials: str) -> tuple[str, list[Ended]]:
+    """The newest group after the death of one whose lanes have these trials, and how these have ended."""
+    await groups.broker.slot_ended(slot, "worker 1 on a was lost", (lost(PROCESS_DIED),))
+    ends = [await groups.end(trial) for trial in trials]
+    return [*groups.owners][-1], ends
+
+
+async def test_trials_that_die_only_together_fail_in_the_end() -> None:
+    groups, slot = await training("0", "1")
+    for step in range(10, 10 * MOST_EXCUSES + 1, 10):
+        _, ends = await killed(groups, slot, "0", "1")
+        assert not any(end.is_failure for end in ends)
+        await groups.begin("0", "1")
+        *_, slot = groups.owners
+        for trial in ("0", "1"):
+            assert await groups.take(slot) == [trial]
+            await report(groups, trial, step)
+        await groups.begin("0")
+        assert await groups.take(slot, 1) == ["0"]
+    _, ends = await killed(groups, slot, "0", "1")
+    assert [(end.is_failure, PROCESS_DIED in str(end.error)) for end in ends] == [(True, True)] * 2
+
+
+async def test_others_make_room_at_their_next_report_for_a_trial_that_must_train_alone_until_its_own() -> None:
+    groups, slot = await training("0", "1", "2")
+    slot, _ = await killed(groups, slot, "0", "1")
+    assert await groups.take(slot) == ["2"]
+    await groups.begin("0")
+    assert await groups.take(slot, 1) == []
+    await report(groups, "2", 10)
+    assert await groups.take(slot) == ["0"]
+    await report(groups, "0", 10, done=True)
+    await groups.begin("2", "0")  # it is trained for more steps
+    assert await groups.take(slot) == ["2", "0"]
+
+
+async def test_a_trial_that_must_train_alone_keeps_no_other_from_the_lanes_once_it_has_stopped() -> None:
+    groups, slot = await training("0", "1", "2")
+    slot, _ = await killed(groups, slot, "0", "1")
+    assert await groups.take(slot) == ["2"]
+    await groups.begin("0", "3")
+    waits = asyncio.create_task(groups.broker.wait_for_trial(slot))
+    await asyncio.sleep(0.01)
+    assert not waits.done()
+    await groups.broker.stop("0")
+    assert await asyncio.wait_for(waits, 5)
+    assert await groups.take(slot, 1) == ["3"]
+
+
+async def test_a_trial_that_must_train_alone_goes_to_a_group_without_trials() -> None:
+    groups = Groups(most=2)
+    await groups.begin("0", "1", "2")
+    first, second = groups.owners
+    assert await groups.take(first) == ["0", "2"]
+    assert await groups.take(second) == ["1"]
+    await killed(groups, first, "0", "2")
+    await groups.begin("0")
+    await groups.broker.lane_ended(second, Ended("1", 1))
+    await groups.begin("2")
+    assert await groups.take(second) == ["2"]
+
+
+async def test_trials_that_die_as_they_are_leaving_their_lanes_have_not_failed() -> None:
+    groups, slot = await training("0", "1")
+    await groups.broker.stop("0")
+    _, (stopped, other) = await killed(groups, slot, "0", "1")
+    assert (stopped.error, stopped.moved) == (None, None)
+    assert other.moved is not None
+
+
+async def test_trials_whose_workers_die_after_sigterm_go_on_together() -> None:
+    groups, slot = await training("0", "1")
+    await groups.broker.worker_terminated(slot, 0)
+    _, ends = await killed(groups, slot, "0", "1")
+    assert ["SIGTERM" in str(end.moved) for end in ends] == [True, True]
+    await groups.begin("0", "1")
+    assert await groups.take([*groups.owners][-1]) == ["0", "1"]
+
+
+async def test_a_trial_that_ends_with_its_group_while_it_is_asked_for_its_stacks_has_not_continued(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    groups, slot = await training("0", "1")
+    await log(groups, "0", times=1, every_s=0.0)
+
+    async def diagnosed(*_: Any) -> WorkerError:
+        await groups.broker.stop("0")
+        await groups.broker._end_group(slot, "trial 1, which shares its workers, did not stop")
+        return lost(PROCESS_DIED)
+
+    monkeypatch.setattr(hang, "diagnose_hang", diagnosed)
+    await groups.broker.slot_started(slot, {"processes": [("n", 1)], "locations": ("a",), "workers": []})
+    monkeypatch.setattr(hang, "flight_records", lambda _: asyncio.sleep(0, ()))
+    outcome = await asyncio.wait_for(groups.broker.next_outcome("0", 0.1), 5)
+    assert outcome is not None
+    events = await groups.broker.drain(0.1)
+    assert [event for event in events if isinstance(event, Note) and event.trial == "0"] == []
 
 
 async def test_the_death_of_the_process_that_owns_a_group_fails_its_trials() -> None:
