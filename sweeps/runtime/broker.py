@@ -233,7 +233,10 @@ class Broker(SharedSlots):
         """Return the end of the attempt that a slot was last given, even if its trial continues elsewhere; None if it
         takes too long (see ``Attempt.wait_for_end``) or another process of the broker has given it."""
         attempt = self._slots[slot].attempt if slot in self._slots else None
-        return None if attempt is None else await attempt.wait_for_end(timeout_s, is_patient=is_patient)
+        # The end of an attempt that was too slow to leave before a later one began is dropped.
+        if attempt is None or (attempt.end is None and self._attempts.get(attempt.trial) is not attempt):
+            return None
+        return await attempt.wait_for_end(timeout_s, is_patient=is_patient)
 
     # --- called by a slot's workers and their controller --------------------------------------------------
 
