@@ -96,7 +96,7 @@ class StudySearch:
         )
         """Optuna's study with all trials."""
         choices = _storable(ordered_choices(self.space.distributions))
-        if self.study.user_attrs.get(CHOICES) != choices:
+        if self.study.user_attrs.get(CHOICES, {}) != choices:
             self.study.set_user_attr(CHOICES, choices)
         self.ended_because: str | None = None
         """Reason to start no further trial; None while there may be one."""
