@@ -129,7 +129,7 @@ def test_trials_of_a_lost_group_train_alone_until_their_next_reports_and_then_to
     first.reporter.report(Progress(step=4), {"eval/loss": 2.0}, None, False)
     wait_until(lambda: first.reporter is not None and first.reporter.should_stop() is Stop.SAVE, 20)
     feed.ended(first, None)
-    assert "has trained alone" in str(end(broker, "0").moved)
+    assert "another trial must train alone" in str(end(broker, "0").moved)
     begin(broker, tmp_path, "0")
     (second,) = feed.next(2)
     assert second.checkpoint_folder == str(tmp_path / "1")

@@ -222,9 +222,9 @@ def test_artifacts_of_a_project_that_was_moved_are_said_to_be_where_they_were_an
     assert caplog.text.count(f"are recorded in {old}/mlruns/digits, which is not on this machine") == 1
 
     page = CHECKOUT.joinpath("docs", "troubleshooting.md").read_text(encoding="utf-8")
-    (commands,) = re.findall(r'sqlite3 mlflow.db "(UPDATE [^"]*)"', page)
     with sqlite3.connect(new / "mlflow.db") as database:
-        database.executescript(commands.replace("/old/project", str(old)).replace("/new/project", str(new)))
+        for command in re.findall(r'sqlite3 mlflow.db "(UPDATE [^"]*)"', page):
+            database.execute(command.replace("/old/project", str(old)).replace("/new/project", str(new)))
     assert read_text(uri, sweep.mlflow.run_id, "config.yaml") == CONFIG
 
 
