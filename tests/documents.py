@@ -154,6 +154,7 @@ RUN_ELSEWHERE = {
     r"make faults.*": "twenty minutes; tests/faults/test_campaign.py is its short form",
     r"python tests/faults/campaign.py .*": "tests/faults/test_campaign.py",
     r"eval .*": "tests/completion/test_shell_completion.py",
+    r"sqlite3 .*": "tests/tracking/test_tracking.py",
     r"export SWEEPS_SERVER=.*": "tests/cli/test_server_option.py",
     r"python -m sweeps run .*--simulate .*": "tests/simulate/test_simulation.py, with a table of its own",
     r"python -m sweeps (show|report|run) .*": "tests/cli/test_server_option.py, for a sweep of a service",
