@@ -242,9 +242,8 @@ class JobRunner(Poller):
             try:
                 step(job)
             except (TrackingUnreachable, ArtifactsUnreachable) as error:
-                state.unread += isinstance(
-                    error, ArtifactsUnreachable
-                )  # credentials that lack do not come by themselves
+                # Missing credentials do not come by themselves.
+                state.unread += isinstance(error, ArtifactsUnreachable)
                 if state.unread > self._limits.restarts:
                     self._end(job, "failed", str(error), has_sweep=self._has_begun(job))
                     return
