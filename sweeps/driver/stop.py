@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from sweeps.constants import TAG_FOLDER, TAG_HEARTBEAT
@@ -41,7 +40,10 @@ def stop(record: SweepRecord, trial: str | None = None) -> SweepRecord:
     within_s = ENDED_WITHIN_S
     with contextlib.suppress(SweepsError):  # its folder is on another machine
         within_s += saved_config(record.sweep, record.tags.get(TAG_FOLDER, "")).ends_within_s
-    load = partial(load_sweep, local_store(record.mlflow.tracking_uri), record.sweep)
+
+    def load() -> SweepRecord:  # a record in an object store is copied anew each time
+        return load_sweep(local_store(record.mlflow.tracking_uri), record.sweep)
+
     return wait_for_end(load, trial, within_s=within_s)
 
 
