@@ -90,7 +90,7 @@ def plan_cleaning(uri: str, names: Sequence[str], policy: Policy, started_ms: in
     needs_all = not names or policy.keep_last > 0 or policy.max_size is not None
     records = [load_sweep(uri, name, started_ms) for name in dict.fromkeys(known) if needs_all or name in names]
     storage, sizes, now = CheckpointStorage(client), dict[str, int](), time.time()
-    # Of a sweep in MLflow's store or an object store, every checkpoint takes a request.
+    # In MLflow's store or an object store, the size of each checkpoint takes a request.
     for record in records if policy.max_size is not None else candidates(records, policy, names, now):
         try:
             found = {trial.run_id: storage.size(record, trial) for trial in record.all_trials}

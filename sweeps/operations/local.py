@@ -49,20 +49,20 @@ class Local(Operations):
         return list_sweeps(self.uri)
 
     def record(self, sweep: str) -> SweepRecord:
-        from sweeps.folders.driver_lock import is_held
         from sweeps.tracking.reader import load_sweep
 
         try:
             return load_sweep(self.uri, sweep)
         except UnknownName as error:
-            folder, is_run = Path("outputs", sweep), False
+            from sweeps.folders.driver_lock import is_held
+
+            folder = Path("outputs", sweep)
             with suppress(OSError):  # it is another user's, or the name is not that of a file
-                is_run = is_held(folder)
-            if is_run:
-                raise UnknownName(
-                    f"{error}; its driver runs in {folder}, and either has not recorded it yet, so that it is there "
-                    "soon, or records it in another store, which --tracking-uri names"
-                ) from error
+                if is_held(folder):
+                    raise UnknownName(
+                        f"{error}; its driver runs in {folder}, and either has not recorded it yet, so that it is "
+                        "there soon, or records it in another store, which --tracking-uri names"
+                    ) from error
             raise
 
     def stop(self, sweep: str, trial: str | None) -> SweepRecord:

@@ -333,16 +333,21 @@ def test_an_event_that_is_half_written_is_read_when_it_is_whole(tmp_path: Path) 
     assert source.read() == [{"step": 1, "loss": 0.5}]
 
 
-@pytest.mark.filterwarnings("ignore")  # MLflow's own, about stores of files
-def test_a_value_of_a_run_takes_the_place_of_those_of_its_nested_runs_and_else_the_last_logged_one_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def program_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[MlflowStore, Any]:
+    """A program's own MLflow store as a source of metrics, and a client of it."""
     from mlflow import MlflowClient
 
-    store = tmp_path / "mlruns"
-    source = MlflowStore(store)
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    client = MlflowClient(store.as_uri())
+    store = tmp_path / "mlruns"
+    return MlflowStore(store), MlflowClient(store.as_uri())
+
+
+@pytest.mark.filterwarnings("ignore")  # MLflow's own, about stores of files
+def test_a_value_of_a_run_takes_the_place_of_those_of_its_nested_runs_and_else_the_last_logged_one_counts(
+    program_store: tuple[MlflowStore, Any],
+) -> None:
+    source, client = program_store
     experiment = client.create_experiment("folds")
     whole, first, second, deepest = runs = sorted(client.create_run(experiment).info.run_id for _ in range(4))
     for run, above in ((first, whole), (second, whole), (deepest, second)):
@@ -358,14 +363,9 @@ def test_a_value_of_a_run_takes_the_place_of_those_of_its_nested_runs_and_else_t
 
 @pytest.mark.filterwarnings("ignore")  # MLflow's own, about stores of files
 def test_metrics_that_a_program_logs_to_mlflow_are_read_from_its_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    program_store: tuple[MlflowStore, Any], tmp_path: Path
 ) -> None:
-    from mlflow import MlflowClient
-
-    store = tmp_path / "mlruns"
-    source = MlflowStore(store)
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    client = MlflowClient(store.as_uri())
+    source, client = program_store
     run_id = client.create_run(client.create_experiment("its own")).info.run_id
     for step in (1, 2):
         client.log_metric(run_id, "eval/loss", 1 / step, step=step)

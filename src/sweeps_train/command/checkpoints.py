@@ -33,7 +33,7 @@ class CheckpointWatch:
 
     def __init__(self, settings: ProgramCheckpoints, folder: Path) -> None:
         self._settings, self._folder = settings, folder
-        self._taken: dict[Path, Signature] = {path: _signature(path) for path in self._candidates()}
+        self._taken: dict[Path, Signature] = {path: _signature(path) for path in paths_in(folder, settings.pattern)}
         self._seen: dict[Path, tuple[Signature, float]] = {}
         """State of each candidate when it was last checked, and the time at which that state was first seen."""
 
@@ -41,16 +41,13 @@ class CheckpointWatch:
         """Return the checkpoints that have become complete since the last call, in the order of writing. If the program
         has ``ended_well``, all that it has written is complete; None while it runs."""
         found = []
-        for path in self._candidates():
+        for path in paths_in(self._folder, self._settings.pattern):
             signature = _signature(path)
             if signature and signature != self._taken.get(path) and self._is_complete(path, signature, ended_well):
                 self._taken[path] = signature
                 written = max(changed for _, _, changed in signature) / 1e9
                 found.append(ProgramCheckpoint(path, _step_in(path.name), written))
         return sorted(found, key=lambda each: each.written)
-
-    def _candidates(self) -> list[Path]:
-        return paths_in(self._folder, self._settings.pattern)
 
     def _is_complete(self, path: Path, signature: Signature, ended_well: bool | None) -> bool:
         if ended_well:

@@ -117,7 +117,7 @@ class PositionedLoader(DataLoader[Any]):
         """Return the number of batches that the current epoch has had, and the random state at its beginning."""
         if self._trainer.is_last_batch:  # the next epoch begins here
             return {"count": 0, "random": random_state(self._trainer.strategy.root_device)}
-        # Of a loader without a length, Lightning has read a batch in advance.
+        # Lightning reads one batch ahead from a loader without a length.
         return {"count": min(self._had, self._trainer.fit_loop.batch_idx + 1), "random": self._random_before}
 
     def state_dict(self) -> dict[str, Any]:
