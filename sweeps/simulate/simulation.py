@@ -167,6 +167,7 @@ class Simulation:
         self.usage.cpu_s += passed * cpus
         self.usage.gpu_s += passed * gpus
         self.usage.cost += passed * cost / 3600
+        # A budget that ends at ``until`` may, rounded, seem to end behind it.
         return message if end <= until else exhausted_budget(self.stop, self.usage)
 
     def _fill(self) -> None:
