@@ -15,10 +15,10 @@ from scheduling import LOSS, CurveTrial
 from sweeps.config.objectives import Objectives
 from sweeps.config.search import Limit, Stop
 from sweeps.config.space import CategoricalDistribution, FloatDistribution
-from sweeps.constants import COMPLETED, DECISION_PREFIX, NUMBER
+from sweeps.constants import COMPLETED, DECISION_PREFIX, NUMBER, TIME_OF_REPORT
 from sweeps.search import CurveSampler
 from sweeps.search.schedulers.decisions import STOPS, DecisionLog, is_running
-from sweeps.search.schedulers.freeze_thaw import FreezeThaw
+from sweeps.search.schedulers.freeze_thaw import START_COST, FreezeThaw
 from sweeps.search.schedulers.places import Places
 from sweeps.search.study_search import StudySearch
 from sweeps.search.unit_cube import UnitCube
@@ -227,6 +227,21 @@ def test_the_most_promising_trial_goes_on_while_most_steps_were_made_before_firs
 def test_a_trial_that_paused_before_there_was_a_budget_takes_the_usual_time() -> None:
     assert not after(arrival(), arrival(seconds=1.0, left_s=20.0))._fits("0000")
     assert after(arrival(), arrival(seconds=1.0, left_s=30.0))._fits("0000")
+
+
+def test_the_first_starts_after_a_restart_do_not_replace_the_cost_that_was_measured_before() -> None:
+    study, places = optuna.create_study(), Places(1)
+    earlier = {f"{DECISION_PREFIX}0": {"event": "added"}, f"{DECISION_PREFIX}1": arrival(start_cost=0.1)}
+    study.add_trial(optuna.create_trial(state=TrialState.RUNNING, user_attrs={NUMBER: 0, **earlier}))
+    scheduler = FreezeThaw("steps", 1, 27, 3, SPACE, LOSS, DecisionLog(study))
+    for number in range(1, 6):  # the first one waits for its workers
+        study.ask().set_user_attr(NUMBER, number)
+        trial = CurveTrial(f"{number:04}", [])
+        scheduler.add(trial, places)
+        scheduler.report(trial, {"steps": 1, "loss": 0.5, TIME_OF_REPORT: 1 + 27.0}, places)
+        scheduler.report(trial, {"steps": 3, "loss": 0.4, TIME_OF_REPORT: 2.0}, places)
+    costs = [event.get(START_COST) for _, event in DecisionLog(study).events if event["event"] == "arrived"]
+    assert costs == [0.1, *[None] * 6, *[pytest.approx(1.0)] * 4]
 
 
 def test_a_trial_that_was_done_waits_at_its_old_end_when_its_sweep_is_extended_to_longer_ones() -> None:

@@ -91,6 +91,8 @@ class FreezeThaw(PausingScheduler):
         """Remaining seconds of the budget when the last decision was made."""
         for name, event in self._decisions.events:
             self._apply(name, event)
+        self._cost_is_known = any(START_COST in event for _, event in self._decisions.events)
+        """Whether an earlier session has measured the cost of a start."""
         self._earlier = {name for name, _ in self._decisions.events}
         """Trials of earlier sessions that have not reported in this one. Their first report may repeat their last one,
         without any training before it."""
@@ -268,7 +270,9 @@ class FreezeThaw(PausingScheduler):
         if rung is None or self._is_end(rung):
             return Verdict.CONTINUE  # the end of a training is recorded when it comes
         event = self._report("arrived", rung, result) | {PAUSES: False}
-        if (overhead := self._overhead.of_training(self._model.longest)) is not None:
+        # Single starts vary widely: the first of this session do not replace what earlier sessions have measured.
+        new_counts = self._overhead.has_starts or not self._cost_is_known
+        if new_counts and (overhead := self._overhead.of_training(self._model.longest)) is not None:
             event[START_COST] = overhead.start
         self._apply(name, event)
         halts = not self._goes_on(name)

@@ -81,6 +81,11 @@ class TrialOverhead:
             self._intervals.append((trial, max(seconds - saving, 1e-6), trained, saving))
 
     @property
+    def has_starts(self) -> bool:
+        """Whether enough starts were measured that a slow one among them does not set the overhead."""
+        return len(self._starts) >= STARTS
+
+    @property
     def is_reliable(self) -> bool:
         """Whether there are enough measurements for a choice that holds for the whole search."""
         known = {trial for trial, *_ in self._intervals}
