@@ -89,9 +89,11 @@ class Audit:
         following = 0
         for position, line in self._lines(before):
             following = position
-            if all(word in line.lower() for word in wanted):
-                with contextlib.suppress(ValidationError):  # a line that was cut off because the disk was full
-                    found.append(_ENTRY.validate_json(line))
+            with contextlib.suppress(ValidationError):  # a line that was cut off because the disk was full
+                entry = _ENTRY.validate_json(line)
+                text = _ENTRY.dump_json(entry, exclude_none=True).decode().lower()  # the line has letters as \\u00f6
+                if all(word in text for word in wanted):
+                    found.append(entry)
             if len(found) == most:
                 break
         return found, following or None

@@ -167,10 +167,13 @@ def _run(program: str, url: URL, arguments: list[str]) -> None:
     found = shutil.which(program) or max(map(str, _PROGRAMS.glob(f"*/bin/{program}")), default=None)
     if found is None:
         raise UserError(f"{program} is not installed: apt-get install postgresql-client")
-    address = URL.create("postgresql", url.username, None, url.host, url.port, url.database, url.query)
-    secret = {} if url.password is None else {"PGPASSWORD": str(url.password)}
+    from psycopg.conninfo import make_conninfo  # an extra
+
+    _, options = url.set(drivername="postgresql+psycopg").get_dialect()().create_connect_args(url)
+    secret = {} if (password := options.pop("password", None)) is None else {"PGPASSWORD": str(password)}
+    address = make_conninfo(**{"target_session_attrs": "read-write", **options})
     done = subprocess.run(
-        [found, *arguments, f"--dbname={address.render_as_string()}"],
+        [found, *arguments, f"--dbname={address}"],
         env={**os.environ, **secret},
         capture_output=True,
         text=True,

@@ -13,13 +13,15 @@ import pytest
 from fastapi.testclient import TestClient
 from recording import copy_small_sweeps, record_small_sweep
 from serving import API, Api, new_api
+from sqlalchemy import update
 from waiting import wait_until
 
 from sweeps.errors import TrackingUnreachable
 from sweeps.operations.serialization import read_record, write_record
 from sweeps.service import record_cache
+from sweeps.service.database import tables
 from sweeps.service.database.engine import writing
-from sweeps.service.queue import claims, jobs
+from sweeps.service.queue import jobs
 from sweeps.service.queue.job_requests import Run
 from sweeps.service.record_cache import FRESH_S, CacheEntry
 from sweeps.tracking.reader import load_sweep
@@ -116,13 +118,16 @@ def test_the_queue_can_be_reordered_and_a_job_taken_out(api: Api) -> None:
     assert client.get(f"{API}/jobs/{first['id']}/log").text == ""
 
 
-def test_a_secret_in_an_override_is_not_shown(api: Api) -> None:
-    job = api.submit("mine")
+def test_a_secret_in_an_override_or_an_error_is_not_shown(api: Api) -> None:
+    job = api.submit("mine", user="ada")
+    asked = Run(conf="digits", overrides=["task.arguments.api_key=hunter22"])
+    error = "task.arguments.api_key=hunter22: is wrong"
+    values = {"state": "failed", "error": error, "request": jobs.document_of(asked)}
     with writing(api.service.database) as connection:
-        asked = Run(conf="digits", overrides=["task.arguments.api_key=hunter22"])
-        claims.claim(connection, api.service.config.queue, api.service.heartbeat.service, "here", 1.0)
-        claims.begin_attempt(connection, jobs.find(connection, job.id), api.service.heartbeat.service, asked)
-    assert "hunter22" not in api.client().get(f"{API}/jobs/{job.id}").text
+        connection.execute(update(tables.jobs).where(tables.jobs.c.id == job.id).values(values))
+    for page in (f"{API}/jobs/{job.id}", "/sweeps/mine", "/", "/submit?like=mine"):
+        text = api.client().get(page).text
+        assert ("api_key=***" in text, "hunter22" in text) == (True, False), page
 
 
 def test_many_who_look_cause_one_read_and_see_the_last_snapshot_while_the_store_is_away() -> None:

@@ -78,9 +78,11 @@ def test_every_change_is_noted_with_who_and_from_where(api: Api, eve: TestClient
 
 def test_the_page_is_for_admins_and_says_the_same(api: Api, eve: TestClient) -> None:
     api.service.audit.note(ADA, "stopped", sweep="<b>theirs</b>")
+    api.service.audit.note(ADA, "stopped", sweep="Größe-1")
     text = eve.get("/audit").text
     assert ("&lt;b&gt;theirs&lt;/b&gt;" in text, "token 7 from 10.0.0.7" in text) == (True, True)
     assert "Nothing was found" in eve.get("/audit?q=nobody-at-all").text
+    assert "Größe-1" in eve.get("/audit?q=gRÖße ada").text
     assert 'href="/audit"' in eve.get("/queue").text
     bob = api.client(api.token("bob", "run"))
     assert [bob.get(path).status_code for path in ("/audit", f"{API}/audit")] == [403, 403]

@@ -104,7 +104,9 @@ def test_what_was_backed_up_while_others_write_is_restored_as_it_was_and_belongs
     if make_url(os.environ["SWEEPS_DATABASE"]).get_backend_name() == "sqlite":
         url = f"sqlite:///{new}/service.db"
     else:
-        url = request.getfixturevalue("postgres").database()
+        one = make_url(request.getfixturevalue("postgres").database())
+        hosts = [f"{one.host}:{one.port}"] * 2  # as of a primary and its standby
+        url = one.set(host=None, port=None, query={"host": hosts}).render_as_string(hide_password=False)
     monkeypatch.setenv("SWEEPS_DATABASE", url)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{new}/mlflow.db")
     command = ["restore", str(tmp_path / "all.tar.gz"), f"output_dir={new}/outputs"]

@@ -301,13 +301,14 @@ def no_answer(*_: object) -> SweepRecord:
 NIGHT = Night(schedule="nightly", due=5.0, sweep="digits-1", settings=Nights(), metric="eval/loss", mode="min")
 
 
+@pytest.mark.parametrize(("state", "error"), [("finished", None), ("stopped", "its window ended at 06:00")])
 @pytest.mark.usefixtures("_no_process")
 def test_a_night_is_told_when_its_verdict_is_there_and_its_repeats_are_not(
-    engine: Engine, recorded: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, recorded: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch, state: str, error: str | None
 ) -> None:
     night = replace(NIGHT, repeats="digits-1-repeats")
     begin(engine, night)
-    add_job(engine, "digits-1", schedule="nightly", due=5.0)
+    add_job(engine, "digits-1", schedule="nightly", due=5.0, state=state, error=error)
     add_job(engine, "digits-1-repeats")
     clock = StandingClock()
     told = notifier(engine, recorded, clock, team=box.url)

@@ -27,7 +27,7 @@ from sweeps.service.schedules.definition import load_definitions
 from sweeps.service.schedules.firing import decide, fire_now, retire
 from sweeps.service.schedules.overview import coming, states
 from sweeps.service.schedules.saved import define_saved
-from sweeps.service.schedules.scheduler import Scheduler
+from sweeps.service.schedules.scheduler import LOAD_AGAIN_AFTER_S, Scheduler
 from sweeps.service.service_context import ServiceContext
 
 NOW = at("2026-01-01 12:00")
@@ -174,6 +174,22 @@ def test_a_scheduler_follows_its_files_and_keeps_what_was_right(tmp_path: Path) 
     clock.time = at("2026-01-06 03:00")
     scheduler.poll()
     assert list(outcomes(engine, "mine")) == ["02 03:00", "02 05:00", "03 05:00", "04 05:00"]
+
+
+def test_a_schedule_whose_config_comes_after_it_is_loaded_within_a_minute(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine, clock = open_database(f"sqlite:///{tmp_path}/service.db"), Travelling("2026-01-01 12:00")
+    scheduler = Scheduler(ServiceContext(Service(), engine, clock, [tmp_path]), number="s")
+    write(tmp_path, "mine", "cron: 0 3 * * *\nconf: mine\n")
+    for _ in range(3):
+        scheduler.poll()
+        clock.time += LOAD_AGAIN_AFTER_S
+    assert "conf=mine" in str(scheduler.trouble)
+    assert caplog.text.count("the schedules are not reloaded") == 1
+    (tmp_path / "mine.yaml").write_text("defaults: [digits, _self_]\n")
+    scheduler.poll()
+    assert ("mine" in scheduler.definitions, scheduler.trouble) == (True, None)
 
 
 def test_a_saved_file_that_cannot_be_read_is_named_and_counts_once_it_can_be(tmp_path: Path) -> None:

@@ -57,7 +57,9 @@ def of_sweep(
     """Return the message about a recorded sweep, compared with ``earlier`` ones. ``error`` is why its job failed, if
     that is not in the record; ``limit`` describes the time limit that has ended the job. The message links to the
     sweep's page, if readers can reach it, and to MLflow's pages for people, by default the tracking server."""
-    event: Event = "failed" if error is not None else "budget" if limit is not None else _event(record, night)
+    event: Event = "failed" if error is not None else _event(record, night)
+    if limit is not None and event not in ("regression", "promoted"):
+        event = "budget"
     lines = [_best(record), night.reason if night is not None else _comparison(record, earlier), _trials(record)]
     ended = record.tags.get(TAG_ENDED, "")
     if (reason := error or limit) is not None:

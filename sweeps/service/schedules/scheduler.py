@@ -41,6 +41,8 @@ POLL_EVERY_S = 1.0
 """Maximum seconds between two checks of the files and of the clock, which may jump."""
 RETRY_AFTER_S = 5.0
 """Seconds until a failed poll is repeated."""
+LOAD_AGAIN_AFTER_S = 60.0
+"""Seconds until files with mistakes are loaded again, since a config or data that they name may have come meanwhile."""
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +72,7 @@ class Scheduler(Poller):
         self._files, self._saved_files = self._file_states(), self._saved_states()
         self.own = self._load()
         """The operator's schedules by name, as last loaded without mistakes; saved ones may replace them."""
-        self._own_trouble = ""
+        self._own_trouble, self._loaded_at = "", self._clock.now()
         self.definitions: dict[str, Definition] = {}
         """The schedules that this service fires, by name, as last loaded without mistakes."""
         self.known: Mapping[str, Definition] = {}
@@ -208,18 +210,27 @@ class Scheduler(Poller):
         """Reload the schedules whose files have changed, except those with mistakes."""
         with self._loading:
             files, saved_files = self._file_states(), self._saved_states()
-            if (files, saved_files) == (self._files, self._saved_files):
-                return
-            if files != self._files:
-                self._files, self._own_trouble = files, ""
-                try:
-                    self.own = self._load()
-                except SweepsError as error:
-                    self._own_trouble = str(error)
-                    logger.error("the schedules are not reloaded: %s", error)  # noqa: TRY400 - a user's mistake
-            self._saved_files = saved_files
-            self._take_saved()
-            logger.info("schedules: %s", ", ".join(self.definitions) or "none")
+            has_changed = saved_files != self._saved_files
+            is_due = not 0 <= self._clock.now() - self._loaded_at < LOAD_AGAIN_AFTER_S
+            if files != self._files or (self._own_trouble and is_due):
+                self._files = files
+                has_changed |= self._load_again()
+            if has_changed:
+                self._saved_files = saved_files
+                self._take_saved()
+                logger.info("schedules: %s", ", ".join(self.definitions) or "none")
+
+    def _load_again(self) -> bool:
+        """Load the operator's schedules; return false if they have the same mistakes as before."""
+        before, self._loaded_at = self._own_trouble, self._clock.now()
+        try:
+            self.own, self._own_trouble = self._load(), ""
+        except SweepsError as error:
+            self._own_trouble = str(error)
+            if self._own_trouble == before:
+                return False
+            logger.error("the schedules are not reloaded: %s", error)  # noqa: TRY400 - a user's mistake
+        return True
 
     def _take_saved(self) -> None:
         """Add the saved schedules to the operator's; one with a mistake keeps its previous definition."""

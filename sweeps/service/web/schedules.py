@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from sqlalchemy import Connection, select
 
+from sweeps.provenance.redaction import redacted
 from sweeps.service.auth.permissions import Principal
 from sweeps.service.database import tables
 from sweeps.service.nights.night import OPEN, of_schedule
@@ -131,10 +132,10 @@ def _firings(connection: Connection, name: str, principal: Principal) -> list[Fi
         if job is None:
             found.append(Firing(row.due, row.outcome, row.reason or "", ""))
         else:
-            found.append(Firing(row.due, job.state, row.reason or job.error or "", job.sweep))
+            found.append(Firing(row.due, job.state, row.reason or redacted(job.error or ""), job.sweep))
     for job in jobs.values():  # by hand, or the firing is older than those that were read
         by_hand = "by hand" if job.due == job.submitted else ""  # as `fire_now` submits it
-        found.append(Firing(job.due or 0.0, job.state, job.error or by_hand, job.sweep))
+        found.append(Firing(job.due or 0.0, job.state, redacted(job.error or by_hand), job.sweep))
     return sorted(found, key=lambda firing: -firing.due)
 
 

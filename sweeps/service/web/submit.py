@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from sweeps.completion.token_candidates import complete_token
 from sweeps.errors import SweepsError
+from sweeps.provenance.redaction import redacted
 from sweeps.report.plan_summary import PlanPreview
 from sweeps.service.auth.permissions import project_of
 from sweeps.service.auth.request_validation import KEY, OPERATORS
@@ -116,6 +117,8 @@ def _like(visit: Visit, row: Row) -> Filled:
     if row.owner is not None and row.owner.verb == "run":
         request: dict[str, Any] = row.owner.request
         overrides = request.get("overrides", [])
+        if row.owner.user != visit.principal.user:
+            overrides = [redacted(str(each)) for each in overrides]
         return filled_from(str(request["conf"]), overrides, names, row.owner.project, row.owner.priority)
     if not row.recorded:
         return Filled()

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
+from sweeps.provenance.redaction import redacted
 from sweeps.report.formatting import shorten
 from sweeps.service.queue.jobs import Job
 from sweeps.service.record_cache import SweepLine
@@ -131,7 +132,7 @@ def _of_sweep(line: SweepLine, latest: Job | None) -> Row:
 
 def _of_job(job: Job) -> Row:
     """Row of a job whose sweep is not in the store."""
-    error = (job.error or "").strip().partition("\n")[0]
+    error = redacted(job.error or "").strip().partition("\n")[0]
     return Row(
         sweep=job.sweep,
         status="starting" if job.state == "running" else job.state,

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from sweeps.constants import TAG_DASHBOARD, TAG_ENDED
 from sweeps.plan.complete_sweep import WIDER, extension
+from sweeps.provenance.redaction import redacted
 from sweeps.report.forecast_text import forecast_lines, time_left
 from sweeps.report.report_data import ReportData, tiles
 from sweeps.service.queue.jobs import Job
@@ -95,7 +96,7 @@ def _progress(row: Row, record: SweepRecord | None) -> str:
 
 
 def _errors(row: Row, record: SweepRecord | None) -> list[str]:
-    found = [row.latest.error] if row.latest is not None and row.latest.error else []
+    found = [redacted(row.latest.error)] if row.latest is not None and row.latest.error else []
     trials = record.trials if record is not None else []
     errors = [trial.error for trial in trials if trial.error]
     if errors and record is not None and record.status == "failed":
@@ -133,7 +134,7 @@ def _facts(row: Row, record: SweepRecord | None, mlflow: str | None) -> list[Fac
             facts.append(Fact("MLflow", f"python -m sweeps ui {record.sweep}", code=True))
     elif row.owner is not None:
         overrides = row.owner.request.get("overrides") or []
-        facts += [Fact("overrides", " ".join(map(str, overrides)), code=True)] if overrides else []
+        facts += [Fact("overrides", redacted(" ".join(map(str, overrides))), code=True)] if overrides else []
     return facts
 
 
