@@ -26,6 +26,7 @@ from sweeps.tracking.client import reading_from
 from sweeps.tracking.held_checkpoints import UPLOADS
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.store import PAGE, all_pages, tag_filter
+from sweeps.tracking.sweep_run import own_start
 from sweeps.tracking.uris import local_path
 
 if TYPE_CHECKING:
@@ -109,7 +110,8 @@ class CheckpointStorage:
 
 
 def sweep_folder(record: SweepRecord) -> Path | None:
-    """Return a sweep's folder if it is on this machine and names this sweep; else None."""
+    """Return a sweep's folder if it is on this machine and is that of this sweep; else None. A later sweep may have
+    its name and folder, and another tracking store."""
     folder = Path(record.tags.get(TAG_FOLDER, ""))
     if not folder.is_absolute():
         return None
@@ -118,7 +120,8 @@ def sweep_folder(record: SweepRecord) -> Path | None:
         own = FORMAT.brought_forward(document, str(folder / SWEEP_FILE))["name"]
     except (OSError, ValueError, KeyError):
         return None
-    return folder if own == record.sweep else None
+    is_own = own == record.sweep and own_start(folder) in (None, round(1000 * record.started))
+    return folder if is_own else None
 
 
 def storage_folders(record: SweepRecord, trial: TrialRecord) -> Iterator[Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -35,7 +35,7 @@ class BestSoFar:
     """Best value and effort of a sweep at the end of one of its trials."""
 
     trials: int
-    """Number of trials that had ended."""
+    """Number of trials until then. Those that have not ended come last."""
     seconds: float
     """Seconds since the sweep began, excluding the pauses between its drivers."""
     hours: float | None
@@ -55,13 +55,13 @@ class Compared:
     @cached_property
     def curve(self) -> list[BestSoFar]:
         """Best value so far, at the end of each trial."""
-        ended = self._ended(self.record.trials)
-        others = self._ended([*self.record.staged, *self.record.repeats])
+        ended = sorted(self.record.trials, key=self._end)
+        others = sorted([*self.record.staged, *self.record.repeats], key=self._end)
         hours, known = 0.0, self.config is not None
         curve = []
         for count, (trial, best) in enumerate(zip(ended, best_values(ended, self.record.mode), strict=True), 1):
-            at, new = trial.ended or 0.0, [trial]
-            while others and (others[0].ended or 0.0) <= at:
+            at, new = self._end(trial), [trial]
+            while others and self._end(others[0]) <= at:
                 new.append(others.pop(0))
             known &= all(each.spans or each.steps == 0 for each in new)
             hours += self._hours(new)
@@ -69,14 +69,21 @@ class Compared:
                 curve.append(BestSoFar(count, self.record.elapsed(at), hours if known else None, best))
         return curve
 
-    @staticmethod
-    def _ended(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
-        """Return the trials that have ended, in the order of their ends."""
-        return sorted((trial for trial in trials if trial.ended is not None), key=lambda each: each.ended or 0.0)
+    @cached_property
+    def workers(self) -> set[str]:
+        """Names of all trials' workers, each with its host."""
+        return {worker for trial in self.record.all_trials for span in trial.spans for worker in span.workers}
+
+    def _end(self, trial: TrialRecord) -> float:
+        """Return the Unix time of a trial's end; of one that has not ended, that of its sweep's last sign of life."""
+        if trial.ended is not None:
+            return trial.ended
+        time = self.record.time
+        return time.sessions[-1][1] if time.sessions else self.record.started + time.wall_s
 
     @property
     def value(self) -> float | None:
-        """Best value of all ended trials."""
+        """Best value of all trials."""
         return self.curve[-1].best if self.curve else None
 
     @property
@@ -86,10 +93,12 @@ class Compared:
         return self._hours(self.record.all_trials) if spans else None
 
     def _hours(self, trials: Sequence[TrialRecord]) -> float:
-        """Return the hours of the workers of trials; of workers that trials share, each trial counts its part."""
-        lanes = (self.config or {}).get("scaling.trials_per_group", "1")
+        """Return the hours of the workers of trials, or of their GPUs; of what trials share, each counts its part."""
+        config = self.config or {}
+        lanes, gpus = config.get("scaling.trials_per_group", "1"), config.get("scaling.resources_per_worker.GPU", "1")
         shared_by = lanes_found(self.record) if lanes == "auto" else int(lanes)
-        return sum(worker_hours(self.record, trial) for trial in trials) / shared_by
+        part = float(gpus) if _are_gpus(self.workers) and 0 < float(gpus) < 1 else 1.0
+        return part * sum(worker_hours(self.record, trial) for trial in trials) / shared_by
 
     def reached(self, target: float) -> BestSoFar | None:
         """First point at which the best value was at least as good as the target."""
@@ -117,14 +126,7 @@ class Comparison:
     @property
     def unit(self) -> str:
         """Unit of ``hours``."""
-        workers = {
-            worker
-            for each in self.sweeps
-            for trial in each.record.all_trials
-            for span in trial.spans
-            for worker in span.workers
-        }
-        return "GPU-hours" if workers and all("/" in worker for worker in workers) else "worker-hours"
+        return "GPU-hours" if _are_gpus(set[str]().union(*(each.workers for each in self.sweeps))) else "worker-hours"
 
     @cached_property
     def best(self) -> float | None:
@@ -134,11 +136,9 @@ class Comparison:
 
     @cached_property
     def target(self) -> float | None:
-        """Value that every sweep has reached: the worst of their best values; None if a sweep has no value."""
+        """Value that every sweep with a value has reached: the worst of their best values; None without values."""
         values = [each.value for each in self.sweeps if each.value is not None]
-        if len(values) < len(self.sweeps):
-            return None
-        return (max if self.mode == "min" else min)(values)
+        return (max if self.mode == "min" else min)(values, default=None)
 
     @cached_property
     def differences(self) -> dict[str, list[str]]:
@@ -176,6 +176,11 @@ class Comparison:
             "target_reached": None if reached is None else asdict(reached),
             "curve": [asdict(point) for point in each.curve],
         }
+
+
+def _are_gpus(workers: Collection[str]) -> bool:
+    """Whether each worker has a GPU of its own or shares one (``host/0``)."""
+    return bool(workers) and all("/" in worker for worker in workers)
 
 
 def compare_sweeps(

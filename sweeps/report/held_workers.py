@@ -17,8 +17,12 @@ def held_s(record: SweepRecord, trial: TrialRecord) -> float | None:
 
 
 def worker_hours(record: SweepRecord, trial: TrialRecord) -> float:
-    """Worker-hours of a trial: the hours for which it held workers, summed over the workers."""
-    held = sum((span_end(record, trial, span) - span.held) * len(span.workers) for span in trial.spans)
+    """Worker-hours of a trial: the hours for which it held workers, summed over the workers. A worker with several GPUs
+    (``host/0,1``) counts as that many."""
+    held = sum(
+        (span_end(record, trial, span) - span.held) * sum(1 + worker.count(",") for worker in span.workers)
+        for span in trial.spans
+    )
     return _periods(trial) * held / 3600
 
 

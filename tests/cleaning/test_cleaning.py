@@ -29,6 +29,7 @@ from sweeps.folders.sweep_folder import SWEEP_FILE
 from sweeps.plan.lost_record import record_to_resume
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import MlflowIds, SweepRecord
+from sweeps.tracking.sweep_run import PARENT_FILE
 
 DAY = 86400.0
 NOW = 1000 * DAY
@@ -261,8 +262,9 @@ def test_the_storage_of_a_sweep_that_stays_anyway_is_not_read_unless_its_size_is
     assert "new stays: its storage cannot be read: " in caplog.text
 
 
-def test_another_sweeps_folder_is_never_touched(store: str) -> None:
-    (Path("outputs") / "old" / SWEEP_FILE).write_text(json.dumps({"name": "else"}), encoding="utf-8")
+@pytest.mark.parametrize(("file", "content"), [(SWEEP_FILE, {"name": "else"}), (PARENT_FILE, {"started_ms": 1})])
+def test_another_sweeps_folder_is_never_touched(store: str, file: str, content: dict[str, Any]) -> None:
+    (Path("outputs") / "old" / file).write_text(json.dumps(content), encoding="utf-8")
     clean(store, plan_cleaning(store, ["old"], Policy()))
     assert held(store, "old")["0000"] == (True, False, False)
 

@@ -114,6 +114,28 @@ def test_the_hours_of_trials_that_share_their_workers_are_those_of_the_workers(
     assert each.curve[-1].hours == hours
 
 
+@pytest.mark.parametrize(
+    ("worker", "gpus", "hours"),
+    [("host/0", "0.5", 1.0), ("host/0,1", "2", 4.0), ("host/0", "1", 2.0), ("host", "0.5", 2.0)],
+)
+def test_gpu_hours_are_those_of_the_gpus_that_workers_have_or_share(worker: str, gpus: str, hours: float) -> None:
+    span = Span(held=0, trained=0, ended=3600, workers=(worker,))
+    trials = [trial_record(number, 0.5, steps=1, started=0.0, ended=3600.0, spans=(span,)) for number in range(2)]
+    each = Compared(sweep("shared", trials), {"scaling.resources_per_worker.GPU": gpus})
+    assert each.hours == hours
+
+
+def test_a_trial_that_has_not_ended_counts_at_its_sweeps_last_sign_of_life() -> None:
+    unended = replace(trial(1, 0.3, 7200, "running"), ended=None)
+    running, fresh = sweep("running", [trial(0, 0.5, 3600), unended]), sweep("fresh", [])
+    comparison = compared(running, SLOW, fresh)
+    assert [each.value for each in comparison.sweeps] == [0.3, 0.45, None]
+    assert comparison.target == 0.45
+    reached = comparison.sweeps[0].reached(0.45)
+    assert reached is not None
+    assert (reached.trials, reached.seconds) == (2, 7200)
+
+
 def test_an_attempt_whose_driver_was_killed_held_its_workers_until_then() -> None:
     killed = Span(held=0, trained=100, workers=("host",))
     again = Span(held=10_000, trained=10_100, ended=13_600, workers=("host",))

@@ -387,6 +387,18 @@ def test_values_whose_sum_is_infinite_have_no_importance_instead_of_ending_the_r
     assert "fANOVA" not in found
 
 
+def test_parameters_of_trials_with_one_value_have_no_importance() -> None:
+    chance = random.Random(0)
+    points: list[dict[str, Any]] = [{"x": chance.random(), "y": chance.random()} for _ in range(40)]
+    made = searched(points, lambda point: 1.0)
+    assert importances(made, 0) == {}
+    assert "differ in their values" in drawn(importance(made, [{}])).text
+    for point in points[20:]:
+        point["momentum"] = chance.random()
+    for shares in importances(searched(points, lambda point: 0.1 if "momentum" in point else point["x"]), 0).values():
+        assert "momentum" not in shares
+
+
 def conditional(number_of_trials: int, with_momentum: int) -> ReportData:
     """``lr`` decides; ``momentum`` does nothing, and few trials have it."""
     rng = random.Random(1)
@@ -504,6 +516,14 @@ def test_the_timeline_has_the_trials_of_stages_and_the_repeats() -> None:
     assert [bar.trial for bar in bars(made)] == ["s1-0000", "0000", "0000r1"]
     section = drawn(timeline(made))
     assert "held their workers for 100% of the time" in section.text
+
+
+def test_trials_that_share_a_gpu_hold_it_once() -> None:
+    shared = [trial(number, 1.0, spans=spans(0, 50, ("a/0",))) for number in range(8)]
+    made = report_data([*shared, trial(8, 1.0, spans=spans(60, 40, ("a/0",)))])
+    section = drawn(timeline(made))
+    assert "held their workers for 90% of the time, and started in 2% of that" in section.text
+    assert max(section.figures[0].figure.data[-1].y) == pytest.approx(1)
 
 
 def test_a_failed_trial_and_one_beyond_a_limit_are_ranked_after_those_that_count() -> None:

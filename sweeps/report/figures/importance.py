@@ -65,6 +65,8 @@ def _by_group(data: ReportData, evaluator: Any, objective: int, most: int, *, sc
 
 
 def _evaluate(study: optuna.Study, evaluator: Any, objective: int, names: list[str]) -> Importance:
+    if len({trial.values[objective] for trial in study.trials}) == 1:
+        return {}  # Optuna would return equal shares
     # Given a target, Optuna takes its lowest values for the best, whatever the study's direction.
     sign = -1.0 if study.directions[objective] == StudyDirection.MAXIMIZE else 1.0
     with warnings.catch_warnings():
@@ -93,6 +95,8 @@ def importance(data: ReportData, found: Sequence[Mapping[str, Importance]]) -> S
             return None
         most = max(len(data.having(path)) for path in data.paths)
         text = f"Needs at least {FEWEST_TRIALS} trials with a value that have a parameter, and there are {most}."
+        if most >= FEWEST_TRIALS:
+            text = "Needs trials that have the same parameters and differ in their values."
         return Section(slug=slug, title=title, text=text)
     figures = [_figure(data, metric, each) for metric, each in zip(data.record.metrics, found, strict=True)]
     text = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import plotly.graph_objects as go
@@ -94,7 +94,8 @@ def timeline(data: ReportData) -> Section | None:
         rows=2, cols=1, shared_xaxes=True, vertical_spacing=40 / (height + 160), row_heights=[height, 120]
     )
     _add_bars(figure, drawn, unit)
-    times, training = _training(found, span)
+    of_training = _covered([(bar.row, bar.trained, bar.ended) for bar in found])
+    times, training = _training(of_training, span)
     share = [count / len(rows) for count in training]
     line = {"color": STATE_COLOURS["finished"], "width": 1.5, "shape": "hv"}
     area = go.Scatter(x=[time / unit for time in times], y=share, mode="lines", line=line, fill="tozeroy")
@@ -105,12 +106,11 @@ def timeline(data: ReportData) -> Section | None:
     figure.update_xaxes(title=f"{name} since the start", row=2, col=1)
     figure.update_yaxes(categoryorder="array", categoryarray=rows[::-1], row=1, col=1)
     figure.update_yaxes(title="training", range=(0, 1.02), tickformat=".0%", row=2, col=1)
-    starting = sum(bar.trained - bar.held for bar in found)
-    trained = sum(bar.ended - bar.trained for bar in found)
-    held = (starting + trained) / max(1e-9, span * len(rows))
+    held = sum(end - start for start, end in _covered([(bar.row, bar.held, bar.ended) for bar in found]))
+    trained = sum(end - start for start, end in of_training)
     text = (
-        f"{_goodput(data.record.time)} Trials held their workers for {held:.0%} of the time, and started in "
-        f"{_share(starting, trained)} of that (grey)."
+        f"{_goodput(data.record.time)} Trials held their workers for {held / max(1e-9, span * len(rows)):.0%} of the "
+        f"time, and started in {_share(held - trained, trained)} of that (grey)."
     )
     if len(drawn) < len(found):
         text += " Short trials that follow each other on a worker are drawn as one bar."
@@ -226,14 +226,25 @@ def _add_trace(
     figure.add_trace(trace, row=1, col=1)
 
 
-def _training(found: Sequence[Bar], span: float) -> tuple[list[float], list[float]]:
+def _covered(times: Iterable[tuple[str, float, float]]) -> list[tuple[float, float]]:
+    """Return the intervals, each of a row, with those of a row that overlap as one: trials may share a GPU."""
+    found: list[tuple[str, float, float]] = []
+    for row, start, end in sorted(times):
+        if found and found[-1][0] == row and start <= found[-1][2]:
+            found[-1] = (row, found[-1][1], max(end, found[-1][2]))
+        else:
+            found.append((row, start, end))
+    return [(start, end) for _, start, end in found]
+
+
+def _training(training_times: Sequence[tuple[float, float]], span: float) -> tuple[list[float], list[float]]:
     """Start of each of ``BINS`` intervals, and the average number of rows that trained in it."""
     width = span / BINS or 1.0
     training = [0.0] * BINS
-    for bar in found:
-        first, last = max(0, math.floor(bar.trained / width)), min(BINS - 1, math.floor(bar.ended / width))
+    for start, end in training_times:
+        first, last = max(0, math.floor(start / width)), min(BINS - 1, math.floor(end / width))
         for index in range(first, last + 1):
-            inside = min(bar.ended, (index + 1) * width) - max(bar.trained, index * width)
+            inside = min(end, (index + 1) * width) - max(start, index * width)
             training[index] += max(0.0, inside) / width
     times = [index * width for index in range(BINS + 1)]
     return times, [*training, training[-1]]
