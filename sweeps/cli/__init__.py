@@ -33,7 +33,7 @@ from sweeps.cli import (  # noqa: F401
 from sweeps.cli.app import PROGRAM, app, stderr
 from sweeps.cli.exit_status import INTERRUPTED, MISTAKE, NO_SUCCESS, STORE_AWAY
 from sweeps.compat.python_exit import end_process
-from sweeps.errors import ArtifactsUnreachable, SweepsError, TrackingUnreachable
+from sweeps.errors import FULL, ArtifactsUnreachable, SweepsError, TrackingUnreachable
 from sweeps.folders.shadowing_file import describe_shadowing, shadowing_file
 from sweeps.texts.suggestions import did_you_mean
 
@@ -114,6 +114,9 @@ def _print_error(error: Exception) -> tuple[int, str]:
     elif (file := shadowing_file(error)) is not None:
         status = MISTAKE
         message = f"{describe_shadowing(file)} ({error})"
+    elif isinstance(error, OSError) and error.errno in FULL:
+        where = error.filename or "the disk of the output or of temporary files (TMPDIR)"
+        message = f"{where}: {error.strerror}; free some, or use another disk"
     else:
         message = _unexpected(error)
     stderr.print(f"sweeps: {message}", highlight=False, soft_wrap=True)

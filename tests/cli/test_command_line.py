@@ -89,7 +89,8 @@ def test_output_that_cannot_be_written_is_an_error() -> None:
             check=False,
         )
     assert done.returncode == 1
-    assert "No space left on device" in done.stderr
+    named = "the disk of the output or of temporary files (TMPDIR)"
+    assert done.stderr == f"sweeps: {named}: No space left on device; free some, or use another disk\n"
 
 
 @pytest.mark.slow
