@@ -8,7 +8,7 @@ from sweeps.cli import run_command
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> str:
-    """What a verb prints on stdout."""
+    """Run a verb and return its stdout."""
     capsys.readouterr()
     found, error = run_command(arguments)
     assert found == status, error
