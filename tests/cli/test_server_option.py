@@ -120,7 +120,7 @@ def test_a_mistake_has_the_same_words_and_status_through_a_server(serving: WebSe
         assert str(there[1])[:25] == str(here[1])[:25]
 
 
-def test_what_is_only_here_and_a_server_are_not_given_together(serving: WebServer, tmp_path: Path) -> None:
+def test_what_is_only_here_and_a_server_are_not_given_together(serving: WebServer) -> None:
     error = refusal("list", "--server", serving.url, "--tracking-uri", "sqlite:///mlflow.db")
     assert "--server and --tracking-uri: the service at" in str(error)
     assert run_command(["run", "conf=mine.yaml", "--server", serving.url])[0] == 2

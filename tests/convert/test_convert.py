@@ -568,7 +568,7 @@ def test_names_with_dots_of_weights_and_biases_stay_one_option(word: str, words:
     assert sorted(command_line(task, values.__getitem__)) == sorted(["python", "fit.py", *words])
 
 
-def test_a_group_of_hydra_and_a_value_below_it_are_both_searched(tmp_path: Path) -> None:
+def test_a_group_of_hydra_and_a_value_below_it_are_both_searched() -> None:
     conf = converted(
         """
 hydra:
