@@ -3,13 +3,12 @@ that would run the user's code."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from sweeps.errors import ConfigError
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.texts.wording import value_text
+from sweeps.validate.model_checks import check_installed
 from sweeps_train.config import ClassificationTask, EstimatorTask, RegressionTask
 from sweeps_train.estimators.construct import (
     FIT_AT_ONCE,
@@ -22,7 +21,6 @@ from sweeps_train.estimators.construct import (
 from sweeps_train.tables.encoding import Goal
 
 LIBRARIES = ("sklearn", "xgboost", "lightgbm")
-EXTRA = "boosting"
 METRICS: dict[Goal, list[str]] = {
     "classification": ClassificationTask(kind="classification").metrics,
     "regression": RegressionTask(kind="regression").metrics,
@@ -43,18 +41,15 @@ FREQUENCIES_OF_LIGHTGBM = ("subsample_freq", "bagging_freq")
 """LightGBM's names of the number of trees after which it draws other rows; 0, the default, is never."""
 
 
-def check_installed(task: EstimatorTask) -> None:
+def check_library(task: EstimatorTask) -> None:
     """Check that the estimator's library is installed.
 
     Raises:
         ConfigError: The library of the estimator is not installed.
     """
     root = task.target.partition(".")[0]
-    if root in LIBRARIES and importlib.util.find_spec(root) is None:
-        raise ConfigError(
-            f"task._target_={task.target}: {root} is not installed; pip install 'ray-sweeps[{EXTRA}]', here and on "
-            "every machine that trains"
-        )
+    if root in LIBRARIES:
+        check_installed(f"task._target_={task.target}", root, "boosting")
 
 
 def known_goal(task: EstimatorTask) -> Goal | None:

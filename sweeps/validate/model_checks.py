@@ -75,12 +75,8 @@ def check_bitsandbytes(config: SweepConfig, train: Train) -> None:
                 f"train.optimizer={train.optimizer}: moves its state between the memory of a GPU and that of the CPU, "
                 "and scaling.use_gpu=false; use adamw_8bit or adamw"
             )
-    if used and importlib.util.find_spec("bitsandbytes") is None:
-        named = " and ".join(f"{key}={value}" for key, value in used.items())
-        raise ConfigError(
-            f"{named}: bitsandbytes is not installed; pip install 'ray-sweeps[quantization]', here and on every "
-            "machine that trains"
-        )
+    if used:
+        check_installed(" and ".join(f"{key}={value}" for key, value in used.items()), "bitsandbytes", "quantization")
 
 
 def check_float8(config: SweepConfig, train: Train) -> None:
@@ -96,10 +92,19 @@ def check_float8(config: SweepConfig, train: Train) -> None:
             "train.precision=fp8: needs a GPU, and scaling.use_gpu=false; use train.precision=auto, or "
             "scaling.use_gpu=true"
         )
-    if importlib.util.find_spec("torchao") is None:
+    check_installed("train.precision=fp8", "torchao", "fp8")
+
+
+def check_installed(key: str, library: str, extra: str) -> None:
+    """Check that a library, which an extra of ray-sweeps installs, is here.
+
+    Raises:
+        ConfigError: It is not; the message names the key that needs it.
+    """
+    if importlib.util.find_spec(library.lower()) is None:
         raise ConfigError(
-            "train.precision=fp8: torchao is not installed; pip install 'ray-sweeps[fp8]', here and on every machine "
-            "that trains"
+            f"{key}: {library} is not installed; pip install 'ray-sweeps[{extra}]', here and on every machine that "
+            "trains"
         )
 
 

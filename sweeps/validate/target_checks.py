@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -14,7 +13,8 @@ from sweeps.config.samplers import CustomSampler
 from sweeps.errors import ConfigError, mistakes_of, raise_mistakes
 from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import did_you_mean
-from sweeps.validate.estimator_checks import check_installed
+from sweeps.validate.estimator_checks import check_library
+from sweeps.validate.model_checks import check_installed
 from sweeps.validate.source_checks import at_module_level, find_module, is_plain_value, parsed
 from sweeps_train.config import CausalLM, CustomData, CustomModel, CustomOptimizer, EstimatorTask, FunctionTask
 
@@ -50,9 +50,9 @@ def check_targets(config: SweepConfig) -> None:
             _check_script(section.target)
         elif isinstance(section, FunctionTask | EstimatorTask | CustomModel | CustomData):
             if isinstance(section, EstimatorTask):
-                check_installed(section)
+                check_library(section)
             if isinstance(section, FunctionTask) and section.framework == "lightning":
-                _check_lightning()
+                check_installed("task.framework=lightning", "Lightning", "lightning")
             check_target(f"{key}._target_", section.target)
             for name, each in section.datasets.items() if isinstance(section, FunctionTask) else ():
                 check_target(f"task.datasets.{name}._target_", each.target)
@@ -134,14 +134,6 @@ def _check_script(target: str) -> None:
     elif find_module(target) is None:
         raise ConfigError(
             f"task._target_={target}: there is no such module; give one as after `python -m`, or a .py file"
-        )
-
-
-def _check_lightning() -> None:
-    if importlib.util.find_spec("lightning") is None:
-        raise ConfigError(
-            "task.framework=lightning: Lightning is not installed; pip install 'ray-sweeps[lightning]', here and on "
-            "every machine that trains"
         )
 
 

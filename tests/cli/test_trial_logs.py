@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from recording import CONFIG, open_recorder
 from stores import RecordedStore
+from verbs import printed, refusal
 from waiting import wait_until
 from web_server import WebServer, served
 
@@ -92,13 +93,6 @@ def ended(recorded: RecordedStore, monkeypatch: pytest.MonkeyPatch) -> str:
 def serving(ended: str) -> Iterator[WebServer]:
     with served(ended) as server:
         yield server
-
-
-def printed(capsys: Captured, *arguments: str) -> str:
-    capsys.readouterr()
-    status, error = run_command(arguments)
-    assert status == 0, error
-    return capsys.readouterr().out
 
 
 def test_logs_and_trials_are_shown_from_the_folder_and_from_mlflow_when_it_is_gone(
@@ -221,8 +215,7 @@ def test_a_server_shows_the_same(serving: WebServer, capsys: Captured) -> None:
 
 
 def test_a_trial_that_is_given_as_a_further_word_is_told_the_option() -> None:
-    status, error = run_command(["logs", "told", "1"])
-    assert status == 2
+    error = refusal("logs", "told", "1")
     assert str(error).endswith("Got unexpected extra argument (1); a trial is given as --trial ID")
 
 
@@ -298,8 +291,7 @@ def test_a_link_in_place_of_a_log_is_not_followed(ended: str, tmp_path: Path) ->
     secret = tmp_path / "secret"
     secret.write_text("of somebody else")
     log_of("0004", 9).symlink_to(secret)
-    status, error = run_command(["logs", "told", "--trial", "4", "--worker", "9"])
-    assert status == 2
+    error = refusal("logs", "told", "--trial", "4", "--worker", "9")
     assert "of somebody else" not in str(error)
 
 

@@ -164,5 +164,5 @@ assert ray.available_resources().get("CPU") == 1, "those of the driver and of a 
 
 
 @pytest.mark.slow
-def test_the_room_that_a_dead_actor_has_reserved_is_free_again_once_its_groups_are_removed(tmp_path: Path) -> None:
+def test_the_room_that_a_dead_actor_has_reserved_is_free_again_once_its_groups_are_removed() -> None:
     run_python("-c", ORPHAN, within_s=200)

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from converting import argument, converted, plan_of
 from processes import run_python
+from verbs import refusal
 
 from sweeps.cli import run_command
 from sweeps.compose.overrides import parse_values
@@ -451,9 +452,7 @@ def test_without_a_folder_the_conf_goes_to_stdout(capsys: pytest.CaptureFixture[
 def test_no_file_is_overwritten() -> None:
     converted(WANDB)
     before = Path("conf/first_try.yaml").read_text()
-    status, message = run_command(["convert", "source.yaml", "--output=conf"])
-    assert status == 2
-    assert message is not None
+    message = refusal("convert", "source.yaml", "--output=conf")
     assert "conf/first_try.yaml already exists" in message
     assert Path("conf/first_try.yaml").read_text() == before
 
@@ -499,9 +498,7 @@ def test_no_file_is_overwritten() -> None:
 )
 def test_a_mistake_is_one_message_with_its_line_and_status_2(text: str, words: list[str]) -> None:
     Path("source.yaml").write_text(text)
-    status, message = run_command(["convert", "source.yaml", "--output=conf"])
-    assert status == 2
-    assert message is not None
+    message = refusal("convert", "source.yaml", "--output=conf")
     assert [word for word in words if word not in message] == [], message
     assert not Path("conf").exists()
 
@@ -530,9 +527,7 @@ def test_what_is_not_there_is_one_message_and_status_2(arguments: list[str], wor
     Path("folder.py").mkdir()
     Path("objective.py").write_text("def objective(trial):\n    return trial.suggest_float('x', 0, 1)\n")
     Path("study.db").write_bytes(b"SQLite format 3\x00\xff")
-    status, message = run_command(["convert", *arguments])
-    assert status == 2
-    assert message is not None
+    message = refusal("convert", *arguments)
     assert [word for word in words if word not in message] == [], message
 
 
@@ -573,7 +568,7 @@ def test_names_with_dots_of_weights_and_biases_stay_one_option(word: str, words:
     assert sorted(command_line(task, values.__getitem__)) == sorted(["python", "fit.py", *words])
 
 
-def test_a_group_of_hydra_and_a_value_below_it_are_both_searched(tmp_path: Path) -> None:
+def test_a_group_of_hydra_and_a_value_below_it_are_both_searched() -> None:
     conf = converted(
         """
 hydra:

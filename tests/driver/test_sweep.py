@@ -12,6 +12,7 @@ import yaml
 from mlflow import artifacts
 from processes import outputs
 from running import NO_PREFLIGHT, SHORT, Done, run, start
+from verbs import refusal
 
 from sweeps.cli import run_command
 from sweeps.tracking.reader import load_sweep
@@ -254,8 +255,7 @@ def test_list_show_and_best_read_the_sweep_from_mlflow(digits: Done, capsys: pyt
 
 def test_a_name_that_is_taken_is_refused(digits: Done, capsys: pytest.CaptureFixture[str]) -> None:
     with contextlib.chdir(digits.folder):
-        status, message = run_command(["run", "conf=digits", "--name=first", "output_dir=elsewhere"])
-    assert status == 2
+        message = refusal("run", "conf=digits", "--name=first", "output_dir=elsewhere")
     assert "a sweep named 'first' already exists" in str(message)
     assert "Ray" not in capsys.readouterr().err  # has not been started
     assert not (digits.folder / "elsewhere" / "first").exists()

@@ -22,6 +22,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 from ray._private.runtime_env.packaging import unzip_package
+from verbs import refusal
 
 from sweeps.cli import run_command
 from sweeps.errors import UserError
@@ -338,13 +339,12 @@ def test_a_config_map_and_a_job_are_created_with_kubectl(kubectl: Path, capsys: 
 
 
 def test_a_job_of_another_sweep_with_the_same_name_is_left_alone_and_what_is_refused_leaves_nothing(
-    kubectl: Path, capsys: pytest.CaptureFixture[str]
+    kubectl: Path,
 ) -> None:
     config_map, job = kubectl / "configmap mine", kubectl / "rayjob mine"
     for there, missing in ((config_map, job), (job, config_map)):
         there.write_text("another's")
-        assert run_command(["submit", *BASE, "--to=kuberay", "--name=mine"])[0] == 2
-        assert "--name" in capsys.readouterr().err
+        assert "--name" in refusal("submit", *BASE, "--to=kuberay", "--name=mine")
         assert not missing.exists(), "nothing is in the way of the next try"
         there.unlink()
 
@@ -356,12 +356,9 @@ def test_a_sweep_that_continues_is_a_job_of_its_own() -> None:
     assert len(names) == 2, "KubeRay starts no RayJob twice"
 
 
-def test_without_kubectl_the_message_says_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_kubectl_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert run_command(["submit", *BASE, "--to=kuberay"])[0] == 2
-    assert "--print" in capsys.readouterr().err
+    assert "--print" in refusal("submit", *BASE, "--to=kuberay")
 
 
 def test_ray_keeps_the_folder_of_code_that_is_one_package(here: Path) -> None:

@@ -26,6 +26,7 @@ from records import sweep_record
 from s3_server import BUCKET, s3_server
 from small_http import Handler, serving_http
 from stores import make_store
+from verbs import refusal
 from waiting import wait_until
 
 from sweeps.cli import run_command
@@ -91,11 +92,8 @@ STORES = ("output_dir=/shared/outputs", "tracking.uri=http://mlflow:5000")
         ([*STORES, "cluster=ray", "cluster.address=http://127.0.0.1:1"], ["http://127.0.0.1:1", "ray[default]"]),
     ],
 )
-def test_mistakes_are_named_before_anything_is_submitted(
-    here: Path, tokens: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_command(["submit", "conf=digits", *tokens, "--to=ray"])[0] == 2
-    message = capsys.readouterr().err
+def test_mistakes_are_named_before_anything_is_submitted(here: Path, tokens: list[str], words: list[str]) -> None:
+    message = refusal("submit", "conf=digits", *tokens, "--to=ray")
     assert all(word in message for word in words), message
 
 
@@ -138,11 +136,9 @@ def test_an_upload_that_is_cut_off_is_no_failure_of_sweeps(here: Path, capsys: p
     assert f"{address}: its job server does not accept the job (" in capsys.readouterr().err
 
 
-def test_the_address_of_a_dashboard_is_refused_where_a_cluster_is_joined(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_command(["run", "conf=digits", "cluster=ray", "cluster.address=http://host:8265", "--dry-run"])[0] == 2
-    assert "submit --to ray" in capsys.readouterr().err
+def test_the_address_of_a_dashboard_is_refused_where_a_cluster_is_joined(here: Path) -> None:
+    joined = ("cluster=ray", "cluster.address=http://host:8265")
+    assert "submit --to ray" in refusal("run", "conf=digits", *joined, "--dry-run")
 
 
 def test_a_print_shows_the_job_and_its_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,7 +160,7 @@ def test_a_resumed_sweep_whose_mlflow_has_a_password_gets_it_from_the_cluster(he
 
 @pytest.mark.parametrize("where", ["MLflow", "output_dir"])
 def test_a_name_that_a_sweep_has_is_refused_since_the_job_would_continue_that_sweep_with_its_own_config(
-    uri: str, tmp_path: Path, where: str, capsys: pytest.CaptureFixture[str]
+    uri: str, tmp_path: Path, where: str
 ) -> None:
     places = {"MLflow": (uri, "/shared/outputs"), "output_dir": ("http://127.0.0.1:1", f"file://{tmp_path}/bucket")}
     store, output_dir = places[where]
@@ -178,8 +174,7 @@ def test_a_name_that_a_sweep_has_is_refused_since_the_job_would_continue_that_sw
         mirror.start()
         mirror.close()
     tokens = [f"tracking.uri={store}", f"output_dir={output_dir}", "cluster=ray", "cluster.address=http://127.0.0.1:1"]
-    assert run_command(["submit", "conf=digits", *tokens, "--to=ray", "--name=mine"])[0] == 2
-    message = capsys.readouterr().err
+    message = refusal("submit", "conf=digits", *tokens, "--to=ray", "--name=mine")
     assert f"--name=mine: {store if where == 'MLflow' else output_dir} has a sweep of this name" in message
     named = store if where == "MLflow" else "URI"
     assert f"submit --resume=mine --to=ray --tracking-uri={named}" in message

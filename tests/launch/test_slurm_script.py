@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from fork_server import run_forked
+from verbs import refusal
 from waiting import wait_until
 
 from sweeps.cli import run_command
@@ -201,11 +202,8 @@ def test_a_container_has_the_working_folder_the_mounts_and_the_folders_of_config
         (["cluster.slurm.partitions=x"], ["cluster.slurm.partitions"]),
     ],
 )
-def test_mistakes_are_named_before_anything_is_submitted(
-    tokens: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_command(["submit", "conf=digits", *tokens, "--to=slurm"])[0] == 2
-    message = capsys.readouterr().err
+def test_mistakes_are_named_before_anything_is_submitted(tokens: list[str], words: list[str]) -> None:
+    message = refusal("submit", "conf=digits", *tokens, "--to=slurm")
     assert all(word in message for word in words), message
     assert not Path("outputs").exists()
 
@@ -232,26 +230,21 @@ def test_the_script_is_written_and_submitted_with_sbatch(
     assert "#SBATCH --job-name=mine" in (folder / "job.sh").read_text()
 
 
-def test_a_name_whose_job_waits_in_the_queue_is_refused(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_name_whose_job_waits_in_the_queue_is_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first job would make the sweep, and the second one continue it without its own config."""
     make_program("sbatch", "print(42)", monkeypatch)
     other = "sys.stdout.buffer.write(b'/\\xe4/job.sh\\n')"  # its name is not UTF-8
     make_program("squeue", f"{other}\nprint('{here}/outputs/.submitted/mine/job.sh')", monkeypatch)
     submit = ["submit", "conf=digits", "train.lr=0.1", "--to=slurm"]
-    assert run_command([*submit, "--name=mine"])[0] == 2
-    assert "--name=mine: a job of this sweep is in Slurm's queue; choose another --name" in capsys.readouterr().err
+    refused = refusal(*submit, "--name=mine")
+    assert "--name=mine: a job of this sweep is in Slurm's queue; choose another --name" in refused
     assert not Path("outputs/.submitted/mine").exists()
     assert run_command([*submit, "--name=other"])[0] == 0
 
 
-def test_without_sbatch_the_message_says_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_sbatch_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert run_command(["submit", "conf=digits", "--to=slurm"])[0] == 2
-    assert "login node" in capsys.readouterr().err
+    assert "login node" in refusal("submit", "conf=digits", "--to=slurm")
 
 
 def test_a_print_submits_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,14 +67,15 @@ async def end_of(broker: Broker, trial: str) -> Ended:
     return outcome.end
 
 
-async def stop(broker: Broker, trial: str, attempt: int) -> Ended:
+async def stop(broker: Broker, trial: str, attempt: int, request: StopRequest = StopRequest.SAVE) -> Ended:
     """Stop as the workers do that are asked to; returns what their trial's actor learns."""
-    assert await asyncio.wait_for(broker.wait_for_stop(trial, attempt), 10) is StopRequest.SAVE
+    assert await asyncio.wait_for(broker.wait_for_stop(trial, attempt), 10) is request
     for rank in range(2):
         await broker.worker_finished(trial, attempt, rank, 2, 0.0)
     end = await end_of(broker, trial)
     await broker.close_slot(f"slot-{trial}-{attempt}")
-    await broker.forget_slot(f"slot-{trial}-{attempt}")
+    if request is StopRequest.SAVE:
+        await broker.forget_slot(f"slot-{trial}-{attempt}")
     return end
 
 
@@ -102,7 +103,7 @@ async def test_a_survivor_grows_when_the_slot_of_the_last_other_trial_is_closed(
     assert (survivor[1], other[1]) == (4, 4)
     await stop_at_a_report(broker, "1")
     await broker.set_room(8, 1)
-    end = await stop_discarded(broker, "1", other[0])
+    end = await stop(broker, "1", other[0], StopRequest.DISCARD)
     assert end.moved is None
     assert (await stop(broker, "0", survivor[0])).moved is not None
     assert await train(broker, "0", previous="0") == (2, 8)
@@ -128,7 +129,7 @@ async def test_a_trial_trains_on_while_the_processes_of_its_new_workers_start(
     assert await broker.spares_to_start("slot-0-1", processes, False) == {}
     await stop_at_a_report(broker, "1")
     await broker.set_room(8, 1)
-    await stop_discarded(broker, "1", other[0])
+    await stop(broker, "1", other[0], StopRequest.DISCARD)
     while not started:
         await asyncio.sleep(0.01)
     assert started == [{("node", "{}"): 8}]
@@ -165,7 +166,7 @@ async def test_processes_are_started_for_the_next_growth_while_all_trials_train(
     await stop_at_a_report(broker, "1")
     await broker.set_room(8, 1)
     survives = asyncio.create_task(broker.wait_for_stop("0", 1))
-    await stop_discarded(broker, "1", other[0])
+    await stop(broker, "1", other[0], StopRequest.DISCARD)
     await asyncio.wait_for(survives, 10)
     assert len(started) == 1, "they are there"
 
@@ -200,15 +201,6 @@ async def pause(broker: Broker, trial: str) -> None:
     """Pause a trial at a report as the scheduler does."""
     await broker.answer([Answer(trial, 1, returns=True)])
     assert await broker.next_outcome(trial, 10.0) == Outcome({})
-
-
-async def stop_discarded(broker: Broker, trial: str, attempt: int) -> Ended:
-    assert await asyncio.wait_for(broker.wait_for_stop(trial, attempt), 10) is StopRequest.DISCARD
-    for rank in range(2):
-        await broker.worker_finished(trial, attempt, rank, 2, 0.0)
-    end = await end_of(broker, trial)
-    await broker.close_slot(f"slot-{trial}-{attempt}")
-    return end
 
 
 async def test_a_trial_that_a_person_stops_while_it_changes_ends() -> None:
@@ -252,7 +244,7 @@ async def test_an_actor_gives_the_workers_of_its_last_trial_to_its_next_one() ->
     await train(broker, "0")
     attempt, _ = await train(broker, "1")
     await stop_at_a_report(broker, "1")
-    await stop_discarded(broker, "1", attempt)
+    await stop(broker, "1", attempt, StopRequest.DISCARD)
     assert await train(broker, "2", previous="1") == (1, 2)
 
 

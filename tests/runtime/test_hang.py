@@ -35,10 +35,16 @@ from sweeps_train.frameworks import ray_train
 pytestmark = pytest.mark.anyio
 
 
-async def test_workers_that_prepare_for_longer_than_a_hang_are_none_while_they_give_signs_of_life() -> None:
+async def begun() -> Broker:
+    """A broker without a driver, with a trial that has begun."""
     broker = Broker()
     await broker.stop_waiting_for_answers()
     await broker.begin("0000")
+    return broker
+
+
+async def test_workers_that_prepare_for_longer_than_a_hang_are_none_while_they_give_signs_of_life() -> None:
+    broker = await begun()
     await broker.post(Started("0000", 1, 0))
     report = asyncio.create_task(broker.next_outcome("0000", 0.5))
     for _ in range(10):
@@ -54,9 +60,7 @@ async def test_workers_that_prepare_for_longer_than_a_hang_are_none_while_they_g
 async def test_workers_that_wait_for_nodes_may_start_later_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt, "START_WITHIN_S", 0.1)
 
-    broker = Broker()
-    await broker.stop_waiting_for_answers()
-    await broker.begin("0000")
+    broker = await begun()
     began = time.monotonic()
     ended: Any = await asyncio.wait_for(broker.next_outcome("0000", 0.1, 1.0), 10)
     assert time.monotonic() - began >= 0.9
@@ -65,9 +69,7 @@ async def test_workers_that_wait_for_nodes_may_start_later_and_not_for_ever(monk
 
 async def test_workers_that_were_stopped_together_with_the_broker_do_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_module, "LATE_S", 0.5)
-    broker = Broker()
-    await broker.stop_waiting_for_answers()
-    await broker.begin("0000")
+    broker = await begun()
     await broker.post(Started("0000", 1, 0))
     outcome = asyncio.create_task(broker.next_outcome("0000", 0.5))
     await asyncio.sleep(0.1)
@@ -178,9 +180,7 @@ async def test_workers_of_an_actor_that_has_died_do_not_hang_when_another_actor_
         heard, broker = await heard_while_it_ends(monkeypatch, begins_again, WorkerActor("{}"))
         assert heard is None
     else:
-        broker = Broker()
-        await broker.stop_waiting_for_answers()
-        await broker.begin("0000")
+        broker = await begun()
         await broker.post(Started("0000", 1, 0))
         waits = asyncio.create_task(broker.next_outcome("0000", 0.3))  # Ray lets the call of a dead actor go on
         await asyncio.sleep(0)

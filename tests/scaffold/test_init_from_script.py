@@ -14,6 +14,7 @@ import yaml
 from composing import planned
 from processes import run_python
 from running import run
+from verbs import refusal
 
 from sweeps.cli import run_command
 from sweeps.scaffold.option import Option
@@ -112,10 +113,16 @@ def conf_of(path: str) -> dict[str, Any]:
     return loaded
 
 
+def proposed(text: str, script: str = "train.py", *options: str) -> dict[str, Any]:
+    """Write a script and make a sweep over it; returns its config."""
+    Path(script).write_text(text)
+    assert run_command(["init", f"--from={script}", *options]) == (0, None)
+    (conf,) = Path("conf").glob("*.yaml")
+    return conf_of(str(conf))
+
+
 def test_a_space_is_proposed_for_the_options_of_argparse(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("train.py").write_text(ARGPARSE)
-    assert run_command(["init", "--from=train.py"]) == (0, None)
-    conf = conf_of("conf/train.yaml")
+    conf = proposed(ARGPARSE)
     assert conf["space"] == {
         "task.arguments.lr": {"type": "float", "low": 3e-5, "high": 3e-3, "log": True},
         "task.arguments.batch-size": {"type": "ordinal", "choices": [32, 64, 128]},
@@ -145,9 +152,8 @@ def test_a_default_that_names_a_file_of_the_start_folder_is_given_since_trials_w
     Path("points.pt").touch()
     added = [("points", "points.pt"), ("prompt", "x" * 999)]
     options = "".join(f"parser.add_argument('--{name}', default='{default}')\n" for name, default in added)
-    Path("train.py").write_text(ARGPARSE.replace("metrics = ", f"{options}metrics = ", 1))
-    assert run_command(["init", "--from=train.py"]) == (0, None)
-    assert conf_of("conf/train.yaml")["task"]["arguments"]["points"] == "points.pt"
+    conf = proposed(ARGPARSE.replace("metrics = ", f"{options}metrics = ", 1))
+    assert conf["task"]["arguments"]["points"] == "points.pt"
     assert "# points:" not in Path("conf/train.yaml").read_text()
 
 
@@ -159,17 +165,14 @@ def test_a_default_that_names_a_folder_with_data_is_given_and_one_that_trials_wr
         Path(name).mkdir()
     added = [("rows-data", "rows"), ("output-dir", "results")]
     options = "".join(f"parser.add_argument('--{name}', default='{default}')\n" for name, default in added)
-    Path("train.py").write_text(ARGPARSE.replace("metrics = ", f"{options}metrics = ", 1))
-    assert run_command(["init", "--from=train.py"]) == (0, None)
+    proposed(ARGPARSE.replace("metrics = ", f"{options}metrics = ", 1))
     plan = planned("conf=train", "task.arguments.data-dir=x", folders=[Path("conf")])
     assert plan.config.task.arguments["rows-data"] == str(working_folder / "rows")
     assert "output-dir" not in plan.config.task.arguments
 
 
 def test_nested_dataclasses_of_tyro_get_a_launcher_that_gives_dotted_options() -> None:
-    Path("train.py").write_text(TYRO)
-    assert run_command(["init", "--from=train.py"]) == (0, None)
-    conf = conf_of("conf/train.yaml")
+    conf = proposed(TYRO)
     assert conf["task"]["_target_"] == "start_train.py"
     assert conf["task"]["arguments"] == {
         "batch_size": 32,
@@ -197,9 +200,7 @@ def test_nested_dataclasses_of_tyro_get_a_launcher_that_gives_dotted_options() -
 
 
 def test_the_usual_options_of_training_arguments_are_proposed() -> None:
-    Path("tune.py").write_text(HUGGING_FACE)
-    assert run_command(["init", "--from=tune.py", "--name=llm"]) == (0, None)
-    conf = conf_of("conf/llm.yaml")
+    conf = proposed(HUGGING_FACE, "tune.py", "--name=llm")
     assert conf["task"]["arguments"]["model_name"] == "???"
     assert conf["space"]["task.arguments.learning_rate"] == {"type": "float", "low": 5e-6, "high": 5e-4, "log": True}
     assert conf["space"]["task.arguments.lora_rank"] == {"type": "ordinal", "choices": [4, 8, 16]}
@@ -221,16 +222,14 @@ def test_a_script_that_prints_no_json_may_be_read_as_it_is(is_hydra: bool, capsy
 def test_the_proposed_training_arguments_are_options_of_the_installed_transformers() -> None:
     from transformers import TrainingArguments
 
-    Path("tune.py").write_text(HUGGING_FACE)
-    assert run_command(["init", "--from=tune.py"]) == (0, None)
+    conf = proposed(HUGGING_FACE, "tune.py")
     known = {"model_name", "lora_rank", *(field.name for field in dataclasses.fields(TrainingArguments))}
-    assert set(conf_of("conf/tune.yaml")["task"]["arguments"]) <= known
+    assert set(conf["task"]["arguments"]) <= known
 
 
 @pytest.mark.slow
 def test_the_test_of_a_script_with_a_demanded_option_gives_it() -> None:
-    Path("tune.py").write_text(HUGGING_FACE)
-    assert run_command(["init", "--from=tune.py"])[0] == 0
+    proposed(HUGGING_FACE, "tune.py")
     run_python("-m", "pytest", "-q", "test_sweep.py")
 
 
@@ -421,9 +420,7 @@ def test_a_project_of_the_lightning_hydra_template_becomes_a_command() -> None:
 
 
 def test_a_script_whose_own_values_are_its_options_becomes_a_command() -> None:
-    Path("train.py").write_text(NANOGPT)
-    assert run_command(["init", "--from=train.py"]) == (0, None)
-    conf = conf_of("conf/train.yaml")
+    conf = proposed(NANOGPT)
     assert set(conf["space"]) == {f"task.arguments.{name}" for name in ("batch_size", "learning_rate", "dropout")}
     assert conf["task"]["command"] == [
         *("python", "train.py", "--out_dir={trial.folder}/out", "--init_from={checkpoint?resume:scratch}"),
@@ -466,9 +463,7 @@ def test_a_hydra_application_is_searched(working_folder: Path) -> None:
 def test_a_script_that_cannot_be_read_is_one_message_and_status_2(source: str | None, words: list[str]) -> None:
     if source is not None:
         Path("train.py").write_text(source)
-    status, message = run_command(["init", "--from=train.py"])
-    assert status == 2
-    assert message is not None
+    message = refusal("init", "--from=train.py")
     assert [word for word in words if word not in message] == []
     assert not Path("conf").exists()
 

@@ -18,8 +18,8 @@ from alembic.script import ScriptDirectory
 from postgres import Postgres
 from service_databases import open_at_once
 from sqlalchemy import Connection, Engine, create_engine, select
+from verbs import refusal
 
-from sweeps.cli import run_command
 from sweeps.errors import ConfigError
 from sweeps.files.versions import NewerVersion, release
 from sweeps.service.database import tables
@@ -128,8 +128,7 @@ def test_a_database_of_a_later_release_is_refused_and_left_alone(tmp_path: Path)
     for word in ("ray-sweeps 7.8.9", "version 999", f"up to {HEAD}", release(), "pip install --upgrade ray-sweeps"):
         assert word in str(refused.value)
     assert contents(file) == before
-    status, error = run_command(["schedule", "list", f"database=sqlite:///{file}"])
-    assert (status, "7.8.9" in str(error)) == (2, True)
+    assert "7.8.9" in refusal("schedule", "list", f"database=sqlite:///{file}")
 
 
 def test_a_database_that_lacks_a_column_is_refused_by_its_name(earlier: Path, tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_data_is_tokenized_once(file: Path, tokenized: list[int]) -> None:
 
 @pytest.mark.parametrize("packing", [True, False])
 def test_samples_from_the_cache_equal_those_that_were_made(
-    packing: bool, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    packing: bool, file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     cached = build(file, packing=packing)
     monkeypatch.setenv("SWEEPS_CACHE", str(file / "not a folder"))
@@ -95,7 +95,7 @@ def test_samples_from_the_cache_equal_those_that_were_made(
 
 @pytest.mark.parametrize("error", [OSError, RuntimeError])
 def test_data_that_cannot_be_read_are_read_once_and_blame_no_cache(
-    error: type[Exception], file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    error: type[Exception], file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tries: list[int] = []
 

@@ -314,7 +314,7 @@ def test_a_server_that_dies_and_comes_back_loses_and_doubles_nothing(
 
 
 @pytest.mark.slow
-def test_a_server_that_hangs_holds_up_no_caller(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_that_hangs_holds_up_no_caller(server: Server) -> None:
     recorder = open_recorder(server.uri)
     recorder.trials.start("0", POINT, CONFIG, 1)
     wait_until(lambda: load_sweep(server.uri, "digits-1").trials)
