@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from running import Done, start, verb
 from small_http import Handler, serving_http
 from waiting import wait_until
 
-from sweeps.constants import TAG_REQUEST
+from sweeps.constants import TAG_ANSWER, TAG_REQUEST
 from sweeps.driver import stop
 from sweeps.errors import UnknownName, UserError
 from sweeps.report.page.report import make_report
@@ -139,3 +140,36 @@ def test_a_trial_that_has_not_reported_yet_will_stop_although_nobody_waits_for_i
     assert asked == ["0003"]
     assert status == 1, "2 says that nothing was started"
     assert "trial 0003 of digits-1 did not stop within 0 s; it was asked to" in err
+
+
+def test_trials_that_are_told_to_stop_at_once_all_stop_and_each_is_told_once(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_channel, "POLL_S", 0.05)
+    recorder = open_recorder(uri)
+    trials = ["0003", "0005"]
+    for trial in trials:
+        recorder.trials.start(trial, POINT, CONFIG, 1)
+    wait_until(lambda: len(load_sweep(uri, "digits-1").trials) == 2)
+    record, told, sent = load_sweep(uri, "digits-1"), list[str](), list[str]()
+
+    def tag(name: str) -> str:
+        return load_sweep(uri, "digits-1").tags.get(name, "")
+
+    def handle(request: Request) -> str:
+        told.append(request["trial"])
+        return "it ends at its next report"
+
+    with ThreadPoolExecutor(len(trials)) as terminals:
+        asking = []
+        for trial in trials:
+            asking.append(terminals.submit(stop.request_stop, record, trial))
+            wait_until(lambda trial=trial: trial in tag(TAG_REQUEST))
+            sent.append(tag(TAG_REQUEST))
+        with RequestListener(recorder.ids, handle):
+            for each in asking:
+                each.result()
+            connect(uri).set_tag(record.mlflow.run_id, TAG_REQUEST, sent[1])  # from a terminal that missed the answer
+            wait_until(lambda: json.loads(tag(TAG_ANSWER))["id"] == json.loads(sent[1])["id"])
+    recorder.close("interrupted")
+    assert sorted(told) == trials
