@@ -25,7 +25,7 @@ from sweeps.errors import UnknownName, UserError
 from sweeps.report.page.report import make_report
 from sweeps.tracking import control_channel
 from sweeps.tracking.client import connect
-from sweeps.tracking.control_channel import Request, RequestListener
+from sweeps.tracking.control_channel import Request, RequestListener, _Channel, send_request
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import MlflowIds
 
@@ -142,34 +142,27 @@ def test_a_trial_that_has_not_reported_yet_will_stop_although_nobody_waits_for_i
     assert "trial 0003 of digits-1 did not stop within 0 s; it was asked to" in err
 
 
-def test_trials_that_are_told_to_stop_at_once_all_stop_and_each_is_told_once(
+def test_requests_that_reach_a_driver_at_once_are_all_carried_out_and_each_once(
     uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(control_channel, "POLL_S", 0.05)
     recorder = open_recorder(uri)
-    trials = ["0003", "0005"]
-    for trial in trials:
-        recorder.trials.start(trial, POINT, CONFIG, 1)
-    wait_until(lambda: len(load_sweep(uri, "digits-1").trials) == 2)
-    record, told, sent = load_sweep(uri, "digits-1"), list[str](), list[str]()
-
-    def tag(name: str) -> str:
-        return load_sweep(uri, "digits-1").tags.get(name, "")
+    record, channel = load_sweep(uri, "digits-1"), _Channel(recorder.ids, "")
+    told, sent, trials = list[str](), list[Request](), ["0003", "0005"]
 
     def handle(request: Request) -> str:
         told.append(request["trial"])
-        return "it ends at its next report"
+        return f"{request['trial']} ends at its next report"
 
     with ThreadPoolExecutor(len(trials)) as terminals:
         asking = []
         for trial in trials:
-            asking.append(terminals.submit(stop.request_stop, record, trial))
-            wait_until(lambda trial=trial: trial in tag(TAG_REQUEST))
-            sent.append(tag(TAG_REQUEST))
+            asking.append(terminals.submit(send_request, record, {"verb": "stop", "trial": trial}))
+            wait_until(lambda trial=trial: channel.read(TAG_REQUEST).get("trial") == trial)
+            sent.append(channel.read(TAG_REQUEST))
         with RequestListener(recorder.ids, handle):
-            for each in asking:
-                each.result()
-            connect(uri).set_tag(record.mlflow.run_id, TAG_REQUEST, sent[1])  # from a terminal that missed the answer
-            wait_until(lambda: json.loads(tag(TAG_ANSWER))["id"] == json.loads(sent[1])["id"])
+            assert [each.result() for each in asking] == [f"{trial} ends at its next report" for trial in trials]
+            channel.write(TAG_REQUEST, sent[1])  # from a terminal that has missed the answer
+            wait_until(lambda: channel.read(TAG_ANSWER)["id"] == sent[1]["id"])
     recorder.close("interrupted")
-    assert sorted(told) == trials
+    assert told == ["0005", "0003"]
