@@ -58,42 +58,50 @@ def follow(service: Remote, job: Mapping[str, Any], *, as_json: bool) -> NoRetur
     while True:
         try:
             job = service.get(f"jobs/{job['id']}")
-            if job["state"] == "running":
+            if job["state"] != state:
+                state = job["state"]
+                say(f"{job['sweep']}: {state}")
+            if state == "running":
                 for line in changes(service.record(job["sweep"]), printed):
                     say(line)
+            elif state != "queued":
+                _print_outcome(service, job, as_json=as_json)
             problem = ""
-        except UnknownName:  # nothing is recorded yet
-            pass
+        except UnknownName:
+            if state != "running":
+                raise
         except TrackingUnreachable as error:
             if str(error) != problem:
                 say(f"{error}; trying again")
             problem = str(error)
-        if job["state"] != state:
-            state = job["state"]
-            say(f"{job['sweep']}: {state}")
-        if state not in ("queued", "running"):
-            break
         time.sleep(POLL_EVERY_S)
-    _print_outcome(service, job, as_json=as_json)
 
 
-def _print_outcome(service: Remote, job: Mapping[str, Any], *, as_json: bool) -> NoReturn:
+def _print_outcome(service: Remote, job: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print the outcome of an ended job and exit; return if the service still has a record from before the end."""
     if job["error"] is not None and job["state"] != "stopped":
         raise SweepsError(job["error"])
     if job["state"] == "cancelled":
         raise UserError(f"{job['sweep']}: was removed from the queue before it started")
+    outcome = service.get(f"jobs/{job['id']}/outcome")["document"] or {}
+    record = service.record(job["sweep"])
+    if record.status == "running":
+        return
     if job["error"] is not None:
         say(f"{job['sweep']}: {job['error']}")
-    outcome = service.get(f"jobs/{job['id']}/outcome")["document"]
-    record = service.record(job["sweep"])
-    if job["verb"] == "reproduce" and outcome is not None:
-        _print_reproduction(record, outcome, as_json=as_json)
-    if not as_json and (model := (outcome or {}).get("model")):
+    if job["verb"] == "reproduce":
+        _print_reproduction(record, outcome, job["request"]["sweep"], as_json=as_json)
+    if not as_json and (model := outcome.get("model")):
         say(f"registered: version {model['version']} of {model['name']}, as {model['uri']}")
     show_outcome(record, as_json=as_json, document=outcome or record.as_json())
 
 
-def _print_reproduction(record: SweepRecord, outcome: Mapping[str, Any], *, as_json: bool) -> NoReturn:
+def _print_reproduction(record: SweepRecord, outcome: Mapping[str, Any], original: str, *, as_json: bool) -> NoReturn:
+    if "equal" not in outcome:
+        raise SweepsError(
+            f"{record.sweep} is {record.status}, and was not compared with {original}, since its driver was restarted "
+            f"or ran on another machine; `python -m sweeps compare {original} {record.sweep}` compares them"
+        )
     if as_json:
         print_json(outcome)
     else:

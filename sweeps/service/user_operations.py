@@ -123,7 +123,6 @@ class UserOperations(Reading):
     def resume(self, request: Resume, *, priority: int = 0) -> Job:
         """Queue the resumption of a sweep that was interrupted or stopped."""
         record = self._record(request.sweep)
-        self._check_ended(record)
         self._plan(self._plans.extend, record, ())
         return self._submit(request, record.sweep, None, priority)
 
@@ -141,14 +140,11 @@ class UserOperations(Reading):
 
     def stop(self, sweep: str, trial: str | None = None) -> None:
         """Stop a sweep, or one of its trials, without waiting for the end."""
-        if trial is None:
+        if trial is None and self.records.exists(self.principal, sweep):
             with writing(self.service.database) as connection:
-                own = [job for job in jobs.of_current_sweep(connection, sweep) if not job.has_ended]
-                if own and self.records.exists(self.principal, sweep):
-                    for job in own:
-                        jobs.request_stop(connection, job.id, self.service.clock.now())
-                else:
-                    own = []
+                own = jobs.open_jobs(connection, sweep)
+                for job in own:
+                    jobs.request_stop(connection, job.id, self.service.clock.now())
             if own:
                 self.runner.wake()
                 self._note("stopped", sweep=sweep)
@@ -299,12 +295,6 @@ class UserOperations(Reading):
         self.record(sweep)  # raises if it is not visible
         return load_sweep(self.service.config.tracking_uri, sweep)
 
-    def _check_ended(self, record: SweepRecord) -> None:
-        with self.service.database.connect() as connection:
-            open_jobs = [job for job in jobs.of_current_sweep(connection, record.sweep) if not job.has_ended]
-        if open_jobs:
-            raise UserError(f"{record.sweep} need not be resumed: its job {open_jobs[0].id} is {open_jobs[0].state}")
-
     def _submit(self, request: Request, sweep: str, project: str | None, priority: int) -> Job:
         check_priority(self.principal, priority, self.service.config.access)
         name = None if isinstance(request, Resume | Extend) else request.name
@@ -320,6 +310,8 @@ class UserOperations(Reading):
             else:
                 project = project_of(self.principal, project)
             jobs.check_waiting(connection, self.principal.user, self.service.config.queue.waiting_per_user)
+            if isinstance(request, Resume) and (own := jobs.open_jobs(connection, sweep)):
+                raise UserError(f"{sweep} need not be resumed: its job {own[0].id} is {own[0].state}")
             job = jobs.submit(
                 connection,
                 request,

@@ -1,6 +1,9 @@
 """Requests to a running sweep from another terminal or machine, such as to stop or extend it. A request is a tag on the
 parent run, which the sweep's driver polls, and the answer is another tag, so that both sides need only the tracking
-store. For a sweep in an object store, request and answer are objects there, and both sides need only that store."""
+store. For a sweep in an object store, request and answer are objects there, and both sides need only that store.
+
+There is one tag for the requests of all senders. A sender whose request was replaced sends it again when the other one
+is answered."""
 
 from __future__ import annotations
 
@@ -47,8 +50,9 @@ def send_request(record: SweepRecord, request: Request) -> str | None:
             a user who may only read.
     """
     channel, ident = _Channel(record.mlflow, record.tags.get(TAG_FOLDER, "")), uuid.uuid4().hex
+    sent, last = {"id": ident, **request}, dict[str, Any]()
     try:
-        channel.write(TAG_REQUEST, {"id": ident, **request})
+        channel.write(TAG_REQUEST, sent)
     except SweepsError:
         raise
     except Exception as error:  # of MLflow, the file system or boto
@@ -66,6 +70,10 @@ def send_request(record: SweepRecord, request: Request) -> str | None:
             return str(answer["text"])
         if not is_running:
             return None
+        # At the second look, since the other sender has read its answer by then.
+        if answer and answer == last and channel.read(TAG_REQUEST).get("id") == answer["id"]:
+            channel.write(TAG_REQUEST, sent)
+        last = answer
     raise UserError(
         f"{record.sweep}: its driver has not answered for {ANSWER_WITHIN_S:.0f} s; "
         f"check whether it is alive with `python -m sweeps show {record.sweep}`, and try again"
@@ -136,8 +144,8 @@ class RequestListener:
             location: Path or URI of the sweep's folder.
         """
         self._ids, self._handle, self._channel = ids, handle, _Channel(ids, location)
-        self._answer: dict[str, Any] = {}
-        """Answer to the last request, which is sent again if the store did not take it."""
+        self._answers: dict[str, dict[str, Any]] = {}
+        """Answers by request id. One is sent again if the store did not take it, or its sender has missed it."""
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="requests", daemon=True)
 
@@ -158,10 +166,10 @@ class RequestListener:
                 if not request or request["id"] == answered or self._closed.is_set():  # it may have hung meanwhile
                     continue
                 if request["id"] != self._channel.read(TAG_ANSWER).get("id"):  # else answered in an earlier stage
-                    if request["id"] != self._answer.get("id"):
-                        self._answer = self._answer_to(request)
+                    if request["id"] not in self._answers:
+                        self._answers[request["id"]] = self._answer_to(request)
                     with request_limits(REACH_WITHIN_S):  # MLflow's own retries take minutes
-                        self._channel.write(TAG_ANSWER, self._answer)
+                        self._channel.write(TAG_ANSWER, self._answers[request["id"]])
                 answered = request["id"]
             except Exception as error:  # noqa: BLE001 - the next poll tries again
                 logger.debug("requests of run %s cannot be read: %s", self._ids.run_id, error)

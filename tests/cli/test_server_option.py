@@ -6,13 +6,14 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from composing import composed
 from mailboxes import webhook
 from promises import listed, printed_json, unnamed
-from recording import record_small_sweep
+from recording import open_recorder, record_small_sweep
 from stores import RecordedStore
 from verbs import printed, refusal
 from waiting import wait_until
@@ -21,6 +22,7 @@ from web_server import WebServer, served
 from sweeps.cli import run_command
 from sweeps.config.nights import Nights
 from sweeps.errors import TrackingUnreachable, UnknownName, UserError
+from sweeps.files.whole_files import write_json
 from sweeps.operations.remote import Remote
 from sweeps.service.auth import tokens
 from sweeps.service.database.engine import writing
@@ -159,6 +161,44 @@ def test_a_submitted_sweep_waits_and_is_stopped_or_followed_until_it_is_cancelle
     wait_until(cancelled)
     thread.join(20)
     assert done == [(2, "yours: was removed from the queue before it started")]
+
+
+@pytest.mark.parametrize(
+    ("command", "error"),
+    [
+        (["run", "conf=digits"], "None"),
+        (
+            ["reproduce", "digits-1", "--trial=0"],
+            "mine is failed, and was not compared with digits-1",
+        ),
+    ],
+)
+def test_a_sweep_is_followed_until_the_service_knows_how_it_ended(
+    serving: WebServer, monkeypatch: pytest.MonkeyPatch, command: list[str], error: str
+) -> None:
+    """Its record may be from before the end; that of a reproduction whose driver was restarted is an ordinary one."""
+    monkeypatch.setattr("sweeps.cli.remote.POLL_EVERY_S", 0.1)
+    monkeypatch.setattr("sweeps.service.record_cache.FRESH_S", 0.0)
+    service = serving.service
+    with ThreadPoolExecutor(1) as terminal:
+        done = terminal.submit(run_command, [*command, "--name=mine", "--server", serving.url])
+
+        def creator() -> jobs.Job | None:
+            with writing(service.database) as connection:
+                return jobs.creator(connection, "mine")
+
+        wait_until(creator)
+        job, recorder = creator(), open_recorder(service.config.tracking_uri, "mine")
+        assert job is not None
+        control = service.runner.control_folder(job)
+        control.mkdir(parents=True)
+        write_json(control / "outcome.json", {"status": 1, "error": None, "document": {"sweep": "mine"}})
+        with writing(service.database) as connection:
+            jobs.set_values(connection, job.id, state="failed")
+        wait_until(lambda: done.done() or any(each._last for each in service.records._sweeps.values()))
+        recorder.close("failed")
+        status, said = done.result()
+    assert (status, str(said)[: len(error)]) == (1, error)
 
 
 def test_the_token_comes_from_the_environment_or_a_file(

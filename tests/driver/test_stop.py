@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,13 +19,13 @@ from running import Done, start, verb
 from small_http import Handler, serving_http
 from waiting import wait_until
 
-from sweeps.constants import TAG_REQUEST
+from sweeps.constants import TAG_ANSWER, TAG_REQUEST
 from sweeps.driver import stop
 from sweeps.errors import UnknownName, UserError
 from sweeps.report.page.report import make_report
 from sweeps.tracking import control_channel
 from sweeps.tracking.client import connect
-from sweeps.tracking.control_channel import Request, RequestListener
+from sweeps.tracking.control_channel import Request, RequestListener, _Channel, send_request
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import MlflowIds
 
@@ -139,3 +140,29 @@ def test_a_trial_that_has_not_reported_yet_will_stop_although_nobody_waits_for_i
     assert asked == ["0003"]
     assert status == 1, "2 says that nothing was started"
     assert "trial 0003 of digits-1 did not stop within 0 s; it was asked to" in err
+
+
+def test_requests_that_reach_a_driver_at_once_are_all_carried_out_and_each_once(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_channel, "POLL_S", 0.05)
+    recorder = open_recorder(uri)
+    record, channel = load_sweep(uri, "digits-1"), _Channel(recorder.ids, "")
+    told, sent, trials = list[str](), list[Request](), ["0003", "0005"]
+
+    def handle(request: Request) -> str:
+        told.append(request["trial"])
+        return f"{request['trial']} ends at its next report"
+
+    with ThreadPoolExecutor(len(trials)) as terminals:
+        asking = []
+        for trial in trials:
+            asking.append(terminals.submit(send_request, record, {"verb": "stop", "trial": trial}))
+            wait_until(lambda trial=trial: channel.read(TAG_REQUEST).get("trial") == trial)
+            sent.append(channel.read(TAG_REQUEST))
+        with RequestListener(recorder.ids, handle):
+            assert [each.result() for each in asking] == [f"{trial} ends at its next report" for trial in trials]
+            channel.write(TAG_REQUEST, sent[1])  # from a terminal that has missed the answer
+            wait_until(lambda: channel.read(TAG_ANSWER)["id"] == sent[1]["id"])
+    recorder.close("interrupted")
+    assert told == ["0005", "0003"]

@@ -180,6 +180,7 @@ def test_a_mistake_that_only_the_driver_finds_is_the_jobs_error(running: Running
     assert "search.num_trials='none': must be a valid integer" in str(job.error)
     wait_until(lambda: heard)
     assert heard[0].state == "failed"
+    assert running.find(running.submit("mine")).sweep == "mine"  # no sweep of this name has begun
 
 
 def test_a_job_of_a_backup_whose_sweep_has_ended_since_is_not_run_again(running: Running, uri: str) -> None:
@@ -322,6 +323,7 @@ def test_a_driver_that_dies_is_started_again_so_many_times(uri: str, tmp_path: P
     wait_until(kill, 60)
     assert len(killed) == 3
     assert "its process has died 3 times; `python -m sweeps resume mine`" in str(running.find(number).error)
+    assert running.find(running.submit("mine")).sweep == "mine"  # none has made a sweep
     running.close()
 
 
@@ -419,8 +421,9 @@ def test_a_driver_that_mlflow_did_not_answer_is_started_again(running: Running) 
     assert running.until(number, "failed").error == "away"
 
 
-def test_a_job_that_hangs_is_ended_by_its_limit_of_time_and_says_so(
-    running: Running, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_job_that_hangs_or_has_died_is_ended_by_its_limit_of_time_and_says_so(
+    running: Running, monkeypatch: pytest.MonkeyPatch, *, dies: bool
 ) -> None:
     monkeypatch.setattr(runner, "TERMINATE_AFTER_S", 0.2)
     monkeypatch.setattr(runner, "KILL_AFTER_S", 0.5)  # it is stopped, and does not hear SIGTERM
@@ -428,6 +431,9 @@ def test_a_job_that_hangs_is_ended_by_its_limit_of_time_and_says_so(
     running.clock.ahead_s = 7000
     running.runner.poll()
     assert running.find(number).stop_asked is None
+    if dies:
+        running.kill(number)
+        wait_until(lambda: not subprocesses.is_running(running.control(number)))
     running.clock.ahead_s = 7300
     job = running.until(number, *jobs.ENDED)
     assert job.state == "cancelled"  # nothing was recorded yet

@@ -13,7 +13,11 @@ from recording import CONFIG, open_recorder
 from serving import API, Api
 from waiting import wait_until
 
+from sweeps.plan.plan import make_plan
+from sweeps.plan.saved_sweep import save
+from sweeps.service.database.engine import writing
 from sweeps.service.queue import jobs
+from sweeps.service.queue.job_requests import Extend
 from sweeps.service.queue.jobs import Job
 from sweeps.tracking.control_channel import RequestListener
 from sweeps.tracking.reader import load_sweep
@@ -116,3 +120,43 @@ def test_sweeps_are_compared_side_by_side(client: TestClient) -> None:
     assert "Nothing." in text
     answer = client.get("/compare?sweep=mine&sweep=none")
     assert (answer.status_code, "there is no sweep &#39;none&#39;" in answer.text) == (422, True)
+
+
+def test_a_sweep_that_two_people_resume_at_once_gets_one_job(
+    api: Api, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = make_plan(
+        ["conf=digits", f"output_dir={api.service.config.output_dir}", f"tracking.uri={api.uri}"], [], "half", ""
+    )
+    assert not open_recorder(api.uri, "half", folder=plan.folder).close("stopped")
+    save(plan)
+    make, answers = api.service.planner.make, list[Any]()
+
+    def interrupted(*arguments: Any) -> Any:
+        monkeypatch.setattr(api.service.planner, "make", make)
+        answers.append(client.post(f"{API}/sweeps/half/resume"))
+        return make(*arguments)
+
+    monkeypatch.setattr(api.service.planner, "make", interrupted)
+    answers.append(client.post(f"{API}/sweeps/half/resume"))
+    assert [answer.status_code for answer in answers] == [202, 422]
+    assert answers[1].json()["detail"] == f"half need not be resumed: its job {answers[0].json()['id']} is queued"
+
+
+def test_a_sweep_whose_driver_starts_is_in_the_queue_and_can_be_stopped(api: Api, client: TestClient) -> None:
+    request, heartbeat = Extend(sweep="made-by-hand", changes=["search.num_trials=9"]), api.service.heartbeat
+    heartbeat.beat()
+    with writing(api.service.database) as connection:
+        job = jobs.submit(connection, request, "made-by-hand", user="local", project="local", now=1.0)
+        jobs.set_values(connection, job.id, state="running", service=heartbeat.service, host=heartbeat.host)
+    api.app.state.pages.changed()
+    try:
+        assert 'id="job-made-by-hand"' in client.get("/queue").text
+        page = client.get("/sweeps/made-by-hand").text
+        assert "its driver is starting or ending" in page
+        assert 'action="/sweeps/made-by-hand/stop"' in page
+        client.post("/sweeps/made-by-hand/stop")
+        assert newest(api).stop_asked is not None
+    finally:
+        with writing(api.service.database) as connection:
+            jobs.set_values(connection, job.id, state="stopped")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from sweeps.driver.stop import check_can_stop, request_stop
 from sweeps.errors import SweepsError, UserError
@@ -23,7 +23,7 @@ class DriverStops:
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS, "stops")
         self._lock = threading.Lock()
-        self._pending: set[tuple[str, str | None]] = set()
+        self._pending: dict[tuple[str, str | None], Future[None]] = {}
 
     def send(self, record: SweepRecord, trial: str | None) -> None:
         """Ask a sweep's driver to stop the sweep or one of its trials, and return immediately. A pending request is not
@@ -34,24 +34,22 @@ class DriverStops:
         """
         target = (record.sweep, check_can_stop(record, trial))
         with self._lock:
+            self._pending = {each: sending for each, sending in self._pending.items() if not sending.done()}
             if target in self._pending:
                 return
             if len(self._pending) >= MAX_PENDING:
                 raise UserError(f"{MAX_PENDING} stop requests are waiting for their drivers; try again later")
-            self._pending.add(target)
-        self._threads.submit(self._tell, record, target)
+            self._pending[target] = self._threads.submit(_tell, record, target[1])
 
     def close(self) -> None:
         """Drop the requests that have not been sent."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _tell(self, record: SweepRecord, target: tuple[str, str | None]) -> None:
-        try:
-            request_stop(record, target[1])
-        except SweepsError as error:
-            logger.warning("%s, trial %s: %s", record.sweep, target[1], error)
-        except Exception:
-            logger.exception("%s, trial %s: the stop request failed", record.sweep, target[1])
-        finally:
-            with self._lock:
-                self._pending.discard(target)
+
+def _tell(record: SweepRecord, trial: str | None) -> None:
+    try:
+        request_stop(record, trial)
+    except SweepsError as error:
+        logger.warning("%s, trial %s: %s", record.sweep, trial, error)
+    except Exception:
+        logger.exception("%s, trial %s: the stop request failed", record.sweep, trial)

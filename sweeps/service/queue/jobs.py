@@ -60,7 +60,7 @@ class JobFields(BaseModel):
     sweep: str
     """Name of the sweep that the job makes or continues."""
     request: dict[str, Any]
-    """The request."""
+    """The request; the API shows it with secrets redacted."""
     user: str
     """User who submitted the job."""
     project: str
@@ -91,9 +91,6 @@ class JobFields(BaseModel):
 
 class JobDocument(JobFields):
     """A job. Times are seconds since 1970 (UTC)."""
-
-    request: dict[str, Any]
-    """The request, with secrets redacted."""
 
     @classmethod
     def of(cls, job: Job) -> JobDocument:
@@ -218,6 +215,12 @@ def of_current_sweep(connection: Connection, sweep: str) -> list[Job]:
     since = 0 if made_by is None else made_by.id
     statement = select(_jobs).where(_jobs.c.sweep == sweep, _jobs.c.id >= since, mine)
     return fetch(connection, statement.order_by(_jobs.c.id.desc()))
+
+
+def open_jobs(connection: Connection, sweep: str) -> list[Job]:
+    """Return the queued and running jobs of the current sweep with this name, newest first."""
+    lock(connection, CLAIMING)  # otherwise two transactions could both find none
+    return [job for job in of_current_sweep(connection, sweep) if not job.has_ended]
 
 
 def creator(connection: Connection, sweep: str) -> Job | None:

@@ -290,19 +290,21 @@ class JobRunner(Poller):
         document = outcome.document if isinstance(outcome.document, dict) else {}
         state = document.get("status", "finished" if outcome.status == 0 else "failed")
         state = "stopped" if state == "interrupted" else state
-        error = outcome.error or (_limit_reached(job) if state == "stopped" else None)
-        self._end(job, state if outcome.error is None else "failed", error)
+        state = state if outcome.error is None else "failed"
+        error = outcome.error or (_limit_reached(job, job.stop_asked) if state == "stopped" else None)
+        self._end(job, state, error, has_sweep=state != "failed" or self._has_sweep(job))
 
     def _restart_or_end(self, job: Job) -> None:
         """Handle a job without a running process: it has ended, died, or was never started."""
         outcome = subprocesses.outcome(self.control_folder(job))
         is_to_end = job.stop_asked is not None or self._is_over(job)
+        limit = _limit_reached(job, self._time.now() if job.stop_asked is None else job.stop_asked)
         if is_to_end and (outcome is None or outcome.status != 0) and self._record(job) is None:
-            self._end(job, "cancelled", _limit_reached(job))  # whatever its outcome: it was stopped at its start
+            self._end(job, "cancelled", limit)  # whatever its outcome: it was stopped at its start
         elif outcome is not None and outcome.status not in (INTERRUPTED, STORE_AWAY):
             self._end_with(job, outcome)
         elif is_to_end:
-            self._end(job, "stopped", _limit_reached(job))
+            self._end(job, "stopped", limit)
         elif job.attempts == 0 or not self.control_folder(job).is_dir():  # perhaps restored from a backup
             self._begin(job)
         elif job.attempts <= self._limits.restarts:
@@ -316,6 +318,7 @@ class JobRunner(Poller):
                 "failed",
                 f"its process has died {job.attempts} times; `python -m sweeps resume {job.sweep}` resumes it, "
                 f"if the sweep has begun. End of its log: {subprocesses.log_tail(self.control_folder(job))}",
+                has_sweep=self._has_sweep(job),
             )
 
     def _adopt_if_lost(self, job: Job) -> None:
@@ -344,18 +347,15 @@ class JobRunner(Poller):
 
     def _restart_commands(self, job: Job) -> list[list[str]]:
         """Return the commands for a job whose process has died."""
-        from sweeps.plan.unstarted import is_unstarted
-
         request, folder = job.parsed_request, self._output_dir / job.sweep
         if isinstance(request, Extend):
             return [self._command(request.arguments())]
-        record = self._record(job)
-        if record is None and (is_unstarted(folder) or not folder.exists()):
+        if not self._has_sweep(job):
             # The name belongs to this job, so nobody else has made this folder.
             shutil.rmtree(folder, ignore_errors=True)
             return [self._command(request.arguments())]
         # A sweep that has begun but that MLflow has lost is recorded again from its folder, or fails with the reason.
-        lost = [f"--folder={folder}"] if record is None else []
+        lost = [f"--folder={folder}"] if self._record(job) is None else []
         return [self._command(["resume", job.sweep, *lost])]
 
     def _start(self, job: Job, request: Request, commands: Sequence[Sequence[str]]) -> None:
@@ -424,10 +424,17 @@ class JobRunner(Poller):
 
         return find_sweep(self._uri, job.sweep)
 
+    def _has_sweep(self, job: Job) -> bool:
+        """Whether the job's sweep has begun: its folder or its record shows that."""
+        from sweeps.plan.unstarted import is_unstarted
 
-def _limit_reached(job: Job) -> str | None:
-    """Reason for the end of a job that reached its deadline; None if it has none or a user stopped it earlier."""
-    if job.end_by is None or job.stop_asked is None or job.stop_asked < job.end_by:
+        folder = self._output_dir / job.sweep
+        return (folder.exists() and not is_unstarted(folder)) or self._record(job) is not None
+
+
+def _limit_reached(job: Job, asked: float | None) -> str | None:
+    """Reason for the end of a job that was asked to stop at a time; None if that was before its deadline."""
+    if job.end_by is None or asked is None or asked < job.end_by:
         return None
     hours = "" if job.started is None else f", {(job.end_by - job.started) / 3600:.3g} h after its start"
     return (

@@ -35,7 +35,8 @@ class Row:
 
     sweep: str
     status: str
-    """Status of the sweep, or ``queued``, ``starting`` or ``cancelled``."""
+    """Status of the sweep, or ``queued``, ``starting`` or ``cancelled``. A sweep whose job is running is ``running``,
+    although its record says otherwise while its driver starts or ends."""
     conf: str
     started: float
     """Unix time of the sweep's start, or of its submission if it has not started."""
@@ -72,6 +73,11 @@ class Row:
     def waits(self) -> bool:
         """Whether the sweep's latest job is in the queue."""
         return self.latest is not None and self.latest.state == "queued"
+
+    @property
+    def runs(self) -> bool:
+        """Whether the sweep's latest job is running."""
+        return self.latest is not None and self.latest.state == "running"
 
     @property
     def queue_key(self) -> tuple[int, int]:
@@ -112,13 +118,17 @@ def _rank(row: Row) -> tuple[float, ...]:
 
 
 def _of_sweep(line: SweepLine, latest: Job | None) -> Row:
-    sweep = line.summary
+    sweep, status, note = line.summary, line.summary.status, ""
+    if latest is not None and latest.state == "queued":
+        note = f"{latest.verb} waits in the queue"
+    elif latest is not None and latest.state == "running" and status != "running":
+        status, note = "running", "its driver is starting or ending"
     return Row(
         sweep=sweep.sweep,
-        status=sweep.status,
+        status=status,
         conf=sweep.conf,
         started=sweep.started,
-        note=f"{latest.verb} waits in the queue" if latest is not None and latest.state == "queued" else "",
+        note=note,
         counts=sweep.counts,
         planned=sweep.planned,
         best=sweep.best,

@@ -61,7 +61,7 @@ def sweep_view(
     mlflow, runs = sites.mlflow, sites.runs(record) if record is not None else None
     return {
         "name": row.sweep,
-        "status": row.status if record is None else record.status,
+        "status": row.status if record is None or row.runs else record.status,
         "progress": _progress(row, record),
         "trouble": redact_uri(seen.trouble) if seen is not None else "",
         "taken": seen.taken if seen is not None else time.time(),
