@@ -252,8 +252,9 @@ class Lane:
     def train_metrics(self, *, per_worker: bool) -> Exchange[tuple[dict[str, float], Stop]]:
         """Return the metrics of the steps since the last call, and whether to stop; ``per_worker`` includes each
         worker's use of its machine."""
-        votes = [self._stop_vote(), *self.checkpoints.votes]
-        metrics, seconds, (stop, *decided) = yield from self.measured.take(
+        lost_weights = self.divergence.weights_vote(self.strategy.parameters.values())
+        votes = [self._stop_vote(), lost_weights, *self.checkpoints.votes]
+        metrics, seconds, (stop, lost_weights, *decided) = yield from self.measured.take(
             self.task, votes, self.memory.take_halvings(), self._group.flops, per_worker
         )
         self.checkpoints.decide(decided)
@@ -263,7 +264,7 @@ class Lane:
         if self.config.train.max_communication_share is not None:
             metrics["train/global_batch_size"] = float(self.global_batch_size)
         metrics["train/num_workers"] = float(self.workers.size)
-        return metrics | self.divergence.metrics(self.progress.step), Stop(int(stop))
+        return metrics | self.divergence.metrics(self.progress.step, lost_weights), Stop(int(stop))
 
     def _adapt_to_times(self, seconds: float, metrics: dict[str, float]) -> None:
         """Adapt the intervals of stop checks and checkpoints, and the number of reading processes, to the times of the
