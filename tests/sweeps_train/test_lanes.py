@@ -276,7 +276,7 @@ def test_adapters_that_no_worker_uses_are_left_alone(tmp_path: Path) -> None:
 
 
 def with_sharded_base() -> tuple[dict[str, Recorder], dict[str, Recorder]]:
-    """Three trainings alone, and in two lanes. The models of lanes stay on the CPU, whose tensors NCCL does not send."""
+    """Three trainings alone, and in two lanes, whose own models stay on the CPU: NCCL does not send such tensors."""
 
     def refuses(*_: Any, **__: Any) -> None:
         raise RuntimeError("No backend type associated with device type cpu")

@@ -180,6 +180,13 @@ class Lane:
         training went back to a checkpoint."""
         if self.pending is not None:
             self.pending.resume(self._evaluates_at, lambda step: step >= self.total_steps)
+        self._meet_after_evaluations()
+
+    def _meet_after_evaluations(self) -> None:
+        """Let the other workers wait for rank 0, which may have waited for evaluations on other nodes for longer than a
+        collective operation may take."""
+        if not self.evaluates:
+            self.workers.meet()
 
     def begin_step(self) -> GlobalBatch:
         """Read the batch of the next optimizer step, and set its learning rate."""
@@ -331,6 +338,7 @@ class Lane:
         if self.pending is not None and checkpoint is not None:
             self.pending.deliver()
             self.pending.add(self.progress, metrics | self.spent.metrics(), Path(checkpoint), done=self.is_done)
+        self._meet_after_evaluations()
         self._stops.reported(self.progress.step)
         return (yield from self._stop())
 
