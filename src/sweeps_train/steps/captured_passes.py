@@ -122,7 +122,8 @@ class _Graph:
         generator = torch.cuda.default_generators[factor.device.index]
         state = generator.clone_state()
         try:
-            with torch.cuda.graph(self._graph):
+            # Not "global", which forbids other threads to lock memory, as a DataLoader's does for the next batches.
+            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
                 self._loss = compute(self._batch, self._factor)
         except Exception:
             generator.graphsafe_set_state(state)  # the other method would wait for the end of the recording
