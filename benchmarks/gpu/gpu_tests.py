@@ -15,6 +15,7 @@ TESTS = CHECKOUT / "tests"
 FILES = ("sweeps_train/test_gpu.py", "sweeps_train/test_snapshots_after_kills.py")
 WITH_RAY = ("runtime/test_spare_processes.py",)
 FIRST = (
+    "test_a_thread_may_lock_memory_for_a_batch_while_a_graph_is_recorded",
     "test_steps_that_are_replayed_as_cuda_graphs_have_the_losses_of_others",
     "test_a_model_that_waits_for_the_gpu_trains_without_cuda_graphs",
     "test_a_compiled_model_trains_as_one_that_is_not",

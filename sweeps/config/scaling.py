@@ -109,7 +109,8 @@ class Scaling:
     and is retried with new workers. Operations among the workers fail a minute later."""
     prepare_timeout_s: PositiveFloat = 14400.0
     """Seconds that workers may take to prepare a trial: to download, tokenize and load the data and model of a built-in
-    task, or to wait until another node or another trial has done it; to import a user's function or estimator.
+    task, or to wait until another node or another trial has done it; to import a user's function or estimator. Also
+    seconds without a result for which a trial waits for its evaluations in ``evaluation_pool``.
     During this time, ``hang_timeout_s`` applies only to workers whose processes have stopped."""
 
     @property

@@ -199,7 +199,7 @@ class Attempt:
         self._answered.set()
 
     def alive(self) -> None:
-        """Record a sign of life of a worker that prepares data and model."""
+        """Record a sign of life of a worker that posts nothing, as while it prepares data and model."""
         self._silence.end(counts=False)
 
     def was_stopped(self, seconds: float) -> None:

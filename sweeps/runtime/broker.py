@@ -316,7 +316,7 @@ class Broker(SharedSlots):
             await attempt.wait_for_decision()
 
     async def alive(self, trial: str, attempt: int) -> None:
-        """Record that a worker is alive and prepares a trial."""
+        """Record that a worker is alive: it prepares a trial, or waits for an upload or an evaluation."""
         if (current := self._current(trial, attempt)) is not None:
             current.alive()
 

@@ -46,16 +46,27 @@ class PoolEvaluator:
     """Evaluates the checkpoints of one attempt at a trial; evaluations on a lost node are repeated on another one."""
 
     def __init__(
-        self, place: EvaluationPlace, shared: SharedFolder | None, charge: Callable[[Mapping[str, float], float], None]
+        self,
+        place: EvaluationPlace,
+        shared: SharedFolder | None,
+        charge: Callable[[Mapping[str, float], float], None],
+        alive: Callable[[], object],
+        most_s: float,
     ):
         """
         Args:
             place: Resources and nodes of evaluations.
             shared: The sweep's folder, which the pool's nodes must see.
             charge: Receives the hourly cost and the seconds of each evaluation.
+            alive: Gives a sign of life of a worker that waits for an evaluation.
+            most_s: Seconds without a result after which such signs end, so that evaluations that never end count as
+                hanging.
         """
         self._place, self._shared, self._charge = place, shared, charge
+        self._alive, self._most_s = alive, most_s
         self._begun: deque[Any] = deque()
+        self._ended_at = 0.0
+        """Time of the last result, or of the beginning of evaluations."""
 
     def begin(self, checkpoint: Path) -> None:
         resources = self._place.resources
@@ -66,12 +77,17 @@ class PoolEvaluator:
         task: Any = ray.remote(_evaluate).options(
             **options, max_retries=TRIES_ON_OTHER_NODES, scheduling_strategy="DEFAULT"
         )
+        if not self._begun:
+            self._ended_at = time.monotonic()
         self._begun.append(task.remote(str(checkpoint), self._shared))
 
     def next_result(self, within_s: float) -> dict[str, float] | None:
         ready, _ = ray.wait([self._begun[0]], timeout=within_s)
         if not ready:
+            if within_s and time.monotonic() - self._ended_at < self._most_s:
+                self._alive()
             return None
+        self._ended_at = time.monotonic()
         metrics, seconds = ray.get(self._begun.popleft())
         self._charge(self._place.hourly, seconds)
         return {**metrics, EVALUATION_TIME: seconds}

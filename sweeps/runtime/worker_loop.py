@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import traceback
 from collections.abc import Iterator
@@ -130,4 +131,5 @@ def _evaluator(assignment: Assignment, reporter: BrokerReporter | None) -> PoolE
     if assignment.evaluation is None:
         return None
     charge = reporter.charge if reporter is not None else lambda *_: None
-    return PoolEvaluator(assignment.evaluation, assignment.shared, charge)
+    alive = functools.partial(assignment.broker.alive, assignment.trial, assignment.attempt)
+    return PoolEvaluator(assignment.evaluation, assignment.shared, charge, alive, assignment.prepare_timeout_s)

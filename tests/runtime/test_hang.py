@@ -8,23 +8,26 @@ import json
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from local_actor import LOCAL_RAY
 from running import Done, points, run
 from test_lane_assignment import assignment
 from training_runs import IMAGES, configured
 
 from sweeps.folders.trial_files import log_name
-from sweeps.runtime import attempt, hang, worker_loop
+from sweeps.runtime import attempt, hang, pool_evaluator, worker_loop
 from sweeps.runtime import broker as broker_module
 from sweeps.runtime.answers import Answer
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Log, Note, Report, Started
 from sweeps.runtime.native_stacks import hang_error
+from sweeps.runtime.pool_evaluator import EvaluationPlace
 from sweeps.runtime.signs_of_life import signs_of_life
 from sweeps.runtime.trial_assignment import Assignment
 from sweeps.worker_error import WorkerError
@@ -390,6 +393,21 @@ def test_a_worker_gives_signs_of_life_while_it_loads_a_model_and_none_while_that
 
     monkeypatch.setattr(loop, "train", train)
     check_signs(signs, given, configured(IMAGES))
+
+
+@pytest.mark.parametrize(("prepare_timeout_s", "signs_given"), [(60.0, 2), (0.0, 0)])
+def test_a_worker_gives_signs_of_life_while_it_waits_for_an_evaluation_in_a_pool_and_not_for_ever(
+    prepare_timeout_s: float, signs_given: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signs, running = Signs(), SimpleNamespace(remote=lambda *_: Future[Any]())
+    ray = SimpleNamespace(remote=lambda _: SimpleNamespace(options=lambda **_: running), wait=LOCAL_RAY.wait)
+    monkeypatch.setattr(pool_evaluator, "ray", ray)
+    given = replace(watched(signs, prepare_timeout_s), evaluation=EvaluationPlace({}, {}, {}))
+    evaluator = worker_loop._evaluator(given, None)
+    assert evaluator is not None
+    evaluator.begin(Path("step-4"))
+    assert [evaluator.next_result(within_s) for within_s in (0.0, 0.01, 0.01)] == [None] * 3
+    assert len(signs.given) == signs_given  # none at the first look, which does not wait
 
 
 def check_signs(signs: Signs, given: list[int], training: Any) -> None:

@@ -98,6 +98,17 @@ def test_not_every_shape_has_a_graph(notes: list[str]) -> None:
     assert Replays.made == MOST_SHAPES
 
 
+def test_half_as_many_graphs_are_recorded_again_after_they_were_freed(notes: list[str]) -> None:
+    passes = CapturedPasses(compute, PARAMETERS, notes.append)
+    found = []
+    for _ in range(5):
+        for rows in range(1, MOST_SHAPES + 1):
+            steps(passes, WARM_UP + 1, rows)
+        found.append((Replays.made, passes.free()))
+        Replays.made = 0
+    assert found == [(4, True), (2, True), (1, True), (0, False), (4, True)]  # all, when that was not enough
+
+
 def test_a_pass_that_cannot_be_recorded_is_computed_as_before_and_one_note_says_so(
     notes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

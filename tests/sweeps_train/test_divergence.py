@@ -104,12 +104,13 @@ def test_a_training_goes_back_and_leaves_out_the_samples(tmp_path: Path, monkeyp
     assert note.endswith("not finite; the training goes back to its last checkpoint and leaves these samples out")
 
 
+@pytest.mark.parametrize("max_grad_norm", [1.0, None])
 @pytest.mark.parametrize("reaction", ["restore", "stop"])
 def test_no_checkpoint_has_the_weights_of_a_step_whose_gradients_alone_are_not_finite(
-    reaction: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reaction: str, max_grad_norm: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poisoned(monkeypatch, [8], loss_too=False)  # a training that goes back would go back to these weights
-    recorder = train(tmp_path, reaction, max_steps=12, log_every=4)
+    recorder = train(tmp_path, reaction, max_steps=12, log_every=4, max_grad_norm=max_grad_norm)
     if reaction == "restore":
         assert [(step, done) for step, *_, done in recorder.reports] == [(4, False), (8, False), (12, True)]
         assert all(math.isfinite(metrics["eval/loss"]) for _, metrics, *_ in recorder.reports)

@@ -7,6 +7,7 @@ import mmap
 import os
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -205,6 +206,30 @@ def test_steps_that_are_replayed_as_cuda_graphs_have_the_losses_of_others(
     plain = run(changed(config, cuda_graphs=False))
     assert not replayed
     assert losses(graphs) == pytest.approx(losses(plain), rel=2e-3)
+
+
+@on_gpu
+def test_a_thread_may_lock_memory_for_a_batch_while_a_graph_is_recorded(device: torch.device) -> None:
+    if device.type != "cuda":
+        pytest.skip("CUDA alone has them")
+    weights, notes = torch.nn.Parameter(torch.ones(2, device=device)), list[str]()
+    locked: list[torch.Tensor] = []
+
+    def compute(batch: dict[str, torch.Tensor], factor: torch.Tensor) -> torch.Tensor:
+        loss = (weights * batch["x"]).sum()
+        larger = torch.empty(MIB << len(locked))  # than all blocks that torch's allocator has
+        locked.append(reader.submit(larger.pin_memory).result())
+        torch.autograd.backward(loss * factor)
+        return loss.detach()
+
+    with ThreadPoolExecutor(1) as reader:
+        passes = captured_passes.CapturedPasses(compute, [weights], notes.append)
+        batch = {"x": torch.ones(2, device=device)}
+        for _ in range(captured_passes.WARM_UP + 2):
+            passes.begin_step([batch])
+            assert passes(batch, torch.ones((), device=device)).item() == 2
+    assert len(locked) == captured_passes.WARM_UP + 1  # the last pass was replayed
+    assert not notes
 
 
 @on_gpu

@@ -8,6 +8,7 @@ from pathlib import Path
 from unittest import mock
 
 import torch.distributed as dist
+from test_checkpoint_evaluation import Late
 from training_runs import IMAGES, configured, on_two_workers
 
 from sweeps_train.loop import train
@@ -45,7 +46,18 @@ def meet_late() -> dict[str, str]:
             checkpoint_folder=None,
             on_prepared=lambda: did.append(f"{workers.rank} is prepared"),
         )
-    said["did"] = ", ".join(did)
+        said["did"] = ", ".join(did)
+        did.clear()
+        evaluator = Late(times=1)
+        evaluator.begin = lambda _: did.append("begins")  # type: ignore[method-assign]
+        evaluator.next_result = lambda _: {"eval/loss": 1.0}  # type: ignore[method-assign]
+        train(
+            configured(IMAGES, train={"max_steps": 2, "eval_every": 1, "log_every": 1}),
+            reporter=None,
+            checkpoint_folder="evaluated",
+            evaluator=evaluator,
+        )
+    said["evaluated"] = ", ".join(did)
     if workers.rank == 0:
         try:
             workers.meet(timedelta(seconds=0.2))
@@ -60,4 +72,7 @@ def test_workers_wait_for_a_late_one_where_a_barrier_fails(tmp_path: Path) -> No
     assert float(second["waited"]) < 0.5
     assert "passed" not in first["barrier"]
     assert (first["did"], second["did"]) == ("0 is prepared, meets", "1 is prepared, meets")
+    resumes, reports = "meets, meets", ["begins, meets"] * 2  # the first worker may wait for evaluations that run
+    assert first["evaluated"] == ", ".join([resumes, *reports])
+    assert second["evaluated"] == ", ".join([resumes, "meets", "meets"])
     assert first["missing"] == "data and model were not prepared within 0:00:00.200000 by worker 1"

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from test_captured_passes import Replays
 from training_runs import IMAGES, configured, on_two_workers, run
 
 from sweeps_train.errors import MicroBatchHalved, is_out_of_memory
+from sweeps_train.steps import captured_passes
+from sweeps_train.steps.captured_passes import CapturedPasses
+from sweeps_train.strategies.strategy import Strategy
 from sweeps_train.tasks.image_classification import ImageClassification
 
 CONFIG = configured(
@@ -65,6 +72,38 @@ def test_a_step_is_repeated_in_halves_whoever_ran_out_of_memory(source: str, mon
     assert run(CONFIG).final["eval/loss"] == pytest.approx(expected["eval/loss"], rel=1e-4)
     assert max(sizes) == 64
     assert sizes.count(64) == 1
+
+
+def test_a_full_memory_is_freed_of_cuda_graphs_before_micro_batches_are_halved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for the graph itself holds the memory, and the training runs on a CPU."""
+    config, graphs = replace(CONFIG, train=replace(CONFIG.train, max_steps=10)), weakref.WeakSet[Replays]()
+    expected, loss = run(config).final, ImageClassification.loss
+    sizes: list[int] = []
+
+    class Graph(Replays):
+        def __init__(self, *arguments: Any):
+            super().__init__(*arguments)
+            graphs.add(self)
+
+    def capture(strategy: Strategy, note: Callable[[str], None]) -> None:
+        strategy._captured = CapturedPasses(strategy._pass, list(strategy.parameters.values()), note)
+
+    def limited(task: Any, logits: torch.Tensor, batch: Any) -> torch.Tensor:
+        if logits.requires_grad:
+            sizes.append(len(logits))
+            if graphs and Replays.replayed == 2:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+        return loss(task, logits, batch)
+
+    monkeypatch.setattr(captured_passes, "_Graph", Graph)
+    monkeypatch.setattr(Replays, "replayed", 0)
+    monkeypatch.setattr(Strategy, "capture_passes", capture)
+    monkeypatch.setattr(ImageClassification, "loss", limited)
+    recorder = run(config)
+    assert Replays.replayed == 2
+    assert sizes == [64] * 11
+    assert recorder.final["eval/loss"] == pytest.approx(expected["eval/loss"], rel=1e-6)
+    assert not recorder.notes
 
 
 def test_an_evaluation_is_repeated_in_halves_and_scores_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,6 +180,13 @@ class Lane:
         training went back to a checkpoint."""
         if self.pending is not None:
             self.pending.resume(self._evaluates_at, lambda step: step >= self.total_steps)
+        self._meet_after_evaluations()
+
+    def _meet_after_evaluations(self) -> None:
+        """Let the other workers wait for rank 0, which may have waited for evaluations on other nodes for longer than a
+        collective operation may take."""
+        if not self.evaluates:
+            self.workers.meet()
 
     def begin_step(self) -> GlobalBatch:
         """Read the batch of the next optimizer step, and set its learning rate."""
@@ -252,8 +259,9 @@ class Lane:
     def train_metrics(self, *, per_worker: bool) -> Exchange[tuple[dict[str, float], Stop]]:
         """Return the metrics of the steps since the last call, and whether to stop; ``per_worker`` includes each
         worker's use of its machine."""
-        votes = [self._stop_vote(), *self.checkpoints.votes]
-        metrics, seconds, (stop, *decided) = yield from self.measured.take(
+        lost_weights = self.divergence.weights_vote(self.strategy.parameters.values())
+        votes = [self._stop_vote(), lost_weights, *self.checkpoints.votes]
+        metrics, seconds, (stop, lost_weights, *decided) = yield from self.measured.take(
             self.task, votes, self.memory.take_halvings(), self._group.flops, per_worker
         )
         self.checkpoints.decide(decided)
@@ -263,7 +271,7 @@ class Lane:
         if self.config.train.max_communication_share is not None:
             metrics["train/global_batch_size"] = float(self.global_batch_size)
         metrics["train/num_workers"] = float(self.workers.size)
-        return metrics | self.divergence.metrics(self.progress.step), Stop(int(stop))
+        return metrics | self.divergence.metrics(self.progress.step, lost_weights), Stop(int(stop))
 
     def _adapt_to_times(self, seconds: float, metrics: dict[str, float]) -> None:
         """Adapt the intervals of stop checks and checkpoints, and the number of reading processes, to the times of the
@@ -330,6 +338,7 @@ class Lane:
         if self.pending is not None and checkpoint is not None:
             self.pending.deliver()
             self.pending.add(self.progress, metrics | self.spent.metrics(), Path(checkpoint), done=self.is_done)
+        self._meet_after_evaluations()
         self._stops.reported(self.progress.step)
         return (yield from self._stop())
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 
 from sweeps_train.data.sample_order import Batch, Samples
 from sweeps_train.lanes.joint_passes import JointPasses
@@ -37,6 +38,9 @@ class ShardedLaneStrategy(LaneStrategy):
     def evaluate(self, samples: Samples, batch_size: int) -> torch.Tensor:
         with self._passes.evaluating():
             return super().evaluate(samples, batch_size)
+
+    def _broadcast_buffers(self, model: nn.Module) -> None:
+        """Do nothing: no pass reads the buffers of the lane's own model, and NCCL sends no tensors on the CPU."""
 
     def _logits(self, model: Callable[..., Any], batch: Batch) -> tuple[torch.Tensor, Batch]:
         return self._passes.logits(self, batch), batch

@@ -1,4 +1,4 @@
-"""Handles running out of memory: halves the micro batch and repeats the step or the evaluation."""
+"""Handles running out of memory: frees CUDA graphs or halves the micro batch, and repeats the step or evaluation."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ class OutOfMemoryHandler:
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
-                self.halve(max(map(num_rows, micro_batches)), error)
+                if not strategy.free_graphs():  # else the same batches may fit now
+                    self.halve(max(map(num_rows, micro_batches)), error)
             # Outside of the except clause: the error's frames hold tensors that are to be freed.
             strategy.zero_grad()
             empty_cache(strategy.workers.device)

@@ -46,7 +46,7 @@ class CapturedPasses:
         """Parameters that receive gradients in the passes; optimizers skip the others."""
         self._gradients: dict[nn.Parameter, torch.Tensor] = {}
         """Tensors that replays add to."""
-        self._is_possible = True
+        self._is_possible, self._most_shapes = True, MOST_SHAPES
 
     def begin_step(self, batches: Sequence[Batch]) -> None:
         """Register the micro batches of a step."""
@@ -68,7 +68,7 @@ class CapturedPasses:
         return loss
 
     def _is_due(self, shape: Any) -> bool:
-        is_new = self._is_possible and shape not in self._graphs and len(self._graphs) < MOST_SHAPES
+        is_new = self._is_possible and shape not in self._graphs and len(self._graphs) < self._most_shapes
         return is_new and self._steps[shape] > WARM_UP
 
     def _record(self, shape: Any, batch: Batch, factor: torch.Tensor) -> None:
@@ -87,9 +87,17 @@ class CapturedPasses:
                 "set train.cuda_graphs=false to skip the attempt"
             )
         if not self._is_possible:  # outside of the except clause: the error's frames hold tensors that are to be freed
-            self._graphs.clear()
-            self._gradients.clear()
+            self.free()
             empty_cache(factor.device)
+
+    def free(self) -> bool:
+        """Free the memory of all graphs, and return whether there were any. Half as many are recorded again; after a
+        call without graphs, by which the batches will be smaller, all."""
+        had_graphs = bool(self._graphs)
+        self._most_shapes = len(self._graphs) // 2 if had_graphs else MOST_SHAPES
+        self._graphs.clear()
+        self._gradients.clear()
+        return had_graphs
 
     def _prepare_gradients(self) -> None:
         """Give parameters the gradient tensors that a replay adds to, with their current values."""
@@ -114,7 +122,8 @@ class _Graph:
         generator = torch.cuda.default_generators[factor.device.index]
         state = generator.clone_state()
         try:
-            with torch.cuda.graph(self._graph):
+            # Not "global", which forbids other threads to lock memory, as a DataLoader's does for the next batches.
+            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
                 self._loss = compute(self._batch, self._factor)
         except Exception:
             generator.graphsafe_set_state(state)  # the other method would wait for the end of the recording

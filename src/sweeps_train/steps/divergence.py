@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
+from torch import nn
 
+from sweeps_train.compat.torch import local_shard
 from sweeps_train.config import Train
 
 SPIKE = 10.0
@@ -38,6 +40,8 @@ class DivergenceGuard:
 
     def __init__(self, train: Train, note: Callable[[str], None]):
         self._reaction, self._note = train.on_divergence, note
+        self._checks_weights = train.max_grad_norm is None and train.on_divergence != "continue"
+        """Whether weights must be checked, since without clipping no norm of the gradients is computed."""
         self._usual, self._logs = 0.0, 0
         self._skipped = self._skipped_in_succession = 0
         self._is_scaled = self._has_applied_infinite = False
@@ -68,12 +72,21 @@ class DivergenceGuard:
             self._joined.append(torch.stack(self._norms))
             self._norms.clear()
 
-    def metrics(self, step: int) -> dict[str, float]:
-        """Return the mean and maximum of the gradient norm since the last call, and the number of all skipped steps."""
+    def weights_vote(self, weights: Iterable[torch.Tensor]) -> float:
+        """Return 1 if some of this worker's weights are not finite, as a summand; 0 if all are, or if norms tell it."""
+        if not self._checks_weights:
+            return 0.0
+        shards = [local_shard(each.detach()) for each in weights]
+        largest = nn.utils.get_total_norm([each for each in shards if each.numel()], math.inf)
+        return float(not largest.isfinite())
+
+    def metrics(self, step: int, weights_votes: float = 0.0) -> dict[str, float]:
+        """Return the mean and maximum of the gradient norm since the last call, and the number of all skipped steps,
+        given the sum of all workers' ``weights_vote``."""
         self._join()
         norms = [norm for joined in self._joined for norm in joined.tolist()]
         finite = [norm for norm in norms if math.isfinite(norm)]
-        self._has_applied_infinite = len(finite) < len(norms) and not self._is_scaled
+        self._has_applied_infinite = weights_votes > 0 or (len(finite) < len(norms) and not self._is_scaled)
         self._joined.clear()
         skipped = {"train/skipped_steps": float(self._skipped)} if self._skipped else {}
         if not finite:
@@ -92,7 +105,7 @@ class DivergenceGuard:
         ignores it. To be called after ``metrics``."""
         if self._reaction == "skip":
             return self._skipped_in_succession >= MOST_SKIPPED
-        # Such gradients have made weights NaN, which the loss shows only at the next step: too late for a checkpoint.
+        # Weights are NaN then, which the loss shows only at the next step: too late for a checkpoint.
         return self._reaction != "continue" and (self._has_applied_infinite or not math.isfinite(loss))
 
     def tell_end(self, step: int, samples: int, times_restored: int) -> None:

@@ -96,6 +96,10 @@ class Strategy:
         if is_alone and self.workers.device.type == "cuda" and self.task.repeats_its_passes:
             self._captured = CapturedPasses(self._pass, list(self.parameters.values()), note)
 
+    def free_graphs(self) -> bool:
+        """Free the memory of CUDA graphs, if a device is full; return whether there were any."""
+        return self._captured is not None and self._captured.free()
+
     def close(self) -> None:
         """Free the memory of CUDA graphs; no training is possible afterwards."""
         self._captured = None
