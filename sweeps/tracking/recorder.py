@@ -260,8 +260,8 @@ class Recorder:
 
     def _replay_entry(self, entry: Entry, waiting: dict[tuple[str, str], Artifact]) -> None:
         match entry:
-            case Points(key, step, _, metrics) if key == PARENT:
-                self._status.logged.take(step, metrics)
+            case Points(key) if key == PARENT:
+                self._status.replay(entry)
             case Points() | GoneBack():
                 self.trials.replay(entry)
             case Artifact(key, name):
