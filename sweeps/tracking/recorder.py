@@ -209,7 +209,8 @@ class Recorder:
         fold, uploads = self._replay(parent, stored)
         self.earlier = record = record_of(self.ids.tracking_uri, fold.parent, fold.trials.values())
         self.earlier_metrics = fold.metrics
-        clear_request(record)
+        with suppress(Refused):  # an attempt whose answer was lost has deleted it
+            self._delivery.retrier.call(partial(clear_request, record))
         self.trials.restore(record.all_trials)
         marked = {trial for trial, run in fold.trials.items() if constants.TAG_PARETO in run.tags}
         self._status.restore(parent.tags, marked)
