@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import traceback
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
+from sweeps.driver.driver_progress import SEARCHES_WITHIN_S, expect_progress
 from sweeps.errors import DriverFailed, ResultUnreachable, SweepsError, TrackingUnreachable, Undelivered, UnknownName
 from sweeps.folders.sweep_folder import ERROR_FILE
 from sweeps.plan.plan import Plan
@@ -32,16 +35,17 @@ def close_record(plan: Plan, recorder: Recorder, status: str) -> None:
     Raises:
         Undelivered: The tracking server has not received the whole record.
     """
-    patience_s = plan.config.tracking.patience_s
+    patience_s, total_s = plan.config.tracking.patience_s, math.inf
+    waited = f" within tracking.patience_s={patience_s:g} s of its last answer"
     if status in ("interrupted", "stopped"):  # a person waits
-        left = recorder.close(status, min(patience_s, LEAVE_WITHIN_S), LEAVE_WITHIN_S)
-    else:
-        left = recorder.close(status, patience_s)
-    if left:
+        patience_s, total_s, waited = min(patience_s, LEAVE_WITHIN_S), LEAVE_WITHIN_S, ""
+    alive = partial(expect_progress, SEARCHES_WITHIN_S + patience_s)
+    alive()
+    if left := recorder.close(status, patience_s, total_s, alive):
         raise Undelivered(
             f"{plan.name}: {status}, and MLflow at {redact_uri(plan.config.tracking.uri)} has not received all of its "
-            f"record: {counted(left.points, 'point')} of metrics and {counted(left.artifacts, 'artifact')} wait in "
-            f"{plan.folder}; "
+            f"record{waited}: {counted(left.points, 'point')} of metrics and "
+            f"{counted(left.artifacts, 'artifact')} wait in {plan.folder}; "
             f"`python -m sweeps resume {plan.name}` delivers them"
         )
 

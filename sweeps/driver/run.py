@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sweeps.constants import TAG_ENDED, TAG_LANES, TRIAL
-from sweeps.driver.driver_progress import SEARCHES_WITHIN_S, STARTS_WITHIN_S, expect_progress
+from sweeps.driver.driver_progress import STARTS_WITHIN_S, expect_progress
 from sweeps.driver.early_end import Shutdown
 from sweeps.driver.finish import close_record, finish, kept_error
 from sweeps.driver.folder_access import bring_reports, held, make_folder, remove_folder
@@ -187,7 +187,6 @@ def _search_and_record(
     finally:
         if provenance is not None:
             provenance.join(PROVENANCE_WITHIN_S)
-        expect_progress(SEARCHES_WITHIN_S + plan.config.tracking.patience_s)
         # `resume`, which the message of the error names, also delivers what MLflow has not received.
         with contextlib.suppress(Undelivered) if failed else contextlib.nullcontext():
             close_record(plan, recorder, status)

@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -22,6 +22,7 @@ from sweeps.runtime.shared_folder import SharedFolder
 from sweeps.runtime.trials_at_once import Fit
 from sweeps.search.budget import exhausted_budget, remaining_s
 from sweeps.tracking.forecast_record import Forecast
+from sweeps.tracking.record import ended_spans
 
 if TYPE_CHECKING:
     from sweeps.compose import Composition
@@ -95,7 +96,8 @@ class SweepState:
         self.places = self.fit.places
         self.pools = PoolChoice(self.fit.pools, self.memory) if self.fit.pools else None
         self.lock = threading.RLock()
-        self.trials |= {trial.trial: _status_of(trial) for trial in self.recorded_trials()}
+        if self.earlier is not None:
+            self.trials |= {trial.trial: _status_of(self.earlier, trial) for trial in self.recorded_trials()}
         self.ledger = TimeLedger(self.earlier)
         self._usage = UsageMeter(self.earlier, self.ledger)
         self._front: list[TrialStatus] = []
@@ -303,7 +305,7 @@ class SweepState:
         return self._usage.summary(self.all_trials, self.started)
 
 
-def _status_of(trial: TrialRecord) -> TrialStatus:
+def _status_of(earlier: SweepRecord, trial: TrialRecord) -> TrialStatus:
     """Status of a trial of an earlier session."""
     # "running" also stands for a trial whose driver died while restarting it only to stop it for good.
     unfinished = trial.state == "running" or (trial.state == "stopped" and not trial.stopped_for_good)
@@ -321,7 +323,7 @@ def _status_of(trial: TrialRecord) -> TrialStatus:
         saved=_saved_values(trial),
         violation=trial.violation,
         error=trial.error,
-        spans=list(trial.spans),
+        spans=[replace(span, ended=ended) for span, ended in ended_spans(earlier, trial)],
         failures=list(trial.failures),
         notes=list(trial.notes),
         is_unwanted=trial.stopped_for_good,

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from sweeps.driver.trial_time import TrialTime
+from sweeps.tracking.record import last_update
 from sweeps.tracking.time_account import TimeAccount
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ class TimeLedger:
         self._trials: dict[str, TrialTime] = {}
         if earlier is None:
             return
-        ended = earlier.time.sessions[-1][1] if earlier.time.sessions else earlier.started
+        ended = last_update(earlier)
         for trial in earlier.all_trials:
             self._trials[trial.trial] = TrialTime.restored(trial.account or TimeAccount(), trial.spans, ended)
         if (account := earlier.time.account) is not None:

@@ -117,9 +117,8 @@ class TrialStatus:
 
     def held_until(self, moment: float) -> float:
         """Return the seconds for which the trial had held workers until a time."""
-        ended = [span for span in self.spans if span.ended is not None]
-        now = [self.spans[-1]] if self.has_workers and self.state == "running" else []
-        return sum(max(0.0, (span.ended or moment) - span.held) for span in [*ended, *now])
+        ends = [moment if span.ended is None else min(moment, span.ended) for span in self.spans]
+        return sum(max(0.0, ended - span.held) for span, ended in zip(self.spans, ends, strict=True))
 
     def take_step(self, step: int, moment: float) -> None:
         """Record a step and its metrics."""

@@ -173,8 +173,10 @@ class WorkerEvents:
         if self._state.fit.is_elastic and event.workers:
             self._take_workers(status, len(event.workers))
         status.training_since, status.holds = event.timestamp_ms / 1000, status.needs
-        held = event.assigned_ms or event.timestamp_ms
-        status.spans.append(Span(held=held / 1000, trained=event.timestamp_ms / 1000, workers=event.workers))
+        held = (event.assigned_ms or event.timestamp_ms) / 1000
+        if status.has_workers:  # nobody was left to report their end
+            status.spans[-1] = replace(status.spans[-1], ended=max(status.spans[-1].trained, held))
+        status.spans.append(Span(held=held, trained=event.timestamp_ms / 1000, workers=event.workers))
         self._recorder.trials.record_spans(status.trial, status.spans)
         status.lineage = event.origin.num_exploits if event.origin is not None else 0
         self._state.ledger.of(event.trial).start(status.spans[-1], status.lineage)

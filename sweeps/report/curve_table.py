@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from sweeps.errors import UserError
+from sweeps.report.held_workers import held_s
 from sweeps.space.distributions import encode
 from sweeps.tracking.metric_history import HistoryPoint, fetch_histories, fetch_metric_names
-from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps.tracking.record import SweepRecord, TrialRecord, ended_spans
 from sweeps.tracking.values import to_text
 
 COLUMNS = CONFIG_ID, STEP, ELAPSED = "config_id", "step", "elapsed_s"
@@ -48,13 +50,14 @@ def curve_table(record: SweepRecord) -> pd.DataFrame:
         {
             CONFIG_ID: trial.trial,
             STEP: point.step,
-            ELAPSED: trained_s(record, trial, point.time),
+            ELAPSED: trained,
             **{path: _written(value, path in mixed) for path, value in trial.params.items()},
             record.metric: point.value,
             **{name: values.get((trial.run_id, point.step)) for name, values in histories.items()},
         }
         for trial in trials
-        for point in objective.get(trial.run_id, [])
+        for points in [objective.get(trial.run_id, [])]
+        for point, trained in zip(points, trained_s(record, trial, [each.time for each in points]), strict=True)
     ]
     table = pd.DataFrame(rows)
     return table.drop(columns=[name for name in histories if table[name].isna().all()])
@@ -75,13 +78,22 @@ def write_curve_table(record: SweepRecord, file: Path) -> None:
         ) from error
 
 
-def trained_s(record: SweepRecord, trial: TrialRecord, moment: float) -> float:
-    """Seconds for which a trial had held its workers at a Unix time; for older records, seconds since its start,
-    excluding the pauses between drivers."""
+def trained_s(record: SweepRecord, trial: TrialRecord, moments: Sequence[float]) -> list[float]:
+    """Seconds for which a trial had held its workers at some Unix times; for older records, seconds since its start,
+    excluding the pauses between drivers. Periods that are no longer recorded count as spread over the time before."""
     if not trial.spans:
-        return max(0.0, record.elapsed(moment) - record.elapsed(trial.started or moment))
-    ends = [moment if span.ended is None else span.ended for span in trial.spans]
-    return sum(max(0.0, min(moment, end) - span.held) for span, end in zip(trial.spans, ends, strict=True))
+        return [max(0.0, record.elapsed(each) - record.elapsed(trial.started or each)) for each in moments]
+    spans = ended_spans(record, trial, math.inf)
+    missing = (held_s(record, trial) or 0.0) - sum(end - span.held for span, end in ended_spans(record, trial))
+    began = record.elapsed(trial.started or 0.0)
+    before = record.elapsed(spans[0][0].held) - began
+
+    def held(moment: float) -> float:
+        passed = max(0.0, record.elapsed(moment) - began)
+        recorded = sum(max(0.0, min(moment, end) - span.held) for span, end in spans)
+        return recorded + missing * (passed / before if passed < before else 1.0)
+
+    return [held(each) for each in moments]
 
 
 def _of_several_types(trials: Iterable[TrialRecord]) -> set[str]:

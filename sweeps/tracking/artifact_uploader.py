@@ -43,7 +43,9 @@ TURN_S, NEXT_TURN_S = 10.0, 60.0
 """Seconds for which a failing upload is repeated while others are due, and seconds until its next turn: a file that
 cannot be read must not block all other artifacts."""
 ANSWER_WITHIN_S = 120
-"""Maximum seconds for a server to store a file."""
+"""Maximum seconds for a server to store a file, besides those of the transfer."""
+SLOWEST_STORE = 5e6
+"""Bytes per second of a slow store, which also needs a second for each file."""
 SERVED = ("mlflow-artifacts:", "http:", "https:")
 """Schemes of artifacts that an MLflow server stores."""
 NOT_IN_ADDRESS = re.compile(r"[?#]|%[0-9A-Fa-f]{2}")
@@ -106,13 +108,14 @@ class ArtifactUploader:
         with self._condition:
             return (key, name) in self._queue
 
-    def close(self) -> int:
+    def close(self, while_waiting: Callable[[], None]) -> int:
         """Upload the waiting artifacts until the retrier gives up, and end the thread; return how many artifacts
-        remain."""
+        remain. Meanwhile ``while_waiting`` is called again and again."""
         with self._condition:
             self._closing = True
             self._condition.notify_all()
         while self._thread.is_alive() and self._retrier.time_left() > 0:
+            while_waiting()
             self._thread.join(0.2)
         return len(self._queue) + (self._busy is not None)
 
@@ -158,7 +161,7 @@ class ArtifactUploader:
                     raise GaveUp
                 self._put_back(artifact, 0.0)  # runs cannot be created at the moment
                 return
-            if self._retrier.call(partial(self._attempt, run_id, artifact), ANSWER_WITHIN_S):
+            if self._retrier.call(partial(self._attempt, run_id, artifact), ANSWER_WITHIN_S, _transfer_s(artifact)):
                 uri = f"runs:/{run_id}/{artifact.name}"
             elif key in self._queue:
                 return
@@ -287,6 +290,15 @@ def _logs(folder: str) -> Iterator[tuple[str, bytes]]:
     else:
         for path in sorted(Path(folder).glob("*.log")):
             yield path.name, path.read_bytes()
+
+
+def _transfer_s(artifact: Artifact) -> float:
+    """Return the seconds for which a slow store receives an artifact."""
+    sizes = []
+    if artifact.folder is not None:
+        with suppress(OSError):  # a file was removed meanwhile
+            sizes = [path.stat().st_size for path in Path(artifact.folder).rglob("*") if path.is_file()]
+    return len(sizes) + sum(sizes) / SLOWEST_STORE
 
 
 def _named(artifact: Artifact) -> str:

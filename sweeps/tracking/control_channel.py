@@ -82,10 +82,10 @@ def send_request(record: SweepRecord, request: Request) -> str | None:
 
 def clear_request(record: SweepRecord) -> None:
     """Delete a request that an earlier driver left unanswered."""
-    if TAG_REQUEST in record.tags:
-        connect(record.mlflow.tracking_uri).delete_tag(record.mlflow.run_id, TAG_REQUEST)
     if is_remote(location := record.tags.get(TAG_FOLDER, "")):
         ObjectStore(location).remove(_object(TAG_REQUEST))
+    if TAG_REQUEST in record.tags:
+        connect(record.mlflow.tracking_uri).delete_tag(record.mlflow.run_id, TAG_REQUEST)
 
 
 class _Channel:

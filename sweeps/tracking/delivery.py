@@ -6,7 +6,7 @@ Callers only wait until an entry is in the journal.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
@@ -113,16 +113,18 @@ class Delivery:
         self.retrier.give_up_after(patience_s, total_s)
         self.upload_retrier.give_up_after(patience_s, total_s)
 
-    def finish_uploads(self) -> int:
-        """Upload all waiting artifacts and end the uploading thread; return how many could not be uploaded."""
+    def finish_uploads(self, while_waiting: Callable[[], None]) -> int:
+        """Upload all waiting artifacts and end the uploading thread; return how many could not be uploaded. Meanwhile
+        ``while_waiting`` is called again and again."""
         started = monotonic()
-        remaining = self._uploader.close()
+        remaining = self._uploader.close(while_waiting)
         self.retrier.extend(monotonic() - started)
         return remaining
 
-    def flush(self) -> bool:
-        """Deliver all entries that are in the journal now; return whether MLflow has received them."""
-        return self._outbox.flush()
+    def flush(self, while_waiting: Callable[[], None] = lambda: None) -> bool:
+        """Deliver all entries that are in the journal now; return whether MLflow has received them. Meanwhile
+        ``while_waiting`` is called again and again."""
+        return self._outbox.flush(while_waiting)
 
     def close(self, artifacts: int) -> Remaining:
         """End the thread of the outbox, and close the journal if nothing remains; ``artifacts`` is the number of those

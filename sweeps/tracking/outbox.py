@@ -115,13 +115,15 @@ class Outbox:
                 raise Refused("its run was refused")
             return self._run_ids.get(key)
 
-    def flush(self) -> bool:
-        """Wait until the current journal is delivered or the retrier has given up; return whether it is delivered."""
+    def flush(self, while_waiting: Callable[[], None]) -> bool:
+        """Wait until the current journal is delivered or the retrier has given up; return whether it is delivered.
+        Meanwhile ``while_waiting`` is called again and again."""
         end = self._journal.end
         with self._condition:
             self._flushing = True
             self._condition.notify_all()
             while self._journal.position < end and self._thread.is_alive() and self._retrier.time_left() > 0:
+                while_waiting()
                 self._condition.wait(0.2)
             self._flushing = False
         return self._journal.position >= end

@@ -375,6 +375,38 @@ class SweepRecord:
         return {**result.as_json(), "trials": [each.as_json() for each in self.staged if each.stage == result.stage]}
 
 
+def last_update(record: SweepRecord) -> float:
+    """Unix time of the last update of a sweep's time by its driver."""
+    return record.time.sessions[-1][1] if record.time.sessions else record.started + record.time.wall_s
+
+
+def ended_spans(record: SweepRecord, trial: TrialRecord, until: float | None = None) -> list[tuple[Span, float]]:
+    """Return each span of a trial with the Unix time at which it ended.
+
+    If its workers did not report that, it is the time at which the attempt failed, the trial got other workers or
+    ended, or its driver gave its last sign of life, whichever is first.
+
+    Args:
+        record: The sweep.
+        trial: The trial.
+        until: End of a span whose workers still train; default: the driver's last update.
+    """
+    last = last_update(record)
+    sessions = record.time.sessions or ((record.started, last),)
+    if record.status == "running":
+        sessions = (*sessions[:-1], (sessions[-1][0], math.inf))
+    known = [*(each.ended for each in trial.failures), *(each.held for each in trial.spans), trial.ended]
+
+    def end(span: Span) -> float:
+        if span.ended is not None:
+            return span.ended
+        of_session = next((ended for began, ended in sessions if began <= span.held <= ended), span.trained)
+        found = min([of_session, *(each for each in known if each is not None and each > span.held)])
+        return max(span.trained, found if found < math.inf else last if until is None else until)
+
+    return [(span, end(span)) for span in trial.spans]
+
+
 def _weights_as_json(weights: Weights) -> dict[str, Any]:
     """Return weights in the form of ``--json``."""
     values = [finite(value) for value in weights.values]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -170,13 +170,20 @@ class Recorder:
             self._delivery.upload(Artifact(PARENT, name, text=text))
         self._delivery.put(Tags(PARENT, dict(tags)))
 
-    def close(self, status: str, patience_s: float = 60, total_s: float = float("inf")) -> Remaining:
+    def close(
+        self,
+        status: str,
+        patience_s: float = 60,
+        total_s: float = float("inf"),
+        while_waiting: Callable[[], None] = lambda: None,
+    ) -> Remaining:
         """Deliver everything, the table of trials and the summary, and end the threads.
 
         Args:
             status: Status of the sweep: finished, stopped, failed or interrupted.
             patience_s: Give up after this many seconds in which MLflow has received nothing.
             total_s: Give up after this many seconds in total.
+            while_waiting: Called again and again while MLflow receives the rest.
 
         Returns:
             The part of the record that MLflow has not received.
@@ -184,12 +191,12 @@ class Recorder:
         self._delivery.give_up_after(patience_s, total_s)
         with suppress(StorageFailed):  # at the end of a sweep on a full disk, which was reported before
             self._status.write_latest()
-        self._delivery.flush()  # at once, as artifacts wait for the runs that it creates
-        artifacts = self._delivery.finish_uploads()
+        self._delivery.flush(while_waiting)  # at once, as artifacts wait for the runs that it creates
+        artifacts = self._delivery.finish_uploads(while_waiting)
         with suppress(StorageFailed):
             self._delivery.put(Tags(PARENT, {constants.TAG_STATE: status}))
             self._delivery.put(Status(PARENT, RUN_STATUS[status], now_ms()))
-        if self._delivery.flush():
+        if self._delivery.flush(while_waiting):
             self._write_summary(status)
         remaining = self._delivery.close(artifacts)
         if not remaining:
@@ -202,7 +209,8 @@ class Recorder:
         fold, uploads = self._replay(parent, stored)
         self.earlier = record = record_of(self.ids.tracking_uri, fold.parent, fold.trials.values())
         self.earlier_metrics = fold.metrics
-        clear_request(record)
+        with suppress(Refused):  # an attempt whose answer was lost has deleted it
+            self._delivery.retrier.call(partial(clear_request, record))
         self.trials.restore(record.all_trials)
         marked = {trial for trial, run in fold.trials.items() if constants.TAG_PARETO in run.tags}
         self._status.restore(parent.tags, marked)
@@ -253,8 +261,8 @@ class Recorder:
 
     def _replay_entry(self, entry: Entry, waiting: dict[tuple[str, str], Artifact]) -> None:
         match entry:
-            case Points(key, step, _, metrics) if key == PARENT:
-                self._status.logged.take(step, metrics)
+            case Points(key) if key == PARENT:
+                self._status.replay(entry)
             case Points() | GoneBack():
                 self.trials.replay(entry)
             case Artifact(key, name):

@@ -77,6 +77,8 @@ class Retrier:
         self._failing_since: float | None = None
         self._patience_s = self._deadline = float("inf")
         self._last_success = time.monotonic()
+        self._long_s = 0.0
+        """Seconds that the current attempt of a call may take beyond the limits."""
 
     def give_up_after(self, silence_s: float, total_s: float = float("inf")) -> None:
         """Set the time limits from now on, including for a call in progress; calls beyond them raise ``GaveUp``.
@@ -94,14 +96,16 @@ class Retrier:
 
     def time_left(self) -> float:
         """Return the seconds until calls raise ``GaveUp``, if none succeeds."""
-        return min(self._last_success + self._patience_s, self._deadline) - time.monotonic()
+        return min(self._last_success + self._patience_s + self._long_s, self._deadline) - time.monotonic()
 
-    def call(self, function: Callable[[], T], timeout_s: float = 20) -> T:
+    def call(self, function: Callable[[], T], timeout_s: float = 20, long_s: float = 0.0) -> T:
         """Call a function until it succeeds, and return its result.
 
         Args:
             function: Calls MLflow; repeating it must do no harm.
             timeout_s: Maximum seconds to wait for the answer to one request, at first.
+            long_s: Seconds that an attempt may take beyond these and the time limit, until it fails: those of a
+                transfer. With it, only one thread may call.
 
         Raises:
             Refused: The call would fail again.
@@ -113,8 +117,9 @@ class Retrier:
             left = self.time_left()
             if left <= 0:
                 raise GaveUp
+            self._long_s = long_s
             try:
-                with request_limits(max(1.0, min(timeout_s, left))):
+                with request_limits(max(1.0, min(timeout_s, left)) + long_s):
                     result = function()
             except (Refused, GaveUp, Superseded):
                 raise
@@ -127,6 +132,8 @@ class Retrier:
             else:
                 self._succeeded()
                 return result
+            finally:
+                self._long_s = 0.0
             time.sleep(max(0.0, min(pause, self.time_left())))
             pause = min(2 * pause, LONGEST_PAUSE_S)
             timeout_s = max(timeout_s, min(2 * timeout_s, LONGEST_ANSWER_S))

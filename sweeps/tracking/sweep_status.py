@@ -32,8 +32,10 @@ class StatusWriter:
 
     def __init__(self, objectives: Objectives, put: Callable[[Points | Tags], None]) -> None:
         self._objectives, self._put = objectives, put
-        self.logged = LoggedSteps()
+        self._logged = LoggedSteps()
         """Steps of the parent run's metrics that are recorded."""
+        self._best: tuple[int, Mapping[str, float]] = 0, {}
+        """Step and values of the metrics of the best trials as last recorded."""
         self._lock = Lock()
         self._written: dict[str, str] = {}
         """The tags as last written."""
@@ -41,6 +43,12 @@ class StatusWriter:
         self._front: set[str] = set()
         self.write_latest: Callable[[], None] = lambda: None
         """Writes the status of the last ``update`` with the sweep's duration."""
+
+    def replay(self, points: Points) -> None:
+        """Continue after metrics that an earlier session has recorded."""
+        self._logged.take(points.step, points.metrics)
+        if any(name.startswith(constants.BEST_PREFIX) for name in points.metrics):
+            self._best = points.step, points.metrics
 
     def restore(self, tags: Mapping[str, str], marked: set[str]) -> None:
         """Continue from the status that MLflow has, which may have refused entries of the journal, and from the trials
@@ -73,7 +81,7 @@ class StatusWriter:
         if "account" in time:
             metrics |= TimeAccount.from_json(time["account"]).metrics()
         session = len(time.get("sessions", ()))
-        if new := self.logged.take(session, metrics):
+        if new := self._logged.take(session, metrics):
             self._put(Points(PARENT, session, now_ms(), new))
 
     def _write(self, counts: Mapping[str, int], front: Front, time: Mapping[str, Any], *, with_time: bool) -> None:
@@ -98,8 +106,10 @@ class StatusWriter:
             return
         changed[constants.TAG_TIME] = json.dumps(dict(time))
         ended = sum(count for state, count in counts.items() if state != "running")
-        if new := self.logged.take(ended, metrics):
-            self._put(Points(PARENT, ended, now_ms(), new))
+        step = max(ended, self._best[0])  # after a resume fewer have ended, and MLflow shows the latest step
+        if metrics and (step, metrics) != self._best:
+            self._put(Points(PARENT, step, now_ms(), metrics))
+            self._best = step, metrics
         self._put(Tags(PARENT, changed))
         self._written, self._written_at = now, monotonic()
 
@@ -108,7 +118,8 @@ class StatusWriter:
         its trials' runs."""
         columns = zip(self._objectives.metrics, self._objectives.modes, zip(*front, strict=True), strict=True)
         return {
-            f"best/{metric}": float(min(column) if mode == "min" else max(column)) for metric, mode, column in columns
+            f"{constants.BEST_PREFIX}{metric}": float(min(column) if mode == "min" else max(column))
+            for metric, mode, column in columns
         }
 
     def _mark_front(self, front: set[str]) -> None:

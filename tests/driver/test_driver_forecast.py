@@ -12,6 +12,7 @@ from unittest.mock import MagicMock
 import pytest
 from compositions import composed
 from continuing import ONE_AT_ONCE, SEARCH, wait_for
+from records import sweep_record, trial_record
 from running import NO_PREFLIGHT, ended, start, verb
 
 from sweeps.config.scaling import MOST_LANES
@@ -25,6 +26,7 @@ from sweeps.plan.stage import planned_stages
 from sweeps.report.forecast_text import describe_forecast
 from sweeps.report.plain_console import plain_console
 from sweeps.tracking.forecast_record import Forecast
+from sweeps.tracking.record import SweepTime
 from sweeps.tracking.trial_history import Span
 
 
@@ -104,6 +106,18 @@ def test_a_trial_that_goes_on_after_a_resume_is_not_over_while_its_workers_start
     assert state.forecast is not None
     assert state.forecast.wall_s is not None
     assert state.forecast.wall_s.low > 20  # of 100 steps, 80 are left
+
+
+def test_a_trial_whose_driver_was_killed_has_held_its_workers_until_then() -> None:
+    killed = trial_record(0, 0.5, "running", steps=900, spans=(Span(held=0, trained=10),))
+    earlier = sweep_record(status="running", trials=[killed], time=SweepTime(sessions=((0.0, 36_000.0),)))
+    state = SweepState("digits-1", composed(), MagicMock(), 2, Shutdown(None), earlier=earlier)
+    status = state.trials["0000"]
+    status.state = "running"
+    assert not status.has_workers
+    status.spans.append(Span(held=40_000, trained=40_010))
+    status.take_step(910, 40_600)
+    assert status.reported == (910, 36_600)
 
 
 def test_repeats_that_have_ended_are_not_forecast_again() -> None:

@@ -405,6 +405,17 @@ def test_what_workers_post_before_tune_says_that_their_trial_started_is_kept(is_
     assert status.spans == [Span(held=1, trained=2, ended=5, workers=("a", "a"))]
 
 
+def test_an_attempt_whose_end_nobody_reported_ends_when_the_trial_gets_other_workers() -> None:
+    _, session = session_with_a_trial()
+    session.worker_events.take(
+        [Started("0000", 1, 2000, assigned_ms=1000), Started("0000", 2, 9000, assigned_ms=8000, workers=("b",))]
+    )
+    assert session.state.trials["0000"].spans == [
+        Span(held=1, trained=2, ended=8),
+        Span(held=8, trained=9, workers=("b",)),
+    ]
+
+
 def test_a_clock_that_is_set_back_takes_no_time_from_a_trial() -> None:
     _, session = session_with_a_trial()
     hour_ms = 3_600_000

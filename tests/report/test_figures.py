@@ -503,6 +503,12 @@ def test_a_span_that_nobody_saw_the_end_of_ends_where_the_next_one_begins() -> N
     assert [(bar.held, bar.ended) for bar in running] == [(3.0, 100.0)]
 
 
+def test_the_value_of_a_trial_that_has_not_ended_stands_where_its_driver_was_last_seen() -> None:
+    cut_off = trial(0, 0.5, "running", started=START, spans=spans(3, 9, ("a",), ended=False))
+    by_time = drawn(best_so_far(report_data([cut_off]))).figures[1].figure
+    assert list(by_time.data[0].x) == [100.0]  # seconds
+
+
 def test_a_record_without_spans_shows_trials_from_their_start_to_their_end() -> None:
     found = bars(report_data([trial(0, 1.0, started=START + 2, ended=START + 9)]))
     assert [(bar.row, bar.held, bar.trained, bar.ended) for bar in found] == [("worker 1", 2.0, 2.0, 9.0)]

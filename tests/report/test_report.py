@@ -10,6 +10,7 @@ import re
 import shutil
 import sqlite3
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,14 +25,17 @@ from verbs import refusal
 from sweeps.cli import run_command
 from sweeps.config.objectives import Objectives
 from sweeps.driver.finish import finish
-from sweeps.report.curve_table import curve_table
+from sweeps.report.curve_table import curve_table, trained_s
 from sweeps.report.dataframes import trials_frame
 from sweeps.report.page.report import make_report
 from sweeps.report.report_folder import report_folder
 from sweeps.tracking import metric_history
 from sweeps.tracking.metric_history import fetch_histories
 from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.record import SweepTime
+from sweeps.tracking.trial_history import Span, spans_as_json
 from sweeps.tracking.uris import sqlite_path
+from sweeps.tracking.values import read_list
 
 HOSTILE = "</script><script>alert(1)</script>"
 CONFIG = """
@@ -157,6 +161,32 @@ def test_the_steps_and_seconds_of_a_curve_are_the_sweeps_own_also_where_a_functi
     assert list(table["step"]) == [1, 2, 3, 4]
     assert list(table["config_id"]) == ["0000"] * 4
     assert table["elapsed_s"].max() < 1000
+
+
+HOUR = 3600.0
+
+
+def test_the_seconds_of_a_curve_are_those_with_workers_also_where_drivers_were_killed() -> None:
+    killed = Span(held=0, trained=10, workers=("host",))
+    again = Span(held=16 * HOUR, trained=16 * HOUR + 10, workers=("host",))
+    trial = trial_record(0, 0.5, "running", started=0.0, spans=(killed, again))
+    sessions = ((0.0, HOUR), (15 * HOUR, 17 * HOUR))
+    record = sweep_record(status="running", trials=[trial], time=SweepTime(wall_s=3 * HOUR, sessions=sessions))
+    reported = [0.5 * HOUR, HOUR, 16.5 * HOUR, 17 * HOUR + 5]  # the last one after the driver's last update
+    assert trained_s(record, trial, reported) == [0.5 * HOUR, HOUR, 1.5 * HOUR, 2 * HOUR + 5]
+    assert trained_s(replace(record, status="interrupted"), trial, [20 * HOUR]) == [2 * HOUR]
+
+
+def test_the_seconds_of_a_curve_have_those_of_periods_that_did_not_fit_into_the_tag() -> None:
+    workers = tuple(f"ip-10-0-12-{rank // 8}.eu-central-1.compute.internal/{rank % 8}" for rank in range(16))
+    spans = [Span(held=100.0 * at, trained=100.0 * at + 1, ended=100.0 * at + 60, workers=workers) for at in range(30)]
+    kept = read_list(spans_as_json(spans), Span.from_json)
+    assert len(kept) < 20
+    trial = trial_record(0, 0.5, started=0.0, ended=2960.0, spans=kept, attempts=30)
+    record = sweep_record(trials=[trial], time=SweepTime(wall_s=2960.0, sessions=((0.0, 2960.0),)))
+    reported = trained_s(record, trial, [span.ended or 0.0 for span in spans])
+    assert reported == pytest.approx([60.0 * (at + 1) for at in range(30)], abs=30)
+    assert reported == sorted({*reported})
 
 
 def test_an_unknown_sweep_is_answered_with_the_nearest(page: Path, uri: str) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from records import sweep_record, trial_record
 from request_loop import client_of_app
 from searched_sweep import BEST, CUT_OFF, FAILED, RETRIED, TRIALS, record_searched_sweep
 from web_server import close, new_service
@@ -16,7 +18,11 @@ from web_server import close, new_service
 from sweeps.service.api.app import make_app
 from sweeps.service.app_context import AppContext
 from sweeps.service.web.figures import FIGURES
+from sweeps.service.web.trial_page import attempts
 from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.record import SweepTime
+from sweeps.tracking.trial_history import Span, spans_as_json
+from sweeps.tracking.values import read_list
 
 PAGE = "/sweeps/searched/trials/"
 BOTH = "?sweep=searched&sweep=other"
@@ -69,6 +75,16 @@ def test_each_attempt_says_why_it_ended(client: TestClient) -> None:
     assert "the loss is not finite" in failed
     assert "Traceback (most recent call last)" in failed
     assert "Traceback" not in retried
+
+
+def test_attempts_count_from_the_first_also_where_only_the_latest_are_recorded() -> None:
+    spans = [Span(held=100.0 * at, trained=100.0 * at + 10, ended=100.0 * at + 60) for at in range(300)]
+    kept = read_list(spans_as_json(spans), Span.from_json)
+    trial = trial_record(0, spans=(*kept[:-1], replace(kept[-1], ended=None)), attempts=300)
+    found = attempts(sweep_record(trials=[trial], time=SweepTime(sessions=((0.0, 29_940.0),))), trial)
+    assert [each.number for each in found] == list(range(301 - len(kept), 301))
+    assert len(kept) < 300
+    assert [each.trained for each in found[-2:]] == ["50s", "30s"]  # the driver of the last one was killed
 
 
 def test_a_trial_that_was_cut_off_is_interrupted_and_not_running_or_failed(client: TestClient) -> None:

@@ -161,7 +161,8 @@ def test_while_the_store_is_away_the_last_figure_is_shown_and_a_new_one_is_made_
 def test_an_attempt_that_moved_to_other_workers_has_not_failed() -> None:
     spans = tuple(Span(held=at, trained=at + 1.0, ended=at + 8.0, workers=("a",)) for at in (0.0, 10.0))
     moved = FailedAttempt(attempt=1, ended=8.0, error="its node leaves", moved=True)
-    first, second = attempts(trial_record(0, 0.5, spans=spans, failures=(moved,)))
+    continued = trial_record(0, 0.5, spans=spans, failures=(moved,))
+    first, second = attempts(sweep_record(trials=[continued]), continued)
     assert (first.outcome, first.why) == ("interrupted", "moved to other workers: its node leaves")
     assert second.outcome == "finished"
 

@@ -101,6 +101,28 @@ def test_a_copy_whose_name_did_not_reach_the_disk_is_repeated_unless_the_file_sy
     assert load_sweep(uri, "digits-1").trials[0].checkpoint is not None
 
 
+def test_a_large_checkpoint_is_waited_for_longer_than_a_store_that_does_not_answer(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flush, recorder = os.fsync, open_recorder(uri)
+    retrier, left = recorder._delivery.upload_retrier, list[float]()
+
+    def fsync(file: int) -> None:
+        if Path(f"/proc/self/fd/{file}").readlink().name.startswith("model-"):
+            retrier._last_success -= 50  # as if each file took that many seconds
+            left.append(retrier.time_left())
+        flush(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(artifact_uploader, "SLOWEST_STORE", 0.5)
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    checkpoint = make_checkpoint(tmp_path / "step-00000001", "model-1", "model-2", "model-3")
+    recorder.trials.record_checkpoint("0", str(checkpoint), "best")
+    assert not recorder.close("finished", patience_s=60)
+    assert [each > 0 for each in left] == [True] * 3
+    assert load_sweep(uri, "digits-1").trials[0].checkpoint is not None
+
+
 @pytest.mark.parametrize("special", ["pipe", "link"])
 def test_a_checkpoint_with_a_pipe_or_a_dangling_link_is_refused_once_and_an_earlier_one_is_not_taken_for_it(
     uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, special: str

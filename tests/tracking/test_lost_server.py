@@ -245,6 +245,26 @@ def test_an_answer_that_the_server_does_not_take_is_sent_again_at_the_next_look(
     assert RefusesAtFirst.looks[1] > RefusesAtFirst.looks[0]
 
 
+def test_a_resume_goes_on_where_the_store_fails_for_a_moment_while_an_old_request_is_deleted(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with one_trial(uri):
+        pass
+    delete, failures = MlflowClient.delete_tag, [ConnectionResetError("the server is restarted")]
+    MlflowClient(uri).set_tag(load_sweep(uri, "digits-1").mlflow.run_id, TAG_REQUEST, '{"id": "1", "verb": "stop"}')
+
+    def delete_tag(client: MlflowClient, run_id: str, key: str) -> None:
+        delete(client, run_id, key)
+        if failures:  # and its answer is lost
+            raise failures.pop()
+
+    monkeypatch.setattr(MlflowClient, "delete_tag", delete_tag)
+    recorder = open_recorder(uri, resume=True)
+    assert not recorder.close("finished")
+    assert not failures
+    assert TAG_REQUEST not in load_sweep(uri, "digits-1").tags
+
+
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(TrackingUnreachable, match=r"tracking\.uri=sqlite.*can be written"):

@@ -379,6 +379,8 @@ def test_a_resumed_sweep_goes_on_in_the_same_runs(uri: str) -> None:
     assert history(uri, after.trials[0].run_id, "eval/loss") == [(10, 1.0), (20, 2.0)]
     assert after.trials[0].value == 1.0
     assert read_text(uri, after.trials[0].run_id, constants.CONFIG_ARTIFACT) == longer
+    best = MlflowClient(uri).get_run(after.mlflow.run_id).data.metrics["best/eval/loss"]
+    assert best == 0.5  # though as many trials had ended when the first session recorded 1.0
     # Tags of parameters that the new best trial does not have are gone.
     assert {key for key in after.tags if key.startswith("best.")} == {"best.train.lr"}
 

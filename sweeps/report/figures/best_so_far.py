@@ -17,13 +17,13 @@ from sweeps.report.figures.style import (
 )
 from sweeps.report.report_data import ReportData, best_values
 from sweeps.texts.wording import counted
-from sweeps.tracking.record import TrialRecord
+from sweeps.tracking.record import TrialRecord, ended_spans
 
 
 def seconds_in(data: ReportData, trial: TrialRecord) -> float:
-    """Seconds from the sweep's start to a trial's end (to its start, if it is running), excluding the pauses between
-    drivers."""
-    at = trial.spans[-1].ended or trial.spans[-1].trained if trial.spans else trial.ended or trial.started
+    """Seconds from the sweep's start to a trial's end (to the driver's last update, if it is running), excluding the
+    pauses between drivers."""
+    at = ended_spans(data.record, trial)[-1][1] if trial.spans else trial.ended or trial.started
     return data.record.elapsed(at or data.record.started)
 
 

@@ -15,7 +15,7 @@ from sweeps.report.figures.section import Image, Section, SectionFigure, style_f
 from sweeps.report.figures.style import STARTING_COLOUR, STATE_COLOURS, time_unit
 from sweeps.report.formatting import duration
 from sweeps.report.report_data import ReportData
-from sweeps.tracking.record import SweepTime, TrialRecord
+from sweeps.tracking.record import SweepRecord, SweepTime, TrialRecord, ended_spans, last_update
 from sweeps.tracking.time_account import NAMES, WORDS, TimeAccount, describe_rest
 from sweeps.tracking.trial_history import Span
 
@@ -61,16 +61,13 @@ class Bar:
 def bars(data: ReportData) -> list[Bar]:
     """Bar for each worker of each trial. A row is a GPU; on hosts without GPUs, it is a worker slot of the host."""
     record = data.record
-    last = record.time.sessions[-1][1] if record.time.sessions else record.started + record.time.wall_s
-    end = max(last, *(trial.ended or 0.0 for trial in record.all_trials), record.started)
-    spans = [(trial, span) for trial in record.all_trials for span in _spans(trial, end)]
+    spans = [(trial, *each) for trial in record.all_trials for each in _spans(record, trial)]
     spans.sort(key=lambda each: each[1].held)
-    workers = {worker for _, span in spans for worker in span.workers}
-    by_trial = sum(len(span.workers) for _, span in spans) > 4 * MOST_BARS
+    workers = {worker for _, span, _ in spans for worker in span.workers}
+    by_trial = sum(len(span.workers) for _, span, _ in spans) > 4 * MOST_BARS
     rows = _Rows(one_host=len({worker.partition("/")[0] for worker in workers}) <= 1)
     found: list[Bar] = []
-    for trial, span in spans:
-        ended = span.ended if span.ended is not None else end
+    for trial, span, ended in spans:
         for worker in (span.workers or ("",))[: 1 if by_trial else None]:
             row = rows.take(worker, span.held, ended)
             held, trained, until = map(record.elapsed, (span.held, span.trained, ended))
@@ -151,21 +148,11 @@ class _Rows:
         return f"worker {index + 1}" if self._one_host else f"{host} {index + 1}"
 
 
-def _spans(trial: TrialRecord, end: float) -> list[Span]:
-    """Recorded spans of a trial, or one from its start to its end if an older version recorded none.
-
-    A span without a recorded end ends at the latest when the next one begins.
-    """
-    if not trial.spans:
-        return (
-            [] if trial.started is None else [Span(held=trial.started, trained=trial.started, ended=trial.ended or end)]
-        )
-    spans = list(trial.spans)
-    for index, span in enumerate(spans):
-        if span.ended is None:
-            later = spans[index + 1].held if index + 1 < len(spans) else trial.ended or end
-            spans[index] = replace(span, ended=max(span.trained, later))
-    return spans
+def _spans(record: SweepRecord, trial: TrialRecord) -> list[tuple[Span, float]]:
+    """Recorded spans of a trial and their ends, or one from its start to its end if an older version recorded none."""
+    if trial.spans or trial.started is None:
+        return ended_spans(record, trial)
+    return [(Span(held=trial.started, trained=trial.started), trial.ended or last_update(record))]
 
 
 def merged(found: Sequence[Bar]) -> list[Bar]:

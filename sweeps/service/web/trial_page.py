@@ -24,7 +24,8 @@ from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.figures import CurveChoices, curves_view, figure_address, read_choices, report_data
 from sweeps.service.web.pages import ReaderVisit, RunnerVisit
 from sweeps.service.web.trials_table import shown
-from sweeps.tracking.record import TrialRecord
+from sweeps.tracking.record import SweepRecord, TrialRecord, ended_spans
+from sweeps.tracking.trial_history import may_be_cut
 from sweeps.tracking.trial_logs import TrialLogs
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -67,11 +68,11 @@ class Attempt:
     number: int
     held: float
     """Unix time at which the trial got its workers."""
-    ended: float | None
+    ended: float
     starting: str
     """Time until the workers began to train."""
     trained: str
-    """Time for which the workers trained; empty if the end is unknown."""
+    """Time for which the workers have trained."""
     workers: str
     outcome: str
     """State in which the attempt ended."""
@@ -153,7 +154,7 @@ def trial_view(data: ReportData, trial: TrialRecord, runs: str | None) -> dict[s
         "tiles": _tiles(data, trial, place),
         "is_best": trial.trial in best,
         "params": [_parameter(data, path, value) for path, value in trial.params.items()],
-        "attempts": attempts(trial),
+        "attempts": attempts(record, trial),
         "run": None if runs is None else f"{runs}{trial.run_id}",
         "before": ids[index - 1] if index else None,
         "after": ids[index + 1] if index + 1 < len(ids) else None,
@@ -198,28 +199,28 @@ def _choices(distribution: Distribution) -> str:
     return "one of " + "; ".join(choices[:MOST_CHOICES]) + (f" and {more} more" if more > 0 else "")
 
 
-def attempts(trial: TrialRecord) -> list[Attempt]:
-    """Attempts of a trial, in order, each with the reason for its end."""
-    found = []
-    for number, span in enumerate(trial.spans, start=1):
-        following = trial.spans[number].held if number < len(trial.spans) else math.inf
+def attempts(record: SweepRecord, trial: TrialRecord) -> list[Attempt]:
+    """Recorded attempts of a trial, in order, each with the reason for its end."""
+    found, spans = [], ended_spans(record, trial)
+    earlier = max(0, trial.attempts - len(spans)) if may_be_cut(trial.spans) else 0
+    for number, (span, ended) in enumerate(spans, start=1):
+        following = spans[number][0].held if number < len(spans) else math.inf
         failure = next((each for each in trial.failures if span.held <= each.ended < following), None)
-        ended = span.ended if span.ended is not None else failure.ended if failure is not None else None
         if failure is not None and failure.moved:
             outcome, why = "interrupted", f"moved to other workers: {failure.error}"
         elif failure is not None:
             outcome, why = "failed", failure.error
-        elif number < len(trial.spans):
+        elif number < len(spans):
             outcome, why = "interrupted", "paused, or its driver ended; it continued in the next one"
         else:
             outcome, why = trial.state, trial.error or trial.violation or ENDS.get(trial.state, "")
         found.append(
             Attempt(
-                number=number,
+                number=earlier + number,
                 held=span.held,
                 ended=ended,
                 starting=duration(max(0.0, span.trained - span.held)),
-                trained="" if ended is None else duration(max(0.0, ended - span.trained)),
+                trained=duration(max(0.0, ended - span.trained)),
                 workers=", ".join(span.workers),
                 outcome=outcome,
                 why=why,
