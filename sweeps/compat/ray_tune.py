@@ -68,12 +68,18 @@ def _controller(
         def __init__(self, *arguments: Any, **named: Any) -> None:
             super().__init__(*arguments, **named)
             self._actor_force_cleanup_timeout = math.ceil(ends_within_s)
+            self._last_failure: tuple[Any, Exception] | None = None
 
         def step(self) -> None:
             before_step()
             super().step()  # type: ignore[no-untyped-call]
 
         def _trial_task_failure(self, trial: Any, exception: Exception) -> None:
+            # Ray tells of an actor's death twice if it has a task: for the actor, where the trial had not begun in it,
+            # and for the task.
+            if self._last_failure == (trial, exception):
+                return
+            self._last_failure = trial, exception
             if trial in self._resetting_trials:  # its actor has died before the next attempt began
                 self._resetting_trials.discard(trial)
                 if trial in self._staged_trials:

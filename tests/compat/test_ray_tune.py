@@ -154,7 +154,7 @@ class Trainable(tune.Trainable):
     def reset_config(self, config):
         with open("{folder}/resets", "a") as file:
             file.write(".")
-        if os.path.getsize("{folder}/resets") in (1, 2, 4):
+        if os.path.getsize("{folder}/resets") in {deaths}:
             os._exit(1)
         return True
 
@@ -174,22 +174,29 @@ tuner = tune.Tuner(
     param_space={"x": tune.uniform(0, 1)},
     tune_config=tune.TuneConfig(reuse_actors=True, num_samples=8, max_concurrent_trials=2),
     run_config=tune.RunConfig(
-        storage_path="{folder}/tune", failure_config=tune.FailureConfig(max_failures=5), verbose=0
+        storage_path="{folder}/tune", failure_config=tune.FailureConfig(max_failures={most}), verbose=0
     ),
 )
-with adapted_tune(ends_within_s=60, max_deaths=lambda trial: 5, before_step=lambda: None, releases=lambda: True):
+with adapted_tune(ends_within_s=60, max_deaths=lambda trial: {most}, before_step=lambda: None, releases=lambda: True):
     results = tuner.fit()
 print(json.dumps([None if each.error else each.metrics["value"] for each in results]))
 """
 
 
 @pytest.mark.slow
-def test_a_trial_whose_actor_dies_as_it_takes_it_is_retried(tmp_path: Path) -> None:
+@pytest.mark.parametrize("deaths", [(1,), (1, 2, 4)])
+def test_a_trial_whose_actor_dies_as_it_takes_it_is_retried_and_each_death_counts_once(
+    tmp_path: Path, deaths: tuple[int, ...]
+) -> None:
     script = tmp_path / "dies.py"
-    script.write_text(DIES.replace("{folder}", str(tmp_path)), encoding="utf-8")
+    values = {"{folder}": str(tmp_path), "{deaths}": repr(deaths), "{most}": str(len(deaths))}
+    text = DIES
+    for name, value in values.items():
+        text = text.replace(name, value)
+    script.write_text(text, encoding="utf-8")
     done = run_python(script)
     assert json.loads(next(line for line in done.stdout.splitlines() if line.startswith("["))) == [1] * 8
-    assert (tmp_path / "resets").stat().st_size >= 4, "no actor has died"
+    assert (tmp_path / "resets").stat().st_size >= max(deaths), "no actor has died"
 
 
 AFTER_A_SWEEP = """
