@@ -20,7 +20,7 @@ from sweeps.report.plain_console import plain_table, print_lines
 from sweeps.report.report_data import best_values, recorded_config
 from sweeps.texts.wording import counted
 from sweeps.tracking.artifacts import if_readable
-from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps.tracking.record import SweepRecord, TrialRecord, last_update
 from sweeps.tracking.values import finite, short
 
 NOT_COMPARED = ("name", "output_dir", "tracking")
@@ -75,11 +75,8 @@ class Compared:
         return {worker for trial in self.record.all_trials for span in trial.spans for worker in span.workers}
 
     def _end(self, trial: TrialRecord) -> float:
-        """Return the Unix time of a trial's end; of one that has not ended, that of its sweep's last sign of life."""
-        if trial.ended is not None:
-            return trial.ended
-        time = self.record.time
-        return time.sessions[-1][1] if time.sessions else self.record.started + time.wall_s
+        """Return the Unix time of a trial's end; of one that has not ended, that of its driver's last update."""
+        return last_update(self.record) if trial.ended is None else trial.ended
 
     @property
     def value(self) -> float | None:
