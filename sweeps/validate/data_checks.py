@@ -60,11 +60,13 @@ def _mistakes(key: str, path: str, data: TextData) -> list[str]:
     filled = [file for file in files if file.size > 0]
     if not filled:
         return [f"{key}={path}: is empty; give files with documents"]
-    columns = _columns(filled[0], data)
+    described = ((file.location, _columns(file, data)) for file in filled)
+    # A part of a written data set may be empty.
+    location, columns = next((each for each in described if each[1] is not None), (filled[0].location, None))
     if columns is None:
-        return [f"{key}={path}: {filled[0].location} has no documents; give files with documents"]
+        return [f"{key}={path}: {location} has no documents; give files with documents"]
     return [
-        f"data.{option}={name}: {filled[0].location} has no such column{hint}; it has {columns}"
+        f"data.{option}={name}: {location} has no such column{hint}; it has {columns}"
         for option, name in _wanted(data).items()
         for hint in [did_you_mean(name, columns, listed=0)]
         if name not in columns
