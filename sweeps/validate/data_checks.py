@@ -113,7 +113,7 @@ def _table_mistakes(
 
 def _mistakes_of_columns(data: TableData, key: str, path: str) -> Iterator[str]:
     names = read_columns(data, key, path)
-    for line in check_columns(data, names, path):
+    for line in check_columns(data, names, key, path):
         name = line.partition("=")[2].partition(":")[0]
         yield f"{line}{did_you_mean(name, names, listed=0)}; it has {', '.join(names)}"
     if not feature_names(data, names):
