@@ -63,6 +63,15 @@ def test_dates_booleans_and_whole_numbers_with_gaps_are_read_alike_from_files_an
         assert np.array_equal(features.categories, expected.categories)
 
 
+@pytest.mark.parametrize("codes", [[44, "A1", None], [44.0, "A1", float("nan")]])
+def test_a_column_of_numbers_and_texts_is_read_as_texts(codes: list[Any]) -> None:
+    encoding = learned(own("code,x,label\n44,1,a\nA1,2,b\n,3,a\n"))
+    given = pd.DataFrame({"code": codes, "x": [1, "2", None], "more": [1, "a", {}]}, dtype=object)
+    features = encoding.encode(to_table(given))
+    assert features.categories[:, 0].tolist() == [1, 2, 0]
+    assert features.numbers[:, 0].tolist() == pytest.approx([1, 2, np.nan], nan_ok=True)
+
+
 def test_dates_of_all_years_are_numbers() -> None:
     days = [datetime.date(1, 1, 1), datetime.date(2026, 1, 1), datetime.date(9999, 12, 31)]  # the last: no end
     table = pa.table({"until": days, "label": ["a", "b", "a"]})
