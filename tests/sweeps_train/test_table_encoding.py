@@ -140,6 +140,22 @@ def test_dates_that_pandas_has_as_categories_stay_dates(files: Path) -> None:
     assert texts.tolist() == encoding.encode(to_table(frame)).numbers.tolist()
 
 
+def test_moments_of_a_time_zone_are_the_same_numbers_as_texts_of_json() -> None:
+    moments = [datetime.datetime(2026, 1, 5, 23, 30), None, datetime.datetime(2026, 7, 6, 9)]  # noqa: DTZ001 - as UTC
+    table = pa.table({"at": pa.array(moments, pa.timestamp("ms", "Europe/Rome")), "label": [*"aba"]})
+    encoding = learn_encoding(data(drop=[], format="parquet"), "classification", table)
+    expected = encoding.encode(table).numbers
+    assert expected[0, 3] == 23
+    for given in (
+        ["2026-01-05T23:30:00.000Z", None, "2026-07-06T09:00:00.000Z"],
+        ["2026-01-06T00:30:00+01:00", None, "2026-07-06T11:00:00+02:00"],
+    ):
+        texts = encoding.encode(to_table([{"at": each} for each in given]))
+        assert np.array_equal(texts.numbers, expected, equal_nan=True)
+    with pytest.raises(ValueError, match=r"the column 'at' has a value that is not a date: .*'never'"):
+        encoding.encode(to_table([{"at": "2026-01-05"}, {"at": "never"}]))
+
+
 @pytest.mark.parametrize("dtype", [None, str])
 def test_categories_of_dates_moments_and_truth_values_are_known_as_texts_and_as_objects(
     dtype: type | None,

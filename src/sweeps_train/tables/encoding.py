@@ -5,6 +5,7 @@ An encoding is saved with its model as JSON, so that the model takes raw rows, w
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -342,7 +343,7 @@ def _numbers(
 
     try:
         if kind == "date":
-            column = _date_part(pc.cast(column, pa.timestamp("us"), safe=False), feature.part)
+            column = _date_part(_moments(column), feature.part)
         elif pa.types.is_time(column.type):
             if feature.unit is not None:
                 column = pc.cast(column, pa.time64(feature.unit), safe=False)
@@ -357,6 +358,19 @@ def _numbers(
         raise ValueError(f"the column {feature.column!r} has a value that is not {wanted}: {error}") from error
     is_known = np.isfinite(values) & ~(np.isin(values, missing) & (kind == "number"))
     return np.where(is_known, values, np.nan)
+
+
+def _moments(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Convert dates, moments or texts of them to moments without a time zone; those with one are in UTC."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        return pc.cast(column, pa.timestamp("us"), safe=False)
+    except pa.ArrowInvalid:
+        with contextlib.suppress(pa.ArrowInvalid):  # texts with an offset from UTC, as JSON has them
+            return pc.cast(pc.cast(column, pa.timestamp("us", "UTC"), safe=False), pa.timestamp("us"))
+        raise
 
 
 def _date_part(column: pa.ChunkedArray, part: str) -> pa.ChunkedArray:
