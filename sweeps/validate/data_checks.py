@@ -67,7 +67,7 @@ def _mistakes(key: str, path: str, data: TextData) -> list[str]:
         return [f"{key}={path}: {location} has no documents; give files with documents"]
     return [
         f"data.{option}={name}: {location} has no such column{hint}; it has {columns}"
-        for option, name in _wanted(data).items()
+        for option, name in data.columns.items()
         for hint in [did_you_mean(name, columns, listed=0)]
         if name not in columns
     ]
@@ -81,16 +81,6 @@ def _columns(file: File, data: TextData) -> list[str] | None:
         for document in read_piece(piece):
             return sorted(document)
     return None
-
-
-def _wanted(data: TextData) -> dict[str, str]:
-    """Return the required columns by the option that names them."""
-    if data.messages_field is not None:
-        return {"messages_field": data.messages_field}
-    if data.prompt_field is not None and data.completion_field is not None:
-        return {"prompt_field": data.prompt_field, "completion_field": data.completion_field}
-    assert data.text_field is not None
-    return {"text_field": data.text_field}
 
 
 def _table_mistakes(

@@ -204,7 +204,8 @@ def test_held_out_documents_are_chosen_by_their_contents(folder: Path) -> None:
     assert len(train) + len(held_out) == 200
     assert 20 < len(held_out) < 60
     doubled = folder / "doubled.jsonl"
-    doubled.write_text("\n".join(map(json.dumps, reversed(DOCUMENTS * 2))))
+    copies = [{**each, "answer": str(number)} for number, each in enumerate(DOCUMENTS * 2)]
+    doubled.write_text("\n".join(map(json.dumps, reversed(copies))))
     twice, held_out_twice = build(doubled, packing=False, sequence_length=256, eval_fraction=0.2)
     assert (len(twice), len(held_out_twice)) == (2 * len(train), 2 * len(held_out))
     assert Counter(texts_in(held_out_twice).split("</s>")[:-1]) == Counter(texts_in(held_out).split("</s>")[:-1] * 2)
