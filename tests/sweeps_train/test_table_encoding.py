@@ -115,7 +115,19 @@ def test_long_codes_are_told_apart_as_texts_too() -> None:
 def test_numbers_beyond_64_bits_are_categories_of_their_own() -> None:
     codes = [10**19, 2 * 10**19, 3 * 10**20]
     encoding = learned(own("code,label\n" + "".join(f"{code},{code % 7}\n" for code in codes), categories=["code"]))
-    assert encoding.encode(pa.table({"code": [float(code) for code in codes]})).categories[:, 0].tolist() == [1, 2, 3]
+    for given in ([float(code) for code in codes], [str(code) for code in codes]):
+        assert encoding.encode(pa.table({"code": given})).categories[:, 0].tolist() == [1, 2, 3]
+
+
+def test_numbers_beyond_64_bits_that_a_float_does_not_tell_apart_are_categories_and_groups_of_their_own() -> None:
+    codes = [123456789012345678900 + last for last in range(20)]
+    config = own("code,label\n" + "".join(f"{code},{code % 2}\n" for code in codes), categories=["code"])
+    encoding = learned(config)
+    for dtype in (str, None):
+        given = pd.read_csv(config.path, dtype=dtype).drop(columns="label")
+        assert encoding.encode(to_table(given)).categories[:, 0].tolist() == [*range(1, 21)]
+    train, held_out = read_split(replace(config, categories=[], group="code"), "classification")
+    assert (train.num_rows, held_out.num_rows) == (16, 4)
 
 
 def test_whole_numbers_that_pandas_has_as_categories_are_categories(files: Path) -> None:

@@ -456,8 +456,8 @@ def class_values(name: str, column: pa.ChunkedArray) -> list[bool | int | str]:
             column = pc.cast(column, pa.int64())
         except pa.ArrowException as error:
             raise ValueError(
-                f"data.target={name}: has numbers with decimals, and a classification needs classes; predict the "
-                "numbers (task=regression search.metric=eval/rmse, or a regressor as the estimator), or name another "
+                f"data.target={name}: has numbers with decimals, or of more than 18 digits, and a classification needs "
+                "classes; predict the numbers (task=regression search.metric=eval/rmse, or a regressor as the estimator), or name another "
                 "column"
             ) from error
     elif not (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):

@@ -36,14 +36,15 @@ def to_table(rows: Any) -> pa.Table:
         frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(rows)
         try:
             return pa.Table.from_pandas(frame, preserve_index=False)
-        except (pa.ArrowInvalid, pa.ArrowTypeError):
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
             return pa.Table.from_pandas(frame.apply(_of_one_type), preserve_index=False)
     except (pa.ArrowException, ValueError, TypeError) as error:
         raise ValueError(f"the rows cannot be read as a table: {error}") from error
 
 
 def _of_one_type(column: pd.Series[Any]) -> pd.Series[Any]:
-    """Write the values of a column as texts if they are of several types, whole numbers without decimals."""
+    """Write the values of a column as texts if they are of several types or have more than 64 bits; whole numbers
+    without decimals."""
     import pyarrow as pa
 
     def written(value: Any) -> str:
@@ -51,7 +52,7 @@ def _of_one_type(column: pd.Series[Any]) -> pd.Series[Any]:
 
     try:
         pa.Array.from_pandas(column)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         return column.map(written, na_action="ignore")
     return column
 
