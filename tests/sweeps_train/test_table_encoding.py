@@ -89,6 +89,13 @@ def test_a_number_that_stands_for_a_missing_value_is_learned_as_missing_however_
     assert encoding.matrix(encoding.encode(table).numbers).tolist() == [[-1, 0], [0, 1], [1, 0], [0, 1]]
 
 
+def test_a_column_of_nothing_but_infinite_and_missing_numbers_is_left_out_like_an_empty_one() -> None:
+    content = "a,b,c,x,label\n" + "inf,-999.0,,1,a\n-inf,-999,,2,b\n" * 2
+    encoding = learned(own(content, missing=["-999"]))
+    assert encoding.kinds == {"x": "number"}
+    assert encoding.input_names == ["x"]
+
+
 def test_only_the_most_frequent_categories_are_told_apart() -> None:
     table = pa.table({"c": ["a"] * 3 + ["b"] * 2 + ["d"], "label": [0, 1] * 3})
     encoding = learn_encoding(data(drop=[], max_categories=2), "classification", table)

@@ -258,13 +258,16 @@ def learn_encoding(config: TableData, goal: Goal, table: pa.Table) -> TableEncod
     marks = texts.missing_numbers if texts is not None else []
     numbers: list[NumberFeature] = []
     categories: list[CategoryFeature] = []
-    for name, kind in kinds.items():
+    for name, kind in [*kinds.items()]:
         if kind == "category":
             numeric = types.is_integer(table[name].type) or types.is_floating(table[name].type)
             categories.append(CategoryFeature(name, _frequent(table[name], config.max_categories), numeric))
         else:
             parts = DATE_PARTS if kind == "date" else ("value",)
-            numbers += [_learn_number(config, name, part, kind, table[name], marks) for part in parts]
+            features = [_learn_number(config, name, part, kind, table[name], marks) for part in parts]
+            numbers += filter(None, features)
+            if None in features:
+                del kinds[name]
     if not kinds:
         raise ValueError(f"data.path={config.path}: has no column with values to predict {config.target} from")
     output = _learn_output(config, goal, table)
@@ -273,7 +276,8 @@ def learn_encoding(config: TableData, goal: Goal, table: pa.Table) -> TableEncod
 
 def _learn_number(
     config: TableData, name: str, part: Any, kind: ColumnKind, column: pa.ChunkedArray, missing: Sequence[float]
-) -> NumberFeature:
+) -> NumberFeature | None:
+    """Return what is learned of a column or a part of its dates; None if all values are infinite or missing."""
     from pyarrow import types
 
     unit = "us" if config.format == "parquet" and types.is_time(column.type) else None
@@ -281,7 +285,7 @@ def _learn_number(
     values = _numbers(column, kind, feature, missing)
     known = values[~np.isnan(values)]
     if not len(known):
-        return feature  # nothing but infinite values
+        return None
     fill = {"median": np.median(known), "mean": known.mean(), "zero": 0.0}[config.imputation]
     mean, scale = _mean_and_scale(known) if config.standardize else (0.0, 1.0)
     has_missing = part in ("value", "days") and len(known) < len(values)
@@ -457,8 +461,8 @@ def class_values(name: str, column: pa.ChunkedArray) -> list[bool | int | str]:
         except pa.ArrowException as error:
             raise ValueError(
                 f"data.target={name}: has numbers with decimals, or of more than 18 digits, and a classification needs "
-                "classes; predict the numbers (task=regression search.metric=eval/rmse, or a regressor as the estimator), or name another "
-                "column"
+                "classes; predict the numbers (task=regression search.metric=eval/rmse, or a regressor as the "
+                "estimator), or name another column"
             ) from error
     elif not (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
         column = pc.cast(column, pa.string())
