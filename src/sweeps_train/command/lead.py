@@ -237,8 +237,8 @@ class Lead:
             self._utils.add_checkpoint(replace(progress, step=step), metrics, _saving(aside))
 
     def _set_aside(self, checkpoint: ProgramCheckpoint) -> Path | None:
-        """Take a checkpoint out of the program's reach, and return where it is; None, with a note, if the program has
-        removed it."""
+        """Copy or move a checkpoint out of the program's reach, and return where it is; None, with a note, if the
+        program has removed it."""
         settings = self._config.task.checkpoints
         aside = set_aside(checkpoint, self._aside, move=settings is not None and settings.move)
         if aside is None and not self._has_noted_removal:

@@ -94,8 +94,8 @@ def _long_codes(config: TableData, location: str, table: pa.Table) -> list[str]:
     import pyarrow.compute as pc
 
     large = {}
-    for name in {*config.categories, config.group} & {*table.column_names}:
-        if pa.types.is_floating(table[name].type):
+    for name in table.column_names:
+        if name in (*config.categories, config.group) and pa.types.is_floating(table[name].type):
             mask = pc.and_(pc.greater_equal(pc.abs(table[name]), 2.0**63), pc.is_finite(table[name]))
             if pc.any(mask).as_py():
                 large[name] = mask
