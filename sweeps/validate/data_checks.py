@@ -60,12 +60,14 @@ def _mistakes(key: str, path: str, data: TextData) -> list[str]:
     filled = [file for file in files if file.size > 0]
     if not filled:
         return [f"{key}={path}: is empty; give files with documents"]
-    columns = _columns(filled[0], data)
+    described = ((file.location, _columns(file, data)) for file in filled)
+    # A part of a written data set may be empty.
+    location, columns = next((each for each in described if each[1] is not None), (filled[0].location, None))
     if columns is None:
-        return [f"{key}={path}: {filled[0].location} has no documents; give files with documents"]
+        return [f"{key}={path}: {location} has no documents; give files with documents"]
     return [
-        f"data.{option}={name}: {filled[0].location} has no such column{hint}; it has {columns}"
-        for option, name in _wanted(data).items()
+        f"data.{option}={name}: {location} has no such column{hint}; it has {columns}"
+        for option, name in data.columns.items()
         for hint in [did_you_mean(name, columns, listed=0)]
         if name not in columns
     ]
@@ -79,16 +81,6 @@ def _columns(file: File, data: TextData) -> list[str] | None:
         for document in read_piece(piece):
             return sorted(document)
     return None
-
-
-def _wanted(data: TextData) -> dict[str, str]:
-    """Return the required columns by the option that names them."""
-    if data.messages_field is not None:
-        return {"messages_field": data.messages_field}
-    if data.prompt_field is not None and data.completion_field is not None:
-        return {"prompt_field": data.prompt_field, "completion_field": data.completion_field}
-    assert data.text_field is not None
-    return {"text_field": data.text_field}
 
 
 def _table_mistakes(
@@ -111,7 +103,7 @@ def _table_mistakes(
 
 def _mistakes_of_columns(data: TableData, key: str, path: str) -> Iterator[str]:
     names = read_columns(data, key, path)
-    for line in check_columns(data, names, path):
+    for line in check_columns(data, names, key, path):
         name = line.partition("=")[2].partition(":")[0]
         yield f"{line}{did_you_mean(name, names, listed=0)}; it has {', '.join(names)}"
     if not feature_names(data, names):

@@ -197,6 +197,29 @@ def test_the_files_used_longest_ago_make_room(cache: Path, monkeypatch: pytest.M
     assert len(stored(cache)) == 2
 
 
+def test_files_that_another_process_is_making_make_no_room(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWEEPS_CACHE_GIB", str(0.5 / 1024))
+
+    def one_mib(folder: Path) -> None:
+        np.save(folder / "values", np.ones(2**20, dtype=np.uint8))
+
+    def slowly(folder: Path) -> None:
+        one_mib(folder)
+        cached_arrays("some", "other", one_mib, has_checksums=True)
+
+    left = cache / "some" / "of a killed process.unfinished"
+    left.mkdir(parents=True)
+    one_mib(left)
+    assert [*cached_arrays("some", "slow", slowly, has_checksums=True)] == ["values"]
+    assert not left.exists()
+
+
+def test_a_size_that_is_no_number_is_named_before_anything_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWEEPS_CACHE_GIB", "50GB")
+    with pytest.raises(ValueError, match="SWEEPS_CACHE_GIB=50GB: must be a number of GiB, such as 50"):
+        cached_arrays("some", "key", pytest.fail, has_checksums=True)
+
+
 def test_an_error_in_the_making_is_passed_on_and_leaves_nothing(cache: Path) -> None:
     def fails(folder: Path) -> None:
         raise ValueError("no such column")

@@ -77,6 +77,13 @@ def test_the_assistants_turns_of_a_real_template_are_counted_with_their_ends(nam
         assert [answers[0], answers[1].strip(), *answers[2:]] == ["Four, of course.", "Six.", ""]
 
 
+@pytest.mark.parametrize("name", ["llama3", "qwen2_5", "qwen3_instruct_2507"])
+def test_a_turn_of_the_assistant_that_begins_the_chat_is_counted(name: str) -> None:
+    written = written_by_the_assistant(read(name), [{"role": "assistant", "content": "Ask me."}, *CHAT])
+    answers = written.split(ENDS[name])
+    assert [answers[0], answers[1], answers[2].strip(), *answers[3:]] == ["Ask me.", "Four, of course.", "Six.", ""]
+
+
 @pytest.mark.parametrize("name", sorted({name.removesuffix("_training") for name in MARKED} - REFUSED))
 def test_no_more_is_counted_than_where_the_template_marks_the_assistants_turns(name: str) -> None:
     """TRL has versions of the templates with marks; white space after the end of a turn, which no model writes, is the
@@ -126,7 +133,7 @@ def test_an_empty_marked_turn_within_a_token_does_not_count_it() -> None:
 
 @pytest.mark.parametrize("template", ["{{ messages }}", "{% generation %}{{ messages }}{% endgeneration %}"])
 def test_a_chat_without_messages_is_refused(template: str) -> None:
-    with pytest.raises(ValueError, match="it does not fit the chat template"):
+    with pytest.raises(ValueError, match="it has no messages; remove empty chats"):
         ChatEncoder(tokenizer(template)).encode([])
 
 
@@ -145,8 +152,11 @@ def test_a_marked_turn_ends_with_its_last_token_where_the_tokenizer_drops_white_
 
 def test_a_template_that_hides_where_the_assistant_begins_is_refused() -> None:
     template = "{% for m in messages %}{{ m.content }} {% endfor %}{% if add_generation_prompt %}BOT{% endif %}"
-    with pytest.raises(ValueError, match=r"before message 2 when .*\(\{% generation %\}\).*data\.prompt_field"):
-        ChatEncoder(tokenizer(template)).encode(CHAT)
+    for number, chat in ((2, CHAT), (1, CHAT[1:])):
+        with pytest.raises(
+            ValueError, match=rf"before message {number} when .*\(\{{% generation %\}}\).*data\.prompt_field"
+        ):
+            ChatEncoder(tokenizer(template)).encode(chat)
 
 
 def test_a_turn_without_text_is_refused() -> None:
@@ -181,8 +191,9 @@ def test_answers_by_other_names_are_left_out_with_one_warning(
     ],
 )
 def test_what_is_no_list_of_messages_is_refused(messages: Any, are: str) -> None:
-    with pytest.raises(ValueError, match=f"its messages are {re.escape(are)}; give a list"):
-        ChatEncoder(tokenizer(read("llama3"))).encode(messages)
+    for template in ("llama3", "llama3_training"):
+        with pytest.raises(ValueError, match=f"its messages are {re.escape(are)}; give a list"):
+            ChatEncoder(tokenizer(read(template))).encode(messages)
 
 
 def test_a_tokenizer_in_python_is_refused() -> None:

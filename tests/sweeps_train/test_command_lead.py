@@ -174,6 +174,38 @@ def test_the_last_of_several_checkpoints_that_are_found_together_comes_with_its_
     assert utils.reporter.logs == {2: {"eval": 2}}
 
 
+def test_a_checkpoint_that_the_program_removes_before_its_report_is_left_out(tmp_path: Path) -> None:
+    def program(say: Say, save: Save) -> Iterator[None]:
+        say(step=50, loss=1)
+        for step in (100, 200, 300):
+            save(step)
+            yield from LOOKS
+            if step < 300:
+                (tmp_path / f"c-{step}").unlink()
+        say(step=300, eval=1)
+
+    utils, _ = follow(tmp_path, program)
+    assert utils.saved == ["c-300"]
+    assert utils.checkpoints == [(300, {"eval": 1}, 1)]
+    (note,) = utils.reporter.notes
+    assert note.startswith("task.checkpoints: the program removed c-100 before it was copied; let it keep more")
+
+
+def test_a_report_whose_checkpoint_the_program_has_removed_waits_for_the_next_one(tmp_path: Path) -> None:
+    def program(say: Say, save: Save) -> Iterator[None]:
+        save(100)
+        yield from LOOKS
+        (tmp_path / "c-100").unlink()
+        say(step=100, eval=1)
+        yield from LOOKS
+        save(200)
+        yield from LOOKS
+
+    utils, _ = follow(tmp_path, program, saves_at_reports=True)
+    assert utils.reports == [(100, {"eval": 1}, ["c-200"])]
+    assert len(utils.reporter.notes) == 1
+
+
 def test_reports_after_the_last_checkpoint_are_recorded_and_the_last_one_is_the_result(tmp_path: Path) -> None:
     def program(say: Say, save: Save) -> Iterator[None]:
         say(step=1, eval=1)

@@ -22,7 +22,7 @@ import yaml
 from waiting import wait_until
 
 from sweeps_train.command import guard
-from sweeps_train.command.checkpoints import CheckpointWatch, put_into
+from sweeps_train.command.checkpoints import CheckpointWatch, put_into, set_aside
 from sweeps_train.command.command_line import command_line, words
 from sweeps_train.command.config_files import UnknownPath, read_document, write_files
 from sweeps_train.command.placeholders import Template, config_values
@@ -399,6 +399,21 @@ def test_a_placeholder_may_stand_for_a_word_for_each_case(text: str, at: str | N
     assert Template(text).value({"checkpoint": at}.__getitem__) == value
     assert Template(text).names == ["checkpoint"]
     assert Template(text).names_of_values == []
+
+
+def test_a_checkpoint_of_which_the_program_removes_a_file_meanwhile_is_not_set_aside(tmp_path: Path) -> None:
+    watch = CheckpointWatch(ProgramCheckpoints(folder=str(tmp_path), pattern="c-*"), tmp_path)
+    for number in (1, 2):
+        (tmp_path / f"c-{number}" / "deep").mkdir(parents=True)
+        for name in ("model", "state"):
+            (tmp_path / f"c-{number}" / "deep" / name).write_text("x")
+    one, two = watch.find(ended_well=True)
+    (one.path / "deep" / "model").unlink()
+    assert set_aside(one, tmp_path / "aside", move=False) is None
+    assert not (tmp_path / "aside").exists()
+    aside = set_aside(two, tmp_path / "aside", move=False)
+    assert aside is not None
+    assert sorted(each.name for each in (aside / "deep").iterdir()) == ["model", "state"]
 
 
 def test_a_checkpoint_is_put_back_under_its_own_name_and_is_no_new_one(tmp_path: Path) -> None:

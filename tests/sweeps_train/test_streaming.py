@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import multiprocessing
 import os
@@ -27,7 +28,7 @@ from transformers import ByT5Tokenizer
 from sweeps_train.config import TextData
 from sweeps_train.data import data_files as files
 from sweeps_train.data import text
-from sweeps_train.data.data_files import find_files, pieces_of, read_piece
+from sweeps_train.data.data_files import file_at, find_files, pieces_of, read_piece
 from sweeps_train.data.documents import read_documents
 from sweeps_train.data.packing import PackedSamples, TextSamples
 from sweeps_train.data.sample_order import SampleOrder
@@ -115,6 +116,29 @@ def test_every_line_is_read_once_wherever_the_cuts_are(tmp_path: Path, monkeypat
             assert [document for piece in pieces_of(found[0]) for document in read_piece(piece)] == rows, (end, size)
 
 
+def test_a_line_far_longer_than_its_piece_is_read_in_few_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the time grows with the square of the line's length: an array of all rows on one line took hours."""
+    file = tmp_path / "a.jsonl"
+    rows = [{"text": "x" * 2**22}, {"text": "y"}]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    lengths: list[int] = []
+
+    class Counting(io.BytesIO):
+        def size(self) -> int:
+            return len(self.getbuffer())
+
+        def read_at(self, length: int, start: int) -> bytes:
+            lengths.append(length)
+            self.seek(start)
+            return self.read(length)
+
+    monkeypatch.setattr(files, "open_file", lambda location: Counting(Path(location).read_bytes()))
+    (first, *_) = pieces_of(file_at(file))
+    assert list(read_piece(first)) == rows[:1]
+    assert len(lengths) < 10
+    assert sum(lengths) < 2.1 * file.stat().st_size
+
+
 def test_a_data_set_of_the_hub_is_streamed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import datasets
 
@@ -180,7 +204,8 @@ def test_held_out_documents_are_chosen_by_their_contents(folder: Path) -> None:
     assert len(train) + len(held_out) == 200
     assert 20 < len(held_out) < 60
     doubled = folder / "doubled.jsonl"
-    doubled.write_text("\n".join(map(json.dumps, reversed(DOCUMENTS * 2))))
+    copies = [{**each, "answer": str(number)} for number, each in enumerate(DOCUMENTS * 2)]
+    doubled.write_text("\n".join(map(json.dumps, reversed(copies))))
     twice, held_out_twice = build(doubled, packing=False, sequence_length=256, eval_fraction=0.2)
     assert (len(twice), len(held_out_twice)) == (2 * len(train), 2 * len(held_out))
     assert Counter(texts_in(held_out_twice).split("</s>")[:-1]) == Counter(texts_in(held_out).split("</s>")[:-1] * 2)

@@ -63,6 +63,15 @@ def test_dates_booleans_and_whole_numbers_with_gaps_are_read_alike_from_files_an
         assert np.array_equal(features.categories, expected.categories)
 
 
+@pytest.mark.parametrize("codes", [[44, "A1", None], [44.0, "A1", float("nan")]])
+def test_a_column_of_numbers_and_texts_is_read_as_texts(codes: list[Any]) -> None:
+    encoding = learned(own("code,x,label\n44,1,a\nA1,2,b\n,3,a\n"))
+    given = pd.DataFrame({"code": codes, "x": [1, "2", None], "more": [1, "a", {}]}, dtype=object)
+    features = encoding.encode(to_table(given))
+    assert features.categories[:, 0].tolist() == [1, 2, 0]
+    assert features.numbers[:, 0].tolist() == pytest.approx([1, 2, np.nan], nan_ok=True)
+
+
 def test_dates_of_all_years_are_numbers() -> None:
     days = [datetime.date(1, 1, 1), datetime.date(2026, 1, 1), datetime.date(9999, 12, 31)]  # the last: no end
     table = pa.table({"until": days, "label": ["a", "b", "a"]})
@@ -78,6 +87,13 @@ def test_a_number_that_stands_for_a_missing_value_is_learned_as_missing_however_
     (feature,) = encoding.numbers
     assert (feature.mean, feature.fill, feature.has_missing) == (2.0, 2.0, True)
     assert encoding.matrix(encoding.encode(table).numbers).tolist() == [[-1, 0], [0, 1], [1, 0], [0, 1]]
+
+
+def test_a_column_of_nothing_but_infinite_and_missing_numbers_is_left_out_like_an_empty_one() -> None:
+    content = "a,b,c,x,label\n" + "inf,-999.0,,1,a\n-inf,-999,,2,b\n" * 2
+    encoding = learned(own(content, missing=["-999"]))
+    assert encoding.kinds == {"x": "number"}
+    assert encoding.input_names == ["x"]
 
 
 def test_only_the_most_frequent_categories_are_told_apart() -> None:
@@ -106,7 +122,19 @@ def test_long_codes_are_told_apart_as_texts_too() -> None:
 def test_numbers_beyond_64_bits_are_categories_of_their_own() -> None:
     codes = [10**19, 2 * 10**19, 3 * 10**20]
     encoding = learned(own("code,label\n" + "".join(f"{code},{code % 7}\n" for code in codes), categories=["code"]))
-    assert encoding.encode(pa.table({"code": [float(code) for code in codes]})).categories[:, 0].tolist() == [1, 2, 3]
+    for given in ([float(code) for code in codes], [str(code) for code in codes]):
+        assert encoding.encode(pa.table({"code": given})).categories[:, 0].tolist() == [1, 2, 3]
+
+
+def test_numbers_beyond_64_bits_that_a_float_does_not_tell_apart_are_categories_and_groups_of_their_own() -> None:
+    codes = [123456789012345678900 + last for last in range(20)]
+    config = own("code,label\n" + "".join(f"{code},{code % 2}\n" for code in codes), categories=["code"])
+    encoding = learned(config)
+    for dtype in (str, None):
+        given = pd.read_csv(config.path, dtype=dtype).drop(columns="label")
+        assert encoding.encode(to_table(given)).categories[:, 0].tolist() == [*range(1, 21)]
+    train, held_out = read_split(replace(config, categories=[], group="code"), "classification")
+    assert (train.num_rows, held_out.num_rows) == (16, 4)
 
 
 def test_whole_numbers_that_pandas_has_as_categories_are_categories(files: Path) -> None:
@@ -129,6 +157,22 @@ def test_dates_that_pandas_has_as_categories_stay_dates(files: Path) -> None:
     assert encoding.kinds == {"day": "date"}
     texts = encoding.encode(to_table([{"day": day} for day in days])).numbers
     assert texts.tolist() == encoding.encode(to_table(frame)).numbers.tolist()
+
+
+def test_moments_of_a_time_zone_are_the_same_numbers_as_texts_of_json() -> None:
+    moments = [datetime.datetime(2026, 1, 5, 23, 30), None, datetime.datetime(2026, 7, 6, 9)]  # noqa: DTZ001 - as UTC
+    table = pa.table({"at": pa.array(moments, pa.timestamp("ms", "Europe/Rome")), "label": [*"aba"]})
+    encoding = learn_encoding(data(drop=[], format="parquet"), "classification", table)
+    expected = encoding.encode(table).numbers
+    assert expected[0, 3] == 23
+    for given in (
+        ["2026-01-05T23:30:00.000Z", None, "2026-07-06T09:00:00.000Z"],
+        ["2026-01-06T00:30:00+01:00", None, "2026-07-06T11:00:00+02:00"],
+    ):
+        texts = encoding.encode(to_table([{"at": each} for each in given]))
+        assert np.array_equal(texts.numbers, expected, equal_nan=True)
+    with pytest.raises(ValueError, match=r"the column 'at' has a value that is not a date: .*'never'"):
+        encoding.encode(to_table([{"at": "2026-01-05"}, {"at": "never"}]))
 
 
 @pytest.mark.parametrize("dtype", [None, str])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import re
 import shlex
 from pathlib import Path
@@ -16,7 +15,7 @@ import pyarrow.parquet
 import pytest
 from own_tables import data, learned, own, rows, write_csv
 
-from sweeps.compose.overrides import parse_overrides
+from sweeps.compose.overrides import parse_overrides, parse_values
 from sweeps_train.tables.columns import check_columns
 from sweeps_train.tables.encoding import learn_encoding
 from sweeps_train.tables.split import read_split, split_rows
@@ -103,7 +102,7 @@ def test_the_index_that_pandas_writes_is_left_out(files: Path) -> None:
     ):
         config = data(path="twice.csv", **{"drop": [], **given})
         assert [*learned(config).kinds] == names
-        assert check_columns(config, read_table(config).column_names, "twice.csv") == []
+        assert check_columns(config, read_table(config).column_names, "data.path", "twice.csv") == []
 
 
 def test_a_named_index_of_a_frame_in_a_parquet_file_is_an_input(files: Path) -> None:
@@ -260,11 +259,14 @@ def test_empty_cells_are_missing_whatever_other_texts_are() -> None:
 
 
 def test_the_advice_for_missing_values_can_be_pasted() -> None:
-    content = "x,label\n?,a\nNA,b\n,a\nunknown,b\n" + "".join(f"{n},{'ab'[n % 2]}\n" for n in range(20))
-    with pytest.raises(ValueError, match=r"data\.missing") as raised:
-        learned(own(content))
-    (token,) = [word for word in shlex.split(str(raised.value)) if word.startswith("data.missing=[")]
-    assert learned(own(content, missing=json.loads(token.removeprefix("data.missing=")))).kinds == {"x": "number"}
+    for texts in (["?", "unknown"], [r"\M", "not known\\", '"""?"""']):
+        content = "x,label\nNA,b\n,a\n\\N,b\n" + "".join(f"{text},a\n" for text in texts)
+        content += "".join(f"{n},{'ab'[n % 2]}\n" for n in range(20))
+        with pytest.raises(ValueError, match=r"data\.missing") as raised:
+            learned(own(content))
+        token = str(raised.value).rpartition(": ")[2]
+        (missing,) = parse_values(shlex.split(token)).values()
+        assert learned(own(content, missing=missing)).kinds == {"x": "number"}
 
 
 @pytest.mark.parametrize(

@@ -50,9 +50,16 @@ def test_the_last_rows_are_held_out_by_time_and_those_of_a_moment_stay_together(
 
 
 def test_a_file_of_its_own_is_held_out_whole(files: Path) -> None:
-    write_csv(files / "more.csv", rows()[:30])
+    without_dropped = [{name: value for name, value in row.items() if name != "id"} for row in rows()[:30]]
+    write_csv(files / "more.csv", without_dropped)
     train, held_out = read_split(data(eval_path="more.csv"), "classification")
     assert (train.num_rows, held_out.num_rows) == (200, 30)
+
+
+@pytest.mark.parametrize("option", ["drop", "categories", "features"])
+def test_a_misspelt_column_of_a_table_in_an_object_store_is_refused(option: str, files: Path) -> None:
+    with pytest.raises(ValueError, match=f"data.{option}=idd: .*rows.csv has no such column; it has id, age"):
+        read_split(data(path=f"file://{files}/rows.csv", **{option: ["idd"]}), "classification")
 
 
 def test_a_part_of_the_training_rows_is_within_each_larger_one_and_has_every_class() -> None:

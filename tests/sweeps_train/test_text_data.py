@@ -335,6 +335,7 @@ def test_a_data_set_of_the_hub_is_read_through_datasets(monkeypatch: pytest.Monk
         ({"path": "builtin:other"}, "data.path=builtin:other: there are no such files"),
         ({"eval_path": "none*"}, r"data.eval_path=none\*: there are no such files"),
         ({"path": "empty.jsonl", "eval_path": "a.jsonl"}, "data.path=empty.jsonl: no documents to train on"),
+        ({"path": "one.txt"}, "data.path=one.txt: no documents to train on; .*data.lines_are_documents=true"),
         ({"path": "broken.jsonl"}, "data.path: .*/broken.jsonl is not JSON, document 2"),
         ({"path": "notes.md"}, r"data.path=notes.md: the name must end in the type of the file: .jsonl, .json"),
         ({"path": "cells.csv"}, r"data.path: .*/cells.csv cannot be read: line 3 has more cells than the header"),
@@ -359,6 +360,7 @@ def test_a_mistake_names_key_value_and_fix(options: dict[str, Any], message: str
     (working_folder / "empty.jsonl").touch()
     write(working_folder / "blank.jsonl", {"text": ""}, {"text": ""})
     (working_folder / "notes.md").write_text("abc")
+    (working_folder / "one.txt").write_text("abc")
     (working_folder / "cells.csv").write_text("text,n\nabc,1\ndef,2,3\n")
     (working_folder / "latin.txt").write_text("größer", encoding="latin-1")
     (working_folder / "utf16.txt").write_text("größer", encoding="utf-16")

@@ -51,6 +51,10 @@ def test_a_mistake_in_the_data_names_key_value_and_fix(data: str, tokens: list[s
 def test_data_that_is_right_or_cannot_be_seen_from_here_passes(file: Path) -> None:
     check("text", "data.path=a.jsonl", "data.text_field=body")
     check("text", "data.path=a.txt", "data.eval_path=*.txt")
+    (file.parent / "parts").mkdir()
+    (file.parent / "parts" / "0.csv").write_text("text\n")  # as Spark writes an empty part
+    (file.parent / "parts" / "1.csv").write_text("text\none\ntwo\n")
+    check("text", "data.path=parts")
     check("text", "data.path=s3://bucket/none.jsonl")
     check("dolly")
     check("stdlib_docstrings")

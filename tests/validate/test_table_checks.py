@@ -43,7 +43,7 @@ def files(working_folder: Path) -> None:
         (["data.categories=[sizee]"], r"data.categories=sizee: .* did you mean size\?"),
         (["data.group=user"], "data.group=user: rows.csv has no such column"),
         (["data.time=day"], "data.time=day: rows.csv has no such column"),
-        (["data.eval_path=eval.csv", "data.drop=[id]"], r"data.drop=id: eval.csv has no such column"),
+        (["data.eval_path=eval.csv", "data.categories=[id]"], r"data.categories=id: eval.csv has no such column"),
         (["data.eval_path=none.csv"], "data.eval_path=none.csv: there are no such files"),
         (["data.drop=[id,size,price]"], "data.path=rows.csv: has no column to predict data.target=label from"),
         (["data.path=gaps.csv"], r"column 'size' has numbers mixed with texts \('\?'\); .*add those"),
@@ -87,5 +87,6 @@ def test_values_that_exclude_each_other_are_refused(tokens: list[str], message: 
 def test_tables_that_are_right_or_cannot_be_seen_from_here_pass() -> None:
     check()
     check("data.path=s3://bucket/none.csv")
+    check("data.eval_path=eval.csv", "data.features=[size]", "data.drop=[id]")
     check("data.path=builtin:wine", "data.target=target")
     check("task=regression", "data.target=price", "search.metric=eval/mae")

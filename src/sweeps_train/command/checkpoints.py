@@ -26,6 +26,8 @@ class ProgramCheckpoint:
     """Last whole number in the checkpoint's name."""
     written: float
     """Unix time at which the checkpoint's last file was written."""
+    files: frozenset[str]
+    """Names of its files when it was found."""
 
 
 class CheckpointWatch:
@@ -46,7 +48,7 @@ class CheckpointWatch:
             if signature and signature != self._taken.get(path) and self._is_complete(path, signature, ended_well):
                 self._taken[path] = signature
                 written = max(changed for _, _, changed in signature) / 1e9
-                found.append(ProgramCheckpoint(path, _step_in(path.name), written))
+                found.append(ProgramCheckpoint(path, _step_in(path.name), written, _names(signature)))
         return sorted(found, key=lambda each: each.written)
 
     def _is_complete(self, path: Path, signature: Signature, ended_well: bool | None) -> bool:
@@ -85,6 +87,26 @@ def put_into(checkpoint: Path, folder: Path, *, move: bool = False) -> None:
         shutil.copytree(checkpoint, target)
     else:
         shutil.copy2(checkpoint, target)
+
+
+def set_aside(checkpoint: ProgramCheckpoint, folder: Path, *, move: bool) -> Path | None:
+    """Copy or move a checkpoint into a folder of its own, and return its path there; None if the program has removed
+    some of it before that was done."""
+    shutil.rmtree(folder, ignore_errors=True)
+    aside = folder / checkpoint.path.name
+    try:
+        put_into(checkpoint.path, folder, move=move)
+    except OSError:
+        if checkpoint.files <= _names(_signature(checkpoint.path)):
+            raise
+    if checkpoint.files <= _names(_signature(aside)):
+        return aside
+    shutil.rmtree(folder, ignore_errors=True)
+    return None
+
+
+def _names(signature: Signature) -> frozenset[str]:
+    return frozenset(name for name, _, _ in signature)
 
 
 def _step_in(name: str) -> int | None:

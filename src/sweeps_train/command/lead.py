@@ -12,7 +12,7 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
 
-from sweeps_train.command.checkpoints import CheckpointWatch, ProgramCheckpoint, put_into
+from sweeps_train.command.checkpoints import CheckpointWatch, ProgramCheckpoint, put_into, set_aside
 from sweeps_train.command.measurements import Measured, Measurements
 from sweeps_train.command.output import Record, parsers, record_in
 from sweeps_train.command.placeholders import Template
@@ -83,7 +83,7 @@ class Lead:
         if task.checkpoints is not None:
             where = works_in / Template(task.checkpoints.folder).text(lookup)
             self._watch = CheckpointWatch(task.checkpoints, where)
-        self._due: deque[tuple[Measured, ProgramCheckpoint | None]] = deque()
+        self._due: deque[tuple[Measured, Path | None]] = deque()
         self._made: Measured | None = None
         """The report that is being sent."""
         self._undone: list[Measured] = []
@@ -93,6 +93,8 @@ class Lead:
         self._start = utils.progress
         self._saved: ProgramCheckpoint | None = None
         """Checkpoint whose report is still awaited."""
+        self._aside = folder / ".checkpoint"
+        self._has_noted_removal = False
         self._looked = self._alive = time.monotonic()
         self._has_printed = False
 
@@ -135,7 +137,7 @@ class Lead:
     def take_due(self) -> Due:
         """Return the next due report."""
         self._made, checkpoint = self._due.popleft()
-        save = None if checkpoint is None else self._saving(checkpoint)
+        save = None if checkpoint is None else _saving(checkpoint)
         return Due((self._made.step, self._made.metrics), save)
 
     def reported(self) -> None:
@@ -229,13 +231,23 @@ class Lead:
         if checkpoint is None:
             return
         step, metrics, progress = self._position(checkpoint)
-        if self._utils.newest_step is None or step >= self._utils.newest_step:  # the later one of a step counts
-            self._utils.add_checkpoint(replace(progress, step=step), metrics, self._saving(checkpoint))
+        if self._utils.newest_step is not None and step < self._utils.newest_step:  # the later one of a step counts
+            return
+        if (aside := self._set_aside(checkpoint)) is not None:
+            self._utils.add_checkpoint(replace(progress, step=step), metrics, _saving(aside))
 
-    def _saving(self, checkpoint: ProgramCheckpoint) -> Callable[[Path], None]:
-        """Return a function that copies or moves a checkpoint of the program into a folder."""
+    def _set_aside(self, checkpoint: ProgramCheckpoint) -> Path | None:
+        """Copy or move a checkpoint out of the program's reach, and return where it is; None, with a note, if the
+        program has removed it."""
         settings = self._config.task.checkpoints
-        return partial(put_into, checkpoint.path, move=settings is not None and settings.move)
+        aside = set_aside(checkpoint, self._aside, move=settings is not None and settings.move)
+        if aside is None and not self._has_noted_removal:
+            self._has_noted_removal = True
+            self._utils.reporter.note(
+                f"task.checkpoints: the program removed {checkpoint.path.name} before it was copied; let it keep more "
+                "checkpoints, or report its metrics more often"
+            )
+        return aside
 
     def _position(self, checkpoint: ProgramCheckpoint) -> tuple[int, dict[str, float] | None, FunctionProgress]:
         """Return a checkpoint's step, the metrics reported at it, and the training's position there."""
@@ -256,8 +268,9 @@ class Lead:
         by_time = self._measurements.counts_records or saved.step is None
         fitting = [each for each in self._undone if by_time or each.step <= (saved.step or 0)]
         if fitting:
-            self._due.append((self._take_undone(len(fitting)), saved))
             self._saved = None
+            if (aside := self._set_aside(saved)) is not None:  # otherwise the reports wait for the next one
+                self._due.append((self._take_undone(len(fitting)), aside))
 
     def _take_undone(self, number: int) -> Measured:
         """Return the last of the first ``number`` reports that wait for a checkpoint, and log those before it."""
@@ -266,3 +279,8 @@ class Lead:
         for each in skipped:
             self._log(replace(each, is_report=False))
         return last
+
+
+def _saving(aside: Path) -> Callable[[Path], None]:
+    """Return a function that moves a checkpoint that was set aside into a folder."""
+    return partial(put_into, aside, move=True)

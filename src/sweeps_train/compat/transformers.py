@@ -61,8 +61,6 @@ def render_marked_chat(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) ->
     from transformers.utils.chat_template_utils import render_jinja_template
 
     given = [{key: value for key, value in each.items() if value is not None} for each in messages]
-    if not given:
-        raise ValueError("there are no messages")
     rendered: Any = render_jinja_template(
         conversations=[given],
         chat_template=tokenizer.get_chat_template(),

@@ -77,6 +77,16 @@ class TextData:
         if self.streaming and self.path.startswith("builtin:"):
             raise ValueError(f"streaming=true reads files and hub data sets; set streaming=false for path={self.path}")
 
+    @property
+    def columns(self) -> dict[str, str]:
+        """Columns that are read of a document, by the option that names each."""
+        options: tuple[str, ...] = ("text_field",)
+        if self.messages_field is not None:
+            options = ("messages_field",)
+        elif self.prompt_field is not None:
+            options = ("prompt_field", "completion_field")
+        return {option: getattr(self, option) for option in options}
+
 
 @dataclass(config=STRICT, kw_only=True)
 class DigitsData:

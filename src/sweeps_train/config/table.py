@@ -41,9 +41,10 @@ class TableData:
     categories: list[Text] = Field(default_factory=list)
     """Columns of numbers that are categories, such as codes; columns of text always are."""
     missing: list[Text] = Field(
-        default_factory=lambda: ["NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "#N/A"]
+        default_factory=lambda: ["NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "#N/A", "\\N"]
     )
-    """Texts in a CSV file that stand for a missing value, as an empty cell always does."""
+    """Texts in a CSV file that stand for a missing value, as an empty cell always does. ``\\N`` is the null of MySQL,
+    Hive and Postgres."""
     separator: Annotated[str | None, Field(min_length=1, max_length=1), BeforeValidator(_tab), Reach.NOTHING] = None
     """Character between the cells of a CSV file, ``\\t`` for a tab; default: a comma, and a tab in ``.tsv`` files."""
     encoding: Text = "utf-8"

@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
-from sweeps_train.files.atomic_write import atomic_write
+from sweeps_train.files.atomic_write import UNFINISHED, atomic_write
 from sweeps_train.files.cache_folder import cache_folder
 
 _log = logging.getLogger(__name__)
@@ -31,8 +31,8 @@ _log = logging.getLogger(__name__)
 Arrays = dict[str, npt.NDArray[Any]]
 
 LARGEST_FOLDER_GIB = 50.0
-"""Size of a folder in GiB beyond which the least recently used entries are deleted; ``SWEEPS_CACHE_GIB`` overrides
-it."""
+"""Size of a kind's folder in GiB beyond which the least recently used entries are deleted; ``SWEEPS_CACHE_GIB``
+overrides it."""
 
 _KEY_FILE = "key.json"
 """File with everything that an entry depends on, and the checksums of its arrays; written last."""
@@ -54,6 +54,7 @@ def cached_arrays(kind: str, key: Any, write: Callable[[Path], None], *, has_che
     Raises:
         OSError: The cache cannot be written.
         RuntimeError: The folder of the cache has no locks, or is unknown, as the user has no home.
+        ValueError: ``SWEEPS_CACHE_GIB`` is no number.
 
     Example:
         >>> import tempfile
@@ -68,8 +69,9 @@ def cached_arrays(kind: str, key: Any, write: Callable[[Path], None], *, has_che
     folder = cache_folder() / kind / hashed
     if (found := _read(folder)) is not None:
         return found
+    limit = _limit()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_suffix(".lock")):
+    with _lock(folder):
         if (found := _read(folder)) is not None:  # another process has made it meanwhile
             return found
         with atomic_write(folder) as temporary:
@@ -78,9 +80,24 @@ def cached_arrays(kind: str, key: Any, write: Callable[[Path], None], *, has_che
             checksums = {file.stem: _checksum(file) if has_checksums else None for file in temporary.glob("*.npy")}
             about = json.dumps({"key": key, "arrays": checksums}, sort_keys=True)
             (temporary / _KEY_FILE).write_text(about + "\n", encoding="utf-8")
-            _remove_oldest(folder.parent, keep=temporary)
+            _remove_oldest(folder.parent, limit, keep=temporary)
             shutil.rmtree(folder, ignore_errors=True)  # it is damaged, if it exists
         return _map(folder)
+
+
+def _limit() -> float:
+    """Return the maximum size of a kind's folder in bytes."""
+    given = os.environ.get("SWEEPS_CACHE_GIB", LARGEST_FOLDER_GIB)
+    try:
+        return float(given) * 2**30
+    except ValueError as error:
+        raise ValueError(f"SWEEPS_CACHE_GIB={given}: must be a number of GiB, such as 50") from error
+
+
+def _lock(entry: Path) -> FileLock:
+    """Return the lock that the process which makes an entry holds, also while its name is that of an unfinished
+    one."""
+    return FileLock(entry.with_suffix(".lock"))
 
 
 def _read(folder: Path) -> Arrays | None:
@@ -112,12 +129,13 @@ def _checksum(file: Path) -> int:
     return zlib.crc32(np.memmap(file, np.uint8, mode="r").data)
 
 
-def _remove_oldest(folder: Path, keep: Path) -> None:
-    """Delete the least recently used entries of a folder, except ``keep``, until it is within the size limit.
+def _remove_oldest(folder: Path, limit: float, keep: Path) -> None:
+    """Delete the least recently used entries of a folder, except ``keep`` and those that are being made, until it is
+    within the size limit.
 
     Processes that have mapped a deleted file can still use it; the system frees it after the last one.
     """
-    space = float(os.environ.get("SWEEPS_CACHE_GIB", LARGEST_FOLDER_GIB)) * 2**30 - _size(keep)
+    space = limit - _size(keep)
     entries = []
     for entry in folder.iterdir():
         with contextlib.suppress(OSError):  # another process has just renamed or deleted it
@@ -126,7 +144,10 @@ def _remove_oldest(folder: Path, keep: Path) -> None:
     for _, size, entry in sorted(entries, reverse=True):
         space -= size
         if space < 0:
-            if entry.is_dir():
+            if entry.suffix == UNFINISHED:
+                with contextlib.suppress(Timeout), _lock(entry).acquire(timeout=0):
+                    shutil.rmtree(entry, ignore_errors=True)
+            elif entry.is_dir():
                 shutil.rmtree(entry, ignore_errors=True)
             else:
                 entry.unlink(missing_ok=True)  # of an earlier release

@@ -69,6 +69,7 @@ class ChatEncoder:
         Raises:
             ValueError: The template does not fit the chat, or the assistant's turns cannot be found.
         """
+        self._check_form(messages)
         if self._is_marked:
             text, turns = _fitting(lambda: render_marked_chat(self._tokenizer, messages))
             ids, starts, ends = self._tokenized(text)
@@ -77,7 +78,7 @@ class ChatEncoder:
             spans = (range(bisect_right(ends, start), bisect_left(starts, end)) for start, end in turns if start < end)
             written = {token for span in spans for token in span}
             return ids, [token in written for token in range(len(ids))]
-        self._check_form(messages)
+        self._warn_of_other_roles(messages)
         text = self._render(messages)
         ids, starts, _ = self._tokenized(text)
         mask = [False] * len(ids)
@@ -103,8 +104,8 @@ class ChatEncoder:
         content = messages[number].get("content")
         if not isinstance(content, str) or not content.strip():
             raise ValueError(f"message {number + 1}, of the assistant, has no text")
-        begun = self._render(messages[:number], add_generation_prompt=True)
-        if not text.startswith(begun) or len(begun) < earliest:
+        begun = self._begun(text, messages, number)
+        if begun is None or len(begun) < earliest:
             raise ValueError(
                 f"the tokenizer's chat template changes the text before message {number + 1} when the assistant's "
                 "answer is added, so the answer's tokens cannot be told from the user's; set model.tokenizer to one "
@@ -117,6 +118,16 @@ class ChatEncoder:
             raise ValueError(f"the tokenizer's chat template leaves out the text of message {number + 1}")
         ended = self._render(messages[: number + 1])
         return _Turn(len(begun), found + len(answer), len(ended) if text.startswith(ended) else None)
+
+    def _begun(self, text: str, messages: Sequence[Message], number: int) -> str | None:
+        """Return the rendered chat up to a turn of the assistant; None if the template does not show where it
+        begins."""
+        if number > 0:
+            begun = self._render(messages[:number], add_generation_prompt=True)
+            return begun if text.startswith(begun) else None
+        # transformers does not render a chat without messages, so here the turn begins after the first prompt for one.
+        prompt = self._render(messages[:1], add_generation_prompt=True).removeprefix(self._render(messages[:1]))
+        return text[: text.index(prompt) + len(prompt)] if prompt and prompt in text else None
 
     def _tokens_of(self, turn: _Turn, ids: list[int], starts: list[int], number: int) -> Iterator[int]:
         """Yield the positions of the tokens that the assistant writes, including the special token that ends its
@@ -135,9 +146,9 @@ class ChatEncoder:
                 "whose chat template marks the assistant's turns ({% generation %})"
             )
 
-    def _check_form(self, messages: Any) -> None:
-        """Raise ``ValueError`` unless it is a list of messages, and warn once of each form of answers that the loss
-        does not count."""
+    @staticmethod
+    def _check_form(messages: Any) -> None:
+        """Raise ``ValueError`` unless it is a list of messages."""
         is_list = isinstance(messages, Iterable) and all(isinstance(each, Mapping) for each in messages)
         if not is_list or isinstance(messages, Mapping):
             wrong = "a text" if isinstance(messages, str) else f"{messages!r:.60}"
@@ -145,6 +156,11 @@ class ChatEncoder:
                 f"its messages are {wrong}; give a list of messages with role and content, as json.loads makes it of "
                 "JSON"
             )
+        if len(messages) == 0:
+            raise ValueError("it has no messages; remove empty chats")
+
+    def _warn_of_other_roles(self, messages: Sequence[Message]) -> None:
+        """Warn once of each form of answers that the loss does not count."""
         for message in messages:
             role = message.get("role")
             if role is not None and (role == "assistant" or str(role).lower() not in ANSWERING):

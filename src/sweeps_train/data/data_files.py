@@ -378,10 +378,12 @@ def _lines(opened: Any, piece: Piece) -> Iterator[str]:
         if first < 0:
             return
         content = content[first + 1 :]
-    while content and not content.endswith(b"\n") and stop < size:
-        more = opened.read_at(min(_TO_LINE_END, size - stop), stop)
-        stop += len(more)
-        content += more[: more.find(b"\n") + 1] or more
+    parts, length = [content], _TO_LINE_END
+    while parts[-1] and not parts[-1].endswith(b"\n") and stop < size:
+        more = opened.read_at(min(length, size - stop), stop)
+        stop, length = stop + len(more), 2 * length
+        parts.append(more[: more.find(b"\n") + 1] or more)
+    content = b"".join(parts)
     if start == 0:
         content = content.removeprefix(codecs.BOM_UTF8)
     for line in content.split(b"\n"):  # not splitlines, which also splits at characters that JSON allows in strings

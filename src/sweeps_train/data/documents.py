@@ -94,7 +94,10 @@ def read_documents(config: TextData) -> tuple[list[Document], list[Document]]:
 def check_splits(config: TextData, num_train: int, num_held_out: int) -> None:
     """Raise ``ValueError`` if there are no training documents, or no held-out ones."""
     if not num_train:
-        raise ValueError(f"data.path={config.path}: no documents to train on; give data with at least two documents")
+        fix = "give data with at least two documents"
+        if config.path.endswith(".txt") and not config.lines_are_documents:
+            fix = "a .txt file is one document; give data.eval_path, or set data.lines_are_documents=true"
+        raise ValueError(f"data.path={config.path}: no documents to train on; {fix}")
     if not num_held_out:
         raise ValueError(
             f"data.path={config.path}: no documents to evaluate on; "

@@ -151,7 +151,7 @@ def _streamed(config: TextData, encoder: Encoder, key: Any) -> Arrays:
     def make(piece: tuple[Role, Piece | _HubRows]) -> Arrays:
         role, source = piece
         try:
-            train, held_out = _split(_documents(config, source), role, config.eval_fraction)
+            train, held_out = _split(config, _documents(config, source), role)
             return _arrays(config, encoder, [("train", train), ("eval", held_out)])
         except ValueError as error:
             raise ValueError(f"{source}: {error}") from error
@@ -216,7 +216,7 @@ def _hub_data(source: Source, expected: str) -> Any:
     return data_set
 
 
-def _split(documents: Iterator[Document], role: Role, fraction: float) -> tuple[Iterable[Document], list[Document]]:
+def _split(config: TextData, documents: Iterator[Document], role: Role) -> tuple[Iterable[Document], list[Document]]:
     """Split the documents of a piece into training and held-out ones."""
     if role == "train":
         return documents, []
@@ -226,7 +226,7 @@ def _split(documents: Iterator[Document], role: Role, fraction: float) -> tuple[
 
     def train() -> Iterator[Document]:
         for document in documents:
-            if _is_held_out(document, fraction):
+            if _is_held_out(config, document):
                 held_out.append(document)
             else:
                 yield document
@@ -234,10 +234,12 @@ def _split(documents: Iterator[Document], role: Role, fraction: float) -> tuple[
     return train(), held_out  # the list is filled while the iterator is read
 
 
-def _is_held_out(document: Document, fraction: float) -> bool:
-    """Whether a document is held out, by a hash of its contents, so that equal documents are in the same split."""
-    digest = hashlib.blake2b(repr(sorted(document.items())).encode(), digest_size=8).digest()
-    return int.from_bytes(digest) < fraction * 2**64
+def _is_held_out(config: TextData, document: Document) -> bool:
+    """Whether a document is held out, by a hash of what is read of it, so that equal documents are in the same split
+    though their addresses differ."""
+    read = sorted((name, document.get(name)) for name in config.columns.values())
+    digest = hashlib.blake2b(repr(read).encode(), digest_size=8).digest()
+    return int.from_bytes(digest) < config.eval_fraction * 2**64
 
 
 def _first(arrays: Arrays, split: str, documents: int | None) -> Arrays:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from typing import TYPE_CHECKING, Literal
@@ -36,10 +35,11 @@ MOSTLY = 0.5
 amounts not to be taken for categories."""
 
 
-def check_columns(config: TableData, names: list[str], where: str) -> list[str]:
-    """Return a message for each column that the config names and the table at the path ``where`` lacks, without
-    suggestions of other names."""
-    return [f"data.{key}={name}: {where} has no such column" for key, name in _wanted(config) if name not in names]
+def check_columns(config: TableData, names: list[str], key: str, path: str) -> list[str]:
+    """Return a message for each column that the config names and the table at the path of this ``key`` lacks, without
+    suggestions of other names. Held-out rows may lack those of ``data.drop``."""
+    wanted = [each for each in _wanted(config) if (key, each[0]) != ("data.eval_path", "drop")]
+    return [f"data.{option}={name}: {path} has no such column" for option, name in wanted if name not in names]
 
 
 def _wanted(config: TableData) -> list[tuple[str, str]]:
@@ -133,7 +133,7 @@ def _check_texts(config: TableData, name: str, column: pa.ChunkedArray) -> None:
         )
     if mistakes and len(others) < MOSTLY * len(texts):
         shown = ", ".join(repr(each) for each in mistakes[:3]) + (", ..." if len(mistakes) > 3 else "")
-        missing = json.dumps([*config.missing, *mistakes[:3]], ensure_ascii=False)
+        missing = f"[{', '.join(map(_quoted, [*config.missing, *mistakes[:3]]))}]"
         raise ValueError(
             f"data: the column {name!r} has numbers mixed with texts ({shown}); name the column in "
             f"data.categories, or add those that stand for a missing value: {shlex.quote(f'data.missing={missing}')}"
@@ -148,6 +148,12 @@ def _check_texts(config: TableData, name: str, column: pa.ChunkedArray) -> None:
                 f"data: the column {name!r} has {what} as texts ({found[0]}), which would be categories; {fix}, or "
                 "name the column in data.categories or data.drop"
             )
+
+
+def _quoted(text: str) -> str:
+    """Quote a text for Hydra's grammar, which reads a backslash as an escape only before a quote."""
+    escaped = re.sub(r'(?<!\\)(\\*+)("|\Z)', lambda found: found[1] * 2 + found[2].replace('"', '\\"'), text)
+    return f'"{escaped}"'
 
 
 def is_number(text: str, decimal: str) -> bool:

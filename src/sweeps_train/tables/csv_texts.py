@@ -87,14 +87,22 @@ class CsvTexts:
         ('12', '12', None)
         >>> CsvTexts([], ".").as_code("18_24") is None
         True
+        >>> CsvTexts([], ".").as_code("1e-05"), CsvTexts([], ".").as_code("1" + 20 * "0")
+        ('0.00001', '1e+20')
         """
+        import pyarrow as pa
+
         if not is_number(text, self.decimal):
             return None
+        number = self.as_number(text)
+        if not math.isfinite(number):
+            return None
+        if not number.is_integer() or abs(number) >= 2**63:  # as Arrow writes the numbers of the file
+            return str(pa.scalar(number).cast(pa.string()).as_py())
         try:
             return str(int(text))  # not by way of a float, which has 53 bits
         except ValueError:
-            number = self.as_number(text)
-        return None if not math.isfinite(number) else str(int(number)) if number.is_integer() else repr(number)
+            return str(int(number))
 
     @staticmethod
     def as_moment_or_truth(text: str) -> str | None:

@@ -5,6 +5,7 @@ An encoding is saved with its model as JSON, so that the model takes raw rows, w
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -257,13 +258,16 @@ def learn_encoding(config: TableData, goal: Goal, table: pa.Table) -> TableEncod
     marks = texts.missing_numbers if texts is not None else []
     numbers: list[NumberFeature] = []
     categories: list[CategoryFeature] = []
-    for name, kind in kinds.items():
+    for name, kind in [*kinds.items()]:
         if kind == "category":
             numeric = types.is_integer(table[name].type) or types.is_floating(table[name].type)
             categories.append(CategoryFeature(name, _frequent(table[name], config.max_categories), numeric))
         else:
             parts = DATE_PARTS if kind == "date" else ("value",)
-            numbers += [_learn_number(config, name, part, kind, table[name], marks) for part in parts]
+            features = [_learn_number(config, name, part, kind, table[name], marks) for part in parts]
+            numbers += filter(None, features)
+            if None in features:
+                del kinds[name]
     if not kinds:
         raise ValueError(f"data.path={config.path}: has no column with values to predict {config.target} from")
     output = _learn_output(config, goal, table)
@@ -272,7 +276,8 @@ def learn_encoding(config: TableData, goal: Goal, table: pa.Table) -> TableEncod
 
 def _learn_number(
     config: TableData, name: str, part: Any, kind: ColumnKind, column: pa.ChunkedArray, missing: Sequence[float]
-) -> NumberFeature:
+) -> NumberFeature | None:
+    """Return what is learned of a column or a part of its dates; None if all values are infinite or missing."""
     from pyarrow import types
 
     unit = "us" if config.format == "parquet" and types.is_time(column.type) else None
@@ -280,7 +285,7 @@ def _learn_number(
     values = _numbers(column, kind, feature, missing)
     known = values[~np.isnan(values)]
     if not len(known):
-        return feature  # nothing but infinite values
+        return None
     fill = {"median": np.median(known), "mean": known.mean(), "zero": 0.0}[config.imputation]
     mean, scale = _mean_and_scale(known) if config.standardize else (0.0, 1.0)
     has_missing = part in ("value", "days") and len(known) < len(values)
@@ -342,7 +347,7 @@ def _numbers(
 
     try:
         if kind == "date":
-            column = _date_part(pc.cast(column, pa.timestamp("us"), safe=False), feature.part)
+            column = _date_part(_moments(column), feature.part)
         elif pa.types.is_time(column.type):
             if feature.unit is not None:
                 column = pc.cast(column, pa.time64(feature.unit), safe=False)
@@ -357,6 +362,19 @@ def _numbers(
         raise ValueError(f"the column {feature.column!r} has a value that is not {wanted}: {error}") from error
     is_known = np.isfinite(values) & ~(np.isin(values, missing) & (kind == "number"))
     return np.where(is_known, values, np.nan)
+
+
+def _moments(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Convert dates, moments or texts of them to moments without a time zone; those with one are in UTC."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        return pc.cast(column, pa.timestamp("us"), safe=False)
+    except pa.ArrowInvalid:
+        with contextlib.suppress(pa.ArrowInvalid):  # texts with an offset from UTC, as JSON has them
+            return pc.cast(pc.cast(column, pa.timestamp("us", "UTC"), safe=False), pa.timestamp("us"))
+        raise
 
 
 def _date_part(column: pa.ChunkedArray, part: str) -> pa.ChunkedArray:
@@ -442,9 +460,9 @@ def class_values(name: str, column: pa.ChunkedArray) -> list[bool | int | str]:
             column = pc.cast(column, pa.int64())
         except pa.ArrowException as error:
             raise ValueError(
-                f"data.target={name}: has numbers with decimals, and a classification needs classes; predict the "
-                "numbers (task=regression search.metric=eval/rmse, or a regressor as the estimator), or name another "
-                "column"
+                f"data.target={name}: has numbers with decimals, or of more than 18 digits, and a classification needs "
+                "classes; predict the numbers (task=regression search.metric=eval/rmse, or a regressor as the "
+                "estimator), or name another column"
             ) from error
     elif not (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
         column = pc.cast(column, pa.string())

@@ -19,10 +19,11 @@ PROBABILITY = "probability_"
 
 
 def to_table(rows: Any) -> pa.Table:
-    """Convert raw rows: a pandas frame, an Arrow table, or a list of dictionaries.
+    """Convert raw rows: a pandas frame, an Arrow table, or a list of dictionaries. A column of numbers and texts, as
+    pandas makes it of a long file of which it takes each part by itself, becomes texts.
 
     Raises:
-        ValueError: The rows are none of these, or a column mixes types.
+        ValueError: The rows are none of these.
     """
     import pandas as pd
     import pyarrow as pa
@@ -33,9 +34,27 @@ def to_table(rows: Any) -> pa.Table:
         rows = [rows]
     try:
         frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(rows)
-        return pa.Table.from_pandas(frame, preserve_index=False)
+        try:
+            return pa.Table.from_pandas(frame, preserve_index=False)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            return pa.Table.from_pandas(frame.apply(_of_one_type), preserve_index=False)
     except (pa.ArrowException, ValueError, TypeError) as error:
         raise ValueError(f"the rows cannot be read as a table: {error}") from error
+
+
+def _of_one_type(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Write the values of a column as texts if they are of several types or have more than 64 bits; whole numbers
+    without decimals."""
+    import pyarrow as pa
+
+    def written(value: Any) -> str:
+        return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+    try:
+        pa.Array.from_pandas(column)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return column.map(written, na_action="ignore")
+    return column
 
 
 def example_row(encoding: TableEncoding) -> dict[str, Any]:

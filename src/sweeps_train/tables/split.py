@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sweeps_train.config.table import TableData
-from sweeps_train.tables.columns import column_kind, feature_names, is_text
+from sweeps_train.tables.columns import check_columns, column_kind, feature_names, is_text
 from sweeps_train.tables.csv_texts import CsvTexts
 from sweeps_train.tables.encoding import Goal, class_values
 from sweeps_train.tables.table_files import read_table, text_columns
@@ -62,9 +62,8 @@ def with_target(config: TableData, table: pa.Table, key: str, path: str) -> pa.T
     import pyarrow.compute as pc
 
     names = table.column_names
-    for column in [config.target, config.group, config.time, *(config.features or ())]:
-        if column is not None and column not in names:
-            raise ValueError(f"{key}={path}: has no column {column!r}; it has {', '.join(names)}")
+    if lacking := check_columns(config, names, key, path):
+        raise ValueError(f"{lacking[0]}; it has {', '.join(names)}")
     for name in feature_names(config, names):
         column_kind(config, name, table[name])  # of all rows: a mistake may be only in the held-out ones
     target, texts = table[config.target], CsvTexts.of(config)
