@@ -93,6 +93,7 @@ class Compared:
         """Return the hours of the workers of trials, or of their GPUs; of what trials share, each counts its part."""
         config = self.config or {}
         lanes, gpus = config.get("scaling.trials_per_group", "1"), config.get("scaling.resources_per_worker.GPU", "1")
+        gpus = config.get(f"scaling.pools.{config.get('scaling.pool')}.resources_per_worker.GPU", gpus)
         shared_by = lanes_found(self.record) if lanes == "auto" else int(lanes)
         part = float(gpus) if _are_gpus(self.workers) and 0 < float(gpus) < 1 else 1.0
         return part * sum(worker_hours(self.record, trial) for trial in trials) / shared_by

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from sweeps.config.service import Service
@@ -89,11 +89,10 @@ class Audit:
         following = 0
         for position, line in self._lines(before):
             following = position
-            with contextlib.suppress(ValidationError):  # a line that was cut off because the disk was full
-                entry = _ENTRY.validate_json(line)
-                text = _ENTRY.dump_json(entry, exclude_none=True).decode().lower()  # the line has letters as \\u00f6
-                if all(word in text for word in wanted):
-                    found.append(entry)
+            with contextlib.suppress(ValueError):  # a line that was cut off because the disk was full
+                text = json.dumps(json.loads(line), ensure_ascii=False) if "\\u" in line else line
+                if all(word in text.lower() for word in wanted):
+                    found.append(_ENTRY.validate_json(line))
             if len(found) == most:
                 break
         return found, following or None

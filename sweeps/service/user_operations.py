@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import make_url
+from sqlalchemy import Connection, make_url
 
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
@@ -123,6 +123,8 @@ class UserOperations(Reading):
     def resume(self, request: Resume, *, priority: int = 0) -> Job:
         """Queue the resumption of a sweep that was interrupted or stopped."""
         record = self._record(request.sweep)
+        with self.service.database.connect() as connection:
+            _check_ended(connection, record.sweep)  # and again in the transaction that makes the job
         self._plan(self._plans.extend, record, ())
         return self._submit(request, record.sweep, None, priority)
 
@@ -310,8 +312,8 @@ class UserOperations(Reading):
             else:
                 project = project_of(self.principal, project)
             jobs.check_waiting(connection, self.principal.user, self.service.config.queue.waiting_per_user)
-            if isinstance(request, Resume) and (own := jobs.open_jobs(connection, sweep)):
-                raise UserError(f"{sweep} need not be resumed: its job {own[0].id} is {own[0].state}")
+            if isinstance(request, Resume):
+                _check_ended(connection, sweep)
             job = jobs.submit(
                 connection,
                 request,
@@ -325,6 +327,12 @@ class UserOperations(Reading):
         of = getattr(request, "sweep", None) if name is not None else None
         self._note("submitted", job=job.id, verb=job.verb, sweep=job.sweep, of=of, project=job.project)
         return job
+
+
+def _check_ended(connection: Connection, sweep: str) -> None:
+    """Refuse to resume a sweep that has a queued or running job."""
+    if own := jobs.open_jobs(connection, sweep):
+        raise UserError(f"{sweep} need not be resumed: its job {own[0].id} is {own[0].state}")
 
 
 def own_files(config: Service) -> tuple[str, ...]:

@@ -121,8 +121,9 @@ def test_the_hours_of_trials_that_share_their_workers_are_those_of_the_workers(
 def test_gpu_hours_are_those_of_the_gpus_that_workers_have_or_share(worker: str, gpus: str, hours: float) -> None:
     span = Span(held=0, trained=0, ended=3600, workers=(worker,))
     trials = [trial_record(number, 0.5, steps=1, started=0.0, ended=3600.0, spans=(span,)) for number in range(2)]
-    each = Compared(sweep("shared", trials), {"scaling.resources_per_worker.GPU": gpus})
-    assert each.hours == hours
+    of_pool = {"scaling.pool": "big", "scaling.pools.big.resources_per_worker.GPU": gpus}
+    for config in ({"scaling.resources_per_worker.GPU": gpus}, of_pool):
+        assert Compared(sweep("shared", trials), config).hours == hours
 
 
 def test_a_trial_that_has_not_ended_counts_at_its_sweeps_last_sign_of_life() -> None:

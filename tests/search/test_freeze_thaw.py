@@ -234,14 +234,15 @@ def test_the_first_starts_after_a_restart_do_not_replace_the_cost_that_was_measu
     earlier = {f"{DECISION_PREFIX}0": {"event": "added"}, f"{DECISION_PREFIX}1": arrival(start_cost=0.1)}
     study.add_trial(optuna.create_trial(state=TrialState.RUNNING, user_attrs={NUMBER: 0, **earlier}))
     scheduler = FreezeThaw("steps", 1, 27, 3, SPACE, LOSS, DecisionLog(study))
-    for number in range(1, 6):  # the first one waits for its workers
+    trials = [CurveTrial(f"{number:04}", []) for number in range(1, 6)]
+    for number, trial in enumerate(trials, start=1):  # the first one waits for its workers
         study.ask().set_user_attr(NUMBER, number)
-        trial = CurveTrial(f"{number:04}", [])
         scheduler.add(trial, places)
         scheduler.report(trial, {"steps": 1, "loss": 0.5, TIME_OF_REPORT: 1 + 27.0}, places)
+    for trial in trials:
         scheduler.report(trial, {"steps": 3, "loss": 0.4, TIME_OF_REPORT: 2.0}, places)
     costs = [event.get(START_COST) for _, event in DecisionLog(study).events if event["event"] == "arrived"]
-    assert costs == [0.1, *[None] * 6, *[pytest.approx(1.0)] * 4]
+    assert costs == [0.1, *[None] * 8, *[pytest.approx(1.0)] * 2]
 
 
 def test_a_trial_that_was_done_waits_at_its_old_end_when_its_sweep_is_extended_to_longer_ones() -> None:

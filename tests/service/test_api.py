@@ -130,6 +130,14 @@ def test_a_secret_in_an_override_or_an_error_is_not_shown(api: Api) -> None:
         assert ("api_key=***" in text, "hunter22" in text) == (True, False), page
 
 
+def test_the_job_of_a_sweep_that_did_not_begin_is_found_by_its_name(api: Api) -> None:
+    job = api.submit("late")
+    with writing(api.service.database) as connection:
+        failed = {"state": "failed", "makes": None, "ended": 2.0}
+        connection.execute(update(tables.jobs).where(tables.jobs.c.id == job.id).values(failed))
+    assert [(each["id"], each["state"]) for each in get(api.client(), "/sweeps/late/jobs")] == [(job.id, "failed")]
+
+
 def test_many_who_look_cause_one_read_and_see_the_last_snapshot_while_the_store_is_away() -> None:
     reads: list[int] = []
     away = threading.Event()

@@ -82,16 +82,22 @@ class TrialOverhead:
 
     @property
     def has_starts(self) -> bool:
-        """Whether enough starts were measured that a slow one among them does not set the overhead."""
-        return len(self._starts) >= STARTS
+        """Whether enough starts were measured that a slow one among them does not set the overhead: of trials whose
+        pace is known, or of others if it is known of none."""
+        own = self._num_with_pace
+        return own >= STARTS or (not own and len(self._starts) >= OTHER_STARTS)
 
     @property
     def is_reliable(self) -> bool:
         """Whether there are enough measurements for a choice that holds for the whole search."""
-        known = {trial for trial, *_ in self._intervals}
-        own = sum(trial in known for trial, *_ in self._starts)
-        has_starts = own >= STARTS or len(self._starts) >= OTHER_STARTS
+        has_starts = self._num_with_pace >= STARTS or len(self._starts) >= OTHER_STARTS
         return has_starts and len(self._intervals) >= INTERVALS
+
+    @property
+    def _num_with_pace(self) -> int:
+        """Number of measured starts of trials whose pace is known."""
+        known = {trial for trial, *_ in self._intervals}
+        return sum(trial in known for trial, *_ in self._starts)
 
     def of_training(self, longest: float | None) -> Overhead | None:
         """Return the overhead of a trial relative to a whole training of this length; None before the first

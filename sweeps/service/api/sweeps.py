@@ -26,6 +26,7 @@ from sweeps.service.api.response_documents import (
     Trials,
 )
 from sweeps.service.auth.auth import expensive
+from sweeps.service.auth.permissions import visible
 from sweeps.service.queue import jobs
 from sweeps.service.queue.job_requests import (
     TRIAL,
@@ -212,10 +213,14 @@ def curves(
 
 @router.get("/sweeps/{name}/jobs")
 def jobs_of(operations: Reads, name: Name) -> list[JobDocument]:
-    """Jobs that made or continued a sweep, newest first."""
-    operations.records.check_exists(operations.principal, name)
+    """Jobs that made or continued a sweep, newest first; the newest that failed before a sweep of this name began, if
+    there is none."""
     with operations.service.database.connect() as connection:
-        return [JobDocument.of(job) for job in jobs.of_current_sweep(connection, name)]
+        found = jobs.of_current_sweep(connection, name)
+        unbegun = [job for job in jobs.of_sweep(connection, name) if visible(operations.principal, job)][:1]
+    if found or not unbegun:
+        operations.records.check_exists(operations.principal, name)
+    return [JobDocument.of(job) for job in found or unbegun]
 
 
 @router.post("/sweeps/{name}/stop", status_code=202)

@@ -292,7 +292,7 @@ class JobRunner(Poller):
         state = "stopped" if state == "interrupted" else state
         state = state if outcome.error is None else "failed"
         error = outcome.error or (_limit_reached(job, job.stop_asked) if state == "stopped" else None)
-        self._end(job, state, error, has_sweep=state != "failed" or self._has_sweep(job))
+        self._end(job, state, error, has_sweep=state != "failed" or self._may_have_sweep(job))
 
     def _restart_or_end(self, job: Job) -> None:
         """Handle a job without a running process: it has ended, died, or was never started."""
@@ -300,7 +300,8 @@ class JobRunner(Poller):
         is_to_end = job.stop_asked is not None or self._is_over(job)
         limit = _limit_reached(job, self._time.now() if job.stop_asked is None else job.stop_asked)
         if is_to_end and (outcome is None or outcome.status != 0) and self._record(job) is None:
-            self._end(job, "cancelled", limit)  # whatever its outcome: it was stopped at its start
+            # Whatever its outcome, it was stopped at its start; there is nothing to resume.
+            self._end(job, "cancelled", limit and limit.partition(";")[0])
         elif outcome is not None and outcome.status not in (INTERRUPTED, STORE_AWAY):
             self._end_with(job, outcome)
         elif is_to_end:
@@ -318,7 +319,7 @@ class JobRunner(Poller):
                 "failed",
                 f"its process has died {job.attempts} times; `python -m sweeps resume {job.sweep}` resumes it, "
                 f"if the sweep has begun. End of its log: {subprocesses.log_tail(self.control_folder(job))}",
-                has_sweep=self._has_sweep(job),
+                has_sweep=self._may_have_sweep(job),
             )
 
     def _adopt_if_lost(self, job: Job) -> None:
@@ -430,6 +431,13 @@ class JobRunner(Poller):
 
         folder = self._output_dir / job.sweep
         return (folder.exists() and not is_unstarted(folder)) or self._record(job) is not None
+
+    def _may_have_sweep(self, job: Job) -> bool:
+        """Whether the job's sweep has begun, or may have: its job ends also while MLflow does not answer."""
+        try:
+            return self._has_sweep(job)
+        except TrackingUnreachable:
+            return True
 
 
 def _limit_reached(job: Job, asked: float | None) -> str | None:

@@ -119,6 +119,8 @@ def _rank(row: Row) -> tuple[float, ...]:
 
 def _of_sweep(line: SweepLine, latest: Job | None) -> Row:
     sweep, status, note = line.summary, line.summary.status, ""
+    if latest is not None and latest.ended is not None and latest.ended < sweep.started:
+        latest = None  # it failed before a sweep of this name began
     if latest is not None and latest.state == "queued":
         note = f"{latest.verb} waits in the queue"
     elif latest is not None and latest.state == "running" and status != "running":
