@@ -123,14 +123,18 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 @contextmanager
-def request_limits(timeout_s: float, retries: int = 0) -> Iterator[None]:
+def request_limits(timeout_s: float, retries: int = 0, connect_s: float = CONNECT_WITHIN_S) -> Iterator[None]:
     """Limit the time and the retries of MLflow's HTTP requests of this thread inside a ``with`` block.
 
     By default the silent retries of one call may take four minutes. Limits in the environment take precedence.
+
+    Args:
+        timeout_s: Maximum seconds to wait for an answer.
+        retries: Number of retries.
+        connect_s: Maximum seconds to connect, and for the server to receive anything of a large request.
     """
     before = dict(_limits.__dict__)
-    # A pair, which `requests` takes too: the seconds to connect and those to wait for an answer.
-    timeout = (min(CONNECT_WITHIN_S, timeout_s), timeout_s)
+    timeout = (min(connect_s, timeout_s), timeout_s)  # a pair, which `requests` takes too
     _limits.__dict__.update(MLFLOW_HTTP_REQUEST_TIMEOUT=timeout, MLFLOW_HTTP_REQUEST_MAX_RETRIES=retries)
     try:
         yield

@@ -28,6 +28,7 @@ from waiting import wait_until
 from sweeps.constants import TAG_ANSWER, TAG_REQUEST
 from sweeps.errors import TrackingUnreachable, UserError
 from sweeps.tracking import control_channel, retry
+from sweeps.tracking.artifact_uploader import ANSWER_WITHIN_S
 from sweeps.tracking.client import check_port
 from sweeps.tracking.control_channel import Request, RequestListener, _Channel, send_request
 from sweeps.tracking.reader import list_sweeps, load_sweep
@@ -111,6 +112,20 @@ def test_a_slow_server_is_given_more_time_with_each_repetition_of_a_call(monkeyp
 
     Retrier("http://127.0.0.1", "writing").call(answers_within_70_s, timeout_s=20)
     assert limits == [20, 40, 80]
+
+
+def test_an_upload_waits_as_long_for_a_server_to_receive_it_as_for_its_answer(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server whose workers are all busy receives nothing; urllib3 limits that by the seconds to connect."""
+    from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_TIMEOUT
+
+    monkeypatch.delenv("MLFLOW_HTTP_REQUEST_TIMEOUT", raising=False)
+    recorder = open_recorder(uri)
+    delivery = recorder._delivery
+    assert delivery.upload_retrier.call(MLFLOW_HTTP_REQUEST_TIMEOUT.get, ANSWER_WITHIN_S) == (120, 120)
+    assert delivery.retrier.call(MLFLOW_HTTP_REQUEST_TIMEOUT.get) == (5, 20), "whether it is away is known soon"
+    recorder.close("finished", 10)
 
 
 def test_time_that_is_left_out_gives_no_more_patience_than_was_set() -> None:
