@@ -126,21 +126,21 @@ while kill -0 "$step" 2> /dev/null && [ "$patience" -gt 0 ]; do
 done
 
 code=$(cat "$status" 2> /dev/null || echo none)
+job() { scontrol show job "$SLURM_JOB_ID" --oneliner | sed -n "s/.* $1=\([^ ]*\).*/\1/p"; }
 case "$code" in
   0) log "the sweep has ended"; exit 0 ;;
-  2) log "the sweep cannot run; the message is above"; exit 2 ;;
+  130) [ -n "$is_time_up" ] && requeue "the trials have saved their state" 130 ;;
+esac
+# For another job, Slurm has ended the processes of the steps; until the end of the time of grace this job runs.
+[[ "$(job PreemptTime)" = [0-9]* ]] && requeue "preempted by another job" 130
+case "$code" in
   1) [ -s "$outcome" ] && { log "the sweep has ended without a successful trial"; exit 1; } ;;
-  130)
-    [ -n "$is_time_up" ] && requeue "the trials have saved their state" 130
-    log "the sweep was interrupted; \`python -m sweeps submit --resume\` continues it"
-    exit 130
-    ;;
+  2) log "the sweep cannot run; the message is above"; exit 2 ;;
+  130) log "the sweep was interrupted; \`python -m sweeps submit --resume\` continues it"; exit 130 ;;
 esac
 # A lost node or scancel is not a failure of the sweep: Slurm has ended this run, and requeues it itself if it should.
 sleep 5
-shown=$(scontrol show job "$SLURM_JOB_ID" --oneliner)
-state=$(sed -n 's/.* JobState=\([A-Z_]*\).*/\1/p' <<< "$shown")
-restarts=$(sed -n 's/.* Restarts=\([0-9]*\).*/\1/p' <<< "$shown")
+state=$(job JobState) restarts=$(job Restarts)
 if [ "$state" != RUNNING ] || [ "$restarts" != "${SLURM_RESTART_COUNT:-0}" ]; then
   log "ended by Slurm (the job is $state, restart $restarts)"
   exit 1
