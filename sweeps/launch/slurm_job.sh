@@ -22,8 +22,9 @@ export RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=300
 # through which the trials report. Without it the kernel kills the largest process of this job, and its trial is retried;
 # but all processes of the node's step at sites with TaskPluginParam=OOMKillStep, where users may turn the monitor on.
 export RAY_memory_monitor_refresh_ms="${RAY_memory_monitor_refresh_ms:-0}"
-# On a node that was taken out of service, the driver of the run before may still be saving its trials.
-[ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] && export SWEEPS_WAIT_FOR_DRIVER_S=300
+# On a node that was taken out of service, the driver of the run before may still be saving its trials. MLflow, which
+# answered in the run before, may be away; a job that ends without it is not put back into the queue.
+[ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] && export SWEEPS_WAIT_FOR_DRIVER_S=300 SWEEPS_WAIT_FOR_MLFLOW_S=3600
 
 # In place, this may be a step of the job, whose binding to CPUs srun would repeat on all nodes.
 unset "${!SLURM_CPU_BIND@}"

@@ -25,9 +25,10 @@ from small_http import Handler, serving_http
 from sqlalchemy.exc import OperationalError
 from waiting import wait_until
 
+from sweeps.cli import run_command
 from sweeps.constants import TAG_ANSWER, TAG_REQUEST
 from sweeps.errors import TrackingUnreachable, UserError
-from sweeps.tracking import control_channel, retry
+from sweeps.tracking import client, control_channel, retry
 from sweeps.tracking.artifact_uploader import ANSWER_WITHIN_S
 from sweeps.tracking.client import check_port
 from sweeps.tracking.control_channel import Request, RequestListener, _Channel, send_request
@@ -76,6 +77,42 @@ def test_a_server_that_breaks_off_its_answer_counts_as_away() -> None:
         pytest.raises(TrackingUnreachable, match=r"tracking\.uri=.*does not answer: .*IncompleteRead"),
     ):
         list_sweeps(uri)
+
+
+class Restarts(Handler):
+    """A server that a proxy reports as away at first, or that refuses the user."""
+
+    first: ClassVar[int] = 503
+    requests: ClassVar[list[str]] = []
+
+    def answer(self) -> None:
+        self.requests.append(self.path)
+        if len(self.requests) <= 3:
+            self.send(self.first, b"by the proxy")
+        else:
+            self.send(200, b"{}", {"Content-Type": "application/json"})
+
+
+@pytest.mark.parametrize(
+    ("verb", "first"),
+    [(["resume", "mine"], 503), (["run", "conf=digits", "--name=mine", "--resume"], 503), (["resume", "mine"], 401)],
+)
+def test_a_job_that_a_scheduler_starts_again_waits_for_mlflow_but_not_for_a_person(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, verb: list[str], first: int
+) -> None:
+    """Such a job ends for good with the status of a mistake."""
+    monkeypatch.setenv(client.PATIENCE, "120")
+    monkeypatch.setattr(client, "LOOK_AGAIN_S", 0.01)
+    monkeypatch.setattr(Restarts, "first", first)
+    monkeypatch.setattr(Restarts, "requests", [])
+    Path("outputs/mine/trials").mkdir(parents=True)  # a search that has begun
+    with serving_http(Restarts) as uri:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+        status, message = run_command(verb)
+    assert status == 2
+    assert ("there is no sweep 'mine'" in str(message)) is (first == 503), message
+    assert ("error code 401" in str(message)) is (first == 401), message
+    assert ("waiting up to 120 s" in caplog.text) is (first == 503)
 
 
 def test_limits_of_requests_are_of_one_thread_and_the_users_own_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
