@@ -74,6 +74,7 @@ def run(
         print_dry_run(plan, as_json=as_json)
         return
     if again:
+        _await_store(plan.config.tracking.uri)
         _continue_if_begun(plan, as_json=as_json)
     if detach:
         _run_in_background(plan, tokens, config_dirs, as_json=as_json)
@@ -81,6 +82,15 @@ def run(
     from sweeps.driver.run import run as run_plan
 
     run_and_exit(run_plan, plan, as_json=as_json)
+
+
+def _await_store(uri: str) -> None:
+    """Wait for a tracking server that is away, if the environment says so."""
+    from sweeps.driver.signals import ended_by_signals
+    from sweeps.tracking.client import await_store
+
+    with ended_by_signals():
+        await_store(uri)
 
 
 def _continue_if_begun(plan: Plan, *, as_json: bool) -> None:
@@ -135,6 +145,7 @@ def resume(sweep: str, as_json: bool, folder: Path | None, operations: Operation
     from sweeps.plan.lost_record import record_to_resume
 
     assert isinstance(operations, Local)
+    _await_store(operations.uri)
     _continue(record_to_resume(operations.uri, sweep, folder), folder, as_json=as_json)
 
 

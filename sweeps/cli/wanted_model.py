@@ -29,7 +29,8 @@ class WantedModel:
 
     name: str | None
     """Name of the registered model."""
-    alias: str
+    alias: str | None
+    """Alias of its new version; None for none."""
     folder: Path | None
     merged: bool
     """Whether LoRA adapters are merged into their base model."""
@@ -95,7 +96,7 @@ def registering(function: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def call(*, register: str | None, alias: str, save_model: Path | None, merged: bool, **options: Any) -> None:
-        function(wanted=WantedModel(register, alias, save_model, merged), **options)
+        function(wanted=WantedModel(register, alias or None, save_model, merged), **options)
 
     for option in (
         click.option(
@@ -105,7 +106,9 @@ def registering(function: Callable[..., None]) -> Callable[..., None]:
             help="New folder for the model, which transformers, PEFT and vLLM load.",
         ),
         click.option("--merge", "--merged", "merged", is_flag=True, help="Merge LoRA adapters into their base model."),
-        click.option("--alias", metavar="A", default="champion", show_default=True, help="Alias of the new version."),
+        click.option(
+            "--alias", metavar="A", default="champion", show_default=True, help="Alias of the new version; '' for none."
+        ),
         click.option("--register", metavar="NAME", help="Name of the model in MLflow's registry."),
     ):
         call = option(call)

@@ -80,8 +80,8 @@ class Slurm:
     temp_dir: Annotated[Word, Reach.LAUNCH] = "/tmp"  # noqa: S108 - a folder in it is made for each job
     """Folder on the nodes' own disks for Ray's session files. Keep it short: sockets have long names."""
     max_failures: Annotated[int, Field(ge=0)] = 3
-    """Maximum number of times that the job is run again after a failure. Reaching the time limit and lost nodes do not
-    count."""
+    """Maximum number of times that the job is run again after a failure. Reaching the time limit, preemptions and lost
+    nodes do not count."""
     singleton: Flag = False
     """Whether the job waits until earlier jobs of its name and user have ended."""
     job_name: Annotated[Word | None, Reach.LAUNCH] = None

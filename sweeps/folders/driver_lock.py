@@ -36,8 +36,8 @@ SILENCE_S = 20.0
 """Seconds without a heartbeat after which a driver on another machine counts as dead, by the clock of the waiting
 machine, since clocks differ."""
 PATIENCE = "SWEEPS_WAIT_FOR_DRIVER_S"
-"""Environment variable with the seconds that a driver waits for another one to end before it is refused. A job that
-Slurm has requeued sets it: on a drained node, the previous driver may still be ending."""
+"""Environment variable with the seconds that a driver waits for another one to end before it is refused. Jobs that
+Slurm has requeued and pods set it: on a drained node, the previous driver may still be ending."""
 LEFT = 130
 """Exit status of a driver whose sweep was taken over: interrupted."""
 

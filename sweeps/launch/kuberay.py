@@ -14,8 +14,10 @@ from typing import Any
 
 from sweeps.config.launch import KubeRay, Pod
 from sweeps.errors import UserError
+from sweeps.folders import driver_lock
 from sweeps.launch.submission import JOIN, Submission, check_reachable, killed_after_s
 from sweeps.texts.uri_passwords import holds_password
+from sweeps.tracking import client
 
 API = "ray.io/v1"
 FOLDER = "/etc/sweeps"
@@ -34,6 +36,10 @@ UNPACK = f'cd "$(mktemp -d)" && python -m zipfile -e {FOLDER}/{ARCHIVE} .\n'
 NAME_OF_FIRING = "${RAY_CLUSTER_NAME%-*}"
 """Name of the sweep of a schedule's firing, for a shell: that of the RayJob, which all attempts share. KubeRay sets the
 variable in its pods; the name of a cluster is that of its RayJob followed by five random characters."""
+MARGIN_S = 60
+"""Seconds after the end of a killed pod until a driver that waits for it has noticed."""
+MLFLOW_WITHIN_S = 900
+"""Seconds that each attempt of a job waits for MLflow."""
 LABELS = {"app.kubernetes.io/managed-by": "sweeps"}
 
 Manifest = dict[str, Any]
@@ -53,6 +59,8 @@ def manifests(
     name = kubernetes_name(submission.job_name, LONGEST_JOB if cron is None else LONGEST_SCHEDULE)
     config_map = _config_map(submission, kuberay, name, own_name=None if cron is None else NAME_OF_FIRING)
     job = _job(kuberay, name) | _deadline(kuberay, hours)
+    (head,) = job["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"]  # where the driver runs
+    head["env"] = _patience(submission)
     if ARCHIVE in config_map.get("binaryData", {}):
         job["runtimeEnvYAML"] = f"working_dir: file://{FOLDER}/{ARCHIVE}\n"
     metadata = {"name": name, "namespace": kuberay.namespace, "labels": _labels(kuberay)}
@@ -85,8 +93,11 @@ def cron_job(
     container["volumeMounts"].append({"name": "shared-memory", "mountPath": "/dev/shm"})  # noqa: S108
     container["command"] = ["bash", f"{FOLDER}/{SCRIPT}"]
     label = {"fieldPath": "metadata.labels['job-name']"}
-    container["env"] = [{"name": "JOB_NAME", "valueFrom": {"fieldRef": label}}]
+    container["env"] = [{"name": "JOB_NAME", "valueFrom": {"fieldRef": label}}, *_patience(submission)]
     job: Manifest = {"backoffLimit": kuberay.max_failures, "ttlSecondsAfterFinished": kuberay.keep_s}
+    # A pod that is evicted is no failure; with such a policy, Kubernetes also waits for its end before it replaces it.
+    evicted = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    job["podFailurePolicy"] = {"rules": [evicted]}
     job |= _deadline(kuberay, hours)
     spec = {
         "schedule": cron,
@@ -228,6 +239,13 @@ def _job(kuberay: KubeRay, name: str) -> Manifest:
         },
     }
     return job
+
+
+def _patience(submission: Submission) -> list[Manifest]:
+    """Return the environment in which the driver of a new pod waits for the end of that of the old one, and for MLflow,
+    instead of using up the attempts of the job."""
+    seconds = {driver_lock.PATIENCE: killed_after_s(submission.config) + MARGIN_S, client.PATIENCE: MLFLOW_WITHIN_S}
+    return [{"name": name, "value": str(value)} for name, value in seconds.items()]
 
 
 def _labels(kuberay: KubeRay) -> dict[str, str]:

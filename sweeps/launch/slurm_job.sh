@@ -22,8 +22,9 @@ export RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=300
 # through which the trials report. Without it the kernel kills the largest process of this job, and its trial is retried;
 # but all processes of the node's step at sites with TaskPluginParam=OOMKillStep, where users may turn the monitor on.
 export RAY_memory_monitor_refresh_ms="${RAY_memory_monitor_refresh_ms:-0}"
-# On a node that was taken out of service, the driver of the run before may still be saving its trials.
-[ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] && export SWEEPS_WAIT_FOR_DRIVER_S=300
+# On a node that was taken out of service, the driver of the run before may still be saving its trials. MLflow, which
+# answered in the run before, may be away; a job that ends without it is not put back into the queue.
+[ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] && export SWEEPS_WAIT_FOR_DRIVER_S=300 SWEEPS_WAIT_FOR_MLFLOW_S=3600
 
 # In place, this may be a step of the job, whose binding to CPUs srun would repeat on all nodes.
 unset "${!SLURM_CPU_BIND@}"
@@ -126,21 +127,21 @@ while kill -0 "$step" 2> /dev/null && [ "$patience" -gt 0 ]; do
 done
 
 code=$(cat "$status" 2> /dev/null || echo none)
+job() { scontrol show job "$SLURM_JOB_ID" --oneliner | sed -n "s/.* $1=\([^ ]*\).*/\1/p"; }
 case "$code" in
   0) log "the sweep has ended"; exit 0 ;;
-  2) log "the sweep cannot run; the message is above"; exit 2 ;;
+  130) [ -n "$is_time_up" ] && requeue "the trials have saved their state" 130 ;;
+esac
+# For another job, Slurm has ended the processes of the steps; until the end of the time of grace this job runs.
+[[ "$(job PreemptTime)" = [0-9]* ]] && requeue "preempted by another job" 130
+case "$code" in
   1) [ -s "$outcome" ] && { log "the sweep has ended without a successful trial"; exit 1; } ;;
-  130)
-    [ -n "$is_time_up" ] && requeue "the trials have saved their state" 130
-    log "the sweep was interrupted; \`python -m sweeps submit --resume\` continues it"
-    exit 130
-    ;;
+  2) log "the sweep cannot run; the message is above"; exit 2 ;;
+  130) log "the sweep was interrupted; \`python -m sweeps submit --resume\` continues it"; exit 130 ;;
 esac
 # A lost node or scancel is not a failure of the sweep: Slurm has ended this run, and requeues it itself if it should.
 sleep 5
-shown=$(scontrol show job "$SLURM_JOB_ID" --oneliner)
-state=$(sed -n 's/.* JobState=\([A-Z_]*\).*/\1/p' <<< "$shown")
-restarts=$(sed -n 's/.* Restarts=\([0-9]*\).*/\1/p' <<< "$shown")
+state=$(job JobState) restarts=$(job Restarts)
 if [ "$state" != RUNNING ] || [ "$restarts" != "${SLURM_RESTART_COUNT:-0}" ]; then
   log "ended by Slurm (the job is $state, restart $restarts)"
   exit 1

@@ -71,7 +71,7 @@ class Local(Operations):
         return stop(self.record(sweep), trial)
 
     def register(
-        self, record: SweepRecord, trial: TrialRecord, model: str, alias: str, *, merged: bool
+        self, record: SweepRecord, trial: TrialRecord, model: str, alias: str | None, *, merged: bool
     ) -> RegisteredModel:
         from sweeps.registry.model_owners import rights_of_process
         from sweeps.registry.register import register

@@ -86,7 +86,7 @@ class Operations(Reading):
 
     @abstractmethod
     def register(
-        self, record: SweepRecord, trial: TrialRecord, model: str, alias: str, *, merged: bool
+        self, record: SweepRecord, trial: TrialRecord, model: str, alias: str | None, *, merged: bool
     ) -> RegisteredModel:
         """Register a trial's checkpoint as a new version of a model."""
 

@@ -136,7 +136,7 @@ class Remote(Operations, Schedules):
             raise UserError(f"{sweep}: was stopped before anything was recorded, or removed from the queue") from None
 
     def register(
-        self, record: SweepRecord, trial: TrialRecord, model: str, alias: str, *, merged: bool
+        self, record: SweepRecord, trial: TrialRecord, model: str, alias: str | None, *, merged: bool
     ) -> RegisteredModel:
         body = {"model": model, "trial": trial.trial, "alias": alias, "merged": merged}
         within_s = (TIMEOUTS_S[0], REGISTER_TIMEOUT_S)

@@ -17,7 +17,7 @@ class Unregistered:
 
     name: str
     """Name of the registered model."""
-    alias: str
+    alias: str | None
     merged: bool
     """Whether LoRA adapters are merged into their base model."""
 

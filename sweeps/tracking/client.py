@@ -26,15 +26,28 @@ from sweeps.tracking.uris import DEFAULT, absolute, decodes_paths, sqlite_path, 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+logger = logging.getLogger(__name__)
+
 CONNECT_WITHIN_S = 5
 """Maximum seconds for a tracking server to accept a connection."""
 REACH_WITHIN_S = 10
 """Maximum seconds for a tracking server to answer; a new server needs some seconds for its first answer."""
 ANSWER_WITHIN_S = 30
 """Maximum seconds for an answer with a page of runs or metrics."""
+PATIENCE = "SWEEPS_WAIT_FOR_MLFLOW_S"
+"""Environment variable with the seconds that ``run --resume`` and ``resume`` wait for MLflow. Jobs that a scheduler
+starts by itself set it: at night nobody can start them again after a short outage."""
+LOOK_AGAIN_S = 10.0
 CALLS_AT_ONCE = 32
 """Maximum number of concurrent calls to a tracking server; a database is written by one thread."""
 
+_FOR_A_PERSON = {
+    "No module named 'psycopg": "install its driver: pip install 'ray-sweeps[postgresql]'",
+    "certificate": "name its certificate in MLFLOW_TRACKING_SERVER_CERT_PATH",
+    "error code 401": "sign in with MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or a token",
+    "error code 403": "ask for the permission, or sign in as another user with MLFLOW_TRACKING_USERNAME",
+}
+"""Signs of failures that do not pass by themselves, and what to do."""
 _DEFAULT_PORTS = {"postgresql": 5432, "postgres": 5432, "mysql": 3306, "mssql": 1433}
 _limits = threading.local()
 _patience: ContextVar[tuple[float, float]] = ContextVar("_patience", default=(REACH_WITHIN_S, math.inf))
@@ -88,6 +101,25 @@ def reaching_within(seconds: float) -> Iterator[None]:
         _patience.reset(before)
 
 
+def await_store(uri: str) -> None:
+    """Wait until a tracking server answers, for at most the seconds in ``SWEEPS_WAIT_FOR_MLFLOW_S``, by default 0. If
+    it does not, or the failure will not pass by itself, the next call raises it."""
+    patience_s = float(os.environ.get(PATIENCE) or 0)
+    deadline, is_told = time.monotonic() + patience_s, False
+    while sqlite_path(uri) is None and why_no_store(uri) is None and time.monotonic() < deadline:
+        try:
+            connect(uri)
+        except TrackingUnreachable as error:
+            if any(sign in str(error) for sign in _FOR_A_PERSON):
+                return
+            if not is_told:
+                logger.warning("%s; waiting up to %.0f s (%s)", error, patience_s, PATIENCE)
+            is_told = True
+            time.sleep(LOOK_AGAIN_S)
+        else:
+            return
+
+
 def _explained(uri: str, error: Exception) -> str:
     """Explain why a store cannot be used, and what to do."""
     why = first_cause(error)
@@ -98,14 +130,8 @@ def _advice(uri: str, why: str) -> str:
     """Return what to do if a store cannot be used."""
     if sqlite_path(uri):
         return "check that the folder exists and can be written to"
-    known = {
-        "No module named 'psycopg": "install its driver: pip install 'ray-sweeps[postgresql]'",
-        "certificate": "name its certificate in MLFLOW_TRACKING_SERVER_CERT_PATH",
-        "error code 401": "sign in with MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or a token",
-        "error code 403": "ask for the permission, or sign in as another user with MLFLOW_TRACKING_USERNAME",
-    }
     plain = f"start it, correct the address, or use {DEFAULT}"
-    return next((advice for sign, advice in known.items() if sign in why), plain)
+    return next((advice for sign, advice in _FOR_A_PERSON.items() if sign in why), plain)
 
 
 def first_cause(error: BaseException) -> str:
@@ -123,14 +149,18 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 @contextmanager
-def request_limits(timeout_s: float, retries: int = 0) -> Iterator[None]:
+def request_limits(timeout_s: float, retries: int = 0, connect_s: float = CONNECT_WITHIN_S) -> Iterator[None]:
     """Limit the time and the retries of MLflow's HTTP requests of this thread inside a ``with`` block.
 
     By default the silent retries of one call may take four minutes. Limits in the environment take precedence.
+
+    Args:
+        timeout_s: Maximum seconds to wait for an answer.
+        retries: Number of retries.
+        connect_s: Maximum seconds to connect, and for the server to receive anything of a large request.
     """
     before = dict(_limits.__dict__)
-    # A pair, which `requests` takes too: the seconds to connect and those to wait for an answer.
-    timeout = (min(CONNECT_WITHIN_S, timeout_s), timeout_s)
+    timeout = (min(connect_s, timeout_s), timeout_s)  # a pair, which `requests` takes too
     _limits.__dict__.update(MLFLOW_HTTP_REQUEST_TIMEOUT=timeout, MLFLOW_HTTP_REQUEST_MAX_RETRIES=retries)
     try:
         yield

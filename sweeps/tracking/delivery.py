@@ -14,7 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from sweeps import constants
-from sweeps.tracking.artifact_uploader import ArtifactUploader
+from sweeps.tracking.artifact_uploader import ANSWER_WITHIN_S, ArtifactUploader
 from sweeps.tracking.journal import Artifact, Entry, Journal, Stored, Tags
 from sweeps.tracking.outbox import Outbox
 from sweeps.tracking.record import MlflowIds
@@ -58,7 +58,9 @@ class Delivery:
         an older text or log could follow a newer one of the same name in the journal and apply to that one."""
         self.journal = journal
         self.retrier = Retrier(ids.tracking_uri, "writing to MLflow", self._beat, self._beat)
-        self.upload_retrier = Retrier(ids.tracking_uri, "writing artifacts to MLflow", own_run=self._beat)
+        self.upload_retrier = Retrier(
+            ids.tracking_uri, "writing artifacts to MLflow", own_run=self._beat, connect_s=ANSWER_WITHIN_S
+        )
         self.retrier.give_up_after(OPEN_WITHIN_S)
         self._outbox = Outbox(client, self.retrier, journal, ids, self._beat)
         self._uploader = ArtifactUploader(client, self.upload_retrier, self._outbox.wait_for_run, self._uploaded)

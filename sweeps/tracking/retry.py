@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from sweeps.texts.uri_passwords import redact_uri
-from sweeps.tracking.client import first_cause, request_limits
+from sweeps.tracking.client import CONNECT_WITHIN_S, first_cause, request_limits
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -59,6 +59,7 @@ class Retrier:
         doing: str,
         probe: Callable[[], object] | None = None,
         own_run: Callable[[], object] = lambda: None,
+        connect_s: float = CONNECT_WITHIN_S,
     ) -> None:
         """
         Args:
@@ -68,11 +69,13 @@ class Retrier:
                 as refused; without a probe, calls are repeated forever.
             own_run: A cheap call for the sweep's own run. As long as the store refuses it, too, other calls are
                 repeated instead of refused.
+            connect_s: As for ``request_limits``.
         """
         self._uri = redact_uri(uri)
         self._doing = doing
         self._remote = uri.startswith("http")
         self._probe, self._own_run = probe, own_run
+        self._connect_s = connect_s
         self._lock = threading.Lock()
         self._failing_since: float | None = None
         self._patience_s = self._deadline = float("inf")
@@ -119,7 +122,7 @@ class Retrier:
                 raise GaveUp
             self._long_s = long_s
             try:
-                with request_limits(max(1.0, min(timeout_s, left)) + long_s):
+                with request_limits(max(1.0, min(timeout_s, left)) + long_s, connect_s=self._connect_s):
                     result = function()
             except (Refused, GaveUp, Superseded):
                 raise

@@ -33,6 +33,7 @@ from sweeps.plan.saved_sweep import save, saved_config
 from sweeps.search.study_file import open_study_storage
 from sweeps.search.study_version import STUDY_FILE
 from sweeps.storage.object_store import ObjectStore
+from sweeps.tracking import client
 from sweeps.tracking.reader import load_sweep
 
 HOLD = """
@@ -151,7 +152,7 @@ def test_the_driver_of_a_job_that_was_put_back_into_the_queue_waits_for_the_end_
         assert other.wait() == -signal.SIGKILL
     ending.join()
     other.communicate()
-    assert driver.PATIENCE in BODY.read_text(encoding="utf-8")
+    assert f"export {driver.PATIENCE}=300 {client.PATIENCE}=3600" in BODY.read_text(encoding="utf-8")
 
 
 def test_a_driver_with_patience_waits_for_one_on_another_machine(tmp_path: Path, other: subprocess.Popen[str]) -> None:

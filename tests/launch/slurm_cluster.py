@@ -44,7 +44,10 @@ SlurmdTimeout=60
 MailProg={folder}/mail
 SlurmdParameters=config_overrides
 {nodes}
-PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP GraceTime=120
+PartitionName=urgent Nodes=ALL PriorityTier=9 MaxTime=INFINITE State=UP
 """
 NODE = """
 hostname {name}

@@ -86,6 +86,8 @@ def test_a_sweep_becomes_a_ray_job_that_kuberays_schema_accepts(
     config_map, job = yaml.safe_load_all(written(documents))
     assert [each.message for each in validators["RayJob"].iter_errors(job)] == []
     assert config_map["metadata"]["name"] == job["metadata"]["name"] == "mine"
+    (head,) = job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"]
+    assert {each["name"] for each in head["env"]} == {"SWEEPS_WAIT_FOR_DRIVER_S", "SWEEPS_WAIT_FOR_MLFLOW_S"}
     workers = job["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]
     assert workers["replicas"] == 2
     pod = workers["template"]["spec"]

@@ -22,6 +22,7 @@ from sweeps.cli import run_command
 from sweeps.config import UPLOADED_WITHIN_S
 from sweeps.driver.signals import STOP_WITHIN_S
 from sweeps.errors import UserError
+from sweeps.folders.driver_lock import SILENCE_S
 from sweeps.launch.calendar import calendar_events, plain_fields
 from sweeps.runtime.worker_group import CLOSED_WITHIN_S
 from sweeps.service.schedules.cron import CronLine
@@ -172,6 +173,11 @@ def test_kubernetes_gets_a_cron_job_with_one_pod(my_conf: Path, capsys: pytest.C
     assert "zipfile" in unpack
     assert "cluster.address=local" in command
     assert '--name="$JOB_NAME" --resume' in command
+    given = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
+    assert int(given["SWEEPS_WAIT_FOR_DRIVER_S"]) >= pod["terminationGracePeriodSeconds"] + SILENCE_S, "it saves"
+    assert int(given["SWEEPS_WAIT_FOR_MLFLOW_S"]) * (1 + template["spec"]["backoffLimit"]) == 3600
+    (rule,) = template["spec"]["podFailurePolicy"]["rules"]
+    assert (rule["action"], rule["onPodConditions"][0]["type"]) == ("Ignore", "DisruptionTarget")
 
 
 def test_a_program_in_a_pod_has_its_own_time_to_end(my_conf: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -179,6 +179,23 @@ def test_a_sweep_survives_a_node_that_is_lost(sweeps: Sweeps) -> None:
     assert not list((sweeps.folder / "outputs" / ".submitted" / "lost").glob("failures-*"))
 
 
+def test_a_preemption_with_time_of_grace_puts_the_job_back_into_the_queue_and_is_no_failure(sweeps: Sweeps) -> None:
+    """Slurm sends SIGTERM to the processes of the steps, and the job is still running."""
+    job = sweeps.slow("preempted", 30, "cluster.slurm.max_failures=0", "cluster.slurm.options=['--nodelist=n1']")
+    sweeps.wait_for("trial 0000 started", "preempted", 300)
+    time.sleep(12)
+    urgent = ("--partition=urgent", "--nodelist=n1", "--cpus-per-task=2", f"--output={sweeps.folder}/urgent.log")
+    sweeps.cluster.ask("sbatch", *urgent, "--wrap=sleep 1")
+    sweeps.wait_for("preempted by another job; the job goes back into the queue", "preempted", 60)
+    sweeps.wait_for(rf"job {job}-1: runs on", "preempted", 120, job)
+    assert sweeps.cluster.job(job)["PreemptTime"] == "None", "a later failure counts"
+    sweeps.wait_for(rf"job {job}-1: the sweep has ended", "preempted", 300)
+    (trial,) = sweeps.show("preempted")["trials"]
+    assert trial["state"] == "finished"
+    assert sweeps.steps(trial["run_id"], "reported") == list(range(1, 31))
+    assert not list((sweeps.folder / "outputs" / ".submitted" / "preempted").glob("failures-*"))
+
+
 def drivers(name: str) -> list[psutil.Process]:
     """Processes that run the driver of a sweep."""
     found = []

@@ -87,13 +87,17 @@ PROGRAMS = {
 """Programs that do as Slurm and Ray would, as far as the script sees it, in a shell of `salloc` on the login node."""
 
 
-def run_in_salloc(here: Path, **variables: str) -> list[str]:
-    """Run the script on two nodes, in a shell with these variables; returns the environment of Ray."""
-    programs = here / "bin"
-    programs.mkdir()
-    for name, text in PROGRAMS.items():
+def make_programs(here: Path, texts: dict[str, str]) -> Path:
+    (programs := here / "bin").mkdir()
+    for name, text in texts.items():
         (programs / name).write_text(f"#!/bin/bash\n{text}\n")
         (programs / name).chmod(0o755)
+    return programs
+
+
+def run_in_salloc(here: Path, **variables: str) -> list[str]:
+    """Run the script on two nodes, in a shell with these variables; returns the environment of Ray."""
+    programs = make_programs(here, PROGRAMS)
     own = ("cluster.slurm.nodes=2", "cluster.slurm.cpus_per_node=2", f"cluster.slurm.python={programs}/python")
     (here / "job.sh").write_text(script(*own))
     environment = {
@@ -132,6 +136,7 @@ def test_in_salloc_on_the_login_node_the_first_node_is_the_head_and_unequal_node
     assert not any(line.startswith("ROCR_VISIBLE_DEVICES") for line in of_ray)
 
 
+JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_NODELIST": "n1", "SLURM_JOB_CPUS_PER_NODE": "2"}
 INTERRUPTED = """
 while [ ! -e "$stop" ]; do sleep 0.1; done
 sleep 0.5
@@ -139,6 +144,23 @@ touch saved
 echo 130 > "$status"
 """
 """A driver in a step of srun, and its reaction to Ctrl-C."""
+
+
+@pytest.mark.parametrize("status", ["", "130", "2"])
+def test_a_job_that_slurm_preempts_goes_back_into_the_queue_and_has_not_failed(here: Path, status: str) -> None:
+    """During the time of grace it is still running; of its processes those of the steps have got SIGTERM."""
+    state = "JobId=7 JobState=RUNNING Restarts=0 PreemptEligibleTime=2026-11-30T14:00:00 PreemptTime={}"
+    programs = {
+        "srun": f'[ -z "{status}" ] || echo {status} > "$status"',
+        "scontrol": f"""[ "$1" = requeue ] && touch requeued; echo "{state.format("2026-11-30T14:18:29")}" """,
+        "sleep": "",
+    }
+    environment = {**JOB, "PATH": f"{make_programs(here, programs)}:{os.environ['PATH']}"}
+    run = ["bash", "-c", script()]
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, check=False)
+    assert "preempted by another job; the job goes back into the queue" in done.stdout, done.stdout + done.stderr
+    assert (here / "requeued").exists()
+    assert not list(here.rglob("failures-*"))
 
 
 def submit_in_place(here: Path) -> None:
@@ -156,12 +178,8 @@ def press_ctrl_c(here: Path) -> None:
 def test_ctrl_c_in_place_waits_until_the_trials_have_saved_their_state(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    programs = here / "bin"
-    programs.mkdir()
-    (programs / "srun").write_text(f"#!/bin/bash\ntouch started\n{INTERRUPTED}")
-    (programs / "srun").chmod(0o755)
-    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_NODELIST": "n1", "SLURM_JOB_CPUS_PER_NODE": "2"}
-    for name, value in {**job, "PATH": f"{programs}:{os.environ['PATH']}"}.items():
+    programs = make_programs(here, {"srun": f"touch started\n{INTERRUPTED}"})
+    for name, value in {**JOB, "PATH": f"{programs}:{os.environ['PATH']}"}.items():
         monkeypatch.setenv(name, value)
     assert run_forked([functools.partial(submit_in_place, here), functools.partial(press_ctrl_c, here)]) == [130, 0]
     assert (here / "saved").exists()

@@ -251,6 +251,8 @@ def test_a_trial_is_registered_as_it_is_and_mistakes_are_named_before_training(d
     out, _ = call(digits.folder, "best", "first", "--register=reader", "--alias=first", "--json")
     assert json.loads(out)["model"]["uri"] == "models:/reader@first"
     assert json.loads(out)["best"] == digits.document["best"]
+    out, _ = call(digits.folder, "best", "first", "--register=reader", "--alias=", "--json")
+    assert json.loads(out)["model"] == {"name": "reader", "version": "2", "alias": None, "uri": "models:/reader/2"}
     assert "--merge" in refused(digits.folder, "best", "first", "--register=reader", "--merged")
     assert "--alias=v1" in refused(digits.folder, "retrain", "first", "--alias=v1")
     assert "--register=a/b" in refused(digits.folder, "retrain", "first", "--register=a/b")

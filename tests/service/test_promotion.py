@@ -317,6 +317,24 @@ def test_a_champion_that_somebody_makes_while_a_challenger_is_trained_again_stay
     assert alias_of(nightly.uri) == version
 
 
+def test_a_champion_that_somebody_makes_while_a_challenger_is_registered_stays(
+    nightly: Nightly, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def register(_: CommandLines, sweep: str, trial: str, *__: str) -> str:
+        version = make_champion(nightly.uri, sweep, trial)
+        made.append(make_champion(nightly.uri, "by-hand", "0000"))
+        return version
+
+    made = list[str]()
+    monkeypatch.setattr(CommandLines, "register", register)
+    nightly.run_recorded(Nights(champion=CHAMPION))
+    nightly.judge.step()
+    nightly.repeat(1, {0.001: [0.90, 0.91, 0.92], 0.01: [0.94, 0.95, 0.96]})
+    nightly.judge.step()
+    assert (nightly.night(1).verdict, nightly.night(1).version) == ("kept", made[0])
+    assert alias_of(nightly.uri) == made[0]
+
+
 def test_a_report_is_made_again_once_mlflow_answers_again(
     nightly: Nightly, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

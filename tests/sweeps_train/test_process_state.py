@@ -104,6 +104,15 @@ def test_settings_are_as_before_also_after_an_error(
     assert torch.empty(1).device.type == "cpu"
 
 
+def test_an_accelerator_has_its_own_settings_in_every_trial() -> None:
+    from accelerate import Accelerator
+
+    with process_state_restored():
+        assert Accelerator(cpu=True, mixed_precision="bf16").mixed_precision == "bf16"
+    with process_state_restored():
+        assert Accelerator(cpu=True).mixed_precision == "no"
+
+
 @pytest.mark.filterwarnings("ignore")  # torch's own, about what it compiles
 def test_a_function_is_compiled_in_every_trial() -> None:
     compiled: list[int] = []

@@ -25,9 +25,11 @@ from small_http import Handler, serving_http
 from sqlalchemy.exc import OperationalError
 from waiting import wait_until
 
+from sweeps.cli import run_command
 from sweeps.constants import TAG_ANSWER, TAG_REQUEST
 from sweeps.errors import TrackingUnreachable, UserError
-from sweeps.tracking import control_channel, retry
+from sweeps.tracking import client, control_channel, retry
+from sweeps.tracking.artifact_uploader import ANSWER_WITHIN_S
 from sweeps.tracking.client import check_port
 from sweeps.tracking.control_channel import Request, RequestListener, _Channel, send_request
 from sweeps.tracking.reader import list_sweeps, load_sweep
@@ -77,6 +79,42 @@ def test_a_server_that_breaks_off_its_answer_counts_as_away() -> None:
         list_sweeps(uri)
 
 
+class Restarts(Handler):
+    """A server that a proxy reports as away at first, or that refuses the user."""
+
+    first: ClassVar[int] = 503
+    requests: ClassVar[list[str]] = []
+
+    def answer(self) -> None:
+        self.requests.append(self.path)
+        if len(self.requests) <= 3:
+            self.send(self.first, b"by the proxy")
+        else:
+            self.send(200, b"{}", {"Content-Type": "application/json"})
+
+
+@pytest.mark.parametrize(
+    ("verb", "first"),
+    [(["resume", "mine"], 503), (["run", "conf=digits", "--name=mine", "--resume"], 503), (["resume", "mine"], 401)],
+)
+def test_a_job_that_a_scheduler_starts_again_waits_for_mlflow_but_not_for_a_person(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, verb: list[str], first: int
+) -> None:
+    """Such a job ends for good with the status of a mistake."""
+    monkeypatch.setenv(client.PATIENCE, "120")
+    monkeypatch.setattr(client, "LOOK_AGAIN_S", 0.01)
+    monkeypatch.setattr(Restarts, "first", first)
+    monkeypatch.setattr(Restarts, "requests", [])
+    Path("outputs/mine/trials").mkdir(parents=True)  # a search that has begun
+    with serving_http(Restarts) as uri:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+        status, message = run_command(verb)
+    assert status == 2
+    assert ("there is no sweep 'mine'" in str(message)) is (first == 503), message
+    assert ("error code 401" in str(message)) is (first == 401), message
+    assert ("waiting up to 120 s" in caplog.text) is (first == 503)
+
+
 def test_limits_of_requests_are_of_one_thread_and_the_users_own_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
@@ -111,6 +149,20 @@ def test_a_slow_server_is_given_more_time_with_each_repetition_of_a_call(monkeyp
 
     Retrier("http://127.0.0.1", "writing").call(answers_within_70_s, timeout_s=20)
     assert limits == [20, 40, 80]
+
+
+def test_an_upload_waits_as_long_for_a_server_to_receive_it_as_for_its_answer(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server whose workers are all busy receives nothing; urllib3 limits that by the seconds to connect."""
+    from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_TIMEOUT
+
+    monkeypatch.delenv("MLFLOW_HTTP_REQUEST_TIMEOUT", raising=False)
+    recorder = open_recorder(uri)
+    delivery = recorder._delivery
+    assert delivery.upload_retrier.call(MLFLOW_HTTP_REQUEST_TIMEOUT.get, ANSWER_WITHIN_S) == (120, 120)
+    assert delivery.retrier.call(MLFLOW_HTTP_REQUEST_TIMEOUT.get) == (5, 20), "whether it is away is known soon"
+    recorder.close("finished", 10)
 
 
 def test_time_that_is_left_out_gives_no_more_patience_than_was_set() -> None:

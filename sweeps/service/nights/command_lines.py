@@ -33,13 +33,13 @@ class CommandLines:
     def __init__(self, uri: str, output_dir: Path):
         self._uri, self._locks = uri, output_dir / LOCKS
 
-    def register(self, sweep: str, trial: str, model: str, alias: str) -> str:
-        """Register a trial's checkpoint as a version of a model, set the alias, and return the version.
+    def register(self, sweep: str, trial: str, model: str) -> str:
+        """Register a trial's checkpoint as a version of a model without an alias, and return the version.
 
         Raises:
             SweepsError: The checkpoint cannot be registered.
         """
-        arguments = ["best", sweep, "--trial", trial, "--register", model, "--alias", alias, "--json"]
+        arguments = ["best", sweep, "--trial", trial, "--register", model, "--alias", "", "--json"]
         return str(json.loads(self._run(arguments, REGISTER_TIMEOUT_S))["model"]["version"])
 
     def report(self, sweep: str) -> None:

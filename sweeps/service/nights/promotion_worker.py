@@ -261,12 +261,14 @@ class PromotionWorker(Poller):
         trial = select(valued, key=lambda each: each[0])[1]
         version = version_from(self._uri, settings.model, trial.run_id)
         current = champion_of(self._uri, settings)
+        if version is None and (current is None or current.version == night.tried):
+            version = self._command_lines.register(record.sweep, trial.trial, settings.model)
+            current = champion_of(self._uri, settings)  # the registration takes minutes
         if current is not None and current.version not in (night.tried, version):
             reason = f"The champion stays: version {current.version} became it meanwhile, and was not compared."
             return self._decide(replace(night, version=current.version), "kept", reason)
-        if version is None:
-            version = self._command_lines.register(record.sweep, trial.trial, settings.model, settings.alias)
-        elif current is None or current.version != version:
+        assert version is not None
+        if current is None or current.version != version:
             connect(self._uri).set_registered_model_alias(settings.model, settings.alias, version)
         return self._decide(replace(night, version=version), *found)
 
