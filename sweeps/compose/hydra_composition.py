@@ -30,10 +30,10 @@ from sweeps.compose.space_config import (
     change_space,
     check_group_conditions,
     first_value,
-    flatten_space,
     is_integer,
     joined_space,
     options_of,
+    space_in,
 )
 from sweeps.compose.stage_configs import stage_changes
 from sweeps.compose.start_values import StartValues
@@ -148,11 +148,11 @@ class _Conf:
         """Return the space of the conf and of the searched options of its groups."""
         if any(map(_removes_space, overrides)):
             return {}
-        space = flatten_space(self.container.get("space") or {})
+        space = space_in(self.container)
         searched = _searched_options(space, overrides, self._search_path)
         if not searched or math.prod(map(len, searched.values())) > MAX_GROUP_COMBINATIONS:
             return space
-        spaces = {each: flatten_space(self._variant(each).get("space") or {}) for each in _combinations(searched)}
+        spaces = {each: space_in(self._variant(each)) for each in _combinations(searched)}
         return joined_space(spaces, searched)
 
     def change_space(self, space: dict[str, Any], overrides: Sequence[Override]) -> list[str]:
@@ -245,7 +245,7 @@ def _searched_options(
 def _options(distribution: Any) -> list[str] | None:
     """Return the options in a group's distribution; None if it is not valid."""
     names = distribution.get("choices", [distribution.get("value")]) if isinstance(distribution, Mapping) else None
-    return names if isinstance(names, list) else None
+    return names if isinstance(names, list) and names else None
 
 
 def _compose(conf: str, arguments: Iterable[str], search_path: ConfSearchPath) -> tuple[dict[str, Any], dict[str, str]]:

@@ -102,6 +102,14 @@ from sweeps.validate.config_checks import check_sweep
         ("digits", ["space=null"], ConfigError, ["space=null", "write space=none"]),
         ("digits", ["space=None"], UnknownName, ["space=None", "did you mean none?"]),
         ("digits", ["space.model.choices=[conv_net, 5]"], ConfigError, ["space.model.choices.1=5", "option"]),
+        ("digits", ["space.model.choices=[]"], ConfigError, ["space.model.choices=[]: must have at least 1 item"]),
+        ("digits", ["task.kind=[a]"], ConfigError, ["task.kind=", "['a']", "must be one of"]),
+        (
+            "digits",
+            ["space=none", "search/sampler=gp", "space.train.lr={type: float, low: 0, high: 1, step: 1e-320}"],
+            ConfigError,
+            ["space.train.lr: search.sampler.kind=gp lists its inf values"],
+        ),
         ("digits", ["space.train.lr.low=nan"], ConfigError, ["space.train.lr.low=nan", "finite"]),
         ("digits", ["train.lr=choice(0.1, nan)"], ConfigError, ["choices has nan", "null or text"]),
         (
@@ -266,6 +274,29 @@ def test_two_options_that_search_a_path_in_different_ranges_are_named(tmp_path: 
         )
     with pytest.raises(ConfigError, match=r"space.model.depth: model=deep and model=wide give it different"):
         checked("digits", "space=none", "model=choice(deep, wide)", folders=(tmp_path,))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("space: {model: {type: categorical, choices: []}}", "space.model.choices=[]: must have at least 1 item"),
+        ("space: train.lr", "space=train.lr: must be distributions by path, as in space: {train.lr: {type: float"),
+        ("space: ${vars.nothing}", "space=${vars.nothing}: must be distributions by path"),
+        ("task: {kind: [function]}", "must be one of 'causal_lm', 'image"),
+    ],
+)
+def test_a_space_or_a_kind_of_another_form_is_named(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(f"defaults: [digits, _self_]\n{text}\n")
+    assert message in refusal("mine", folders=(tmp_path,))
+
+
+def test_a_condition_that_is_a_list_is_named_in_the_space_of_an_option(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine.yaml").write_text(
+        "# @package _global_\ndefaults: [vision_transformer@model, _self_]\n"
+        "space:\n  model.width: {type: int, low: 16, high: 32, when: [a]}\n"
+    )
+    assert "space.model.width.when=['a']" in refusal("digits", "model=mine,conv_net", folders=(tmp_path,))
 
 
 def test_a_space_inside_of_an_options_own_section_says_how_to_write_it(tmp_path: Path) -> None:
