@@ -407,3 +407,50 @@ def test_a_condition_on_what_the_options_of_a_searched_group_set_is_refused_with
         check("{model.kind: conv_net}")
     for accepted in ("{model: conv_net}", "{model: conv_net, model.kind: conv_net}", "{train.optimizer: adamw}"):
         check(accepted)
+
+
+@pytest.mark.parametrize(
+    ("condition", "searched"),
+    [
+        ("{train.eval_every: 40}", "train.max_steps"),
+        ("{train.eval_every: [20, 40]}", None),
+        ("{train.eval_every: 40, train.max_steps: 40}", None),
+        ("{vars.section.a: 2}", "vars.section"),
+        ("{vars.other: {b: 2}}", "vars.other.b"),
+        ("{vars.section: {a: 2}, vars.other.b: 1}", None),
+    ],
+)
+def test_a_condition_on_what_follows_from_a_searched_value_is_refused_with_that_value(
+    condition: str, searched: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "own.yaml").write_text(
+        "defaults: [digits, {override space: none}, _self_]\n"
+        "vars: {section: {a: 1}, other: {b: 1}}\ntrain: {max_steps: 40, eval_every: '${train.max_steps}'}\nspace:\n"
+        "  train.max_steps: {type: categorical, choices: [20, 40]}\n"
+        "  vars.section: {type: categorical, choices: [{a: 1}, {a: 2}]}\n"
+        "  vars.other.b: {type: categorical, choices: [1, 2]}\n"
+        f"  train.lr: {{type: float, low: 1e-4, high: 1e-2, when: {condition}}}\n"
+    )
+    composition = composed("own", folders=(tmp_path,))
+    check_sweep(composition, is_new=False)  # as an earlier release began it
+    if searched is None:
+        check_sweep(composition)
+        return
+    with pytest.raises(ConfigError) as caught:
+        check_sweep(composition)
+    key = f"space.train.lr.when.{condition[1:].partition(':')[0]}"
+    expected = f"{key}: depends on {searched}, which is searched; name {searched} itself in `when` instead"
+    assert str(caught.value) == expected
+
+
+def test_a_value_of_a_searched_section_is_searched_where_a_choice_has_it(tmp_path: Path) -> None:
+    section = "{_target_: torch.optim.RMSprop, arguments: {alpha: 0.9}}"
+    condition = f"{{train.optimizer: {section}}}"
+    for name in ("arguments", "argument"):
+        (tmp_path / f"{name}.yaml").write_text(
+            "defaults: [digits, {override space: none}, _self_]\nspace:\n"
+            f"  train.optimizer: {{type: categorical, choices: [sgd, {section}]}}\n"
+            f"  train.optimizer.{name}.alpha: {{type: float, low: 0.8, high: 0.9, when: {condition}}}\n"
+        )
+    checked("arguments", folders=(tmp_path,))
+    assert "space.train.optimizer.argument.alpha: the config has no such" in refusal("argument", folders=(tmp_path,))
