@@ -8,14 +8,18 @@ from dataclasses import fields
 from typing import Any
 
 from hydra.errors import MissingConfigException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from sweeps.compose.hydra_settings import is_of_hydra, refusal_in
+from sweeps.compose.overrides import parse_values
 from sweeps.compose.schema_errors import section_like
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config import SweepConfig
 from sweeps.errors import ConfigError, UnknownName
 from sweeps.texts.suggestions import did_you_mean
+
+MERGING = "Error merging override "
+"""Beginning of Hydra's message about an override of another form."""
 
 
 def explain(conf: str, error: Exception, search_path: ConfSearchPath) -> ConfigError | UnknownName:
@@ -60,6 +64,8 @@ def _of_lines(conf: str, text: str, error: Exception, search_path: ConfSearchPat
         return ConfigError(
             f"{where}~{found[1]}: there is nothing of this name to remove{_nearest(found[1], search_path)}"
         )
+    if message.startswith(MERGING) and (mistakes := list(_of_override(message, error))):
+        return ConfigError("\n".join(mistakes))
     if "Cannot merge" in message and (mistakes := list(_of_file(inside or conf, error, search_path))):
         return ConfigError("\n".join(where + each for each in mistakes))
     advice = next((line for line in lines[1:] if line.startswith("To append")), "")
@@ -76,6 +82,14 @@ def _of_file(name: str, error: Exception, search_path: ConfSearchPath) -> Iterat
             given = {group: given}
         if isinstance(given, dict):
             yield from _of_other_form(OmegaConf.to_container(composed), given)
+
+
+def _of_override(message: str, error: Exception) -> Iterator[str]:
+    """Yield a mistake for each list that an override gives for a section, or the other way round."""
+    composed = getattr(error.__context__, "parent_node", None)
+    if isinstance(composed, DictConfig | ListConfig):
+        for path, given in parse_values([message.removeprefix(MERGING).lstrip("+")]).items():
+            yield from _of_other_form({path: OmegaConf.to_container(composed)}, {path: given})
 
 
 def _of_other_form(composed: Any, given: Any, owner: str = "") -> Iterator[str]:

@@ -330,6 +330,30 @@ def test_what_hydra_would_answer_for_its_own_program_says_what_to_write_here(tok
 
 
 @pytest.mark.parametrize(
+    ("token", "message"),
+    [
+        ("++checkpoint.keep={best: true}", "checkpoint.keep={'best': True}: must be a list, as in [VALUE, VALUE]"),
+        ("search={sampler: [1]}", "search.sampler=[1]: must have keys of its own, as in {key: value}"),
+        (
+            "train={lr: interval(1, 2)}",
+            "inside of another value; search train.lr itself, as in 'train.lr=choice(A, B)'",
+        ),
+        ("vars={a: {b: [choice(1, 2)]}}", "search vars.a.b itself"),
+        ("train.optimizer=[choice(adamw, sgd)]", "search train.optimizer itself"),
+        (
+            "task.options.--lr=0.1,0.2",
+            "YAML file, as in `space: {task.options.--lr: {type: categorical, choices: [A, B]}}`",
+        ),
+    ],
+)
+def test_an_override_of_another_form_and_a_range_inside_of_a_value_say_what_to_write(token: str, message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        composed("digits", token)
+    assert message in str(raised.value)
+    assert "++" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("hydra: {run: {dir: x}}\n", "conf=mine: hydra.run=.*is a setting of Hydra's own program"),
