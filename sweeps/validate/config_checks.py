@@ -389,10 +389,13 @@ def _mistakes_between_ends(points: InitialPoints) -> Iterator[str]:
     16.0 and 128.0, and hardly any other value."""
     for path, distribution in points.space.distributions.items():
         context = points.space.context(path, points.lookup)
-        if context is None or not isinstance(distribution, FloatDistribution) or distribution.step is not None:
+        if context is None or not isinstance(distribution, FloatDistribution):
             continue
-        low, high = distribution.low, distribution.high
-        point = {**context, path: low + (high - low) / math.pi}  # not whole
+        low, high, step = distribution.low, distribution.high, distribution.step
+        value = low + (high - low) / math.pi if step is None else low + step
+        if value >= high or (step is not None and value.is_integer()):
+            continue
+        point = {**context, path: value}
         if _allows(points, point):
             for line in mistakes_of(_check_point, points.composition, point):
                 yield f"space.{path}: between low={low:g} and high={high:g}, {line}; use type: int, or another range"
