@@ -121,8 +121,10 @@ def _fix(key: str, value: str, reason: str) -> str:
     """Explain how to write a value that Hydra's grammar does not accept."""
     if not key.isascii():
         return ": a key on the command line has letters of ASCII only; write this one in a YAML file"
-    if key != key.strip():
-        return f"; write it without blanks around =: {shlex.quote(f'{key.strip()}={value.strip()}')}"
+    named = re.sub(r"\.\.+", ".", key.strip().strip("."))
+    if key != named:
+        without = "blanks around =" if key != key.strip() else "empty names between dots"
+        return f"; write it without {without}: {shlex.quote(f'{named}={value.strip()}')}"
     if value.startswith("="):
         single = f"{key}={value.lstrip('= ')}"
         return f"; write one =: {shlex.quote(single)}"

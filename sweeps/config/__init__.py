@@ -133,7 +133,7 @@ class SweepConfig:
         ignored."""
         fields = given if isinstance(given, Mapping) else given.kwargs or {}
         kind = _kind(fields.get("task"))
-        sections = [name for name in IGNORED_SECTIONS.get(kind, ()) if fields.get(name) is not None]
+        sections = [name for name in IGNORED_SECTIONS.get(kind or "", ()) if fields.get(name) is not None]
         if sections:
             which, them = ("these sections", "them") if len(sections) > 1 else ("this section", "it")
             raise ValueError(

@@ -31,7 +31,7 @@ class _Loader(yaml.SafeLoader):
     """Loader for which a date is a text, as it is for Hydra."""
 
 
-_Loader.add_constructor("tag:yaml.org,2002:timestamp", yaml.SafeLoader.construct_yaml_str)
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: node.value)
 
 
 class LightningLog(NamedTuple):

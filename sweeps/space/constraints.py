@@ -45,7 +45,8 @@ class Constraints:
             return []
         from sweeps.compose.expressions import Expression
 
-        parsed, mistakes = [], []
+        parsed: list[Expression] = []
+        mistakes: list[str] = []
         for index, text in enumerate(texts):
             try:
                 parsed.append(Expression(text))

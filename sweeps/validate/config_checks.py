@@ -210,7 +210,7 @@ def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes, is
         for key, values in variants.items():
             context = space.context(path, lookup)
             reached = context is not None and space.active(path, {**context, **dict(key)}, lookup)
-            if reached and not _has(composition, key, values, path, context):
+            if reached and not _has(composition, key, values, path, context or {}):
                 condition = _condition_hint(path, variants)
                 within = "".join(f" when {group} is {option}" for group, option in key) if condition else ""
                 hint = condition or _missing_hint(path, values)

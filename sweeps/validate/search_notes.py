@@ -49,8 +49,8 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
     if isinstance(scheduler, MedianScheduler):
         yield "search.scheduler.kind=median: asha with eta=2 is used instead, which finds better values"
     if isinstance(scheduler, OF_RUNGS):
-        given = None if isinstance(scheduler, AshaScheduler) else scheduler.longest
-        length = given or longest_trial(composition, space, scheduler.resource, lookup)
+        longest = None if isinstance(scheduler, AshaScheduler) else scheduler.longest
+        length = longest or longest_trial(composition, space, scheduler.resource, lookup)
         if length is not None and scheduler.grace >= length:
             yield (
                 f"search.scheduler.grace={scheduler.grace:g}: a whole trial has {amount(length, scheduler.resource)}, "

@@ -319,6 +319,11 @@ def test_a_space_inside_of_an_options_own_section_says_how_to_write_it(tmp_path:
         ("model@part=conv_net", "puts no option of model at part; write model=OPTION"),
         ("+model=conv_net", r"chooses the group model twice; .*model=OPTION without a \+"),
         ("~trani", "~trani: there is nothing of this name to remove; did you mean train"),
+        ("+space=lora", r"chooses the group space twice; .*space=OPTION without a \+"),
+        ("train/lr=5", "train/lr=5: there is no such key; write train.lr$"),
+        ("train..lr=5", "write it without empty names between dots: train.lr=5$"),
+        ("train.max_steps=${calc:max(1, 2)}", r"is no interpolation .*; write the expression of calc in quotes"),
+        ("train.max_steps=${calc:1,2}", r"calc has 2 arguments; write the expression of calc in quotes"),
         ("train.lr=0.1,tag(log,interval(1,2))", "choices are values, and one of these is a range"),
         ("space.train.lr=interval(1, 2)", r"space.train.lr=interval\(1, 2\): write a range without `space.`"),
     ],
@@ -358,6 +363,8 @@ def test_an_override_of_another_form_and_a_range_inside_of_a_value_say_what_to_w
     [
         ("hydra: {run: {dir: x}}\n", "conf=mine: hydra.run=.*is a setting of Hydra's own program"),
         ("output_dir: ${hydra:runtime.output_dir}\n", "only Hydra's own program has .*write the value itself"),
+        ("vars: {a: '\\${b', c: ['${calc:max(1)}']}\n", r"line 2, column 23: \${calc:max\(1\)} is no inter.*quotes"),
+        ("vars: &a {b: *a, c: '${'}\n", "(is no interpolation|refer to themselves)"),
         ("train: {lr: '${double:2}'}\n", "no resolver double; .*SWEEPS_CONFIG_MODULES=MODULE"),
     ],
 )
