@@ -11,7 +11,7 @@ from sweeps.compose.dotted import MISSING, find, leaves
 from sweeps.compose.schema_errors import knows
 from sweeps.config import SWEEP_CONFIG
 from sweeps.errors import ConfigError, ConstraintViolated, raise_mistakes
-from sweeps.texts.suggestions import did_you_mean
+from sweeps.texts.suggestions import closest_names, did_you_mean
 
 if TYPE_CHECKING:
     from sweeps.compose.expressions import Expression
@@ -136,15 +136,16 @@ class Constraints:
 
     def misspelt(self) -> list[str]:
         """Return the mistakes in names that no trial's config has, although the schema allows any name there, as in
-        ``task.arguments``. An earlier release began sweeps with them."""
+        ``task.arguments``, and another name there is similar. Earlier releases began sweeps with them."""
         composition = self._composition
         variants = [self._variant(dict(key)) for key in composition.variants]
         given = [*composition.config.space, *(path for stage in composition.stages for path in stage)]
 
         def may_have(path: str) -> bool:
-            owner, _, _ = path.rpartition(".")
-            is_any_name = knows(f"{owner}.?") and any(isinstance(find(each, owner), Mapping) for each in variants)
-            return not is_any_name or any(path == each or path.startswith(f"{each}.") for each in given)
+            owner, _, name = path.rpartition(".")
+            beside = [key for each in variants if isinstance(found := find(each, owner), Mapping) for key in found]
+            is_given = any(path == each or path.startswith(f"{each}.") for each in given)
+            return is_given or not knows(f"{owner}.?") or not closest_names(name, beside)
 
         found = enumerate(self.expressions)
         return [line for index, each in found for line in self._unknown_paths(index, each, may_have)]

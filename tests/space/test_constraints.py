@@ -287,6 +287,7 @@ def test_a_mistake_in_a_constraint_is_found_on_the_driver(texts: list[str], word
         ("vars.rat < 1", ("vars.rate=2",), "the config has no 'vars.rat'; did you mean vars.rate?"),
         ("task.arguments.lr < 0.5 and vars.rate > 1", ("vars.rate=2",), None),
         ("vars.a.b < 9 or vars.none.b < 1", ("vars={a: {c: 1}, none: null}", "vars.a=choice({b: 1}, {b: 2})"), None),
+        ("vars.other < 1 and task.arguments.dropout < 1", (), None),  # of other programs that share the constraints
         ("task.arguments.late < 1", ("search.stages=[{num_trials: 2, overrides: ['task.arguments.late=0']}]",), None),
     ],
 )
