@@ -12,9 +12,8 @@ from rich.text import Text
 from sweeps.cli.app import as_json, stdout, verb
 from sweeps.cli.exit_status import NO_SUCCESS
 from sweeps.cli.output import print_json
-from sweeps.errors import UnknownName
 
-DEFAULT_CONF = "digits"
+DEFAULT_CONF = "conf=digits"
 SYMBOLS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "failed": ("FAILED", "bold red")}
 
 
@@ -28,14 +27,10 @@ def doctor(tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Path, ...]
 
     The exit status is 1 if a check failed; warnings do not count.
     """
-    from sweeps.compose.hydra_composition import compose_sweep
-    from sweeps.compose.search_path import ConfSearchPath
+    from sweeps.compose.hydra_composition import compose_tokens
 
-    confs = [token.removeprefix("conf=") for token in tokens if token.startswith("conf=")] or [DEFAULT_CONF]
-    if len(confs) > 1:
-        raise UnknownName("say conf=NAME once")
-    overrides = [token for token in tokens if not token.startswith("conf=")]
-    config = compose_sweep(confs[0], overrides, ConfSearchPath(config_dirs)).config
+    is_chosen = any(token.startswith("conf=") for token in tokens)
+    config = compose_tokens(tokens if is_chosen else [DEFAULT_CONF, *tokens], config_dirs).config
     from sweeps.doctor.doctor import examine
 
     findings = []

@@ -10,9 +10,12 @@ from pathlib import Path
 import yaml
 from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import GrammarParseError, OmegaConfBaseException
+from omegaconf.grammar_parser import parse
 
 from sweeps.compat.hydra import FileSource
+from sweeps.compose.composition import first_line
+from sweeps.compose.derived import IN_QUOTES
 from sweeps.compose.distribution_kinds import remove_foreign_keys
 from sweeps.errors import ConfigError
 from sweeps.folders.conf_folders import conf_folder
@@ -61,6 +64,8 @@ class CheckedFiles(FileSource):
         try:
             _check_text(file)
             loaded: ConfigResult = super().load_config(config_path)
+        except GrammarParseError as error:
+            raise ConfigError(f"{_display_path(file)}: {_place_of(file)}{explain_grammar(error)}") from None
         except (UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException, OSError) as error:
             raise ConfigError(f"{_display_path(file)}: {explain(error)}") from None
         _check_mapping(file, loaded.config, is_sweep="/" not in config_path)
@@ -149,6 +154,31 @@ def explain(error: Exception) -> str:
     if "Invalid loaded object type" in str(error):
         return f"must have `key: value` lines, not one plain value; {EXAMPLE}"
     return str(error).strip().partition("\n")[0]
+
+
+def explain_grammar(error: Exception) -> str:
+    """Return the message for a text with ``${`` that is no interpolation."""
+    return f"is no interpolation ({first_line(error)}); {IN_QUOTES}, and ${{ as \\${{ where it is a part of a text"
+
+
+def _place_of(file: Path) -> str:
+    """Return the line and the text of the first value in a file that is no interpolation."""
+    nodes = [yaml.compose(file.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))]
+    seen = set()
+    for node in nodes:
+        if id(node) in seen:  # of an anchor
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.ScalarNode) and "${" in node.value:
+            try:
+                parse(node.value)
+            except GrammarParseError:
+                return f"line {node.start_mark.line + 1}, column {node.start_mark.column + 1}: {node.value} "
+        elif isinstance(node, yaml.MappingNode):
+            nodes.extend(each for pair in node.value for each in pair)
+        elif isinstance(node, yaml.SequenceNode):
+            nodes.extend(node.value)
+    return ""
 
 
 def _advice(problem: str) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+IN_QUOTES = "write the expression of calc in quotes, as in ${calc:'max(1, 2)'}"
+
 
 def register_calc() -> None:
     """Register ``calc`` with OmegaConf; needed in every process that resolves a config."""
@@ -24,7 +26,7 @@ class _NotCalculated(Exception):
     """An expression cannot be computed. It is not a ``ValueError``, so that it passes through an outer expression."""
 
 
-def _calc(text: str, _root_: DictConfig) -> Any:
+def _calc(text: str, *more: Any, _root_: DictConfig) -> Any:
     """Compute an expression, in which OmegaConf has replaced interpolations by their values. OmegaConf passes the whole
     config as ``_root_``.
 
@@ -33,6 +35,8 @@ def _calc(text: str, _root_: DictConfig) -> Any:
     """
     from sweeps.compose.expressions import Absent, Expression
 
+    if more:
+        raise _NotCalculated(f"calc has {1 + len(more)} arguments; {IN_QUOTES}")
     around = _being_calculated.get()
     if text in around:
         raise _NotCalculated(f"calc:{text!r} depends on itself")

@@ -8,6 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+DISTRIBUTION_KEYS = {"type", "low", "high", "log", "step", "choices", "value", "when", "prior"}
 _RANGE = ("low", "high", "log", "step")
 FOREIGN = {
     **dict.fromkeys(("float", "int"), ("choices", "value")),
@@ -44,6 +45,10 @@ def _kinds(values: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
 
 
 def of_its_kind(distribution: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a distribution without null keys that belong to other kinds."""
-    foreign = FOREIGN.get(str(distribution.get("type")), ())
-    return {key: value for key, value in distribution.items() if value is not None or key not in foreign}
+    """Return a distribution without the keys that null removes. Only the value of a constant may itself be null."""
+    is_constant = distribution.get("type") == "constant"
+    return {
+        key: value
+        for key, value in distribution.items()
+        if value is not None or key not in DISTRIBUTION_KEYS or (key == "value" and is_constant)
+    }

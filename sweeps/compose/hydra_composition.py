@@ -30,10 +30,10 @@ from sweeps.compose.space_config import (
     change_space,
     check_group_conditions,
     first_value,
-    flatten_space,
     is_integer,
     joined_space,
     options_of,
+    space_in,
 )
 from sweeps.compose.stage_configs import stage_changes
 from sweeps.compose.start_values import StartValues
@@ -41,6 +41,39 @@ from sweeps.errors import ConfigError, SweepsError, UnknownName, UserError
 from sweeps.texts.suggestions import did_you_mean
 
 MAX_GROUP_COMBINATIONS = 64
+
+
+def compose_tokens(tokens: Sequence[str], config_dirs: Sequence[Path], *, names_files: bool = True) -> Composition:
+    """Compose a sweep from the tokens of a command line.
+
+    Args:
+        tokens: ``conf=NAME`` or ``conf=FILE.yaml``, and overrides.
+        config_dirs: Users' folders of configs, which take precedence.
+        names_files: Whether the message for an unknown name may name a file that has it.
+
+    Raises:
+        UnknownName: The tokens name no sweep, several ones, or one that does not exist.
+        ConfigError: See ``compose_sweep``.
+    """
+    confs = [token.removeprefix("conf=") for token in tokens if token.startswith("conf=")]
+    if len(confs) == 1 and (file := Path(confs[0]).expanduser()).suffix in (".yaml", ".yml"):
+        if not file.is_file():
+            raise UnknownName(
+                f"conf={file}: there is no such file; give the name of a config, or a YAML file that exists"
+            )
+        if file.suffix == ".yml":
+            raise UnknownName(f"conf={file}: only files that end in .yaml are read; rename it to {file.stem}.yaml")
+        confs, config_dirs = [file.stem], [file.parent, *config_dirs]
+    search_path = ConfSearchPath(config_dirs)
+    if len(confs) != 1:
+        known = ", ".join(search_path.confs())
+        raise UnknownName(f"say which sweep to run, once: conf=NAME, one of {known}")
+    conf = confs[0]
+    if names_files and conf not in search_path.confs() and (found := search_path.unlisted(conf)) is not None:
+        raise UnknownName(
+            f"conf={conf}: there is no such conf; for {found} write conf={found.stem} --config-dir {found.parent}"
+        )
+    return compose_sweep(conf, [token for token in tokens if not token.startswith("conf=")], search_path)
 
 
 def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath) -> Composition:
@@ -148,11 +181,11 @@ class _Conf:
         """Return the space of the conf and of the searched options of its groups."""
         if any(map(_removes_space, overrides)):
             return {}
-        space = flatten_space(self.container.get("space") or {})
+        space = space_in(self.container)
         searched = _searched_options(space, overrides, self._search_path)
         if not searched or math.prod(map(len, searched.values())) > MAX_GROUP_COMBINATIONS:
             return space
-        spaces = {each: flatten_space(self._variant(each).get("space") or {}) for each in _combinations(searched)}
+        spaces = {each: space_in(self._variant(each)) for each in _combinations(searched)}
         return joined_space(spaces, searched)
 
     def change_space(self, space: dict[str, Any], overrides: Sequence[Override]) -> list[str]:
@@ -245,7 +278,7 @@ def _searched_options(
 def _options(distribution: Any) -> list[str] | None:
     """Return the options in a group's distribution; None if it is not valid."""
     names = distribution.get("choices", [distribution.get("value")]) if isinstance(distribution, Mapping) else None
-    return names if isinstance(names, list) else None
+    return names if isinstance(names, list) and names else None
 
 
 def _compose(conf: str, arguments: Iterable[str], search_path: ConfSearchPath) -> tuple[dict[str, Any], dict[str, str]]:

@@ -8,14 +8,23 @@ from dataclasses import fields
 from typing import Any
 
 from hydra.errors import MissingConfigException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import GrammarParseError
 
+from sweeps.compose.composition import first_line
+from sweeps.compose.config_source import explain_grammar
 from sweeps.compose.hydra_settings import is_of_hydra, refusal_in
+from sweeps.compose.overrides import parse_values
 from sweeps.compose.schema_errors import section_like
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config import SweepConfig
 from sweeps.errors import ConfigError, UnknownName
 from sweeps.texts.suggestions import did_you_mean
+
+MERGING = "Error merging override "
+"""Beginning of Hydra's message about an override of another form."""
+TWICE = re.compile(r"(?:Multiple values for )?(\S+?)(?: appears more than once in the final|\. To override a value)")
+"""Hydra's messages about a group that is chosen twice."""
 
 
 def explain(conf: str, error: Exception, search_path: ConfSearchPath) -> ConfigError | UnknownName:
@@ -51,7 +60,7 @@ def _of_lines(conf: str, text: str, error: Exception, search_path: ConfSearchPat
         "Could not override" in message or "force-add" in message
     ):
         return ConfigError(where + _of_group(found[1] or found[2], search_path))
-    if (found := re.match(r"(\S+) appears more than once in the final defaults list", message)) is not None:
+    if (found := TWICE.match(message)) is not None:
         return ConfigError(
             f"{where}chooses the group {found[1]} twice; write `override {found[1]}: OPTION` in the defaults of the "
             f"one that extends the other, and {found[1]}=OPTION without a + on the command line"
@@ -60,8 +69,13 @@ def _of_lines(conf: str, text: str, error: Exception, search_path: ConfSearchPat
         return ConfigError(
             f"{where}~{found[1]}: there is nothing of this name to remove{_nearest(found[1], search_path)}"
         )
+    if message.startswith(MERGING):
+        return ConfigError("\n".join(_of_override(message, error)))
     if "Cannot merge" in message and (mistakes := list(_of_file(inside or conf, error, search_path))):
         return ConfigError("\n".join(where + each for each in mistakes))
+    if (unset := re.search(r"'\$\{oc\.env:([^},]+)\}'", message)) is not None:
+        name = unset[1]
+        message = f"the environment has no {name}; set it, or write a default, as in ${{oc.env:{name},OPTION}}"
     advice = next((line for line in lines[1:] if line.startswith("To append")), "")
     return ConfigError(f"{where}{message}{f' ({advice})' if advice else ''}")
 
@@ -76,6 +90,20 @@ def _of_file(name: str, error: Exception, search_path: ConfSearchPath) -> Iterat
             given = {group: given}
         if isinstance(given, dict):
             yield from _of_other_form(OmegaConf.to_container(composed), given)
+
+
+def _of_override(message: str, error: Exception) -> Iterator[str]:
+    """Yield a mistake for each list that an override gives for a section, or the other way round; for any other
+    override that cannot be merged, the reason."""
+    token, reason = message.removeprefix(MERGING).lstrip("+"), error.__context__
+    composed = getattr(reason, "parent_node", None)
+    mistakes: list[str] = []
+    if isinstance(composed, DictConfig | ListConfig):
+        for path, given in parse_values([token]).items():
+            mistakes += _of_other_form({path: OmegaConf.to_container(composed)}, {path: given})
+    yield from mistakes
+    if not mistakes and isinstance(reason, Exception):
+        yield f"{token}: {explain_grammar(reason) if isinstance(reason, GrammarParseError) else first_line(reason)}"
 
 
 def _of_other_form(composed: Any, given: Any, owner: str = "") -> Iterator[str]:

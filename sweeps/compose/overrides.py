@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString, Sweep
+from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, QuotedString, Sweep
 from hydra.errors import HydraException
 
 from sweeps.compat.hydra import override_parser
 from sweeps.compose.composition import first_line, literal
+from sweeps.compose.dotted import find, leaves
 from sweeps.compose.other_tools import hint_for_override
 from sweeps.errors import ConfigError, raise_mistakes
 from sweeps.folders.conf_folders import ConfFolders
@@ -62,13 +63,35 @@ def _parse(parser: OverridesParser, token: str, before: Sequence[Override]) -> O
         raise ConfigError(f"{token!r} is not an override: it has no key; write key=value")
     if override.is_sweep_override():
         _check_choices(override)
+    elif (path := _path_of_range(override.value(), override.key_or_group)) is not None:
+        raise ConfigError(f"{token!r}: has a range inside of another value; {_search_of(path)}")
     return override
+
+
+def _path_of_range(value: Any, path: str) -> str | None:
+    """Return the path of a range inside of a value; of one in a list, the path of the list."""
+    if isinstance(value, Sweep):
+        return path
+    if isinstance(value, list):
+        return path if any(_path_of_range(each, path) for each in value) else None
+    if not isinstance(value, Mapping):
+        return None
+    return next((found for name, each in value.items() if (found := _path_of_range(each, f"{path}.{name}"))), None)
+
+
+def _search_of(path: str) -> str:
+    """Return the form of a search over one path."""
+    if ".-" in path:  # no key of Hydra's grammar
+        return f"search it in a YAML file, as in `space: {{{path}: {{type: categorical, choices: [A, B]}}}}`"
+    return f"search {path} itself, as in '{path}=choice(A, B)'"
 
 
 def _as_mapping(option: re.Match[str]) -> str:
     """Return ``task.options={--lr: 0.1}`` for ``task.options.--lr=0.1``."""
     key, name, value = option.groups()
     escaped = name.replace("=", r"\=")
+    if re.match(r"[^\[{(,'\"]*,", value):
+        value = f"choice({value})"  # as in Hydra's grammar
     return f"{key}={{{escaped}: {value}}}"
 
 
@@ -98,8 +121,10 @@ def _fix(key: str, value: str, reason: str) -> str:
     """Explain how to write a value that Hydra's grammar does not accept."""
     if not key.isascii():
         return ": a key on the command line has letters of ASCII only; write this one in a YAML file"
-    if key != key.strip():
-        return f"; write it without blanks around =: {shlex.quote(f'{key.strip()}={value.strip()}')}"
+    named = re.sub(r"\.\.+", ".", key.strip().strip("."))
+    if key != named:
+        without = "blanks around =" if key != key.strip() else "empty names between dots"
+        return f"; write it without {without}: {shlex.quote(f'{named}={value.strip()}')}"
     if value.startswith("="):
         single = f"{key}={value.lstrip('= ')}"
         return f"; write one =: {shlex.quote(single)}"
@@ -202,8 +227,15 @@ def _token(key: str, value: Any) -> str:
         return key
     if isinstance(value, str) and _RANGE.fullmatch(value.strip()):
         return f"{key}={value}"
-    if isinstance(value, Mapping) and [*value] == ["grid_search"]:
-        raise ConfigError(f"{key}={value}: is the notation of another tool; write the text 'choice(A, B)'")
+    if isinstance(value, Mapping):
+        if [*value] == ["grid_search"]:
+            raise ConfigError(f"{key}={value}: is the notation of another tool; write the text 'choice(A, B)'")
+        for path in leaves(value) if key != "space" else ():
+            if _is_range(found := find(value, path)):
+                raise ConfigError(
+                    f"{key}={value}: has the text of a range inside of a mapping; search {key}.{path} itself, as in "
+                    f"{{'{key}.{path}': '{found}'}}"
+                )
     try:
         return written_override(key, value)
     except TypeError as error:
@@ -211,6 +243,16 @@ def _token(key: str, value: Any) -> str:
             f"{key}={value!r}: a config cannot hold a {error}; give a number, a text, a list or a mapping, and a range "
             "as a text, such as 'interval(0, 1)' or 'choice(1, 2)'"
         ) from None
+
+
+def _is_range(text: Any) -> bool:
+    if not isinstance(text, str) or not _RANGE.fullmatch(text.strip()):
+        return False
+    try:
+        value = override_parser().parse_override(f"key={text}").value()
+    except HydraException:
+        return False
+    return isinstance(value, Sweep) and not isinstance(value, Glob)  # a value may be a pattern of files
 
 
 def written_override(key: str, value: Any) -> str:

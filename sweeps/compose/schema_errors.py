@@ -253,6 +253,8 @@ def _nearest_key(path: Sequence[str], known: Sequence[str]) -> str:
             "; a space belongs to the whole sweep: begin the option's file with `# @package _global_`, and put its "
             "other keys below their section"
         )
+    if "/" in name and knows(dotted := ".".join(path).replace("/", ".")):
+        return f"; write {dotted}"
     if list(path) == ["search", name] and name in OF_OBJECTIVES:
         return "; did you mean search.metric? For several, write 'search.metric=[A,B]' 'search.mode=[min,max]'"
     other = hint_for_key(name) if path[0] == "space" else None

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hydra.core.override_parser.types import Override
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from sweeps.compose.composition import Variant, resolve
-from sweeps.compose.distribution_kinds import FOREIGN, of_its_kind
+from sweeps.compose.distribution_kinds import DISTRIBUTION_KEYS, FOREIGN, of_its_kind
 from sweeps.compose.dotted import find
 from sweeps.compose.other_tools import is_distribution_elsewhere
 from sweeps.compose.schema_errors import read_config
@@ -20,7 +20,6 @@ from sweeps.folders.conf_folders import ConfFolders
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.texts.wording import value_text
 
-DISTRIBUTION_KEYS = {"type", "low", "high", "log", "step", "choices", "value", "when", "prior"}
 FlatSpace = dict[str, Any]
 """Distributions by dotted path, in the form of YAML."""
 
@@ -31,6 +30,22 @@ def first_value(distribution: Any) -> Any:
         return None
     choices = distribution.get("choices")
     return choices[0] if isinstance(choices, list) and choices else distribution.get("low", distribution.get("value"))
+
+
+def space_in(container: Mapping[str, Any]) -> FlatSpace:
+    """Return the space of an unresolved config by dotted path.
+
+    Raises:
+        ConfigError: It is not a mapping.
+    """
+    space = container.get("space") or {}
+    if isinstance(space, str):  # an interpolation, or a mistake
+        space = OmegaConf.select(OmegaConf.create(dict(container)), "space", throw_on_resolution_failure=False)
+        space = OmegaConf.to_container(space) if isinstance(space, DictConfig) else container["space"]
+    if not isinstance(space, Mapping):
+        example = "{train.lr: {type: float, low: 0.001, high: 0.1}}"
+        raise ConfigError(f"space={space}: must be distributions by path, as in space: {example}")
+    return flatten_space(space)
 
 
 def flatten_space(space: Mapping[str, Any]) -> FlatSpace:
@@ -189,8 +204,9 @@ def joined_space(spaces: Mapping[Variant, FlatSpace], searched: Mapping[str, Seq
                     f"rename the path in one of them, or set one range for all in the sweep's own space"
                 )
         conditions = _conditions(path, having, spaces, searched)
-        if conditions and isinstance(distribution, Mapping):
-            distribution = {**distribution, "when": {**distribution.get("when", {}), **conditions}}
+        own = distribution.get("when", {}) if isinstance(distribution, Mapping) else None
+        if conditions and isinstance(own, Mapping):  # else it is a mistake, which the schema names
+            distribution = {**distribution, "when": {**own, **conditions}}
         joined[path] = distribution
     return joined
 

@@ -133,7 +133,7 @@ class SweepConfig:
         ignored."""
         fields = given if isinstance(given, Mapping) else given.kwargs or {}
         kind = _kind(fields.get("task"))
-        sections = [name for name in IGNORED_SECTIONS.get(kind, ()) if fields.get(name) is not None]
+        sections = [name for name in IGNORED_SECTIONS.get(kind or "", ()) if fields.get(name) is not None]
         if sections:
             which, them = ("these sections", "them") if len(sections) > 1 else ("this section", "it")
             raise ValueError(
@@ -317,9 +317,10 @@ def _divides(num_workers: int, train: Train, strategy: Strategy) -> bool:
     return True
 
 
-def _kind(section: Any) -> Any:
-    """Return the kind of a section that is a mapping or its dataclass."""
-    return section.get("kind") if isinstance(section, Mapping) else getattr(section, "kind", None)
+def _kind(section: Any) -> str | None:
+    """Return the kind of a section that is a mapping or its dataclass; None if it is not a text."""
+    kind = section.get("kind") if isinstance(section, Mapping) else getattr(section, "kind", None)
+    return kind if isinstance(kind, str) else None
 
 
 def _suggest_task(model_kind: str | None) -> str:

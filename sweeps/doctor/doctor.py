@@ -32,7 +32,8 @@ def examine(config: SweepConfig) -> Iterator[Finding]:
     """
     yield from check_packages()
     yield from check_tracking(config.tracking)
-    folder = config.output_dir if is_remote(config.output_dir) else str(Path(config.output_dir).absolute())
+    folder = config.output_dir
+    folder = folder if is_remote(folder) else str(Path(folder).expanduser().absolute())
     try:
         with marked(folder) as marker:
             yield Finding("storage", "ok", "", f"output_dir={folder} can be written")

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from sweeps.compose import Composition
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.hydra_composition import compose_tokens
 from sweeps.config import SweepConfig
 from sweeps.config.samplers import CustomSampler
 from sweeps.config.scaling import Scaling
 from sweeps.config.sweep_name import another_name
-from sweeps.errors import ConfigError, UnknownName, UserError, mistakes_of, raise_mistakes
+from sweeps.errors import ConfigError, UserError, mistakes_of, raise_mistakes
 from sweeps.folders.shadowing_file import check_working_folder
 from sweeps.folders.sweep_folder import SWEEP_FILE
 from sweeps.plan.automatic_choices import with_chosen_scheduler, with_lanes
@@ -295,26 +294,7 @@ def make_plan(
         UserError: The request has mistakes that this machine can detect; the message has all of the first step that
             finds any: keys and values, the sweep as a whole, code and data. Folder and cluster come last, one by one.
     """
-    confs = [token.removeprefix("conf=") for token in tokens if token.startswith("conf=")]
-    if len(confs) == 1 and (file := Path(confs[0]).expanduser()).suffix in (".yaml", ".yml"):
-        if not file.is_file():
-            raise UnknownName(
-                f"conf={file}: there is no such file; give the name of a config, or a YAML file that exists"
-            )
-        if file.suffix == ".yml":
-            raise UnknownName(f"conf={file}: only files that end in .yaml are read; rename it to {file.stem}.yaml")
-        confs, config_dirs = [file.stem], [file.parent, *config_dirs]
-    search_path = ConfSearchPath(config_dirs)
-    if len(confs) != 1:
-        known = ", ".join(search_path.confs())
-        raise UnknownName(f"say which sweep to run, once: conf=NAME, one of {known}")
-    conf = confs[0]
-    if approve is None and conf not in search_path.confs() and (found := search_path.unlisted(conf)) is not None:
-        raise UnknownName(
-            f"conf={conf}: there is no such conf; for {found} write conf={found.stem} --config-dir {found.parent}"
-        )
-    overrides = [token for token in tokens if not token.startswith("conf=")]
-    composition = compose_sweep(conf, overrides, search_path)
+    composition = compose_tokens(tokens, config_dirs, names_files=approve is None)
     return new_plan(composition, name, command, tags, approve, where)
 
 

@@ -27,6 +27,13 @@ one. It is quoted, since the folder's name may contain characters of Hydra's gra
 GLOBAL_PACKAGE = re.compile(r"(#.*\n)*#\s*@package\s+_global_")
 
 
+class _Loader(yaml.SafeLoader):
+    """Loader for which a date is a text, as it is for Hydra."""
+
+
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: node.value)
+
+
 class LightningLog(NamedTuple):
     """Metrics that Lightning's CSV logger writes."""
 
@@ -148,7 +155,7 @@ def lightning_log(script: Path, config: HydraConfig, options: Sequence[Option]) 
 
 def _load(file: Path) -> dict[str, Any]:
     try:
-        loaded = yaml.safe_load(file.read_text(encoding="utf-8"))
+        loaded = yaml.load(file.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a safe loader
     except OSError as error:
         raise UserError(f"{file}: the script's config cannot be read ({error.strerror})") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -31,8 +31,9 @@ def propose(option: Option) -> Distribution | None:
         return None
     name = option.name.rpartition(".")[2].lower().replace("-", "_")
     if len(option.choices) > 1:
-        distinct = list(dict.fromkeys(option.choices))
-        return {"type": "categorical", "choices": distinct} if SEARCHED_CHOICES.search(name) else None
+        is_plain = all(isinstance(each, int | float | str | None) for each in option.choices)
+        is_searched = is_plain and SEARCHED_CHOICES.search(name)
+        return {"type": "categorical", "choices": list(dict.fromkeys(option.choices))} if is_searched else None
     if option.kind not in ("float", "int"):
         return None
     for pattern, distribution in _RULES:

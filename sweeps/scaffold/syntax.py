@@ -31,7 +31,7 @@ def constants_of(tree: ast.Module) -> dict[str, Any]:
 
 
 def literal(node: ast.expr, constants: Mapping[str, Any] | None = None) -> Any:
-    """Return the value of a constant expression; ``MISSING`` for any other."""
+    """Return the value of a constant expression that a config can hold; ``MISSING`` for any other."""
     match node:
         case ast.Name(id=name):
             return (constants or {}).get(name, MISSING)
@@ -39,9 +39,18 @@ def literal(node: ast.expr, constants: Mapping[str, Any] | None = None) -> Any:
             values = literal(left, constants), literal(right, constants)
             return _computed(operator, values)
     try:
-        return ast.literal_eval(node)
+        value = ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return MISSING
+    return value if _is_plain(value) else MISSING
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(_is_plain(each) for pair in value.items() for each in pair)
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return isinstance(value, int | float | str | None)
 
 
 def _computed(operator: ast.operator, values: tuple[Any, Any]) -> Any:

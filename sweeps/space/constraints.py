@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from sweeps.compose.dotted import MISSING, find, leaves
 from sweeps.compose.schema_errors import knows
 from sweeps.config import SWEEP_CONFIG
 from sweeps.errors import ConfigError, ConstraintViolated, raise_mistakes
-from sweeps.texts.suggestions import did_you_mean
+from sweeps.texts.suggestions import closest_names, did_you_mean
 
 if TYPE_CHECKING:
     from sweeps.compose.expressions import Expression
@@ -45,7 +45,8 @@ class Constraints:
             return []
         from sweeps.compose.expressions import Expression
 
-        parsed, mistakes = [], []
+        parsed: list[Expression] = []
+        mistakes: list[str] = []
         for index, text in enumerate(texts):
             try:
                 parsed.append(Expression(text))
@@ -133,16 +134,32 @@ class Constraints:
             self._variants[key] = SWEEP_CONFIG.dump_python(self._composition.trial(dict(key)), by_alias=True)
         return self._variants[key]
 
-    def _unknown_paths(self, index: int, expression: Expression) -> list[str]:
+    def misspelt(self) -> list[str]:
+        """Return the mistakes in names that no trial's config has, although the schema allows any name there, as in
+        ``task.arguments``, and another name there is similar. Earlier releases began sweeps with them."""
+        composition = self._composition
+        variants = [self._variant(dict(key)) for key in composition.variants]
+        given = [*composition.config.space, *(path for stage in composition.stages for path in stage)]
+
+        def may_have(path: str) -> bool:
+            owner, _, name = path.rpartition(".")
+            beside = [key for each in variants if isinstance(found := find(each, owner), Mapping) for key in found]
+            is_given = any(path == each or path.startswith(f"{each}.") for each in given)
+            return is_given or not knows(f"{owner}.?") or not closest_names(name, beside)
+
+        found = enumerate(self.expressions)
+        return [line for index, each in found for line in self._unknown_paths(index, each, may_have)]
+
+    def _unknown_paths(
+        self, index: int, expression: Expression, may_have: Callable[[str], bool] = knows
+    ) -> Iterator[str]:
         composition = self._composition
         known: set[str] = {*composition.config.space, *composition.options}
         variants = [self._variant(dict(key)) for key in composition.variants]
-        return [
-            f"{key_of(index, expression.text)}: the config has no {path!r}"
-            f"{did_you_mean(path, known.union(*(leaves(each) for each in variants)))}"
-            for path in expression.paths
-            if path not in known and not knows(path) and all(find(each, path) is MISSING for each in variants)
-        ]
+        for path in expression.paths:
+            if path not in known and not may_have(path) and all(find(each, path) is MISSING for each in variants):
+                hint = did_you_mean(path, known.union(*(leaves(each) for each in variants)))
+                yield f"{key_of(index, expression.text)}: the config has no {path!r}{hint}"
 
 
 def key_of(index: int, text: str) -> str:

@@ -111,6 +111,7 @@ class InitialPoints:
         search = self.composition.config.search
         try:
             if self.constraints.expressions:
+                yield from self.constraints.misspelt()
                 yield from self._excluding_constraints()
         except ConfigError as error:
             yield str(error)

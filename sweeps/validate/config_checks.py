@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
 from sweeps.compose import Composition, Variant
@@ -205,10 +206,11 @@ def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes, is
         _check_conditions(composition, variants, path, mistakes)
         if is_new:
             _check_same_for_options(space, variants, path, mistakes)
+            _check_same_for_values(composition, space, variants, path, mistakes)
         for key, values in variants.items():
             context = space.context(path, lookup)
             reached = context is not None and space.active(path, {**context, **dict(key)}, lookup)
-            if reached and find(values, path) is MISSING and not _takes_any_name(composition, key, values, path):
+            if reached and not _has(composition, key, values, path, context or {}):
                 condition = _condition_hint(path, variants)
                 within = "".join(f" when {group} is {option}" for group, option in key) if condition else ""
                 hint = condition or _missing_hint(path, values)
@@ -270,12 +272,41 @@ def _check_same_for_options(space: Space, variants: Mapping[Variant, Any], path:
             )
 
 
-def _is_excluded(space: Space, path: str, options: Mapping[str, str]) -> bool:
-    """Whether a parameter does not exist under these options of the searched groups."""
+def _check_same_for_values(
+    composition: Composition, space: Space, variants: Mapping[Variant, Any], path: str, mistakes: _Mistakes
+) -> None:
+    """Check that a condition on a value that is not searched gives the same result for all searched values, since the
+    sweep's own config decides it for all trials."""
+    for other, wanted in space[path].when.items():
+        is_searched = other in space.distributions or other in composition.options
+        if is_searched or not _may_vary(composition, space, other):
+            continue
+        for searched, _, corner in space.corners(lookup_in(composition)):
+            own = variants.get(composition.variant(corner))
+            if searched in composition.searched_groups or own is None or _is_excluded(space, path, corner):
+                continue
+            with suppress(ConfigError):  # a mistake in the value, which is reported later
+                values = SWEEP_CONFIG.dump_python(composition.trial(corner), by_alias=True)
+                if satisfies(find(values, other), wanted) != satisfies(find(own, other), wanted):
+                    mistakes.add(
+                        f"space.{path}.when.{other}: depends on {searched}, which is searched; name {searched} itself "
+                        "in `when` instead"
+                    )
+                    break
+
+
+def _may_vary(composition: Composition, space: Space, path: str) -> bool:
+    """Whether the value at a path that is not searched may follow from searched values."""
+    near = any(path.startswith(f"{each}.") or each.startswith(f"{path}.") for each in space)
+    return near or any(composition.derives(dict(key), path) for key in composition.variants)
+
+
+def _is_excluded(space: Space, path: str, chosen: Mapping[str, Any]) -> bool:
+    """Whether a parameter does not exist under these values of others, such as options of the searched groups."""
     return any(
-        not satisfies(options[other], wanted)
-        if other in options
-        else other in space.distributions and _is_excluded(space, other, options)
+        not satisfies(chosen[other], wanted)
+        if other in chosen
+        else other in space.distributions and _is_excluded(space, other, chosen)
         for other, wanted in space[path].when.items()
     )
 
@@ -299,13 +330,21 @@ def _refusal(composition: Composition, variants: Mapping[Variant, Any], path: st
     return refusal
 
 
-def _takes_any_name(composition: Composition, key: Variant, values: Any, path: str) -> bool:
-    """Whether a path is a new name in a mapping with arbitrary names, such as ``model.arguments``."""
-    owner, _, _ = path.rpartition(".")
-    if not isinstance(find(values, owner), Mapping):
-        return False
+def _has(composition: Composition, key: Variant, values: Any, path: str, context: Mapping[str, Any]) -> bool:
+    """Whether trials have a path: in the config of these options, in a searched section above it, or as a new name in a
+    mapping with arbitrary names, such as ``model.arguments``."""
+    if find(values, path) is not MISSING:
+        return True
+    above = [each for each in context if path.startswith(f"{each}.") and each not in composition.searched_groups]
+    point = {**dict(key), **{each: context[each] for each in above}}
     try:
-        composition.trial({**dict(key), path: None})
+        if above:
+            values = SWEEP_CONFIG.dump_python(composition.trial(point), by_alias=True)
+        if find(values, path) is not MISSING:
+            return True
+        if not isinstance(find(values, path.rpartition(".")[0]), Mapping):
+            return False
+        composition.trial({**point, path: None})
     except ConfigError:
         return False
     return True
@@ -350,10 +389,13 @@ def _mistakes_between_ends(points: InitialPoints) -> Iterator[str]:
     16.0 and 128.0, and hardly any other value."""
     for path, distribution in points.space.distributions.items():
         context = points.space.context(path, points.lookup)
-        if context is None or not isinstance(distribution, FloatDistribution) or distribution.step is not None:
+        if context is None or not isinstance(distribution, FloatDistribution):
             continue
-        low, high = distribution.low, distribution.high
-        point = {**context, path: low + (high - low) / math.pi}  # not whole
+        low, high, step = distribution.low, distribution.high, distribution.step
+        value = low + (high - low) / math.pi if step is None else low + step
+        if value >= high or (step is not None and value.is_integer()):
+            continue
+        point = {**context, path: value}
         if _allows(points, point):
             for line in mistakes_of(_check_point, points.composition, point):
                 yield f"space.{path}: between low={low:g} and high={high:g}, {line}; use type: int, or another range"

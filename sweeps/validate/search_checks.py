@@ -215,10 +215,10 @@ def _too_many_for_gp(space: Space) -> Iterator[str]:
         if step is None:
             continue
         ends = boundary_values(distribution)
-        count = round((ends[-1] - ends[0]) / step) + 1
-        if count > MOST_VALUES_OF_GP:
+        count = (ends[-1] - ends[0]) / step + 1  # infinite for the smallest steps
+        if count > MOST_VALUES_OF_GP + 0.5:
             yield (
-                f"space.{path}: search.sampler.kind=gp lists its {count:,} values for every suggestion, which needs "
+                f"space.{path}: search.sampler.kind=gp lists its {count:,.0f} values for every suggestion, which needs "
                 "much memory and time; give a larger step or a smaller range, or use search/sampler=tpe"
             )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from sweeps.compose import Composition
 from sweeps.config import SWEEP_CONFIG, SweepConfig
 from sweeps.config.samplers import GPSampler, NSGASampler, PredictedSampler, TPESampler
-from sweeps.config.schedulers import MedianScheduler
+from sweeps.config.schedulers import AshaScheduler, MedianScheduler
 from sweeps.config.search import Search
 from sweeps.config.space import FloatDistribution, IntDistribution
 from sweeps.constants import SEED
@@ -49,11 +49,12 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
     if isinstance(scheduler, MedianScheduler):
         yield "search.scheduler.kind=median: asha with eta=2 is used instead, which finds better values"
     if isinstance(scheduler, OF_RUNGS):
-        length = longest_trial(composition, space, scheduler.resource, lookup)
-        if length is not None and scheduler.grace == length:
+        longest = None if isinstance(scheduler, AshaScheduler) else scheduler.longest
+        length = longest or longest_trial(composition, space, scheduler.resource, lookup)
+        if length is not None and scheduler.grace >= length:
             yield (
-                f"search.scheduler.grace={scheduler.grace:g} is the whole length of a trial "
-                f"({amount(length, scheduler.resource)}), so none is stopped early"
+                f"search.scheduler.grace={scheduler.grace:g}: a whole trial has {amount(length, scheduler.resource)}, "
+                "so none is paused or stopped early"
             )
     if scheduler.kind not in ("none", "auto", "freeze_thaw") and len(search.metrics) > 1:
         yield (

@@ -141,6 +141,29 @@ def test_null_removes_a_path_from_the_space_of_an_extended_config_however_both_w
     assert not composed("child", folders=(tmp_path,)).config.space
 
 
+@pytest.mark.parametrize(
+    ("inherited", "written"),
+    [
+        ("{type: categorical, choices: [32, 64]}", "{type: int, low: 16, high: 64}"),
+        ("{type: ordinal, choices: [32, 64]}", "{type: int, low: 16, high: 64, step: 8}"),
+        ("{type: constant, value: 32}", "{type: int, low: 16, high: 64, log: true}"),
+        ("{type: int, low: 16, high: 64, step: 8}", "{type: categorical, choices: [32, 64]}"),
+        ("{type: int, low: 16, high: 64, step: 8}", "{type: int, low: 16, high: 64, step: null}"),
+        ("{type: int, low: 16, high: 64, when: {train.optimizer: sgd}}", "{type: int, low: 16, high: 64, when: null}"),
+    ],
+)
+def test_a_distribution_of_another_kind_replaces_that_of_an_extended_config(
+    inherited: str, written: str, tmp_path: Path
+) -> None:
+    path = "train.global_batch_size"
+    none = "override space: none"
+    (tmp_path / "base.yaml").write_text(f"defaults: [digits, {{{none}}}, _self_]\nspace: {{{path}: {inherited}}}\n")
+    (tmp_path / "child.yaml").write_text(f"defaults: [base, _self_]\nspace: {{{path}: {written}}}\n")
+    (tmp_path / "alone.yaml").write_text(f"defaults: [digits, {{{none}}}, _self_]\nspace: {{{path}: {written}}}\n")
+    child, alone = (composed(conf, folders=(tmp_path,)).config.space for conf in ("child", "alone"))
+    assert child == alone
+
+
 def test_a_users_folder_comes_before_ours_and_adds_to_it(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "conv_net.yaml").write_text("# Mine.\nkind: conv_net\nchannels: 3\n", encoding="utf-8")

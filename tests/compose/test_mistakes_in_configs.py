@@ -102,6 +102,14 @@ from sweeps.validate.config_checks import check_sweep
         ("digits", ["space=null"], ConfigError, ["space=null", "write space=none"]),
         ("digits", ["space=None"], UnknownName, ["space=None", "did you mean none?"]),
         ("digits", ["space.model.choices=[conv_net, 5]"], ConfigError, ["space.model.choices.1=5", "option"]),
+        ("digits", ["space.model.choices=[]"], ConfigError, ["space.model.choices=[]: must have at least 1 item"]),
+        ("digits", ["task.kind=[a]"], ConfigError, ["task.kind=", "['a']", "must be one of"]),
+        (
+            "digits",
+            ["space=none", "search/sampler=gp", "space.train.lr={type: float, low: 0, high: 1, step: 1e-320}"],
+            ConfigError,
+            ["space.train.lr: search.sampler.kind=gp lists its inf values"],
+        ),
         ("digits", ["space.train.lr.low=nan"], ConfigError, ["space.train.lr.low=nan", "finite"]),
         ("digits", ["train.lr=choice(0.1, nan)"], ConfigError, ["choices has nan", "null or text"]),
         (
@@ -268,6 +276,29 @@ def test_two_options_that_search_a_path_in_different_ranges_are_named(tmp_path: 
         checked("digits", "space=none", "model=choice(deep, wide)", folders=(tmp_path,))
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("space: {model: {type: categorical, choices: []}}", "space.model.choices=[]: must have at least 1 item"),
+        ("space: train.lr", "space=train.lr: must be distributions by path, as in space: {train.lr: {type: float"),
+        ("space: ${vars.nothing}", "space=${vars.nothing}: must be distributions by path"),
+        ("task: {kind: [function]}", "must be one of 'causal_lm', 'image"),
+    ],
+)
+def test_a_space_or_a_kind_of_another_form_is_named(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(f"defaults: [digits, _self_]\n{text}\n")
+    assert message in refusal("mine", folders=(tmp_path,))
+
+
+def test_a_condition_that_is_a_list_is_named_in_the_space_of_an_option(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine.yaml").write_text(
+        "# @package _global_\ndefaults: [vision_transformer@model, _self_]\n"
+        "space:\n  model.width: {type: int, low: 16, high: 32, when: [a]}\n"
+    )
+    assert "space.model.width.when=['a']" in refusal("digits", "model=mine,conv_net", folders=(tmp_path,))
+
+
 def test_a_space_inside_of_an_options_own_section_says_how_to_write_it(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "deep.yaml").write_text(
@@ -288,6 +319,11 @@ def test_a_space_inside_of_an_options_own_section_says_how_to_write_it(tmp_path:
         ("model@part=conv_net", "puts no option of model at part; write model=OPTION"),
         ("+model=conv_net", r"chooses the group model twice; .*model=OPTION without a \+"),
         ("~trani", "~trani: there is nothing of this name to remove; did you mean train"),
+        ("+space=lora", r"chooses the group space twice; .*space=OPTION without a \+"),
+        ("train/lr=5", "train/lr=5: there is no such key; write train.lr$"),
+        ("train..lr=5", "write it without empty names between dots: train.lr=5$"),
+        ("train.max_steps=${calc:max(1, 2)}", r"is no interpolation .*; write the expression of calc in quotes"),
+        ("train.max_steps=${calc:1,2}", r"calc has 2 arguments; write the expression of calc in quotes"),
         ("train.lr=0.1,tag(log,interval(1,2))", "choices are values, and one of these is a range"),
         ("space.train.lr=interval(1, 2)", r"space.train.lr=interval\(1, 2\): write a range without `space.`"),
     ],
@@ -299,10 +335,36 @@ def test_what_hydra_would_answer_for_its_own_program_says_what_to_write_here(tok
 
 
 @pytest.mark.parametrize(
+    ("token", "message"),
+    [
+        ("++checkpoint.keep={best: true}", "checkpoint.keep={'best': True}: must be a list, as in [VALUE, VALUE]"),
+        ("search={sampler: [1]}", "search.sampler=[1]: must have keys of its own, as in {key: value}"),
+        (
+            "train={lr: interval(1, 2)}",
+            "inside of another value; search train.lr itself, as in 'train.lr=choice(A, B)'",
+        ),
+        ("vars={a: {b: [choice(1, 2)]}}", "search vars.a.b itself"),
+        ("train.optimizer=[choice(adamw, sgd)]", "search train.optimizer itself"),
+        (
+            "task.options.--lr=0.1,0.2",
+            "YAML file, as in `space: {task.options.--lr: {type: categorical, choices: [A, B]}}`",
+        ),
+    ],
+)
+def test_an_override_of_another_form_and_a_range_inside_of_a_value_say_what_to_write(token: str, message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        composed("digits", token)
+    assert message in str(raised.value)
+    assert "++" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("hydra: {run: {dir: x}}\n", "conf=mine: hydra.run=.*is a setting of Hydra's own program"),
         ("output_dir: ${hydra:runtime.output_dir}\n", "only Hydra's own program has .*write the value itself"),
+        ("vars: {a: '\\${b', c: ['${calc:max(1)}']}\n", r"line 2, column 23: \${calc:max\(1\)} is no inter.*quotes"),
+        ("vars: &a {b: *a, c: '${'}\n", "(is no interpolation|refer to themselves)"),
         ("train: {lr: '${double:2}'}\n", "no resolver double; .*SWEEPS_CONFIG_MODULES=MODULE"),
     ],
 )
@@ -376,3 +438,50 @@ def test_a_condition_on_what_the_options_of_a_searched_group_set_is_refused_with
         check("{model.kind: conv_net}")
     for accepted in ("{model: conv_net}", "{model: conv_net, model.kind: conv_net}", "{train.optimizer: adamw}"):
         check(accepted)
+
+
+@pytest.mark.parametrize(
+    ("condition", "searched"),
+    [
+        ("{train.eval_every: 40}", "train.max_steps"),
+        ("{train.eval_every: [20, 40]}", None),
+        ("{train.eval_every: 40, train.max_steps: 40}", None),
+        ("{vars.section.a: 2}", "vars.section"),
+        ("{vars.other: {b: 2}}", "vars.other.b"),
+        ("{vars.section: {a: 2}, vars.other.b: 1}", None),
+    ],
+)
+def test_a_condition_on_what_follows_from_a_searched_value_is_refused_with_that_value(
+    condition: str, searched: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "own.yaml").write_text(
+        "defaults: [digits, {override space: none}, _self_]\n"
+        "vars: {section: {a: 1}, other: {b: 1}}\ntrain: {max_steps: 40, eval_every: '${train.max_steps}'}\nspace:\n"
+        "  train.max_steps: {type: categorical, choices: [20, 40]}\n"
+        "  vars.section: {type: categorical, choices: [{a: 1}, {a: 2}]}\n"
+        "  vars.other.b: {type: categorical, choices: [1, 2]}\n"
+        f"  train.lr: {{type: float, low: 1e-4, high: 1e-2, when: {condition}}}\n"
+    )
+    composition = composed("own", folders=(tmp_path,))
+    check_sweep(composition, is_new=False)  # as an earlier release began it
+    if searched is None:
+        check_sweep(composition)
+        return
+    with pytest.raises(ConfigError) as caught:
+        check_sweep(composition)
+    key = f"space.train.lr.when.{condition[1:].partition(':')[0]}"
+    expected = f"{key}: depends on {searched}, which is searched; name {searched} itself in `when` instead"
+    assert str(caught.value) == expected
+
+
+def test_a_value_of_a_searched_section_is_searched_where_a_choice_has_it(tmp_path: Path) -> None:
+    section = "{_target_: torch.optim.RMSprop, arguments: {alpha: 0.9}}"
+    condition = f"{{train.optimizer: {section}}}"
+    for name in ("arguments", "argument"):
+        (tmp_path / f"{name}.yaml").write_text(
+            "defaults: [digits, {override space: none}, _self_]\nspace:\n"
+            f"  train.optimizer: {{type: categorical, choices: [sgd, {section}]}}\n"
+            f"  train.optimizer.{name}.alpha: {{type: float, low: 0.8, high: 0.9, when: {condition}}}\n"
+        )
+    checked("arguments", folders=(tmp_path,))
+    assert "space.train.optimizer.argument.alpha: the config has no such" in refusal("argument", folders=(tmp_path,))

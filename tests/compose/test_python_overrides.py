@@ -110,6 +110,13 @@ def test_a_grid_of_ray_tune_is_no_value() -> None:
         override_tokens({"task.arguments.x": {"grid_search": [1, 2]}})
 
 
+def test_the_text_of_a_range_inside_of_a_mapping_is_refused_and_other_texts_are_texts() -> None:
+    with pytest.raises(ConfigError, match=r"search task.arguments.a.lr itself, as in {'task.arguments.a.lr'"):
+        override_tokens({"task.arguments": {"a": {"lr": "interval(0.1, 1)"}}})
+    texts = {"files": "glob(*.csv)", "column": "int(age)", "open": "range(3", "of": ["choice(1, 2)"]}
+    assert parse_values(override_tokens({"task.arguments": texts})) == {"task.arguments": texts}
+
+
 def test_numbers_of_numpy_and_paths_are_taken() -> None:
     import numpy as np
 

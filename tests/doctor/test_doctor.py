@@ -57,13 +57,20 @@ def test_a_healthy_machine_passes_and_keeps_nothing_but_the_doctors_own_run(tmp_
     assert not [*(tmp_path / "outputs").iterdir()]
 
 
-def test_what_cannot_be_reached_or_written_is_named_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("asked", ["tracking.uri=http://127.0.0.1:9", "conf=mine.yaml"])
+def test_what_cannot_be_reached_or_written_is_named_with_what_to_do(
+    asked: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(Path.cwd()))
+    Path("mine.yaml").write_text(
+        "defaults: [digits, _self_]\noutput_dir: ~/outputs\ntracking: {uri: 'http://127.0.0.1:9'}\n"
+    )
     Path("outputs").write_text("a file where the folder should be")
-    assert run_command(["doctor", "--json", "tracking.uri=http://127.0.0.1:9"]) == (1, None)
+    assert run_command(["doctor", "--json", asked]) == (1, None)
     findings = json.loads(capsys.readouterr().out)["findings"]
     (tracking,), (storage,) = of(findings, "tracking"), of(findings, "storage")
     assert "tracking.uri=http://127.0.0.1:9 does not answer" in tracking["found"]
-    assert "output_dir=" in storage["found"]
+    assert f"output_dir={Path('outputs').absolute()}" in storage["found"]
     assert storage["fix"]
 
 

@@ -243,6 +243,19 @@ def test_an_option_that_the_script_demands_is_asked_for_even_if_no_search_can_se
     assert conf_of("conf/train.yaml")["task"]["arguments"] == {"lr": 1e-3, "layers": "???"}
 
 
+def test_what_no_config_can_hold_is_kept_as_the_script_has_it() -> None:
+    Path("train.py").write_text(
+        "import argparse\n"
+        "parser = argparse.ArgumentParser()\n"
+        'parser.add_argument("--tags", default=set())\n'
+        'parser.add_argument("--end", default=b"x", choices=["a", b"b"])\n'
+        'parser.add_argument("--optim", choices=[[1], [2]])\n'
+        'parser.add_argument("--lr", type=float, default=1e-3)\n'
+    )
+    assert run_command(["init", "--from=train.py"]) == (0, None)
+    assert set(conf_of("conf/train.yaml")["space"]) == {"task.arguments.lr"}
+
+
 def write_hydra_application() -> None:
     Path("conf/model").mkdir(parents=True)
     Path("conf/config.yaml").write_text(HYDRA_CONFIG)
@@ -252,7 +265,10 @@ def write_hydra_application() -> None:
 
 def test_the_config_of_a_hydra_application_is_read_and_ours_stays_apart_from_it() -> None:
     write_hydra_application()
+    with Path("conf/config.yaml").open("a") as file:
+        file.write("since: 2024-01-01\ndays: [2024-01-01, 2024-01-02 10:00:00]\n")
     assert run_command(["init", "--from=app.py"]) == (0, None)
+    assert "since: default 2024-01-01" in Path("sweep_conf/app.yaml").read_text().replace('"', "")
     conf = conf_of("sweep_conf/app.yaml")
     assert set(conf["space"]) == {
         "task.arguments.model.hidden",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -277,6 +278,30 @@ def test_a_mistake_in_a_constraint_is_found_on_the_driver(texts: list[str], word
         constrained(*texts)
     for word in words:
         assert word in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("constraint", "tokens", "words"),
+    [
+        ("task.arguments.lrr < 0.5", (), "the config has no 'task.arguments.lrr'; did you mean task.arguments.lr"),
+        ("vars.rat < 1", ("vars.rate=2",), "the config has no 'vars.rat'; did you mean vars.rate?"),
+        ("task.arguments.lr < 0.5 and vars.rate > 1", ("vars.rate=2",), None),
+        ("vars.a.b < 9 or vars.none.b < 1", ("vars={a: {c: 1}, none: null}", "vars.a=choice({b: 1}, {b: 2})"), None),
+        ("vars.other < 1 and task.arguments.dropout < 1", (), None),  # of other programs that share the constraints
+        ("task.arguments.late < 1", ("search.stages=[{num_trials: 2, overrides: ['task.arguments.late=0']}]",), None),
+    ],
+)
+def test_a_misspelt_name_below_a_mapping_with_any_names_is_found_in_a_new_sweep(
+    constraint: str, tokens: tuple[str, ...], words: str | None
+) -> None:
+    texts = json.dumps([constraint])
+    composition = compose_sweep("ray_train_function", [f"search.constraints={texts}", *tokens], ConfSearchPath())
+    check_sweep(composition, is_new=False)
+    if words is None:
+        check_sweep(composition)
+    else:
+        with pytest.raises(ConfigError, match=re.escape(words)):
+            check_sweep(composition)
 
 
 # --- derived values -----------------------------------------------------------------------------------------

@@ -250,6 +250,11 @@ def test_what_goes_together_passes(tokens: tuple[str, ...]) -> None:
             ("search/scheduler=asha", "search.metric=[eval/accuracy, eval/loss]", "search.mode=[max, min]"),
             ["the scheduler asha judges trials only by eval/accuracy", "good in eval/loss", "search/scheduler=none"],
         ),
+        (
+            ("search.scheduler.longest=2", "search.scheduler.grace=3"),
+            ["grace=3: a whole trial has 2 evaluations, so"],
+        ),
+        (("search.scheduler.grace=9",), ["grace=9: a whole trial has 9 evaluations, so none is paused or stopped"]),
         (("space.model.dropout.step=5",), ["space.model.dropout.step=5", "range from 0 to 0.3", "only 0 can occur"]),
         (("space.model.choices=[conv_net]",), ["model.depth is never searched"]),
         (
@@ -428,6 +433,9 @@ def test_a_real_valued_range_of_a_key_that_takes_whole_numbers_is_a_mistake() ->
     for words in ("space.train.global_batch_size: between low=16 and high=128, ", "valid integer", "; use type: int"):
         assert words in line
     assert mistakes(*NO_SPACE, "space.train.global_batch_size={type: float, low: 16, high: 128, step: 16}") == []
+    (line,) = mistakes(*NO_SPACE, "space.train.max_steps={type: float, low: 50, high: 200, step: 12.5}")
+    assert "space.train.max_steps: between low=50 and high=200, train.max_steps=62.5: must be a valid integer" in line
+    assert mistakes(*NO_SPACE, "space.train.global_batch_size={type: float, low: 2, high: 64, step: 1}") == []
 
 
 HEADS = ("model=vision_transformer", "space=none", "search.constraints=['model.width % model.heads == 0']")
