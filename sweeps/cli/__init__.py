@@ -117,8 +117,8 @@ def _print_error(error: Exception) -> tuple[int, str]:
     elif isinstance(error, UnicodeEncodeError) and (odd := [each for each in sys.argv if error.object in each]):
         status = MISTAKE
         message = (
-            f"{odd[0]!a}: is not text in {sys.getfilesystemencoding()}, the encoding of this terminal; write it in that "
-            "one, or set PYTHONUTF8=1 if it is in UTF-8"
+            f"{odd[0]!a}: is not text in {sys.getfilesystemencoding()}, the encoding of this terminal; write it in "
+            "that, or set PYTHONUTF8=1 if it is in UTF-8"
         )
     elif isinstance(error, OSError) and error.errno in FULL:
         where = error.filename or "the disk of the output or of temporary files (TMPDIR)"
