@@ -212,6 +212,7 @@ def _exit_code(error: SystemExit) -> str:
 
 
 def _both_ends(text: str) -> str:
+    text = text.encode(errors="backslashreplace").decode()  # half a surrogate pair, as in a name that is not UTF-8
     if len(text) <= LONGEST_TEXT:
         return text
     half = LONGEST_TEXT // 2

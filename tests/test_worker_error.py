@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import re
 import sys
@@ -20,6 +21,7 @@ from sweeps.provenance.redacted_text import redacted_error, redacted_log
 from sweeps.runtime.attempt import with_errors
 from sweeps.runtime.events import Ended
 from sweeps.runtime.lost_worker import TRACEBACK, summarize_error
+from sweeps.runtime.worker_loop import errors_printed
 from sweeps.search.advisors.failures import classify
 from sweeps.worker_error import WorkerError, describe_exception, is_user_code, root_cause
 from sweeps_train.targets import call_target
@@ -48,6 +50,11 @@ def calls_a_library() -> None:
 
 def has_wrong_shapes() -> None:
     torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Linear(64, 10))(torch.zeros(4, 8))
+
+
+def names_a_file_that_is_no_text() -> None:
+    text = os.fsdecode(b"bad \xff")
+    raise ValueError(text)
 
 
 def exits() -> None:
@@ -82,6 +89,7 @@ def error_of(function: Callable[[], Any], rank: int = 0, num_workers: int = 1) -
         (names_a_key, "data.path: rows.jsonl is not JSON", "raise ValueError(text)"),
         (calls_a_library, "JSONDecodeError: Expecting property name enclosed in double quotes", 'json.loads("{")'),
         (has_wrong_shapes, "RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x32 and 64x10)", "Sequential("),
+        (names_a_file_that_is_no_text, "ValueError: bad \\udcff", "raise ValueError(text)"),
         (exits, "sys.exit(3) ended the worker; return from the function instead", "sys.exit(3)"),
         (is_odd, "CannotBePickledOrShown: <exception str() failed>", "raise CannotBePickledOrShown"),
     ],
@@ -98,6 +106,20 @@ def test_the_line_says_what_happened_and_shows_the_line_of_the_users_code(
     assert f"{__file__}:{error.frame.line} in {function.__name__}: " in error.described
     assert 0 < error.frame.line - function.__code__.co_firstlineno < 7
     assert error.traceback.startswith(TRACEBACK)
+    assert (error.message + error.traceback).encode()
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_an_error_is_told_whatever_it_says_and_whether_or_not_stderr_is_open(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *, is_closed: bool
+) -> None:
+    with monkeypatch.context() as patched, os.fdopen(os.dup(2), "w", encoding="ascii") as stream:
+        patched.setattr(sys, "stderr", stream)
+        if is_closed:
+            stream.close()
+        with pytest.raises(ValueError, match=r"^bad .$"), errors_printed():
+            names_a_file_that_is_no_text()
+    assert capfd.readouterr().err.endswith("ValueError: bad \\udcff\n")
 
 
 def test_the_whole_traceback_is_there_with_its_causes() -> None:

@@ -15,7 +15,7 @@ from rich.table import Table
 from sweeps.cleaning.checkpoint_storage import CheckpointStorage, sweep_folder, sweep_store
 from sweeps.cleaning.policy import CleanOptions, Policy, describe_size, read_policy
 from sweeps.cleaning.selection import Removal, best_trials, candidates, select
-from sweeps.constants import TAG_KIND, TAG_OF_RUN
+from sweeps.constants import TAG_HEARTBEAT, TAG_KIND, TAG_OF_RUN, TAG_STATE
 from sweeps.errors import TrackingUnreachable, UnknownName, UserError
 from sweeps.folders.driver_lock import only_driver
 from sweeps.storage.location import working_copy
@@ -24,9 +24,13 @@ from sweeps.tracking.client import connect, first_cause
 from sweeps.tracking.reader import list_sweeps, load_sweep
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.store import PAGE, all_pages, fetch_runs
+from sweeps.tracking.values import number
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+
+CLOCKS_DIFFER_S = 3600.0
+"""Seconds without a heartbeat, by this machine's clock, after which a driver elsewhere counts as dead for certain."""
 
 logger = logging.getLogger(__name__)
 
@@ -139,8 +143,15 @@ def _held(record: SweepRecord) -> AbstractContextManager[None]:
     """Lock a sweep's folder, if this machine can reach it."""
     if (store := sweep_store(record)) is not None:
         return only_driver(working_copy(store.uri), record.sweep, store=store)
-    folder = sweep_folder(record)
-    return only_driver(folder, record.sweep) if folder is not None else nullcontext()
+    if (folder := sweep_folder(record)) is not None:
+        return only_driver(folder, record.sweep)
+    silent_s = time.time() - (number(record.tags.get(TAG_HEARTBEAT)) or record.started)
+    if record.tags.get(TAG_STATE) == "running" and silent_s < CLOCKS_DIFFER_S:
+        raise UserError(
+            f"its folder is not on this machine, and its driver may still run: its last heartbeat was {silent_s:.0f} s "
+            f"ago by this machine's clock; clean it where its folder is, or {CLOCKS_DIFFER_S / 3600:.0f} h after that"
+        )
+    return nullcontext()
 
 
 def keep_only_the_best(uri: str, name: str, count: int, started_ms: int | None = None) -> None:

@@ -114,6 +114,12 @@ def _print_error(error: Exception) -> tuple[int, str]:
     elif (file := shadowing_file(error)) is not None:
         status = MISTAKE
         message = f"{describe_shadowing(file)} ({error})"
+    elif isinstance(error, UnicodeEncodeError) and (odd := [each for each in sys.argv if error.object in each]):
+        status = MISTAKE
+        message = (
+            f"{odd[0]!a}: is not text in {sys.getfilesystemencoding()}, the encoding of this terminal; write it in "
+            "that, or set PYTHONUTF8=1 if it is in UTF-8"
+        )
     elif isinstance(error, OSError) and error.errno in FULL:
         where = error.filename or "the disk of the output or of temporary files (TMPDIR)"
         message = f"{where}: {error.strerror}; free some, or use another disk"

@@ -82,11 +82,14 @@ def register_left(record: SweepRecord) -> RegisteredModel | None:
     if left is None or record.status != "finished" or record.best is None:
         return None
     wanted = WantedModel(left.name, left.alias, None, left.merged)
+    later = f"`python -m sweeps resume {record.sweep}` registers it without training again"
     try:
         model = wanted.register(Local(tell=say), record, record.best)
     except UserError as error:
-        again = f"python -m sweeps resume {record.sweep}"
-        raise UserError(f"{error}; `{again}` registers it without training again") from error
+        raise UserError(f"{error}; {later}") from error
+    except KeyboardInterrupt:
+        say(f"{record.sweep} has finished, but its model is not registered; {later}")
+        raise
     mark_registered(record)
     return model
 

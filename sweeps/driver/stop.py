@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from sweeps.constants import TAG_FOLDER, TAG_HEARTBEAT
+from sweeps.constants import TAG_FOLDER, TAG_HEARTBEAT, TAG_STATE
 from sweeps.errors import SweepsError, UserError
 from sweeps.folders.driver_lock import driver_was_killed
 from sweeps.tracking.control_channel import send_request
@@ -62,9 +62,9 @@ def check_can_stop(record: SweepRecord, trial: str | None = None) -> str | None:
     Raises:
         UserError: The sweep or the trial is not running.
     """
-    if record.status != "running":
+    if not _has_no_end(record):
         raise UserError(f"{record.sweep} is not running: it is {record.status}{_hint(record.status, record.sweep)}")
-    if driver_was_killed(Path(record.tags.get(TAG_FOLDER, ""))):
+    if _was_killed(record):
         silent = time.time() - float(record.tags.get(TAG_HEARTBEAT, record.started))
         raise UserError(
             f"{record.sweep} is not running: its driver was killed; its last heartbeat was {silent:.0f} s ago"
@@ -96,7 +96,7 @@ def wait_for_end(
     while True:
         record = load()
         chosen = None if trial is None else _chosen(record, trial)
-        if record.status != "running" or (chosen is not None and chosen.state != "running"):
+        if not _has_no_end(record) or _was_killed(record) or (chosen is not None and chosen.state != "running"):
             return record
         if time.monotonic() > deadline:
             what = record.sweep if chosen is None else f"trial {chosen.trial} of {record.sweep}"
@@ -105,6 +105,17 @@ def wait_for_end(
                 f"see `python -m sweeps show {record.sweep}`"
             )
         time.sleep(every_s)
+
+
+def _has_no_end(record: SweepRecord) -> bool:
+    """Whether a sweep's end is not recorded. Its driver may run on a machine with another clock, by which its heartbeat
+    is not as old as it seems."""
+    return "running" in (record.status, record.tags.get(TAG_STATE))
+
+
+def _was_killed(record: SweepRecord) -> bool:
+    """Whether a sweep's driver was killed on this machine."""
+    return driver_was_killed(Path(record.tags.get(TAG_FOLDER, "")))
 
 
 def _chosen(record: SweepRecord, trial: str) -> TrialRecord:

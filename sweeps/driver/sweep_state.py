@@ -156,7 +156,10 @@ class SweepState:
         """End the sweep, so that it can be resumed, if the reason of a trial's failure is a full or failed disk of the
         sweep's folder, or if that folder is gone."""
         if self.shared is not None and not self.shared.is_seen():
-            self.shutdown.storage_has_failed(StorageFailed(self.folder, "it was unmounted, moved or removed"))
+            trouble = (
+                "it was unmounted, moved or removed; without it the sweep cannot go on, but MLflow has its results"
+            )
+            self.shutdown.storage_has_failed(StorageFailed(self.folder, trouble))
         elif mentions_storage_failure(reason, self.folder):
             self.shutdown.storage_has_failed(StorageFailed(self.folder, reason))
 

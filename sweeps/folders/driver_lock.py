@@ -8,6 +8,7 @@ store is an object there.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import logging
 import os
@@ -38,6 +39,8 @@ machine, since clocks differ."""
 PATIENCE = "SWEEPS_WAIT_FOR_DRIVER_S"
 """Environment variable with the seconds that a driver waits for another one to end before it is refused. Jobs that
 Slurm has requeued and pods set it: on a drained node, the previous driver may still be ending."""
+ASKED_WITHIN_S = 0.2
+"""Seconds within which a process that only asks whether a folder is held has let go of its lock."""
 LEFT = 130
 """Exit status of a driver whose sweep was taken over: interrupted."""
 
@@ -96,28 +99,38 @@ def last_heartbeat(folder: Path) -> str | None:
 def driver_was_killed(folder: Path) -> bool:
     """Whether the last driver of this folder ran on this machine, and was killed; False if the folder is another user's
     private one."""
-    try:
+    with contextlib.suppress(PermissionError):
         last = _DriverFile(folder).read()
-    except PermissionError:
-        return False
-    return last is not None and last["machine"] == _machine() and not is_held(folder)
+        return last is not None and last["machine"] == _machine() and not is_held(folder)
+    return False
+
+
+def driver_is_alive(folder: Path) -> bool:
+    """Whether another process of this machine is the driver of this folder, even if it is suspended; False if the
+    folder cannot be read."""
+    with contextlib.suppress(OSError):
+        last = _DriverFile(folder).read()
+        is_here = last is not None and last["machine"] == _machine() and last.get("pid") != os.getpid()
+        return is_here and is_held(folder)
+    return False
 
 
 def is_held(folder: Path) -> bool:
     """Whether a driver on this machine holds a folder."""
-    if not (folder / DRIVER_LOCK).exists():
-        return False
     try:
-        with FileLock(folder / DRIVER_LOCK, timeout=0):
-            return False
-    except Timeout:
+        with (folder / DRIVER_LOCK).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared, so that those who ask do not see each other
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
         return True
+    return False
 
 
 def _acquire(lock: FileLock, sweep: str, patience_s: float) -> None:
     """Acquire the lock, unless another driver on this machine holds it for longer than ``patience_s``."""
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=ASKED_WITHIN_S)
     except Timeout:
         if patience_s > 0:
             logger.warning("%s is run by another process; waiting up to %.0f s for its end", sweep, patience_s)

@@ -173,7 +173,7 @@ def _started_here(start: Callable[[], Any], forks: psutil.Process | None = None)
                 ) from None
     raise UserError(
         f"cluster.address=local: Ray failed twice to start on this machine ({failure}); check whether it is out of "
-        "memory or of space for temporary files, or too busy, and run the command again"
+        "memory or of space for temporary files, may not write them, or is too busy, and run the command again"
     )
 
 

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 from sweeps.folders.trial_files import START_LINE, log_name
 from sweeps.runtime import log_writer
@@ -81,6 +82,9 @@ class WorkerLog:
         os.write(into, f"{START_LINE}{worker}, {time.strftime('%Y-%m-%d %H:%M:%S')} ---\n".encode())
         _redirect(into, into)
         os.close(into)
+        for name, number in (("stdout", 1), ("stderr", 2)):
+            if getattr(getattr(sys, name), "closed", False):  # by an earlier trial
+                setattr(sys, name, stream_to(number))
 
     def _end(self) -> None:
         ctypes.CDLL(None).fflush(None)  # buffers of native code
@@ -104,6 +108,11 @@ class WorkerLog:
         with contextlib.suppress(OSError):
             while os.read(self._pipe, log_writer.READ):
                 pass
+
+
+def stream_to(number: int) -> TextIO:
+    """Open a stream that writes any text to a file descriptor, which it does not close."""
+    return open(number, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
 def _redirect(out: int, err: int) -> None:

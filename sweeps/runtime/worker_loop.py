@@ -22,7 +22,7 @@ from sweeps.runtime.stored_trial import StoredTrial, in_store
 from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.trial_reporter import BrokerReporter
 from sweeps.runtime.users_runs import users_runs_ended
-from sweeps.runtime.worker_log import WorkerLog
+from sweeps.runtime.worker_log import WorkerLog, stream_to
 from sweeps.worker_error import describe_exception
 from sweeps_train.config import CommandConfig, EstimatorConfig, FunctionConfig, TrainingConfig
 from sweeps_train.errors import MicroBatchHalved
@@ -81,7 +81,8 @@ def errors_printed() -> Iterator[None]:
     except MicroBatchHalved:
         raise
     except BaseException:
-        traceback.print_exc()
+        with contextlib.suppress(OSError), stream_to(2) as log:  # the training may have closed sys.stderr
+            traceback.print_exc(file=log)
         raise
 
 

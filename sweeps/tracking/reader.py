@@ -11,10 +11,12 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 from sweeps import constants
 from sweeps.errors import UnknownName
+from sweeps.folders.driver_lock import driver_is_alive
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.confirmation_record import Confirmation
@@ -184,7 +186,10 @@ def _counts(counts: Mapping[str, Any]) -> dict[str, int]:
 def _status(parent: RawRun, now: float) -> str:
     status = parent.tags.get(constants.TAG_STATE, "interrupted")
     heartbeat = number(parent.tags.get(constants.TAG_HEARTBEAT)) or parent.started / 1000
-    return "interrupted" if status == "running" and now - heartbeat > HEARTBEAT_TIMEOUT_S else status
+    if status != "running" or now - heartbeat <= HEARTBEAT_TIMEOUT_S:
+        return status
+    # The driver may be suspended, or have another clock.
+    return "running" if driver_is_alive(Path(parent.tags.get(constants.TAG_FOLDER, ""))) else "interrupted"
 
 
 def _time(parent: RawRun, now: float) -> SweepTime:

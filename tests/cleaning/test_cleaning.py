@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import sqlite3
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -211,6 +212,20 @@ def test_a_sweep_that_has_gone_on_meanwhile_stays_for_its_resumption(store: str,
         MlflowClient(store).set_tag(parent, name, value)
     assert clean(store, planned) == []
     assert held(store, "old") == dict.fromkeys(("0000", "0001", "0002", "0003"), ALL)
+
+
+@pytest.mark.parametrize("silent_s", [61, 3601])
+def test_a_sweep_on_another_machine_is_not_cleaned_before_its_driver_is_certainly_dead(
+    store: str, caplog: pytest.LogCaptureFixture, silent_s: int
+) -> None:
+    """The clocks of the two may differ."""
+    client, record = MlflowClient(store), load_sweep(store, "old")
+    client.set_tag(record.mlflow.run_id, "sweeps.state", "running")
+    client.set_tag(record.mlflow.run_id, "sweeps.heartbeat", str(time.time() - silent_s))
+    client.set_tag(record.mlflow.run_id, "sweeps.folder", "/elsewhere/old")
+    done = clean(store, plan_cleaning(store, ["old"], Policy(unfinished=True)))
+    assert len(done) == (3 if silent_s > 3600 else 0)
+    assert ("old stays: its folder is not on this machine, and its driver may still run" in caplog.text) == (not done)
 
 
 def test_a_checkpoint_that_a_running_sweep_removes_meanwhile_does_not_end_the_cleaning(

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from processes import run_python
 from recording import free_port
+from stores import make_store
 
 from sweeps.folders.shadowing_file import shadowing_file
 
@@ -91,6 +92,13 @@ def test_output_that_cannot_be_written_is_an_error() -> None:
     assert done.returncode == 1
     named = "the disk of the output or of temporary files (TMPDIR)"
     assert done.stderr == f"sweeps: {named}: No space left on device; free some, or use another disk\n"
+
+
+def test_a_name_that_is_not_in_the_terminals_encoding_is_a_mistake(typed: Typed) -> None:
+    make_store(Path("mlflow.db"))
+    status, out, err = typed("show", os.fsdecode(b"n\xffthing"))
+    assert (status, out) == (2, "")
+    assert err.startswith("sweeps: 'n\\udcffthing': is not text in ")
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import signal
 import subprocess
@@ -17,14 +18,15 @@ from typing import Any
 import optuna
 import pytest
 from processes import outputs
+from recording import open_recorder
 from running import NO_PREFLIGHT, SHORT, ended, run, start
 from waiting import wait_until
 
-from sweeps.constants import NUMBER, ORIGIN_PREFIX
+from sweeps.constants import NUMBER, ORIGIN_PREFIX, TAG_HEARTBEAT
 from sweeps.driver.folder_access import bring_reports, held, make_folder
 from sweeps.errors import UnknownName, UserError
 from sweeps.folders import driver_lock as driver
-from sweeps.folders.driver_lock import DRIVER_FILE, DRIVER_LOCK, driver_was_killed, only_driver
+from sweeps.folders.driver_lock import DRIVER_FILE, DRIVER_LOCK, driver_was_killed, is_held, only_driver
 from sweeps.launch.slurm import BODY
 from sweeps.operations.local import Local
 from sweeps.plan.plan import make_plan
@@ -34,7 +36,8 @@ from sweeps.search.study_file import open_study_storage
 from sweeps.search.study_version import STUDY_FILE
 from sweeps.storage.object_store import ObjectStore
 from sweeps.tracking import client
-from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.journal import Tags
+from sweeps.tracking.reader import list_sweeps, load_sweep
 
 HOLD = """
 import sys, time
@@ -194,17 +197,35 @@ def test_a_driver_whose_file_is_damaged_keeps_others_out_while_it_runs(tmp_path:
         assert time.monotonic() - began >= driver.SILENCE_S
 
 
-def test_who_was_killed_on_this_machine_is_known_to_be_dead_at_once(tmp_path: Path) -> None:
+def test_who_was_killed_on_this_machine_is_known_to_be_dead_at_once_and_who_sleeps_there_to_be_alive(
+    tmp_path: Path, uri: str
+) -> None:
+    recorder = open_recorder(uri, "mine", folder=tmp_path)
+    recorder._delivery.put(Tags("", {TAG_HEARTBEAT: f"{time.time() - 61:.3f}"}))  # or its clock is behind
+    wait_until(lambda: load_sweep(uri, "mine").status == "interrupted")
     assert not driver_was_killed(tmp_path)
     process = hold(tmp_path)
+    process.send_signal(signal.SIGSTOP)
     assert not driver_was_killed(tmp_path)
+    assert load_sweep(uri, "mine").status == list_sweeps(uri)[0].status == "running"
     process.kill()
     process.communicate()
     assert driver_was_killed(tmp_path)
+    assert load_sweep(uri, "mine").status == "interrupted"
     began = time.monotonic()
     with only_driver(tmp_path, "mine"):
         assert time.monotonic() - began < 1
+        assert load_sweep(uri, "mine").status == "interrupted"  # as `clean` and `resume`, which hold it, see it
     assert not driver_was_killed(tmp_path)
+    recorder.close("stopped")
+
+
+def test_many_may_ask_at_once_whether_a_folder_is_held_and_none_keeps_a_driver_out(tmp_path: Path) -> None:
+    with only_driver(tmp_path, "mine"):
+        assert is_held(tmp_path)
+    with (tmp_path / DRIVER_LOCK).open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        assert not is_held(tmp_path)
 
 
 def test_a_driver_that_slept_while_another_took_over_leaves(tmp_path: Path, other: subprocess.Popen[str]) -> None:

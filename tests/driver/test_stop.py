@@ -19,13 +19,14 @@ from running import Done, start, verb
 from small_http import Handler, serving_http
 from waiting import wait_until
 
-from sweeps.constants import TAG_ANSWER, TAG_REQUEST
+from sweeps.constants import TAG_ANSWER, TAG_HEARTBEAT, TAG_REQUEST
 from sweeps.driver import stop
 from sweeps.errors import UnknownName, UserError
 from sweeps.report.page.report import make_report
 from sweeps.tracking import control_channel
 from sweeps.tracking.client import connect
 from sweeps.tracking.control_channel import Request, RequestListener, _Channel, send_request
+from sweeps.tracking.journal import Tags
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import MlflowIds
 
@@ -118,6 +119,23 @@ def test_a_person_who_may_only_read_a_sweep_is_told_that_it_cannot_be_stopped_an
             stop.request_stop(record)
         assert make_report(record, tmp_path).exists()
     assert "the report is not attached to the run of digits-1 in MLflow: " in caplog.text
+
+
+def test_a_sweep_whose_clock_is_behind_is_stopped_from_another_machine(
+    uri: str, typed: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_channel, "POLL_S", 0.05)
+    recorder = open_recorder(uri)
+    recorder._delivery.put(Tags("", {TAG_HEARTBEAT: f"{time.time() - 61:.3f}"}))
+    wait_until(lambda: load_sweep(uri, "digits-1").status == "interrupted")
+
+    def handle(request: Request) -> str:
+        recorder.close(f"{request['verb']}ped")
+        return "it ends"
+
+    with RequestListener(recorder.ids, handle):
+        _, out, err = typed("stop", "digits-1", f"--tracking-uri={uri}")
+    assert "digits-1 stopped" in out, err
 
 
 def test_a_trial_that_has_not_reported_yet_will_stop_although_nobody_waits_for_it_any_longer(

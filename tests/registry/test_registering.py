@@ -19,12 +19,15 @@ from torch import nn
 from torch.utils.data import TensorDataset
 from training_runs import IMAGES, TRAINING_CONFIG
 
+from sweeps.cli.wanted_model import register_left
 from sweeps.constants import TAG_FOLDER
 from sweeps.errors import UserError
+from sweeps.operations.local import Local
 from sweeps.registry import flavours
 from sweeps.registry.best_checkpoint import fetch_checkpoint
 from sweeps.registry.flavours import class_names_of
 from sweeps.registry.register import register
+from sweeps.registry.unregistered import Unregistered
 from sweeps.tracking.reader import load_sweep
 from sweeps_train.checkpoints.integrity import seal
 from sweeps_train.config import TableData
@@ -163,3 +166,17 @@ def test_pyfunc_returns_the_names_of_the_classes_where_there_are_names(
         assert {*predicted.idxmax(axis="columns")} <= {"cat", "dog"}
     else:
         assert isinstance(predicted, np.ndarray)
+
+
+def test_a_person_who_interrupts_the_registration_is_told_how_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Local, "register", interrupted)
+    tags = Unregistered("reader", "champion", merged=False).as_tag()
+    with pytest.raises(KeyboardInterrupt):
+        register_left(sweep_record(sweep="again", front=[trial_record()], tags=tags))
+    said = "again has finished, but its model is not registered; `python -m sweeps resume again` registers it"
+    assert said in capsys.readouterr().err

@@ -76,6 +76,12 @@ for trial in sys.argv[1:]:
 with log.of_trial(sys.argv[1]):
     logging.basicConfig(format="theirs: %(message)s", level=logging.DEBUG, force=True)
     logging.debug("configured")
+with log.of_trial(sys.argv[1]):
+    sys.stdout.close()
+    sys.stderr.close()
+with log.of_trial(sys.argv[1]):
+    print("printed after another trial has closed its streams")
+    print("to a new stderr", file=sys.stderr)
 """,
         tmp_path / "0000",
         tmp_path / "0001",
@@ -96,10 +102,13 @@ with log.of_trial(sys.argv[1]):
             "from native code",
             "from a fork",
         ):
-            assert text.count(said) == 1
-    assert first.endswith("theirs: configured\n")
+            assert text.count(f"{said}\n") == 1
+    assert "theirs: configured\n" in first
     assert started_again is not None
-    assert "printed" not in started_again
+    assert started_again.splitlines()[1:] == [
+        "printed after another trial has closed its streams",
+        "to a new stderr",
+    ]
 
 
 def test_streams_of_the_users_own_that_cannot_be_flushed_fail_no_trial(tmp_path: Path) -> None:
