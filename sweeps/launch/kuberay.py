@@ -95,9 +95,6 @@ def cron_job(
     label = {"fieldPath": "metadata.labels['job-name']"}
     container["env"] = [{"name": "JOB_NAME", "valueFrom": {"fieldRef": label}}, *_patience(submission)]
     job: Manifest = {"backoffLimit": kuberay.max_failures, "ttlSecondsAfterFinished": kuberay.keep_s}
-    # A pod that is evicted is no failure; with such a policy, Kubernetes also waits for its end before it replaces it.
-    evicted = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
-    job["podFailurePolicy"] = {"rules": [evicted]}
     job |= _deadline(kuberay, hours)
     spec = {
         "schedule": cron,

@@ -132,8 +132,11 @@ case "$code" in
   0) log "the sweep has ended"; exit 0 ;;
   130) [ -n "$is_time_up" ] && requeue "the trials have saved their state" 130 ;;
 esac
-# For another job, Slurm has ended the processes of the steps; until the end of the time of grace this job runs.
-[[ "$(job PreemptTime)" = [0-9]* ]] && requeue "preempted by another job" 130
+# For another job, Slurm has ended the processes of the steps; until the end of the time of grace this job runs. Slurm
+# keeps the time of a preemption that has suspended a job.
+if [[ "$(job PreemptTime)" = [0-9]* ]] && [ "$(job SuspendTime)" = None ] && [ "$(job JobState)" = RUNNING ]; then
+  requeue "preempted by another job" 130
+fi
 case "$code" in
   1) [ -s "$outcome" ] && { log "the sweep has ended without a successful trial"; exit 1; } ;;
   2) log "the sweep cannot run; the message is above"; exit 2 ;;

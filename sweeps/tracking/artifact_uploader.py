@@ -23,6 +23,7 @@ from sweeps.folders.trial_files import LOGS
 from sweeps.provenance.redacted_text import redacted_log
 from sweeps.storage.location import is_remote
 from sweeps.storage.object_store import ObjectStore
+from sweeps.tracking.client import request_limits
 from sweeps.tracking.held_checkpoints import is_held, release
 from sweeps.tracking.journal import Artifact
 from sweeps.tracking.mlflow_characters import storable
@@ -256,8 +257,9 @@ class ArtifactUploader:
             raise Refused(f"the server would store the file {wrong} under another name; rename it, without ?, # and %")
         # The tag must not name a mixture of two checkpoints' files.
         tag = CHECKPOINT_TAGS[Path(target).name]
-        if tag in self._client.get_run(run_id).data.tags:
-            self._client.delete_tag(run_id, tag)
+        with request_limits(ANSWER_WITHIN_S):  # a server that hangs is noticed before the transfer, which takes longer
+            if tag in self._client.get_run(run_id).data.tags:
+                self._client.delete_tag(run_id, tag)
         repository = artifact_repository(artifacts, self._client.tracking_uri)
         repository.log_artifacts(str(folder), target)
         kept = {f"{target}/{path.relative_to(folder).as_posix()}" for path in folder.rglob("*") if path.is_file()}

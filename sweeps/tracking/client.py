@@ -43,6 +43,8 @@ CALLS_AT_ONCE = 32
 
 _FOR_A_PERSON = {
     "No module named 'psycopg": "install its driver: pip install 'ray-sweeps[postgresql]'",
+    "No module named": "install its driver",
+    "authentication failed": "correct the user or the password",
     "certificate": "name its certificate in MLFLOW_TRACKING_SERVER_CERT_PATH",
     "error code 401": "sign in with MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or a token",
     "error code 403": "ask for the permission, or sign in as another user with MLFLOW_TRACKING_USERNAME",

@@ -149,18 +149,33 @@ echo 130 > "$status"
 @pytest.mark.parametrize("status", ["", "130", "2"])
 def test_a_job_that_slurm_preempts_goes_back_into_the_queue_and_has_not_failed(here: Path, status: str) -> None:
     """During the time of grace it is still running; of its processes those of the steps have got SIGTERM."""
-    state = "JobId=7 JobState=RUNNING Restarts=0 PreemptEligibleTime=2026-11-30T14:00:00 PreemptTime={}"
+    printed = run_preempted(here, status)
+    assert "preempted by another job; the job goes back into the queue" in printed
+    assert (here / "requeued").exists()
+    assert not list(here.rglob("failures-*"))
+
+
+@pytest.mark.parametrize(("state", "suspended"), [("COMPLETING", "None"), ("RUNNING", "2026-11-30T13:00:00")])
+def test_a_job_that_is_cancelled_or_was_suspended_before_does_not_count_as_preempted(
+    here: Path, state: str, suspended: str
+) -> None:
+    assert "interrupted" in run_preempted(here, "130", state, suspended)
+    assert not (here / "requeued").exists()
+
+
+def run_preempted(here: Path, status: str, state: str = "RUNNING", suspended: str = "None") -> str:
+    """Run the script of a job that has a time of preemption, and return what it prints."""
+    job = f"JobId=7 JobState={state} Restarts=0 PreemptEligibleTime=2026-11-30T14:00:00 "
+    job += f"PreemptTime=2026-11-30T14:18:29 SuspendTime={suspended} SecsPreSuspend=0"
     programs = {
         "srun": f'[ -z "{status}" ] || echo {status} > "$status"',
-        "scontrol": f"""[ "$1" = requeue ] && touch requeued; echo "{state.format("2026-11-30T14:18:29")}" """,
+        "scontrol": f"""[ "$1" = requeue ] && touch requeued; echo "{job}" """,
         "sleep": "",
     }
     environment = {**JOB, "PATH": f"{make_programs(here, programs)}:{os.environ['PATH']}"}
     run = ["bash", "-c", script()]
     done = subprocess.run(run, env=environment, capture_output=True, text=True, check=False)
-    assert "preempted by another job; the job goes back into the queue" in done.stdout, done.stdout + done.stderr
-    assert (here / "requeued").exists()
-    assert not list(here.rglob("failures-*"))
+    return done.stdout + done.stderr
 
 
 def submit_in_place(here: Path) -> None:

@@ -297,6 +297,7 @@ def test_a_request_is_the_command_line_that_does_it() -> None:
         *("retrain", "mine", "--trial=3", "--register=model", "--alias=champion", "--merged"),
     ]
     assert isinstance(retrain, Retrain)
+    assert Retrain(sweep="mine", alias=None).arguments() == ["retrain", "mine", "--alias="]
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,8 @@ class RegisterBody(Body):
     """Name of the model in MLflow's registry."""
     trial: TrialId | None = None
     """Number of the trial; default: the best."""
-    alias: Alias = "champion"
-    """Alias of the new version."""
+    alias: Alias | None = "champion"
+    """Alias of the new version; null for none."""
     merged: bool = False
     """Whether to merge LoRA adapters into their base model."""
 

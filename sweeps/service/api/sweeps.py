@@ -101,8 +101,8 @@ class RetrainBody(Queued):
     """Name of the new sweep; default: derived from the old one."""
     model: ModelName | None = Field(None, serialization_alias="register")
     """Name of the model in MLflow's registry."""
-    alias: Alias = "champion"
-    """Alias of the new version."""
+    alias: Alias | None = "champion"
+    """Alias of the new version; null for none."""
     merged: bool = False
     """Whether to merge LoRA adapters into their base model."""
     no_register: bool = False

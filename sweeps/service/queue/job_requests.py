@@ -74,7 +74,7 @@ class Retrain(_Request):
     overrides: list[Word] = Field(default_factory=list)
     name: SweepName | None = None
     register_as: ModelName | None = Field(default=None, alias="register")
-    alias: Alias = "champion"
+    alias: Alias | None = "champion"
     merged: bool = False
     no_register: bool = False
 
@@ -83,7 +83,7 @@ class Retrain(_Request):
         if self.no_register:
             options.append("--no-register")
         else:
-            options += [*_option("register", self.register_as), *_option("alias", self.alias)]
+            options += [*_option("register", self.register_as), f"--alias={self.alias or ''}"]
             options += ["--merged"] if self.merged else []
         return ["retrain", self.sweep, *self.overrides, *options]
 
