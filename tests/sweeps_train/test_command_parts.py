@@ -401,7 +401,10 @@ def test_a_placeholder_may_stand_for_a_word_for_each_case(text: str, at: str | N
     assert Template(text).names_of_values == []
 
 
-def test_a_checkpoint_of_which_the_program_removes_a_file_meanwhile_is_not_set_aside(tmp_path: Path) -> None:
+@pytest.mark.parametrize("move", [False, True])
+def test_a_checkpoint_of_which_the_program_removes_a_file_meanwhile_is_not_set_aside(
+    tmp_path: Path, move: bool
+) -> None:
     watch = CheckpointWatch(ProgramCheckpoints(folder=str(tmp_path), pattern="c-*"), tmp_path)
     for number in (1, 2):
         (tmp_path / f"c-{number}" / "deep").mkdir(parents=True)
@@ -409,9 +412,10 @@ def test_a_checkpoint_of_which_the_program_removes_a_file_meanwhile_is_not_set_a
             (tmp_path / f"c-{number}" / "deep" / name).write_text("x")
     one, two = watch.find(ended_well=True)
     (one.path / "deep" / "model").unlink()
-    assert set_aside(one, tmp_path / "aside", move=False) is None
+    assert set_aside(one, tmp_path / "aside", move=move) is None
     assert not (tmp_path / "aside").exists()
-    aside = set_aside(two, tmp_path / "aside", move=False)
+    assert (one.path / "deep" / "state").exists()
+    aside = set_aside(two, tmp_path / "aside", move=move)
     assert aside is not None
     assert sorted(each.name for each in (aside / "deep").iterdir()) == ["model", "state"]
 

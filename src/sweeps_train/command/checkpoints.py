@@ -92,15 +92,20 @@ def put_into(checkpoint: Path, folder: Path, *, move: bool = False) -> None:
 def set_aside(checkpoint: ProgramCheckpoint, folder: Path, *, move: bool) -> Path | None:
     """Copy or move a checkpoint into a folder of its own, and return its path there; None if the program has removed
     some of it before that was done."""
+
+    def is_whole(path: Path) -> bool:
+        return checkpoint.files <= _names(_signature(path))
+
     shutil.rmtree(folder, ignore_errors=True)
     aside = folder / checkpoint.path.name
     try:
-        put_into(checkpoint.path, folder, move=move)
+        if is_whole(checkpoint.path):
+            put_into(checkpoint.path, folder, move=move)
+            if move or is_whole(aside):  # what was moved is nowhere else
+                return aside
     except OSError:
-        if checkpoint.files <= _names(_signature(checkpoint.path)):
+        if is_whole(checkpoint.path):
             raise
-    if checkpoint.files <= _names(_signature(aside)):
-        return aside
     shutil.rmtree(folder, ignore_errors=True)
     return None
 

@@ -93,7 +93,7 @@ class Lead:
         self._start = utils.progress
         self._saved: ProgramCheckpoint | None = None
         """Checkpoint whose report is still awaited."""
-        self._aside = folder / ".checkpoint"
+        self._aside = folder / ".sweeps-checkpoint"
         self._has_noted_removal = False
         self._looked = self._alive = time.monotonic()
         self._has_printed = False

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
 from sweeps_train.files.atomic_write import UNFINISHED, atomic_write
 from sweeps_train.files.cache_folder import cache_folder
@@ -145,7 +145,7 @@ def _remove_oldest(folder: Path, limit: float, keep: Path) -> None:
         space -= size
         if space < 0:
             if entry.suffix == UNFINISHED:
-                with contextlib.suppress(Timeout), _lock(entry).acquire(timeout=0):
+                with contextlib.suppress(OSError), _lock(entry).acquire(timeout=0):
                     shutil.rmtree(entry, ignore_errors=True)
             elif entry.is_dir():
                 shutil.rmtree(entry, ignore_errors=True)

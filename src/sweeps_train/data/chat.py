@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -126,7 +127,9 @@ class ChatEncoder:
             begun = self._render(messages[:number], add_generation_prompt=True)
             return begun if text.startswith(begun) else None
         # transformers does not render a chat without messages, so here the turn begins after the first prompt for one.
-        prompt = self._render(messages[:1], add_generation_prompt=True).removeprefix(self._render(messages[:1]))
+        plain, asked = self._render(messages[:1]), self._render(messages[:1], add_generation_prompt=True)
+        same = len(os.path.commonprefix([plain, asked]))  # noqa: RUF071 - by characters
+        prompt = asked[same:]  # a template may end a chat with a token of its own
         return text[: text.index(prompt) + len(prompt)] if prompt and prompt in text else None
 
     def _tokens_of(self, turn: _Turn, ids: list[int], starts: list[int], number: int) -> Iterator[int]:

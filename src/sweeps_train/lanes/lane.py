@@ -95,7 +95,7 @@ class Lane:
         self.memory = OutOfMemoryHandler(config, self.strategy, micro_batch_size, self.reporter.note)
         self._corruption = CorruptionCheck(self.strategy, config.train.corruption_check_every, config.seed)
         self.measured = TrainMetrics(self.workers, group.clock, group.communication, self.reporter.note)
-        self.divergence = DivergenceGuard(config.train, self.reporter.note)
+        self.divergence = DivergenceGuard(config.train, self.reporter.note, self.strategy.parameters.values())
         self._stops, self._measured_at = StopSchedule(self.progress.step), self.progress.step
         self.spent = TimeSpent(setup_s=time.perf_counter() - began, clock=group.clock)
 
@@ -259,7 +259,7 @@ class Lane:
     def train_metrics(self, *, per_worker: bool) -> Exchange[tuple[dict[str, float], Stop]]:
         """Return the metrics of the steps since the last call, and whether to stop; ``per_worker`` includes each
         worker's use of its machine."""
-        lost_weights = self.divergence.weights_vote(self.strategy.parameters.values())
+        lost_weights = self.divergence.weights_vote()
         votes = [self._stop_vote(), lost_weights, *self.checkpoints.votes]
         metrics, seconds, (stop, lost_weights, *decided) = yield from self.measured.take(
             self.task, votes, self.memory.take_halvings(), self._group.flops, per_worker

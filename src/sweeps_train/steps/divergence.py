@@ -38,10 +38,18 @@ class Diverged(Exception):
 class DivergenceGuard:
     """Watches the training loss and the norm of each step's gradients. All workers see the same values."""
 
-    def __init__(self, train: Train, note: Callable[[str], None]):
+    def __init__(self, train: Train, note: Callable[[str], None], weights: Iterable[torch.Tensor] = ()):
+        """
+        Args:
+            train: Settings of the training.
+            note: Tells the user something.
+            weights: Trained weights, before the first step.
+        """
         self._reaction, self._note = train.on_divergence, note
-        self._checks_weights = train.max_grad_norm is None and train.on_divergence != "continue"
-        """Whether weights must be checked, since without clipping no norm of the gradients is computed."""
+        is_checked = train.max_grad_norm is None and train.on_divergence != "continue"
+        self._weights = [each for each in weights if _are_finite([each])] if is_checked else []
+        """Weights that must be checked, since without clipping no norm of the gradients is computed; none of those that
+        never are finite, such as a mask."""
         self._usual, self._logs = 0.0, 0
         self._skipped = self._skipped_in_succession = 0
         self._is_scaled = self._has_applied_infinite = False
@@ -72,13 +80,9 @@ class DivergenceGuard:
             self._joined.append(torch.stack(self._norms))
             self._norms.clear()
 
-    def weights_vote(self, weights: Iterable[torch.Tensor]) -> float:
+    def weights_vote(self) -> float:
         """Return 1 if some of this worker's weights are not finite, as a summand; 0 if all are, or if norms tell it."""
-        if not self._checks_weights:
-            return 0.0
-        shards = [local_shard(each.detach()) for each in weights]
-        largest = nn.utils.get_total_norm([each for each in shards if each.numel()], math.inf)
-        return float(not largest.isfinite())
+        return float(not _are_finite(self._weights))
 
     def metrics(self, step: int, weights_votes: float = 0.0) -> dict[str, float]:
         """Return the mean and maximum of the gradient norm since the last call, and the number of all skipped steps,
@@ -120,3 +124,10 @@ class DivergenceGuard:
             self._note(f"{found}; the training goes back to its last checkpoint and leaves these samples out")
             raise Diverged(samples)
         self._note(f"{found}; the training ends (train.on_divergence={self._reaction})")
+
+
+def _are_finite(weights: Iterable[torch.Tensor]) -> bool:
+    """Whether this worker's parts of all weights are finite."""
+    shards = [local_shard(each.detach()) for each in weights]
+    shards = [each for each in shards if each.numel()]
+    return not shards or bool(nn.utils.get_total_norm(shards, math.inf).isfinite())

@@ -37,8 +37,9 @@ amounts not to be taken for categories."""
 
 def check_columns(config: TableData, names: list[str], key: str, path: str) -> list[str]:
     """Return a message for each column that the config names and the table at the path of this ``key`` lacks, without
-    suggestions of other names. Held-out rows may lack those of ``data.drop``."""
-    wanted = [each for each in _wanted(config) if (key, each[0]) != ("data.eval_path", "drop")]
+    suggestions of other names. Held-out rows may lack those that only the training rows need."""
+    spared = ("drop", "categories") if key == "data.eval_path" else ()
+    wanted = [each for each in _wanted(config) if each[0] not in spared]
     return [f"data.{option}={name}: {path} has no such column" for option, name in wanted if name not in names]
 
 

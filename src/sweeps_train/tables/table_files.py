@@ -69,11 +69,7 @@ def read_table(
     _check_target(config, key, path, files, tables)
     if config.format == "csv":  # types are inferred by file: 012 is a number in one without other texts
         texts = {*texts, *(name for table in tables for name in text_columns(table))}
-        texts |= {
-            name
-            for file, table in zip(files, tables, strict=True)
-            for name in _long_codes(config, file.location, table)
-        }
+        texts |= {name for table in tables for name in _long_codes(config, table)}
         tables = [
             table if texts & {*table.column_names} <= {*text_columns(table)} else _read(config, file.location, texts)
             for file, table in zip(files, tables, strict=True)
@@ -87,24 +83,18 @@ def read_table(
     return table
 
 
-def _long_codes(config: TableData, location: str, table: pa.Table) -> list[str]:
-    """Return the columns of categories and groups in which different whole numbers of more than 64 bits have become the
-    same one, as they are read as floats."""
+def _long_codes(config: TableData, table: pa.Table) -> list[str]:
+    """Return the columns of categories and groups with numbers of more than 64 bits. They are read as floats, in which
+    different whole numbers become the same one."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    large = {}
-    for name in table.column_names:
-        if name in (*config.categories, config.group) and pa.types.is_floating(table[name].type):
-            mask = pc.and_(pc.greater_equal(pc.abs(table[name]), 2.0**63), pc.is_finite(table[name]))
-            if pc.any(mask).as_py():
-                large[name] = mask
-    written = _read(config, location, large) if large else table
-    return [
-        name
-        for name, mask in large.items()
-        if len(written[name].filter(mask).unique()) > len(table[name].filter(mask).unique())
-    ]
+    def is_long(column: pa.ChunkedArray) -> bool:
+        numbers = pc.and_(pc.greater_equal(pc.abs(column), 2.0**63), pc.is_finite(column))
+        return bool(pc.any(numbers).as_py())
+
+    codes = [name for name in table.column_names if name in (*config.categories, config.group)]
+    return [name for name in codes if pa.types.is_floating(table[name].type) and is_long(table[name])]
 
 
 def _check_target(config: TableData, key: str, path: str, files: list[File], tables: list[pa.Table]) -> None:

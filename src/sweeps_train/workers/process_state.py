@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from sweeps_train.compat.accelerate import forget_settings
+from sweeps_train.compat.accelerate import restore_settings, settings
 from sweeps_train.devices.numerics import algorithms_restored, precision_restored
 
 
 @contextlib.contextmanager
 def process_state_restored() -> Iterator[None]:
     """Restore environment variables, the working folder, the standard streams, Python's logging and filters of
-    warnings, and the global settings of NumPy and torch after a ``with`` block, and discard what torch compiled and
-    Accelerate was set to in it.
+    warnings, and the global settings of NumPy, torch and Accelerate after a ``with`` block, and discard what torch
+    compiled in it.
 
     Libraries change these, too: Hugging Face Accelerate sets a variable that makes later trainings use FSDP, and
     Lightning removes the variable with the number of workers. Torch stops compiling a function after some
@@ -34,6 +34,7 @@ def process_state_restored() -> Iterator[None]:
     number, threads = torch.get_default_dtype(), torch.get_num_threads()
     device = torch.get_default_device()
     has_gradients, finds_anomalies = torch.is_grad_enabled(), torch.is_anomaly_enabled()
+    accelerate = settings()
     handlers, level, collects = _handlers(), logging.getLogger().level, gc.isenabled()
     try:
         with precision_restored(), algorithms_restored(), _warnings_restored(), np.errstate():
@@ -53,7 +54,7 @@ def process_state_restored() -> Iterator[None]:
         torch.autograd.set_detect_anomaly(finds_anomalies)
         if "torch._dynamo" in sys.modules:
             torch.compiler.reset()
-        forget_settings()
+        restore_settings(accelerate)
 
 
 def _handlers() -> dict[logging.Logger, list[logging.Handler]]:

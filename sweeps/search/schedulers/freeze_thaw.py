@@ -4,6 +4,7 @@ continues."""
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from sweeps.search.schedulers.places import Places
 from sweeps.search.schedulers.rung_positions import Rungs
 from sweeps.search.schedulers.scheduler import Choice, Result, ScheduledTrial, Turn, Verdict
 from sweeps.search.schedulers.trial_model import TrialModel
-from sweeps.search.schedulers.trial_overhead import TrialOverhead
+from sweeps.search.schedulers.trial_overhead import NEWEST, TrialOverhead
 from sweeps.search.trial_ids import trial_number
 from sweeps.space.space import Lookup, Space
 from sweeps.texts.wording import amount
@@ -91,8 +92,10 @@ class FreezeThaw(PausingScheduler):
         """Remaining seconds of the budget when the last decision was made."""
         for name, event in self._decisions.events:
             self._apply(name, event)
-        self._cost_is_known = any(START_COST in event for _, event in self._decisions.events)
-        """Whether an earlier session has measured the cost of a start."""
+        self._earlier_costs = [event[START_COST] for _, event in self._decisions.events if START_COST in event][
+            -NEWEST:
+        ]
+        """Costs of a start, as measured in earlier sessions."""
         self._earlier = {name for name, _ in self._decisions.events}
         """Trials of earlier sessions that have not reported in this one. Their first report may repeat their last one,
         without any training before it."""
@@ -270,10 +273,10 @@ class FreezeThaw(PausingScheduler):
         if rung is None or self._is_end(rung):
             return Verdict.CONTINUE  # the end of a training is recorded when it comes
         event = self._report("arrived", rung, result) | {PAUSES: False}
-        # Single starts vary widely: the first of this session do not replace what earlier sessions have measured.
-        new_counts = self._overhead.has_starts or not self._cost_is_known
-        if new_counts and (overhead := self._overhead.of_training(self._model.longest)) is not None:
-            event[START_COST] = overhead.start
+        if (overhead := self._overhead.of_training(self._model.longest)) is not None:
+            # Single starts vary widely: the first of this session do not replace what earlier ones have measured.
+            costs = [*self._earlier_costs, *[overhead.start] * self._overhead.num_starts]
+            event[START_COST] = statistics.median(costs)
         self._apply(name, event)
         halts = not self._goes_on(name)
         if not self._pauses:

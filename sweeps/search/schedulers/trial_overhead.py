@@ -81,11 +81,10 @@ class TrialOverhead:
             self._intervals.append((trial, max(seconds - saving, 1e-6), trained, saving))
 
     @property
-    def has_starts(self) -> bool:
-        """Whether enough starts were measured that a slow one among them does not set the overhead: of trials whose
-        pace is known, or of others if it is known of none."""
-        own = self._num_with_pace
-        return own >= STARTS or (not own and len(self._starts) >= OTHER_STARTS)
+    def num_starts(self) -> int:
+        """Number of starts from which the overhead follows: of trials whose pace is known, or of all if it is known of
+        none."""
+        return self._num_with_pace or len(self._starts)
 
     @property
     def is_reliable(self) -> bool:
