@@ -6,9 +6,11 @@ import contextlib
 import errno
 import itertools
 import os
+import shutil
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock, call
 
@@ -204,6 +206,18 @@ def test_a_worker_that_cannot_write_the_sweeps_folder_ends_the_sweep_and_not_its
     error = OSError(number, os.strerror(number), "/mnt/outputs/s/trials/0000/reports.jsonl")
     session.worker_events.take([Ended("0000", 1, f"worker 0 failed: OSError: {error}")])
     assert "python -m sweeps resume s" in str(session.state.shutdown.storage_failure)
+
+
+@pytest.mark.parametrize(("free", "ends"), [(3 << 30, True), (50 << 30, False)])
+def test_no_space_on_an_unnamed_disk_ends_the_sweep_only_if_its_own_disk_is_nearly_full(
+    free: int, ends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, session = session_with_a_trial()
+    session.state.folder = tmp_path
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=100 << 30, free=free))
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/dev/shm/torch_77_1")
+    session.worker_events.take([Ended("0000", 1, f"worker 0 failed: OSError: {error}")])
+    assert (session.state.shutdown.storage_failure is not None) is ends
 
 
 @pytest.mark.parametrize("failures", [1, 2])
