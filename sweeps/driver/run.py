@@ -37,7 +37,7 @@ from sweeps.errors import StorageFailed, SweepsError, Undelivered, UserError, is
 from sweeps.plan.plan import Plan
 from sweeps.plan.planned_memory import questions_worth_asking
 from sweeps.plan.preflight import Preflight
-from sweeps.plan.resume import as_last_saved
+from sweeps.plan.resume import as_last_saved, check_before_training
 from sweeps.plan.saved_sweep import save
 from sweeps.runtime.cluster import fork_server
 from sweeps.runtime.shared_folder import SharedFolder
@@ -128,10 +128,12 @@ def resume(plan: Plan, view: View) -> SweepRecord:
     Unfinished trials continue from their newest checkpoints; then new ones start, up to the planned number.
 
     Raises:
-        UserError: Another driver runs the sweep, or the tracking server or the cluster refuses it.
+        UserError: Another driver runs the sweep, its code or data have a mistake or are gone, or the tracking server or
+            the cluster refuses it.
     """
     config, view = plan.config, GuardedView(view)
     with contextlib.chdir(plan.working_folder):
+        check_before_training(plan)  # before anything is recorded: a trial that fails at its start has failed for good
         expect_progress(STARTS_WITHIN_S)
         with held(plan) as copy, fork_server(config) as forks:
             plan = as_last_saved(plan)
