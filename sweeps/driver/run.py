@@ -256,7 +256,7 @@ def _search(session: Session) -> str:
                 ended_because = _train(plan, session, signals)
                 record_stages(plan, session)
             if not _continues(plan, session):
-                if session.plan.config.search.confirm:
+                if session.plan.config.search.confirm and state.shutdown.failing is None:
                     _confirm(session, signals)
                 if not _continues(plan, session):
                     break
@@ -308,12 +308,15 @@ def _status(session: Session, ended_because: str | None) -> str:
     Raises:
         StorageFailed: The sweep's folder cannot be written.
         ClusterLost: Ray is gone.
+        SweepsError: The trials fail at their start.
     """
     state, shutdown = session.state, session.state.shutdown
     if (failure := shutdown.storage_failure or shutdown.cluster_failure) is not None:
         raise failure
     if shutdown.status is not None:
         return shutdown.status
+    if shutdown.failing is not None:
+        raise SweepsError(shutdown.failing)
     if (ended_because := shutdown.budget_spent or ended_because) is not None:
         session.recorder.attach({}, {TAG_ENDED: ended_because})
         if state.ended_count() < state.num_trials:
@@ -371,6 +374,7 @@ def _train(searched: Plan, session: Session, signals: ShutdownSignals) -> str | 
     pauses = searched.config.search.pauses_trials
     limiter = PauseAwareLimiter(searcher, session.state.concurrent, restart_together=pauses)
     _tune(session, signals, limiter, build_tuner(searched, session, limiter, _trial_context(session)))
+    searcher.settle()
     return searcher.ended_because
 
 

@@ -22,7 +22,7 @@ from recording import open_recorder
 from waiting import wait_until
 
 from sweeps.config.space import FloatDistribution
-from sweeps.constants import COMPLETED, LAST_DELIVERED, MAY_PAUSE, PARAMETERS, STEP, STOPPED, TRIAL
+from sweeps.constants import COMPLETED, FAILED, LAST_DELIVERED, MAY_PAUSE, PARAMETERS, STEP, STOPPED, TRIAL
 from sweeps.driver.early_end import Shutdown
 from sweeps.driver.reconcile import reconcile
 from sweeps.driver.session import Session
@@ -614,3 +614,39 @@ def test_a_trial_that_a_spent_budget_has_stopped_does_not_start_again(pools: Any
         assert searcher.suggest("second") == SweepSearcher.FINISHED
         assert searcher.ended_because == "search.stop.wall_hours=1 is used up"
     assert [each.number for each in after.unfinished] == [0], "with a larger budget it goes on"
+
+
+@pytest.mark.parametrize(
+    ("another_reports", "is_kept"),
+    [(None, True), ("before", False), ("after", False)],
+)
+def test_a_trial_that_had_reported_and_fails_at_its_next_start_goes_on_later_unless_another_one_trains(
+    another_reports: str | None, is_kept: bool
+) -> None:
+    told, session = new_session()
+    options: dict[str, Any] = {"metric": "eval/accuracy", "mode": "max", "num_trials": 1}
+    earlier = SweepSearcher(session, SPACE, **options)
+    earlier.suggest("first")
+    earlier.on_trial_result("first", {STEP: 5, "training_iteration": 5, "eval/accuracy": 0.9})
+    named = {"storage": earlier.study._storage, "study_name": earlier.study.study_name}
+    searcher = SweepSearcher(session, SPACE, **options, **named)
+    searcher.suggest("again")
+    session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
+    status, other = session.state.trials["0000"], TrialStatus("0001", {})
+    status.has_reported = True
+    if another_reports == "before":
+        session.retries.reported(other)
+    why = "task._target_=mine.train: cannot be imported"
+    session.retries.allows(status, why)
+    searcher.on_trial_complete("again", {FAILED: why, STEP: 5})
+    session.lifecycle.ended({TRIAL: "0000"}, {}, error=why)
+    if another_reports == "after":
+        session.retries.reported(other)
+    assert searcher.suggest("none") == SweepSearcher.FINISHED
+    searcher.settle()
+    session.lifecycle.process(session.lifecycle.queued())
+    ends = [arguments[:2] for name, arguments in told.calls if name == "end"]
+    assert ends == [("0000", "failed"), *([("0000", "stopped")] if is_kept else [])]
+    assert (session.state.shutdown.failing or "").startswith("1 trial failed at its first step with") is is_kept
+    after = SweepSearcher(session, SPACE, **options, **named)
+    assert [each.number for each in after.unfinished] == ([0] if is_kept else [])
